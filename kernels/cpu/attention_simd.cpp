@@ -1,5 +1,6 @@
-// Attention and block scores. Keys lie transposed (KvBlockView), so one register holds one channel of many keys: scores
-// are sums of broadcast query channel times key vector, without horizontal sums.
+// Attention and block scores. Keys lie transposed (KvBlockView), so that one register holds one channel of many keys.
+// The scores of these keys are the sum, over the channels, of the query's channel times that register; no sum across
+// the lanes of a register is needed.
 #include "kernels/cpu/simd.h"
 
 #include <algorithm>
@@ -21,12 +22,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr int kLanes = int(hn::MaxLanes(D()));
-// Accumulators fill the register file: 6 x 4 of 32 registers with AVX-512, 6 x 2 of 16 otherwise.
+// Rows of a product computed at a time. Their sums fill most registers: 6 x 4 of 32 with AVX-512, 6 x 2 of 16
+// otherwise.
 constexpr int kRowsAtOnce = 6;
 constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-/// out[r, 0..kVectors*lanes) = sum over c of left[r, c] * right[c, ...]: rows of left broadcast, right streamed.
+/// out[r, 0..kVectors*lanes) = sum over c of left[r, c] * right[c, ...]. Numbers of `left` are broadcast to all lanes;
+/// vectors of `right` are read once, in the order of memory.
 template <int kRows, int kVectors, bool kAdd>
 HWY_INLINE void RowsTimesTile(const float* HWY_RESTRICT left, std::int64_t leftStride, const float* HWY_RESTRICT right,
                               std::int64_t rightStride, int depth, float* HWY_RESTRICT out, std::int64_t outStride) {
@@ -70,7 +73,7 @@ void AllRows(const float* left, std::int64_t leftStride, int rows, const float* 
     }
 }
 
-/// The columns that fill no vector: heads of a width that is no multiple of the vectors'.
+/// The last columns of a product, which do not fill a vector, because the head's width is no multiple of the vector's.
 template <bool kAdd>
 void RemainingColumns(const float* left, std::int64_t leftStride, int rows, const float* right,
                       std::int64_t rightStride, int depth, int width, float* out, std::int64_t outStride) {
@@ -108,7 +111,7 @@ HWY_INLINE float MaxOf(const float* x, int n) {
 /// x = exp(x - shift), -inf becomes 0. @return the sum
 HWY_INLINE float ExpSum(float* x, int n, float shift) {
     const D d;
-    if (shift == kMinusInfinity) shift = 0.f; // nothing visible: zeros, not NaN
+    if (shift == kMinusInfinity) shift = 0.f; // no key is visible: the results are 0, not NaN
     const V s = hn::Set(d, shift);
     V total = hn::Zero(d);
     int i = 0;
@@ -122,7 +125,7 @@ HWY_INLINE float ExpSum(float* x, int n, float shift) {
     return sum;
 }
 
-/// scores[0..width) = scale * scores + biasScale * bias, columns from `tokens` on masked. @return their maximum
+/// scores[0..width) = scale * scores + biasScale * bias; columns from `tokens` on become -inf. @return the maximum
 HWY_INLINE float ScaleBiasMask(float* scores, int width, float scale, const float* bias, float biasScale, int tokens) {
     const D d;
     const V s = hn::Set(d, scale), b = hn::Set(d, biasScale);
@@ -155,13 +158,13 @@ HWY_INLINE void ScaleRow(float* row, int n, float factor) {
     for (; c < n; ++c) row[c] *= factor;
 }
 
-/// The values of a block, [tokens, valueDim]. Where they are the keys' first channels they are turned into `scratch`:
-/// little work beside the group's products with them.
+/// The values of a block, [tokens, valueDim]. If a key's first channels are its value (latent attention), they are
+/// transposed into `scratch`, which is little work beside the group's products with them.
 const float* ValuesOf(const KvBlockView& block, int tokens, int valueDim, int width, std::vector<float>& scratch) {
     if (block.values != nullptr) return block.values;
     if (scratch.size() < std::size_t(width) * std::size_t(valueDim))
         scratch.resize(std::size_t(width) * std::size_t(valueDim));
-    constexpr int kTogether = 16; // tokens written together: whole cache lines of both sides
+    constexpr int kTogether = 16; // tokens transposed together, so that whole cache lines are read and written
     for (int first = block.begin / kTogether * kTogether; first < tokens; first += kTogether)
         for (int c = 0; c < valueDim; ++c) {
             const float* from = block.keys + std::int64_t(c) * width + first;
@@ -173,7 +176,8 @@ const float* ValuesOf(const KvBlockView& block, int tokens, int valueDim, int wi
 /// Hides the tokens before `begin`: ScaleBiasMask keeps minus infinity.
 HWY_INLINE void HideBefore(int begin, float* scores) { std::fill_n(scores, std::max(0, begin), kMinusInfinity); }
 
-/// A new maximum of one row's logits: what was summed before shrinks accordingly.
+/// Takes a candidate for the maximum of a row's logits. If it is larger than the old maximum, it scales down the sum
+/// and the output that the row has so far.
 HWY_INLINE void RaiseMaximum(float candidate, float& maximum, float& sum, float* out, int dim) {
     if (!(candidate > maximum)) return;
     const float factor = std::exp(maximum - candidate); // 0 the first time
@@ -186,7 +190,7 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
                   std::int64_t outStride, float* maxima, float* sums, AttentionScratch& scratch) {
     const int group = args.group, dim = args.dim, width = args.blockSize;
     const int valueDim = args.valueDim == 0 ? dim : args.valueDim;
-    // As many blocks at a time as keep the scores of the whole group in the first-level cache or near it.
+    // Takes as many blocks at a time as the first-level cache, or nearly, can hold the scores of for the whole group.
     constexpr int kScoreFloats = 16 << 10;
     const int most = std::max(1, kScoreFloats / (group * width)), together = std::min(most, last - first);
     const std::int64_t columns = std::int64_t(together) * width;
@@ -216,7 +220,8 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
             RaiseMaximum(best[h], maxima[h], sums[h], out + h * outStride, valueDim);
             sums[h] += ExpSum(scores + h * columns, used, maxima[h]);
         }
-        for (int b = from; b < to; ++b) { // only valid tokens: the rows behind them are not part of the sequence
+        // Only a block's valid tokens count; the values behind them are not part of the sequence.
+        for (int b = from; b < to; ++b) {
             const KvBlockView& block = item.blocks[b];
             Multiply<true>(scores + std::int64_t(b - from) * width, columns, group,
                            ValuesOf(block, block.tokens, valueDim, width, scratch.values), valueDim, block.tokens,
@@ -249,7 +254,7 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
     const int oldest = args.window > 0 ? std::max(0, args.firstPosition + begin - args.window + 1) : 0;
     for (int b = oldest / width; b < blocks; ++b) {
         const KvBlockView& block = args.blocks[kvHead][b];
-        // Rows whose position lies before the block see nothing of it.
+        // Rows whose position lies before the block do not see it, so the products begin with the first row that does.
         const int firstToken = std::max(begin, b * width - args.firstPosition), firstRow = (firstToken - begin) * group;
         Multiply<false>(q + std::int64_t(firstRow) * dim, dim, rows - firstRow, block.keys, width, dim, width,
                         scores + std::int64_t(firstRow) * width, width);

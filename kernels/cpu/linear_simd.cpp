@@ -1,4 +1,5 @@
-// Norms and linear layers: bandwidth-bound rows for decode, a packed register tile for prefill.
+// Norms and linear layers. Decoding reads every weight for few inputs, so it is written for memory bandwidth; prefill
+// multiplies many inputs with tiles of weights that are packed first and summed in registers.
 #include "kernels/base/half.h"
 #include "kernels/cpu/quantised.h"
 #include "kernels/cpu/simd.h"
@@ -23,9 +24,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr int kLanes = int(hn::MaxLanes(D()));
-// Accumulators fill the register file: 12 x 2 of 32 registers with AVX-512, 6 x 2 of 16 otherwise.
+// Inputs of a prefill tile. Their sums fill most registers: 12 x 2 of 32 with AVX-512, 6 x 2 of 16 otherwise.
 constexpr int kTileRows = kLanes == 16 ? 12 : 6;
-// Highway's own conversion from half, used where the machine has none, takes infinity for 65536.
+// Whether the machine converts from half itself. If not, Highway does, and its conversion makes 65536 of infinity.
 constexpr bool kHardwareHalf = HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_SSSE3 && HWY_TARGET != HWY_SSE4;
 
 void RmsNormRow(const float* HWY_RESTRICT x, const float* HWY_RESTRICT weight, float eps, int n,
@@ -59,7 +60,7 @@ void ArrangeInput(DType type, const float* HWY_RESTRICT x, int cols, float* HWY_
     for (; i < cols; ++i) out[i] = x[i];
 }
 
-/// Two vectors of weights that match two vectors of arranged input.
+/// Loads two vectors of weights in the order that matches two vectors of arranged inputs.
 template <DType kType> HWY_INLINE void LoadWeights(const char* HWY_RESTRICT at, V& first, V& second) {
     const D d;
     if constexpr (kType == DType::F32) {
@@ -83,11 +84,12 @@ HWY_INLINE void StoreOutput(const LinearTarget& target, std::int64_t row, int in
     y = target.accumulate ? y + value : value;
 }
 
-/// Rows computed together: accumulators of kRows x inputs, two vectors of weights and the inputs fit the registers.
+/// Rows computed together: as many as leave registers for rows x inputs sums, two vectors of weights and the inputs.
 constexpr int RowsFor(int inputs) { return kLanes == 16 || inputs <= 3 ? 4 : 2; }
 
-/// How far ahead weights are fetched into the second-level cache. Several rows read side by side defeat the hardware's
-/// stream detection (half the bandwidth for rows of 1 to 2 KiB); fetching in address order restores it.
+/// How far ahead weights are fetched into the second-level cache. Reading several rows side by side hides from the
+/// hardware that memory is read in order, which halves the bandwidth for rows of 1 to 2 KiB. Fetching in the order of
+/// addresses restores it.
 constexpr std::int64_t kAheadBytes = 16 << 10;
 
 template <DType kType, int kRows, int kInputs>
@@ -96,7 +98,8 @@ void RowsByInputs(const LinearTarget& target, const float* HWY_RESTRICT x, std::
     const D d;
     const int cols = target.weight.cols;
     constexpr int kSize = kType == DType::F32 ? 4 : 2;
-    // Few sums need both halves apart to hide the latency of the multiply-add; many fill the registers as they are.
+    // With few sums, each is split in two, so that enough multiply-adds are under way at once to hide their latency.
+    // Many sums need no split, and would not fit the registers with one.
     constexpr int kChains = kRows * kInputs <= 4 ? 2 : 1;
     constexpr int kStepBytes = kRows * 2 * kLanes * kSize;
     const std::int64_t rowBytes = std::int64_t(cols) * kSize;
@@ -153,7 +156,8 @@ void RowsByUpToFour(const LinearTarget& target, const float* x, std::int64_t str
 template <DType kType>
 void SmallBatch(const LinearTarget& target, const float* x, int n, std::int64_t begin, std::int64_t end) {
     const std::int64_t stride = ArrangedStride(kType, target.weight.cols);
-    // Rows outside, inputs inside: the second set of four inputs finds the same weights in the cache.
+    // The outer loop goes over rows and the inner one over sets of inputs, so that the second set of four inputs finds
+    // the weights in the cache.
     std::int64_t row = begin;
     for (const int rows = RowsFor(std::min(n, 4)); row + rows <= end; row += rows)
         for (int i = 0; i < n; i += 4) {
@@ -175,7 +179,7 @@ void SmallBatchRows(const LinearTarget& target, const float* x, int n, std::int6
     case DType::BF16:
         return SmallBatch<DType::BF16>(target, x, n, begin, end);
     default:
-        return; // quantised.h has those
+        return; // quantised types are multiplied in quantised.h
     }
 }
 
@@ -203,8 +207,8 @@ void WidenRow(DType type, const void* HWY_RESTRICT from, int n, float* HWY_RESTR
 
 int PanelRows() { return 2 * kLanes; }
 
-#if HWY_TARGET != HWY_SCALAR // which has one lane: nothing to transpose
-/// Four consecutive floats of rows 0, 4, 8, ...: one 128-bit block each.
+#if HWY_TARGET != HWY_SCALAR // the scalar target has one lane, so there is nothing to transpose
+/// Loads four consecutive floats of each of the rows 0, 4, 8, ... into one 128-bit block each.
 template <class DV> HWY_INLINE hn::Vec<DV> EveryFourthRow(DV d, const float* from, std::int64_t stride) {
     if constexpr (hn::MaxLanes(DV()) <= 4) {
         return hn::LoadU(d, from);
@@ -239,7 +243,7 @@ void PackPanel(const WeightMatrix& weight, int begin, int k0, int depth, float* 
     const int rows = std::min(kPanel, weight.rows - begin), size = bytesOf(weight.type);
     const auto bytes = std::int64_t(rowBytes(weight.type, weight.cols));
     const char* base = static_cast<const char*>(weight.data) + begin * bytes;
-    // Rows are widened into a small buffer and transposed from there.
+    // Rows are converted to float in a small buffer and transposed from there.
     HWY_ALIGN float stage[kPanel * kColumns];
     if (rows < kPanel) std::memset(stage, 0, sizeof(stage));
     for (int from = 0; from < depth; from += kColumns) {
@@ -309,7 +313,7 @@ HWY_INLINE void TileOf(int rows, const float* x, std::int64_t xStride, const flo
 
 void PanelMultiply(const float* x, std::int64_t xStride, int n, const float* panel, int depth, float* y,
                    std::int64_t yStride, int outputs, bool add) {
-    // Tiles of equal height: a last tile of one row would read the panel for almost nothing.
+    // All tiles have about the same height: a last tile of a single row would read the whole panel for little work.
     for (int row = 0, tiles = (n + kTileRows - 1) / kTileRows; tiles > 0; --tiles) {
         const int rows = (n - row) / tiles;
         TileOf(rows, x + row * xStride, xStride, panel, depth, y + row * yStride, yStride, outputs, add);

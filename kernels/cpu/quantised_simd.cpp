@@ -1,5 +1,6 @@
-// Linear layers over GGUF's block formats. Weights stay integers: 16 of them at a time become int16 in registers and
-// meet inputs rounded to int16, so that a block costs a few integer multiply-adds and one float one for its scale.
+// Linear layers whose weights are in GGUF's block formats. Weights stay integers: 16 at a time are unpacked to int16 in
+// registers and multiplied with inputs that were rounded to int16. A block so costs a few integer multiply-adds, and
+// one multiply-add in float for its scale.
 #include "kernels/base/half.h"
 #include "kernels/cpu/quantised.h"
 
@@ -18,7 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace kvscope::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sixteen weights fill one 256-bit register as int16: also the unit of the finest scales (Q6_K).
+// Sixteen weights as int16 fill a 256-bit register. Sixteen is also the number of weights that share the finest scales
+// (Q6_K).
 using DW = hn::CappedTag<std::int16_t, 16>;
 using DI = hn::RepartitionToWide<DW>;
 using DF = hn::Rebind<float, DI>;
@@ -84,7 +86,7 @@ HWY_INLINE std::uint16_t LoadHalf(const std::uint8_t* at) {
     return raw;
 }
 
-/// kChunk halves to floats.
+/// Converts kChunk numbers from half to float.
 HWY_INLINE void HalvesToFloats(const std::uint16_t* HWY_RESTRICT raw, float* HWY_RESTRICT out) {
     if constexpr (kHardwareHalf) {
         const hn::Rebind<hwy::float16_t, DF> halves;
@@ -96,8 +98,8 @@ HWY_INLINE void HalvesToFloats(const std::uint16_t* HWY_RESTRICT raw, float* HWY
     }
 }
 
-/// A block format. Each says how a chunk's scales and a group's integers come out of its bytes:
-///   weight = scale * integer + least, the integer from 0 up or signed;
+/// A block format, which tells how to get a chunk's scales and a group's integers from the bytes:
+///   weight = scale * integer + least, where integers are signed or begin at 0;
 ///   Scales   a chunk's `groups` groups: their scales, and what each adds to all its weights; the rest is left zero
 ///   Integers a group's 2 x 16 integers; `chunk` is where the group's chunk starts
 /// kHasLeast: some `least` is not 0. kFineScales: a group's halves have their own `least` [2 * kChunk], and integers
@@ -159,7 +161,7 @@ template <> struct Format<DType::Q4_1> {
     }
 };
 
-/// Nibbles at `at + 4`, fifth bits in the four bytes at `at`.
+/// Unpacks integers of five bits: their low four bits lie at `at + 4`, their fifth bits in the four bytes at `at`.
 HWY_INLINE void FiveBits(const std::uint8_t* at, Sixteen& first, Sixteen& second) {
     std::uint32_t high;
     std::memcpy(&high, at, 4);
@@ -188,7 +190,7 @@ template <> struct Format<DType::Q5_1> {
     }
 };
 
-/// Q4_K, Q5_K: scale and least of the block, then 8 pairs of 6-bit factors in 12 bytes.
+/// Scales of Q4_K and Q5_K: the block has a scale and a least, then 8 pairs of 6-bit factors for them in 12 bytes.
 HWY_INLINE void SixBitScales(const std::uint8_t* block, float* scales, float* least) {
     const float scale = halfToFloat(LoadHalf(block)), low = halfToFloat(LoadHalf(block + 2));
     const std::uint8_t* packed = block + 4;
@@ -235,14 +237,15 @@ template <> struct Format<DType::Q6_K> {
         std::fill_n(scales, kChunk, scale);
         for (int half = 0; half < 2 * kChunk; ++half) least[half] = -32.f * scale * float(fine[half]);
     }
-    /// Values of a group, 0 to 63.
+    /// Integers of a group, 0 to 63.
     static HWY_INLINE void Plain(const std::uint8_t* chunk, int group, Sixteen& first, Sixteen& second) {
         const int part = group / 4, in = group % 4; // a block is two parts of four groups
         const std::uint8_t *low = chunk + 64 * part + in % 2 * 32, *high = chunk + 128 + 32 * part;
         first = WithHighBits(Field(FromBytes(low), in / 2 * 4, 15), Field(FromBytes(high), 2 * in, 3));
         second = WithHighBits(Field(FromBytes(low + 16), in / 2 * 4, 15), Field(FromBytes(high + 16), 2 * in, 3));
     }
-    /// Times their own scale: at most 63 * 128, so that 8 products with 16-bit inputs still fit an int32.
+    /// Integers of a group times their own scale: at most 63 * 128, so that the sum of 8 products with 16-bit inputs
+    /// still fits an int32.
     static HWY_INLINE void Integers(const std::uint8_t* chunk, int group, Sixteen& first, Sixteen& second) {
         const auto* fine = reinterpret_cast<const std::int8_t*>(chunk + kScalesAt) + 2 * group;
         Plain(chunk, group, first, second);
@@ -251,7 +254,8 @@ template <> struct Format<DType::Q6_K> {
     }
 };
 
-// A rounded row: groups' scales, groups' sums, half groups' sums (both times the scale), then the int16 values.
+// A rounded row lies in memory as: the groups' scales, the groups' sums, the half groups' sums (both kinds times the
+// scale), and then the int16 values.
 struct RoundedRow {
     const float *scales, *sums, *halfSums;
     const std::int16_t* values;
@@ -286,7 +290,7 @@ void RoundInput(const float* HWY_RESTRICT x, int cols, std::byte* rounded) {
             total = hn::Add(total, v);
         }
         const float most = hn::GetLane(hn::MaxOfLanes(d, largest)), sum = hn::GetLane(hn::SumOfLanes(d, total));
-        // An input that is no number must reach the outputs: no integer can say so, the scale can.
+        // NaN among the inputs must reach the outputs. An integer cannot be NaN, so the scale becomes NaN.
         const float scale = most / 32767.f + (sum - sum), inverse = most > 0 ? 32767.f / most : 0.f;
         const VF factor = hn::Set(d, inverse);
         float halves[2];
@@ -306,10 +310,10 @@ void RoundInput(const float* HWY_RESTRICT x, int cols, std::byte* rounded) {
     for (int g = groups; g < PaddedGroups(cols); ++g) scales[g] = sums[g] = halfSums[2 * g] = halfSums[2 * g + 1] = 0.f;
 }
 
-/// Rows read side by side defeat the hardware's stream detection; see linear_simd.cpp.
+/// How far ahead weights are fetched, and why: see kAheadBytes in linear_simd.cpp.
 constexpr std::int64_t kAheadBytes = 16 << 10;
 
-/// sums += scaled integer products of one group of the chunk that starts at column `from`.
+/// Adds the scaled integer products of one group to `sums`; the group's chunk starts at column `from`.
 template <DType kType, int kRows, int kInputs>
 HWY_INLINE void AddGroup(const std::uint8_t* chunk, std::int64_t bytes, int group, const RoundedRow (&in)[kInputs],
                          int from, const float (&scaled)[kRows][kInputs][kChunk], VF (&sums)[kRows][kInputs]) {
@@ -319,7 +323,7 @@ HWY_INLINE void AddGroup(const std::uint8_t* chunk, std::int64_t bytes, int grou
         Format<kType>::Integers(chunk + r * bytes, group, a, b);
         for (int i = 0; i < kInputs; ++i) {
             const std::int16_t* x = in[i].values + from + group * kGroup;
-#if HWY_TARGET == HWY_SCALAR // one lane would have to hold all 32 products, and overflow
+#if HWY_TARGET == HWY_SCALAR // the only lane would have to sum all 32 products and would overflow
             std::int64_t total = 0;
             for (int p = 0; p < kParts; ++p)
                 total += std::int64_t(a.part[p].raw) * x[p] + std::int64_t(b.part[p].raw) * x[16 + p];
@@ -393,7 +397,8 @@ void RowsOf(const LinearTarget& target, const std::byte* inputs, int n, std::int
     const auto input = [&](int i) { return inputs + i * inputBytes; };
     constexpr int kRows = 4;
     std::int64_t row = begin;
-    // Rows outside, inputs inside: the next inputs find the same weights in the cache.
+    // The outer loop goes over rows and the inner one over inputs, so that the next inputs find the weights in the
+    // cache.
     for (; row + kRows <= end; row += kRows) {
         int i = 0;
         for (; i + 4 <= n; i += 4) RowsByInputs<kType, kRows, 4>(target, input(i), inputBytes, i, row);

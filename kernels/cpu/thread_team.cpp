@@ -23,15 +23,15 @@ inline void pauseBriefly() {
 #endif
 }
 
-constexpr int kSpins = 4000; // about 100 us of pauses: longer than any gap inside a decode step
+constexpr int kSpins = 4000; // pauses before a thread sleeps: about 100 us, longer than any gap inside a decode step
 
 } // namespace
 
 ThreadTeam::ThreadTeam(int threads) {
     const int cores = allowedCores();
     const int count = threads > 0 ? threads : cores;
-    spins_ =
-        count <= cores ? kSpins : 0; // more threads than cores: spinning would steal the time of the thread waited for
+    // With more threads than cores, a spinning thread would take time from the one it waits for.
+    spins_ = count <= cores ? kSpins : 0;
     for (int thread = 1; thread < count; ++thread) workers_.emplace_back([this, thread] { work(thread); });
 }
 
@@ -58,11 +58,11 @@ void ThreadTeam::run(int n, Job job, void* context) {
         if (spin < kSpins)
             pauseBriefly();
         else
-            std::this_thread::yield(); // a worker lost its core in the middle of a piece
+            std::this_thread::yield(); // a worker may have lost its core in the middle of a piece
     }
 }
 
-/// Takes and does one piece of the current job. @return false when none is left
+/// Takes one piece of the current job and does it. @return false if no piece was left
 bool ThreadTeam::takeOne(int thread) {
     const std::uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
     const std::uint64_t piece = ticket & kFieldMask, pieces = ticket >> kFieldBits & kFieldMask;
@@ -73,7 +73,7 @@ bool ThreadTeam::takeOne(int thread) {
 }
 
 void ThreadTeam::work(int thread) {
-    std::uint64_t seen = 0; // the round this worker has finished with
+    std::uint64_t seen = 0; // the last round of jobs that this worker has seen
     for (;;) {
         const auto fresh = [&] { return roundOf(ticket_.load(std::memory_order_seq_cst)) != seen; };
         for (int spin = 0; spin < spins_ && !fresh() && !stop_.load(std::memory_order_relaxed); ++spin) pauseBriefly();
@@ -88,7 +88,7 @@ void ThreadTeam::work(int thread) {
         if (now == seen) continue;
         while (takeOne(thread)) {
         }
-        seen = now; // a job published meanwhile has another number and is looked at next
+        seen = now; // a job published in the meantime has another number, so the next pass takes it up
     }
 }
 

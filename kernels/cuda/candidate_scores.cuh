@@ -55,8 +55,8 @@ template <int kChunks, bool kCoded> struct LabelProduct {
 #pragma unroll
             for (int half = 0; half < 2; ++half)
 #pragma unroll
-                for (int part = 0; part < 4;
-                     ++part) { // rows `row` and row + 8 of the first columns, then of the others
+                // Parts 0 and 1 are the rows `row` and row + 8 of the first columns, parts 2 and 3 those of the others.
+                for (int part = 0; part < 4; ++part) {
                     const Bf16* from = s.query[firstHead + row + part % 2 * 8] + c * 32;
                     const int low = kCoded ? quad * 8 + half * 2 + part / 2 : half * 16 + part / 2 * 8 + quad * 2;
                     const int high = low + (kCoded ? 4 : 1);

@@ -12,10 +12,10 @@ struct CoarseScoreArgs {
     const std::int32_t* position = nullptr; // [rows]
     const std::uint8_t* active = nullptr;   // [rows] or null
     const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim]
-    DeviceIndex index;                      // its kernel is a multiple of its stride
+    DeviceIndex index;                      // its pooling window is a multiple of its stride
     float scale = 1;
     float* logits = nullptr;  // [rows*queryHeads, maxWindows] work space
-    float* logSums = nullptr; // [rows*queryHeads] likewise
+    float* logSums = nullptr; // [rows*queryHeads] work space
     float* scores = nullptr;  // [rows, kvHeads, maxBlocks] out: the largest of a block's windows; -inf without one
     std::uint64_t* mark = nullptr;
 };

@@ -16,8 +16,8 @@ std::string presentable(std::string_view text) {
     const bool cut = text.size() > TextPool::kLongest;
     if (cut) {
         std::size_t end = TextPool::kLongest;
-        while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-            --end; // back to the start of a character
+        // Moves back to the start of a character.
+        while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
         text = text.substr(0, end);
     }
     std::string result = toValidUtf8(text);

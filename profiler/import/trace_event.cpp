@@ -83,8 +83,7 @@ public:
     }
     bool end_array() {
         if (inArgs_) event_.args.close(']');
-        if (eventDepth_ > 0 && depth_ == eventDepth_ - 1)
-            eventDepth_ = 0; // the list of events ends; another may follow
+        if (eventDepth_ > 0 && depth_ == eventDepth_ - 1) eventDepth_ = 0; // the list ends; another may follow
         return leave();
     }
     bool key(std::string& name) {

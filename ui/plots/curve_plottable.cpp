@@ -72,12 +72,11 @@ void CurvePlottable::draw(QCPPainter* painter) {
     painter->setAntialiasing(range.size() * kSmooth <= pixels);
     QPolygonF line;
     if (single) {
-        const int first =
-            std::max(0, int(std::floor(range.lower)) - 1); // one step beyond the edge: the line leaves the plot
+        // One step beyond each edge is drawn, so that the line leads out of the plot.
+        const int first = std::max(0, int(std::floor(range.lower)) - 1);
         const int last = std::min(data_.steps() - 1, int(std::ceil(range.upper)) + 1);
         for (int step = first; step <= last; ++step) {
-            const CellStats cell =
-                data_.stats(row_, step, step + 1); // the preview's value if this step is not read yet
+            const CellStats cell = data_.stats(row_, step, step + 1); // of the preview if the step is not read yet
             if (cell.count > 0) {
                 line << QPointF(mKeyAxis->coordToPixel(step), mValueAxis->coordToPixel(double(cell.max)));
                 continue;

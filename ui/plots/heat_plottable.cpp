@@ -98,8 +98,8 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
     if (columnMeans) columnMeans->assign(std::size_t(width), std::numeric_limits<float>::quiet_NaN());
     if (data_.empty()) return image;
     const auto columns = stepColumns(steps.lower, steps.upper, width, data_.steps());
-    auto lines =
-        stepColumns(rows.lower, rows.upper, height, places()); // rows of each pixel line, by the rule for columns
+    // The rows of each pixel line follow the rule for the steps of a pixel column.
+    auto lines = stepColumns(rows.lower, rows.upper, height, places());
     if (!rowsDown) std::reverse(lines.begin(), lines.end());
 
     const double scale = values_.size() > 0 ? 255.0 / values_.size() : 0;

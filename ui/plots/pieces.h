@@ -18,8 +18,8 @@ template <class Body> void forEachPiece(int count, const Body& body) {
         std::atomic<int> next{0}, done{0};
     };
     const auto progress = std::make_shared<Progress>();
-    const auto work = [progress, count,
-                       &body] { // a thread that starts too late finds no piece and does not touch `body`
+    // A thread that starts too late finds no piece and does not touch `body`.
+    const auto work = [progress, count, &body] {
         for (int i = progress->next++; i < count; i = progress->next++) {
             body(i);
             if (++progress->done == count) progress->done.notify_all();

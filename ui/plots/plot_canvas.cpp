@@ -57,8 +57,7 @@ PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
     setMouseTracking(true);
     setMinimumSize(240, 140);
     fitTicksToRoom(*this);
-    layer(QStringLiteral("overlay"))
-        ->setMode(QCPLayer::lmLogical); // QCustomPlot's layer for selections, which no plot uses
+    layer(QStringLiteral("overlay"))->setMode(QCPLayer::lmLogical); // the layer for selections; no plot uses it
     ground_ = new Ground(*this);
     addLayer(QStringLiteral("kvscope.overlay"), nullptr, QCustomPlot::limAbove);
     layer(QStringLiteral("kvscope.overlay"))->setMode(QCPLayer::lmBuffered);

@@ -181,8 +181,8 @@ void BarStackPlottable::draw(QCPPainter* painter) {
         const double total = bar.total(), factor = relative_ ? (total > 0 ? 100.0 / total : 0) : 1.0;
         const double left = std::round(mKeyAxis->coordToPixel(bar.centre - bar.width / 2));
         const double right = std::max(left + 1, std::round(mKeyAxis->coordToPixel(bar.centre + bar.width / 2)));
-        double lastLabel =
-            std::numeric_limits<double>::infinity(); // top of the label below, which the next may not overlap
+        // Labels are drawn from the bottom up; this is the top of the last one, which the next may not overlap.
+        double lastLabel = std::numeric_limits<double>::infinity();
         painter->setFont(font);
         stack(*mValueAxis, bar.parts, factor, [&](std::size_t i, double top, double bottom) {
             painter->setPen(Qt::NoPen);

@@ -9,8 +9,7 @@ std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixe
     std::vector<StepColumn> columns(std::size_t(std::max(pixels, 0)));
     const double perPixel = (axisUpper - axisLower) / std::max(pixels, 1);
     const auto stepAt = [&](int pixel) {
-        return std::floor(axisLower + perPixel * pixel + 0.5 +
-                          1e-9); // the step whose cell contains the column's left edge
+        return std::floor(axisLower + perPixel * pixel + 0.5 + 1e-9); // the step at the column's left edge
     };
     for (int i = 0; i < pixels; ++i) {
         const double left = stepAt(i), right = stepAt(i + 1);
