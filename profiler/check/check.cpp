@@ -3,11 +3,11 @@
 #include "kernels/base/error.h"
 #include "profiler/check/rule.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/run_knowledge.h"
 
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace kvscope {
@@ -28,13 +28,12 @@ bool hasRows(Connection& connection, std::string_view table) {
     return find.step();
 }
 
-/// The words of key `knows` of a run; none: it knows everything.
-std::optional<nlohmann::json> knownWords(Connection& connection, int runId) {
-    if (!hasTable(connection, "run_meta")) return std::nullopt;
-    Statement row(connection, "SELECT value FROM run_meta WHERE run_id = ? AND key = 'knows'");
-    if (!row.bind(1, runId).step()) return std::nullopt;
-    auto words = nlohmann::json::parse(row.text(0), nullptr, false);
-    return words.is_array() ? std::optional(std::move(words)) : std::nullopt;
+/// A run without key `knows` is judged by its rows: another engine may have left 0 where it knew nothing.
+bool knows(Knowledge known, Needs needs) {
+    constexpr std::array<Known, 8> groups{Known::Selections, Known::Selections,    Known::Hits,
+                                          Known::Bytes,      Known::TransferTimes, Known::ExposedTimes,
+                                          Known::StepTimes,  Known::StageTimes};
+    return needs == Needs::Nothing || known.has(groups[std::size_t(needs)]);
 }
 
 class Checker {
@@ -42,7 +41,7 @@ public:
     Checker(const TraceReader& reader, int runId, const CheckOptions& options)
         : connection_(*ReaderAccess::of(reader).connection), options_(options) {
         result_.run = runId;
-        if (runId > 0) knows_ = knownWords(connection_, runId);
+        if (runId > 0) knows_ = knowledgeOf(connection_, runId);
     }
 
     void add(std::span<const SqlRule> rules) {
@@ -84,10 +83,7 @@ private:
     RuleResult& begin(std::string_view id, std::string_view says, Concern concern) {
         return result_.rules.emplace_back(RuleResult{id, says, concern});
     }
-    bool applies(Needs needs) const {
-        if (needs == Needs::Nothing || !knows_) return true;
-        return std::find(knows_->begin(), knows_->end(), nlohmann::json(wordOf(needs))) != knows_->end();
-    }
+    bool applies(Needs needs) const { return knows(knows_, needs); }
     bool hasBlobs() {
         Statement find(connection_, "SELECT 1 FROM selection WHERE id >> 55 = ? AND blocks IS NOT NULL LIMIT 1");
         return find.bind(1, result_.run).step();
@@ -100,7 +96,7 @@ private:
 
     Connection& connection_;
     const CheckOptions& options_;
-    std::optional<nlohmann::json> knows_;
+    Knowledge knows_; // everything, of the file as a whole
     RunCheck result_;
 };
 
@@ -117,12 +113,6 @@ RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& opti
 } // namespace
 
 namespace check {
-
-std::string_view wordOf(Needs needs) {
-    constexpr std::array<std::string_view, 8> words{
-        "", "selections", "hits", "bytes", "transfer_times", "exposed_times", "step_times", "stage_times"};
-    return words[std::size_t(needs)];
-}
 
 std::string placeOf(Form form, std::int64_t key) {
     const auto step = [&](int shift) { return (key >> shift) & 0x1FFFFFF; };

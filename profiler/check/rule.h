@@ -13,7 +13,7 @@
 
 namespace kvscope::check {
 
-/// What a run must know for a rule to apply; the words are those of key `knows` of table run_meta.
+/// What a run must know for a rule to apply: a group of Known.
 enum class Needs : std::uint8_t {
     Nothing,
     Selections,
@@ -24,7 +24,6 @@ enum class Needs : std::uint8_t {
     StepTimes,
     StageTimes
 };
-std::string_view wordOf(Needs needs);
 
 /// Its rows are those that break it: key, what. `key` is a packed key, or NULL where the row belongs to no step, and
 /// `form` says of which table.
