@@ -57,10 +57,14 @@ RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
         numbers->addWidget(box);
         return value;
     };
-    rate_ = add("tokenRate", tr("tokens/s"),
-                tr("Of the run shown here: tokens of all sequences per second of decode wall time (measured)"));
-    hitRate_ = add("hitRate", tr("hit rate"),
-                   tr("Of the run shown here: hits / (hits + misses) of the selected blocks, so far while it runs"));
+    rate_ =
+        add("tokenRate", tr("tokens/s"),
+            tr("Of the run shown here: tokens of all sequences per second of decode wall time (measured), without cold "
+               "steps unless the View menu counts them"));
+    hitRate_ =
+        add("hitRate", tr("hit rate"),
+            tr("Of the run shown here: hits / (hits + misses) of the selected blocks, so far while it runs, without "
+               "cold steps unless the View menu counts them"));
     locality_ = add("locality", tr("locality"), tr("Of the run shown here: mean γ, where it is defined"));
     connect(&workspace_, &Workspace::currentChanged, this, &RunStatistics::follow);
     connect(&workspace_, &Workspace::runsChanged, this, &RunStatistics::follow); // the file may be another by now
