@@ -126,14 +126,15 @@ TEST_F(TimelineOtherRun, ATooltipFollowsWhatLiesUnderARestingPointer) {
     const TimelineRow* row = scene().layout.rowOf(first.lane);
     const std::string track = trackKey(data(), *row);
     timeline().setHidden(track, true); // as the menu does: the rows below move up, or nothing is left there
-    EXPECT_FALSE(QToolTip::isVisible() && QToolTip::text().contains(QStringLiteral("alpha")))
-        << QToolTip::text().toStdString();
+    EXPECT_TRUE(waitFor([] {           // it fades
+        return !QToolTip::isVisible() || !QToolTip::text().contains(QStringLiteral("alpha"));
+    })) << QToolTip::text().toStdString();
     timeline().setHidden(track, false);
     hover(at);
     ASSERT_TRUE(QToolTip::text().contains(QStringLiteral("alpha")));
     timeline().panBy(timeline().areas().body.width() / 3.0);
     const auto now = timeline().placeAt(at).span;
-    EXPECT_TRUE(!QToolTip::isVisible() || (now && QToolTip::text().contains(spanTitle(*now))))
+    EXPECT_TRUE(waitFor([&] { return !QToolTip::isVisible() || (now && QToolTip::text().contains(spanTitle(*now))); }))
         << QToolTip::text().toStdString();
 }
 
@@ -172,7 +173,7 @@ TEST_F(TimelineOtherRun, ATooltipFollowsTheScrolledRows) {
     QTest::keyClick(&timeline(), Qt::Key_PageUp);
     const auto now = timeline().placeAt(at).span;
     ASSERT_FALSE(now && *now == before) << "the rows have moved";
-    EXPECT_TRUE(!QToolTip::isVisible() || (now && QToolTip::text() == tooltipOf(data(), *now)))
+    EXPECT_TRUE(waitFor([&] { return !QToolTip::isVisible() || (now && QToolTip::text() == tooltipOf(data(), *now)); }))
         << QToolTip::text().toStdString();
 }
 

@@ -80,7 +80,8 @@ void TimelineCanvas::setGutter(int width) {
 }
 
 void TimelineCanvas::reset() {
-    emit hoverEnded(); // a tooltip would describe a span of the run before
+    pointerOver_ = false; // until it moves again: a tooltip describes a span of the run before
+    emit hoverEnded();
     data_ = TimelineData();
     const quint64 revision = scene_.revision;
     scene_ = {};
