@@ -58,7 +58,7 @@ public:
 
     /// Attention over a chunk of a prompt where a method has its own (Abilities::promptAttention): writes rows.out.
     virtual void attendPrompt(const PromptChunk&) {}
-    /// Every chunk of every prompt, layer by layer, after its attention. The layers that attend to everything too.
+    /// Every chunk, layer by layer (all layers), after its attention. Other prompts' may come between: prompt_states.h.
     virtual void prompt(const PromptChunk&) {}
     /// May name blocks that the device tier begins with: they stay where they were computed.
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, std::vector<PrefetchRequest>&) {}
