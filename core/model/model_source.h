@@ -13,8 +13,8 @@ struct ModelSource {
     std::string configOrigin, weightsOrigin;
     std::filesystem::path folder;         // empty: a GGUF file
     std::vector<std::string> weightFiles; // paths
-    bool embedded = false; // comes with the program
-    bool gguf = false; // the weight files hold configuration and tokenizer too
+    bool embedded = false;                // comes with the program
+    bool gguf = false;                    // the weight files hold configuration and tokenizer too
 };
 
 /// An embedded name, or a path as modelPath() takes it. @throws Error naming what is missing

@@ -289,8 +289,7 @@ MethodEntry locretMethod() {
                                                         Per::One, use.config.kvHeads * packed)};
         if (use.model == nullptr) return needs;
         if (const auto heads = select::findRetainingHeads(*use.model)) {
-            const std::int64_t rows =
-                std::min({length.prompt, kScoredTogether, use.values.integer("prefill_chunk")});
+            const std::int64_t rows = std::min({length.prompt, kScoredTogether, use.values.integer("prefill_chunk")});
             needs.push_back(select::scratchOf("retaining_heads", "retaining heads", Lifetime::Session, Per::One,
                                               std::int64_t(heads->in.size() + heads->out.size()) * 4));
             needs.push_back(select::scratchOf("scored_rows", "scored tokens", Lifetime::Session, Per::One,

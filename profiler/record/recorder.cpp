@@ -317,7 +317,8 @@ void Recorder::Impl::fail(const std::string& sentence) {
     stepsPending = 0;
     if (failed) return;
     failed = true;
-    tellFailure(); // a full disk often has room for one small row
+    store.giveRoom();
+    tellFailure();
 }
 
 void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {

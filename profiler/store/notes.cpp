@@ -55,9 +55,13 @@ void requireRow(Connection& connection, const Note& note) {
 
 std::vector<Note> readNotes(const TraceReader& reader, int runId) {
     Connection& connection = *ReaderAccess::of(reader).connection;
-    if (connection.integer("SELECT count(*) FROM sqlite_schema WHERE type='table' AND name='note'") == 0) return {};
-    Statement rows(connection, "SELECT id, run_id, start_ns, duration_ns, text, created_utc FROM note WHERE run_id=?"
-                               " ORDER BY start_ns, id");
+    // A trace of before gets the table with its first note, maybe while it is open here: the reader's own empty table
+    // of that name (useOwnViews) would hide it.
+    if (connection.integer("SELECT count(*) FROM main.sqlite_schema WHERE type='table' AND rootpage > 0 AND"
+                           " name='note'") == 0)
+        return {};
+    Statement rows(connection, "SELECT id, run_id, start_ns, duration_ns, text, created_utc FROM main.note"
+                               " WHERE run_id=? ORDER BY start_ns, id");
     rows.bind(1, runId);
     std::vector<Note> notes;
     while (rows.step())

@@ -47,6 +47,8 @@ public:
     void requireInPlace() const;
     /// Puts everything into the one file: no -wal or -shm stays behind, unless somebody is still reading.
     void finish() noexcept;
+    /// Before the last small transaction on a full disk: see WriterLock.
+    void giveRoom() const { lock_.giveRoom(); }
 
 private:
     void create();

@@ -19,6 +19,7 @@ namespace kvscope {
 namespace {
 
 constexpr std::int64_t kLivingMs = 5000; // a writer signs at least once a second
+constexpr off_t kRoom = 128 << 10;       // the pages of one small transaction, in the log and in its index
 constexpr const char* kWait = "wait until it is done or choose another file";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& who) {
@@ -28,8 +29,8 @@ constexpr const char* kWait = "wait until it is done or choose another file";
 /// What the owner of a lock wrote into it.
 std::string ownerOf(int descriptor) {
     std::array<char, 32> text{};
-    const ssize_t count = pread(descriptor, text.data(), text.size() - 1, 0);
-    const std::string id(text.data(), count > 0 ? std::size_t(count) : 0);
+    if (pread(descriptor, text.data(), text.size() - 1, 0) < 0) text[0] = '\0';
+    const std::string id(text.data()); // behind the number lies the room that is kept
     const bool number = !id.empty() && id.find_first_not_of("0123456789") == std::string::npos;
     if (number && id == std::to_string(getpid())) return "this program already";
     return number ? fmt::format("another program (process {})", id) : "another program";
@@ -74,8 +75,15 @@ WriterLock::WriterLock(const std::string& path) : name_(path + "-lock") {
         if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, id.data(), id.size(), 0) < 0) {
             // The lock holds without its owner's number.
         }
+        posix_fallocate(descriptor, off_t(id.size()), kRoom); // a disk without that much has no room to keep
         descriptor_ = descriptor;
         return;
+    }
+}
+
+void WriterLock::giveRoom() const {
+    if (descriptor_ >= 0 && ftruncate(descriptor_, off_t(std::to_string(getpid()).size())) != 0) {
+        // Then there is no more room than before.
     }
 }
 

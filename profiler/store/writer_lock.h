@@ -19,6 +19,10 @@ public:
     /// A program that was killed had held it: whatever the file says of a running run, nobody writes it any more.
     bool tookOver() const { return tookOver_; }
 
+    /// The file keeps some room on the disk. This gives it back, so that a disk that has become full takes one small
+    /// transaction more: the one that says why the run failed.
+    void giveRoom() const;
+
 private:
     std::string name_;
     int descriptor_ = -1;

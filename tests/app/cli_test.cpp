@@ -201,8 +201,8 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     EXPECT_EQ(configs[0]["link_gbps"], 12.5);
     EXPECT_GE(configs[0]["exposed_ms"], configs[1]["exposed_ms"]);
     EXPECT_EQ(configs[2]["cache_blocks"], slots + 4);
-    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 6u + 6u)
-        << "four lines about the run, a heading, each policy, notes";
+    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 6u + 7u)
+        << "four lines about the run, a heading, each policy, three notes";
 
     const Finished curves = cli({"replay", trace, "--policy", "lru", "--cache-blocks", more, "--curves", "--json"});
     ASSERT_EQ(curves.status, 0) << curves.err;

@@ -180,7 +180,7 @@ TEST_F(ReplayCheckCli, PredictionsAreCheckedByRunningThem) {
         EXPECT_THAT(result.err, HasSubstr(expected));
         EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
     }
-    test::executeSql(trace, "update run set model = 'elsewhere'");
+    test::executeSql(trace, "update run set model = 'elsewhere'; delete from run_meta where key = 'model_path'");
     EXPECT_THAT(cli({"replay", trace, "--check"}).err, HasSubstr("give its folder with --model"));
     // A recording whose bytes are not the engine's is found out.
     test::executeSql(trace, "update run set model = 'nosa-tiny', block_bytes = block_bytes + 4");

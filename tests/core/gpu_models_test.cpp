@@ -486,6 +486,7 @@ TEST_F(GpuModels, EndWithASentenceWhereALogitIsNotFinite) {
     for (const double temperature : {0.0, 1.0}) {
         SessionOptions options;
         options.backend = Backend::Cuda;
+        options.method = "full";
         options.sampling.temperature = temperature;
         const auto line = test::refusalOf([&] { (void)decode(model, prompts(2, 40, 96), options, 4); }, model->name());
         EXPECT_THAT(line, ::testing::HasSubstr("not all finite")) << temperature;

@@ -137,7 +137,8 @@ TEST_F(ExportTest, TablesHaveTheRowsOfTheirViews) {
     const std::map<std::string, std::string> views{
         {"steps", "v_step"},       {"breakdown", "v_breakdown"}, {"transfers", "v_transfer"}, {"tokens", "v_token"},
         {"kernels", "v_kernel"},   {"layers", "v_layer"},        {"locality", "v_locality"},  {"spans", "v_span"},
-        {"counters", "v_counter"}, {"gauges", "v_gauge"}, {"flows", "v_flow"},          {"prompt", "v_prompt"},      {"runs", "runs"}};
+        {"counters", "v_counter"}, {"gauges", "v_gauge"},        {"flows", "v_flow"},         {"prompt", "v_prompt"},
+        {"runs", "runs"}};
     EXPECT_EQ(views.size() + 1, exportTableNames().size()) << "all but the selections, which have a test of their own";
     for (const auto& [name, view] : views)
         for (const int run : {0, 1, 2, 3}) {
@@ -183,8 +184,9 @@ TEST_F(ExportTest, SaysWhySelectionsAreMissing) {
 TEST_F(ExportTest, RefusesUnknownNamesAndListsTheKnown) {
     EXPECT_THAT(
         failureOf([] { parseExportTable("dreams"); }),
-        HasSubstr("selections, steps, breakdown, transfers, tokens, kernels, layers, locality, spans, counters, gauges, "
-                  "flows, prompt, runs"));
+        HasSubstr(
+            "selections, steps, breakdown, transfers, tokens, kernels, layers, locality, spans, counters, gauges, "
+            "flows, prompt, runs"));
     EXPECT_THAT(failureOf([] { parseExportFormat("xml"); }), HasSubstr("csv or jsonl"));
 }
 

@@ -139,6 +139,7 @@ TEST(Summary, SaysWhatTheTimeBetweenStepsDoesToTheRate) {
             now += step.durationNs + pauseNs;
             store.addStep(step);
         }
+        store.endRun(RunStatus::Finished, "");
         store.commit();
         store.finish();
     };

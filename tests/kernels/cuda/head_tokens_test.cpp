@@ -124,10 +124,11 @@ TEST_F(CudaHeadTokens, HeadsTakeTheMeanNumberAndAreUnited) {
         const float alpha = round == 2 ? 100.f : 1.5f; // beyond all: the cap
         const auto scores = floats(std::size_t(heads * maxTokens));
         const OnDevice<float> dscores(scores);
-        const OnDevice<std::int32_t> dposition(position), length(static_cast<std::size_t>(heads)), wanted(static_cast<std::size_t>(1)),
-            tokens(std::size_t(heads * most)), count(std::vector<std::int32_t>(std::size_t(heads), 0)),
-            united(std::size_t(rows * kvHeads * unitedMost)), unitedCount(static_cast<std::size_t>(rows * kvHeads)),
-            own(std::size_t(heads * (most + 1))), places(std::size_t(heads * (most + 1))), ownCount(static_cast<std::size_t>(heads));
+        const OnDevice<std::int32_t> dposition(position), length(static_cast<std::size_t>(heads)),
+            wanted(static_cast<std::size_t>(1)), tokens(std::size_t(heads * most)),
+            count(std::vector<std::int32_t>(std::size_t(heads), 0)), united(std::size_t(rows * kvHeads * unitedMost)),
+            unitedCount(static_cast<std::size_t>(rows * kvHeads)), own(std::size_t(heads * (most + 1))),
+            places(std::size_t(heads * (most + 1))), ownCount(static_cast<std::size_t>(heads));
         const OnDevice<std::uint8_t> dactive(active);
         const OnDevice<std::uint64_t> total(std::vector<std::uint64_t>{0});
         const OnDevice<std::uint32_t> arrived(std::vector<std::uint32_t>{0});
