@@ -235,7 +235,7 @@ TEST_F(ComparePagesTest, BreakdownCountsRunsOfTheSameSettingsAsRepeats) {
     for (const RunSample& run : both) {
         int count = 0;
         for (const StepSample& step : run.steps) {
-            if (step.step <= 1 || step.opensBlock) continue;
+            if (step.step <= 1 || step.mark.opensBlock) continue;
             means[i] += double(step.componentNs[std::size_t(Stage::Ffn)]);
             ++count;
         }
