@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <map>
+#include <sqlite3.h>
 
 namespace kvscope::ui {
 namespace {
@@ -54,6 +55,7 @@ protected:
     /// Runs the statement on the file as any other program would.
     std::vector<std::map<std::string, double>> rows(const QString& sql) {
         Connection connection(workspace.current()->key.path.toStdString(), Connection::Mode::ReadOnly);
+        sqlite3_db_config(connection.handle(), SQLITE_DBCONFIG_ENABLE_VIEW, 1, nullptr);
         Statement statement(connection, sql.toStdString());
         std::vector<std::map<std::string, double>> result;
         while (statement.step()) {
