@@ -156,15 +156,20 @@ std::span<const SqlRule> stepRules() {
          Form::Layer, hitsAndMisses("layer_step", kLayers)},
         {"layer-kept", "kept is at most selected, in a layer", Concern::Selection, Needs::Selections, "layer_step",
          Form::Layer, keptOfSelected("layer_step", kLayers)},
-        {"layer-exposed", "exposed time is part of the link time, in a layer", Concern::Exposed, Needs::ExposedTimes,
-         "layer_step", Form::Layer, exposedOfTransfer("layer_step", kLayers, "h2d_ns + d2h_ns")},
+        // A layer whose blocks were asked for ahead may also wait for what another layer had asked for before it.
+        {"layer-exposed", "exposed time is part of the link time, in a layer of a run that loads nothing ahead",
+         Concern::Exposed, Needs::ExposedTimes, "layer_step", Form::Layer,
+         exposedOfTransfer("layer_step", kLayers, "h2d_ns + d2h_ns") +
+             " AND NOT EXISTS (SELECT 1 FROM lookahead WHERE id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF)"},
         {"layer-mass", "mass is 0 to 1, in a layer", Concern::Mass, Needs::Nothing, "layer_step", Form::Layer,
          fmt::format("SELECT id, 'mass is ' || mass FROM layer_step WHERE {} AND NOT (mass BETWEEN 0 AND 1.0001)",
                      kLayers)},
-        {"resident-hits", "with every block resident (device_slots 0) nothing is missed", Concern::Hits, Needs::Hits,
-         "step", Form::Step,
-         fmt::format("SELECT s.id, 'misses is ' || s.misses FROM step s, run r WHERE s.{} AND r.run_id = ?1 AND"
-                     " r.device_slots = 0 AND s.misses > 0",
+        // A method that keeps its own device tier has no slots either, but it loads.
+        {"resident-hits", "with every block resident (device_slots 0, and no byte is ever loaded) nothing is missed",
+         Concern::Hits, Needs::Hits, "step", Form::Step,
+         fmt::format("SELECT s.id, 'misses is ' || s.misses FROM step s, run r WHERE s.{0} AND r.run_id = ?1 AND"
+                     " r.device_slots = 0 AND s.misses > 0 AND NOT EXISTS (SELECT 1 FROM step t WHERE t.{0} AND"
+                     " t.h2d_bytes > 0)",
                      kSteps)},
     };
     return rules;

@@ -25,6 +25,17 @@ TEST_F(CheckCli, AGoodTraceBreaksNoRule) {
     EXPECT_FALSE(jsonOf({"info", trace}).at("runs").at(0).contains("violations"));
 }
 
+TEST_F(CheckCli, RunsOfEveryMethodBreakNoRule) {
+    for (const auto& method : jsonOf({"methods"})) {
+        const std::string name = method.at("name"), file = path(name + ".kvtrace");
+        const test::Finished run =
+            test::cli({"run", "--prompt-needle", "700", "--max-new-tokens", "6", "--method", name, "--trace", file});
+        if (run.status != 0) continue; // the embedded model has no weights for it
+        const test::Finished result = test::cli({"check", file});
+        EXPECT_EQ(result.status, 0) << name << ": " << result.out;
+    }
+}
+
 TEST_F(CheckCli, EveryViolationIsALineAndAStatus) {
     test::executeSql(trace, "UPDATE selection SET kept = 3 * selected WHERE id = (SELECT max(id) FROM selection);"
                             "UPDATE step SET tokens = -944 WHERE id & 0x1FFFFFF = 3");

@@ -107,7 +107,7 @@ TEST_F(Check, FindsEveryEditByHand) {
         {"UPDATE run SET params_json = '[1]'", "params-object"},
         {"UPDATE run SET link_gbps = -3", "run-sizes"},
         {"UPDATE run SET link_gbps = 0", "modelled-link"},
-        {"UPDATE run SET device_slots = 0", "resident-hits"},
+        {"UPDATE run SET device_slots = 0; UPDATE step SET h2d_bytes = 0", "resident-hits"},
         {"DELETE FROM health", "health-row"},
         {"UPDATE health SET error = 'the disk is full'", "finished-without-error"},
         {"INSERT INTO step SELECT id + (1 << 25), phase, tokens, opens_block, start_ns, duration_ns, embed_ns, "
