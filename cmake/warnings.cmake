@@ -7,8 +7,6 @@ target_compile_options(kvscope_warnings INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(kvscope_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
-# Sanitizers make GCC warn of what cannot happen; its manual recommends against -Werror beside them. The ci preset compiles
-# the same code with -Werror and without a sanitizer.
-if(KVSCOPE_WERROR AND KVSCOPE_SANITIZE STREQUAL "none")
+if(KVSCOPE_WERROR)
     target_compile_options(kvscope_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

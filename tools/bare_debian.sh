@@ -22,14 +22,14 @@ else
 fi
 [ -e "$root/kvscope" ] && skip "$root is not bare: it has been used before (name a fresh folder)"
 
-# The same source of packages as this machine's, where it is a Debian; else Debian's own.
-mirror=http://deb.debian.org/debian
+# The same source of packages as this machine's, where it is a Debian; else debootstrap's own choice.
+mirror=()
 if [ -r /etc/apt/sources.list.d/debian.sources ]; then
-    mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources | head -n 1)
+    mapfile -t -n 1 mirror < <(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources)
 fi
-if ! debootstrap --variant=minbase bookworm "$root" "$mirror" >"$root.log" 2>&1; then
+if ! debootstrap --variant=minbase bookworm "$root" "${mirror[@]}" >"$root.log" 2>&1; then
     tail -n 5 "$root.log"
-    skip "debootstrap could not make the root from $mirror"
+    skip "debootstrap could not make the root"
 fi
 for file in /etc/resolv.conf /etc/hosts /etc/apt/apt.conf.d/*proxy*; do
     if [ -r "$file" ]; then install -D -m 644 "$file" "$root$file"; fi
