@@ -175,7 +175,8 @@ TEST(ModelSummary, NeighbouringChannelsKeepNoMethodFromTheGpu) {
 /// Kernels of a method's own know no sliding window; those that all methods share do.
 TEST(ModelSummary, PastASlidingWindowTheGpuHasTheMethodsThatAreData) {
     ModelConfig config = Model::load(kDefaultModel)->config();
-    config.windows = {0, 500};
+    config.windows.assign(std::size_t(config.layers), 500);
+    config.windows.front() = 0;
     for (const char* method : {"full", "streaming", "quest", "infllmv2", "nosa", "dma"})
         for (const int tokens : {500, 501})
             EXPECT_TRUE(couldRun(findMethod(method), config, Backend::Cuda, tokens)) << method;
