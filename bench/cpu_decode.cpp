@@ -4,7 +4,7 @@
 #include "bench/machine.h"
 #include "bench/workload.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <charconv>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "bench/desktop_program.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <array>
 #include <cerrno>

@@ -1,9 +1,9 @@
 #include "bench/limits.h"
 
+#include "base/error.h"
 #include "bench/machine.h"
 #include "core/session/processor.h"
 #include "core/transfer/link.h"
-#include "kernels/base/error.h"
 #include "kernels/kernels.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "bench/machine.h"
 
-#include "kernels/base/aligned_buffer.h"
+#include "base/aligned_buffer.h"
 
 #include <algorithm>
 #include <atomic>

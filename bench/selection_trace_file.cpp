@@ -1,6 +1,6 @@
 #include "bench/selection_trace_file.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/store/trace_store.h"
 
 #include <algorithm>

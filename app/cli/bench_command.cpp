@@ -2,9 +2,9 @@
 #include "app/cli/commands.h"
 #include "app/terminal/output.h"
 
+#include "base/error.h"
 #include "bench/bench.h"
 #include "bench/desktop_program.h"
-#include "kernels/base/error.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

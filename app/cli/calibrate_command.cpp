@@ -5,8 +5,8 @@
 #include "app/cli/prompt_options.h"
 #include "app/terminal/output.h"
 
+#include "base/error.h"
 #include "core/calibrate/calibrate.h"
-#include "kernels/base/error.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

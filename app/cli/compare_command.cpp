@@ -5,7 +5,7 @@
 #include "app/cli/run_choice.h"
 #include "app/terminal/output.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/compare/compare.h"
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,7 @@
 #include "app/cli/eval_chart.h"
 
 #include "app/cli/eval_results.h"
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <array>

@@ -4,9 +4,9 @@
 #include "app/cli/long_action.h"
 #include "app/terminal/output.h"
 
+#include "base/error.h"
 #include "core/eval/eval.h"
 #include "core/session/model_summary.h"
-#include "kernels/base/error.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

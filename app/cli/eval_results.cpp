@@ -2,9 +2,9 @@
 
 #include "app/cli/eval_chart.h"
 #include "app/terminal/output.h"
-#include "core/model/whole_file.h"
+#include "base/error.h"
+#include "base/whole_file.h"
 #include "core/select/method.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include "app/cli/long_action.h"
 #include "app/terminal/output.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/export/export.h"
 #include "profiler/export/output_file.h"
 #include "profiler/read/trace_reader.h"

@@ -4,7 +4,7 @@
 #include "app/cli/run_choice.h"
 #include "app/terminal/output.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/insights/insight.h"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 #include "app/cli/logits_file.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/export/output_file.h"
 
 #include <cerrno>

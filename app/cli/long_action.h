@@ -2,8 +2,8 @@
 #pragma once
 
 #include "app/terminal/interruption.h"
+#include "base/progress.h"
 #include "core/model/model.h"
-#include "core/model/progress.h"
 
 #include <chrono>
 #include <optional>

@@ -3,7 +3,7 @@
 #include "app/cli/long_action.h"
 #include "app/terminal/output.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

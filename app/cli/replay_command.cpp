@@ -5,10 +5,10 @@
 #include "app/cli/run_choice.h"
 #include "app/terminal/output.h"
 
+#include "base/error.h"
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
 #include "core/trace/run_meta.h"
-#include "kernels/base/error.h"
 #include "profiler/replay/locality.h"
 #include "profiler/replay/merged_blocks.h"
 #include "profiler/replay/replay.h"

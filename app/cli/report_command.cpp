@@ -3,7 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/report/html.h"
 
 #include <CLI/CLI.hpp>

@@ -5,12 +5,12 @@
 #include "app/cli/run_choice.h"
 #include "app/terminal/output.h"
 
+#include "base/error.h"
 #include "bench/limits.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/trace/run_meta.h"
 #include "core/transfer/link.h"
-#include "kernels/base/error.h"
 #include "profiler/roofline/measured_run.h"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 #include "app/cli/run_choice.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

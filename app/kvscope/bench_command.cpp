@@ -3,8 +3,8 @@
 
 #include "app/kvscope/offscreen.h"
 #include "app/terminal/output.h"
+#include "base/error.h"
 #include "bench/ui/ui_bench.h"
-#include "kernels/base/error.h"
 
 #include <QApplication>
 

@@ -3,7 +3,7 @@
 #include "app/kvscope/offscreen.h"
 #include "app/terminal/interruption.h"
 #include "app/terminal/output.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "ui/output/render.h"
 #include "ui/output/report.h"
 #include "ui/session/session_controller.h"

@@ -3,7 +3,7 @@
 
 #include "app/kvscope/offscreen.h"
 #include "app/terminal/output.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "ui/figures/figure.h"
 #include "ui/figures/figure_drawing.h"
 

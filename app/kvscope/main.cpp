@@ -2,7 +2,7 @@
 #include "app/kvscope/commands.h"
 #include "app/terminal/output.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -1,12 +1,12 @@
 // Decode steps of published model shapes with random weights: tokens per second beside the floor of their bytes.
+#include "base/error.h"
+#include "base/host_memory.h"
 #include "bench/bench.h"
 #include "bench/cuda/decode_grids.h"
 #include "bench/cuda/decode_job.h"
 #include "bench/cuda/gpu.h"
 #include "bench/cuda/settings.h"
 #include "core/model/model_shape.h"
-#include "kernels/base/error.h"
-#include "kernels/base/host_memory.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #include "bench/cuda/decode_grids.h"
 
+#include "base/error.h"
 #include "core/trace/stage.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <array>

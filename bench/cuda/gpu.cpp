@@ -1,7 +1,7 @@
 #include "bench/cuda/gpu.h"
 
 #include "core/cuda/gpu_device.h"
-#include "kernels/cuda/probe.h"
+#include "kernels/cuda/testing/probe.h"
 
 #include <algorithm>
 #include <vector>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/cuda/device_memory.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 
 #include <cstddef>

@@ -3,12 +3,12 @@
 #include "bench/cuda/gpu.h"
 #include "bench/cuda/model_kernels.h"
 #include "bench/cuda/settings.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/probe.h"
-#include "kernels/cuda/sample.h"
-#include "kernels/cuda/select.h"
-#include "kernels/cuda/token.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/testing/probe.h"
+#include "kernels/cuda/token/sample.h"
+#include "kernels/cuda/token/token.h"
 
 #include <algorithm>
 #include <fmt/format.h>

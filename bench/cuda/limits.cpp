@@ -1,10 +1,11 @@
 #include "bench/limits.h"
+#include "kernels/cuda/transfer/gather.h"
 
 #include "bench/cuda/gpu.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/linear/linear.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 #include "bench/cuda/model_kernels.h"
 
 #include "core/cuda/device_memory.h"
-#include "kernels/cuda/attention_latent.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/packed.h"
-#include "kernels/cuda/token.h"
+#include "kernels/cuda/attention/attention_latent.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/packed.h"
+#include "kernels/cuda/token/token.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "bench/cuda/settings.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <charconv>

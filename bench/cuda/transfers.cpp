@@ -2,7 +2,8 @@
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
 #include "bench/cuda/settings.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/transfer/gather.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -5,7 +5,7 @@
 #include "bench/workload.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/record/recorder.h"
-#include "ui/views/view.h"
+#include "ui/frame/view.h"
 #include "ui/window/main_window.h"
 
 #include <QApplication>

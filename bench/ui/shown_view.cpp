@@ -1,11 +1,11 @@
 #include "bench/ui/shown_view.h"
 
+#include "base/error.h"
 #include "bench/ui/timeline_tour.h"
-#include "kernels/base/error.h"
+#include "ui/frame/view.h"
 #include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/timeline/timeline_canvas.h"
-#include "ui/views/view.h"
 
 #include <QApplication>
 #include <QElapsedTimer>

@@ -4,8 +4,8 @@
 
 #include "bench/bench.h"
 #include "profiler/read/open_trace.h"
+#include "ui/frame/workspace.h"
 #include "ui/plots/plot_view.h"
-#include "ui/workspace.h"
 
 #include <nlohmann/json_fwd.hpp>
 

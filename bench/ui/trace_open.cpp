@@ -4,7 +4,7 @@
 #include "bench/selection_trace_file.h"
 #include "bench/ui/shown_view.h"
 #include "bench/ui/ui_bench.h"
-#include "ui/views/view.h"
+#include "ui/frame/view.h"
 
 #include <filesystem>
 #include <fmt/format.h>

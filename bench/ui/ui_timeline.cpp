@@ -1,14 +1,14 @@
 // How soon the timeline shows something, and how long a frame takes while a person pans and zooms.
+#include "base/error.h"
 #include "bench/generated_trace.h"
 #include "bench/machine.h"
 #include "bench/ui/timeline_tour.h"
 #include "bench/ui/ui_bench.h"
-#include "kernels/base/error.h"
 #include "profiler/read/open_trace.h"
+#include "ui/frame/view.h"
+#include "ui/frame/workspace.h"
 #include "ui/look/theme.h"
 #include "ui/timeline/timeline_canvas.h"
-#include "ui/views/view.h"
-#include "ui/workspace.h"
 
 #include <QApplication>
 

@@ -1,6 +1,6 @@
 #include "core/cache/cache_policy.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <array>

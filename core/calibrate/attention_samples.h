@@ -1,8 +1,8 @@
 // What a calibration learns from: the inputs, queries and keys that every layer has while the model reads a text.
 #pragma once
 
+#include "base/progress.h"
 #include "core/model/model.h"
-#include "core/model/progress.h"
 #include "core/select/selector.h"
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 #include "core/calibrate/calibrate.h"
 
+#include "base/error.h"
 #include "core/calibrate/forecast_trainer.h"
 #include "core/calibrate/retaining_trainer.h"
 #include "core/model/safetensors_writer.h"
 #include "core/prompt/prompts.h"
 #include "core/select/channel_importance.h"
 #include "core/select/method.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <filesystem>

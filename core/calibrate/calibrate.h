@@ -3,10 +3,10 @@
 // are files beside the model.
 #pragma once
 
+#include "base/progress.h"
 #include "core/calibrate/forecast_training.h"
 #include "core/calibrate/retaining_training.h"
 #include "core/model/model.h"
-#include "core/model/progress.h"
 #include "core/select/channel_table.h"
 #include "core/select/retaining_heads.h"
 

@@ -1,7 +1,7 @@
 #include "core/calibrate/forecast_trainer.h"
 
+#include "base/error.h"
 #include "core/calibrate/forecast_objective.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "core/calibrate/retaining_trainer.h"
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 
 #include <algorithm>
 #include <cmath>

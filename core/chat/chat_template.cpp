@@ -1,10 +1,10 @@
 #include "core/chat/chat_template.h"
 
+#include "base/error.h"
+#include "base/json_reading.h"
+#include "base/utf8.h"
 #include "core/chat/evaluate.h"
 #include "core/chat/syntax.h"
-#include "core/model/json_text.h"
-#include "core/model/tokenizer.h"
-#include "kernels/base/error.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 
 #include "core/cuda/cuda_engine_options.h"
 #include "core/model/model_config.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <cstdint>
 #include <vector>

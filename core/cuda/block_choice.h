@@ -6,7 +6,7 @@
 #include "core/cuda/choice_order.h"
 #include "core/cuda/row_table.h"
 #include "core/cuda/step_buffers.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/choice/select.h"
 
 #include <memory>
 #include <vector>

@@ -1,8 +1,9 @@
 #include "core/cuda/cuda_engine.h"
 
+#include "base/clock.h"
 #include "core/cuda/gpu_device.h"
 #include "core/session/stage_clock.h"
-#include "kernels/cuda/attention_latent.h"
+#include "kernels/cuda/attention/attention_latent.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,5 +1,6 @@
 // What a session takes of both memories: planned, compared with what is free, and only then taken.
 #include "core/cuda/cuda_engine.h"
+#include "kernels/cuda/transfer/gather.h"
 
 #include <algorithm>
 

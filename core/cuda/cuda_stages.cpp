@@ -1,6 +1,6 @@
 #include "core/cuda/cuda_stages.h"
 
-#include "kernels/cuda/block_mass.h"
+#include "kernels/cuda/attention/block_mass.h"
 
 namespace kvscope {
 

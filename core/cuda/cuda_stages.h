@@ -7,7 +7,7 @@
 #include "core/cuda/row_table.h"
 #include "core/cuda/transfers.h"
 #include "core/engine/step_order.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <memory>
 #include <vector>

@@ -1,7 +1,7 @@
 // A session's device memory: planned first, checked against what is free, then taken in one piece.
 #pragma once
 
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 #include "core/cuda/device_model.h"
 
 #include "core/cuda/device_upload.h"
-#include "core/cuda/model_limits.h"
-#include "kernels/cuda/packed.h"
-#include "kernels/cuda/project_heads.h"
+#include "core/plan/model_limits.h"
+#include "kernels/cuda/linear/packed.h"
+#include "kernels/cuda/token/project_heads.h"
 
 #include <cmath>
 #include <cuda_runtime_api.h>

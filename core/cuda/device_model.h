@@ -1,11 +1,11 @@
 // A model's weights on the GPU, arranged for the kernels: q, k and v side by side, gate and up interleaved. Quantised
-// weights stay quantised (kernels/cuda/packed.h); all others are bf16.
+// weights stay quantised (kernels/cuda/linear/packed.h); all others are bf16.
 #pragma once
 
 #include "core/cuda/device_memory.h"
 #include "core/model/model.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/token.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/token/token.h"
 
 #include <memory>
 #include <vector>

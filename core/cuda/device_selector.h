@@ -25,9 +25,9 @@
 #include "core/plan/selection_spec.h"
 #include "core/select/parameters.h"
 #include "core/session/stage_clock.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/select.h"
-#include "kernels/cuda/token.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/token/token.h"
 
 #include <memory>
 #include <vector>

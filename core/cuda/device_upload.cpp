@@ -1,9 +1,9 @@
 #include "core/cuda/device_upload.h"
 
 #include "core/cuda/gpu_device.h"
-#include "kernels/base/half.h"
 #include "kernels/cpu/quantised.h"
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/linear/packed.h"
+#include "kernels/half.h"
 
 #include <algorithm>
 #include <bit>

@@ -3,7 +3,7 @@
 
 #include "core/model/layer_weights.h"
 #include "kernels/cuda/device/owners.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,8 @@
 // What whoever measures an engine may change of it. A session changes nothing.
 #pragma once
 
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/transfer/gather.h"
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 #include "core/cuda/gpu_clock.h"
 
-#include "core/session/stage_clock.h"
-#include "kernels/cuda/linear.h"
+#include "base/clock.h"
+#include "kernels/cuda/linear/linear.h"
 
 #include <limits>
 

@@ -1,7 +1,7 @@
 // The GPU's timer, on which kernels stamp marks, beside the host's steady clock.
 #pragma once
 
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 #include <cstdint>
 

@@ -1,9 +1,9 @@
 #include "core/cuda/gpu_device.h"
 
 #include "core/session/engine.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/generations.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/generations.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #include "core/cuda/layer_passes.h"
 
-#include "kernels/cuda/experts.h"
-#include "kernels/cuda/packed.h"
-#include "kernels/cuda/project_heads.h"
+#include "kernels/cuda/linear/experts.h"
+#include "kernels/cuda/linear/packed.h"
+#include "kernels/cuda/token/project_heads.h"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 #include "core/cuda/device_model.h"
 #include "core/cuda/stage_ranges.h"
 #include "core/cuda/step_buffers.h"
-#include "kernels/cuda/latent.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/token/latent.h"
 
 #include <memory>
 

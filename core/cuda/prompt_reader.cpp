@@ -1,6 +1,6 @@
 #include "core/cuda/prompt_reader.h"
 
-#include "kernels/cuda/candidate_attention.h"
+#include "kernels/cuda/methods/candidate_attention.h"
 
 #include <algorithm>
 #include <numeric>

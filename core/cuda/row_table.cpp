@@ -1,7 +1,7 @@
 #include "core/cuda/row_table.h"
 
 #include "core/session/sampler.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 
 #include "core/cuda/batch_layout.h"
 #include "core/model/rope.h"
-#include "kernels/cuda/sample.h"
+#include "kernels/cuda/token/sample.h"
 
 #include <cstdint>
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
 #include "core/cuda/step_report.h"
 
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 #include <type_traits>
 

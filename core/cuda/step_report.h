@@ -2,8 +2,8 @@
 // step runs. Two steps may be in flight, so there are two of each.
 #pragma once
 
+#include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/device/owners.h"
-#include "kernels/cuda/select.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "core/cuda/transfers.h"
 
+#include "kernels/cuda/transfer/gather.h"
 namespace kvscope {
 
 using enum StepReport::Mark;

@@ -8,7 +8,8 @@
 #include "core/cuda/stage_ranges.h"
 #include "core/cuda/step_report.h"
 #include "kernels/cuda/device/owners.h"
-#include "kernels/cuda/transfer_loop.h"
+#include "kernels/cuda/transfer/gather.h"
+#include "kernels/cuda/transfer/transfer_loop.h"
 
 #include <vector>
 

@@ -2,8 +2,8 @@
 // Grows token by token; every window and range equals what a pass over all keys would give.
 #pragma once
 
+#include "base/aligned_buffer.h"
 #include "core/plan/selection_spec.h"
-#include "kernels/base/aligned_buffer.h"
 
 #include <span>
 #include <vector>

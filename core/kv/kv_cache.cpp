@@ -1,7 +1,7 @@
 #include "core/kv/kv_cache.h"
 
-#include "kernels/base/error.h"
-#include "kernels/base/host_memory.h"
+#include "base/error.h"
+#include "base/host_memory.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 // which names announce it, what its keys mean, how its tensors are called. The engine never asks for its name.
 #pragma once
 
+#include "base/error.h"
 #include "core/model/model_config.h"
-#include "kernels/base/error.h"
 
 #include <functional>
 #include <span>

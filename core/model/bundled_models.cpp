@@ -1,6 +1,6 @@
 #include "core/model/bundled_models.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,8 +1,8 @@
 // Typed, checked access to one JSON object of a configuration; every complaint names the file and the key.
 #pragma once
 
-#include "core/model/json_text.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/json_reading.h"
 
 #include <memory>
 #include <set>

@@ -1,7 +1,7 @@
 #include "core/model/gguf.h"
 
-#include "core/model/json_text.h"
-#include "core/model/tokenizer.h"
+#include "base/json_reading.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 #include "core/model/safetensors.h"
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 #include "core/model/gguf_architecture.h"
 
+#include "base/json_reading.h"
+#include "base/utf8.h"
 #include "core/model/architecture.h"
-#include "core/model/json_text.h"
-#include "core/model/tokenizer.h"
 
 #include <algorithm>
 #include <fmt/format.h>

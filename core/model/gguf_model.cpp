@@ -1,7 +1,8 @@
 #include "core/model/gguf_model.h"
 
+#include "base/json_reading.h"
+#include "base/utf8.h"
 #include "core/model/gguf_architecture.h"
-#include "core/model/json_text.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // The tokenizer that GGUF metadata holds as arrays, and the chat template beside it.
 #include "core/model/gguf_model.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 #include <map>

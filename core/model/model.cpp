@@ -1,14 +1,15 @@
 #include "core/model/model.h"
 
+#include "base/json_reading.h"
+#include "base/utf8.h"
 #include "core/model/bundled_models.h"
 #include "core/model/fingerprint.h"
 #include "core/model/generation_config.h"
 #include "core/model/gguf_model.h"
 #include "core/model/ids_only.h"
-#include "core/model/json_text.h"
 #include "core/model/model_source.h"
 #include "core/model/safetensors.h"
-#include "kernels/base/half.h"
+#include "kernels/half.h"
 
 #include <algorithm>
 #include <charconv>

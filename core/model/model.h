@@ -1,9 +1,9 @@
 // A loaded model: configuration, tokenizer, weights as views into mapped files.
 #pragma once
 
+#include "base/progress.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_config.h"
-#include "core/model/progress.h"
 #include "core/model/text_files.h"
 #include "kernels/kernels.h"
 

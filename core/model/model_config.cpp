@@ -1,9 +1,10 @@
 #include "core/model/model_config.h"
+
+#include "base/utf8.h"
 #include "core/model/config_reader.h"
 
 #include "core/model/architecture.h"
 #include "core/model/library_keys.h"
-#include "core/model/tokenizer.h"
 
 #include <cmath>
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 #include "core/model/model_shape.h"
 
-#include "core/model/json_text.h"
+#include "base/error.h"
+#include "base/json_reading.h"
 #include "core/model/model.h"
-#include "kernels/base/error.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,10 +1,10 @@
 #include "core/model/model_source.h"
 
+#include "base/error.h"
 #include "core/model/bundled_models.h"
 #include "core/model/gguf.h"
 #include "core/model/model.h"
 #include "core/model/safetensors.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #include "core/model/safetensors.h"
 
-#include "core/model/json_text.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/json_reading.h"
 
 #include <algorithm>
 #include <cerrno>

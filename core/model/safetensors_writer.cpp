@@ -1,7 +1,7 @@
 #include "core/model/safetensors_writer.h"
 
-#include "core/model/whole_file.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/whole_file.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
 #include "core/model/text_files.h"
 
-#include "core/model/json_text.h"
+#include "base/error.h"
+#include "base/json_reading.h"
 #include "core/model/safetensors.h"
-#include "kernels/base/error.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/chat/chat_template.h"
-#include "core/model/tokenizer.h"
+#include "core/model/tokenizer/tokenizer.h"
 
 #include <filesystem>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "core/prompt/chat_prompt.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 namespace kvscope {
 

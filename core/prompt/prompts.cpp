@@ -1,6 +1,6 @@
 #include "core/prompt/prompts.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "resources/resources.h"
 
 #include <algorithm>

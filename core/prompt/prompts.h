@@ -1,7 +1,7 @@
 // Built-in prompts.
 #pragma once
 
-#include "core/model/tokenizer.h"
+#include "core/model/tokenizer/tokenizer.h"
 
 #include <cstdint>
 #include <string>

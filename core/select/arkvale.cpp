@@ -8,7 +8,7 @@
 #include "core/select/prompt_states.h"
 #include "core/select/range_products.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include "core/select/memory_sizes.h"
 #include "core/select/range_products.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 #include "core/select/channel_importance.h"
 
+#include "base/error.h"
 #include "core/model/safetensors.h"
 #include "core/model/safetensors_writer.h"
-#include "kernels/base/error.h"
-#include "kernels/base/half.h"
+#include "kernels/half.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "core/select/common_parameters.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include "core/select/memory_sizes.h"
 #include "core/select/next_query.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -8,8 +8,8 @@
 #include "core/select/prompt_states.h"
 #include "core/select/token_choice.h"
 
-#include "kernels/base/aligned_buffer.h"
-#include "kernels/base/error.h"
+#include "base/aligned_buffer.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>

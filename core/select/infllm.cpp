@@ -5,7 +5,7 @@
 #include "core/select/memory_sizes.h"
 #include "core/select/token_choice.h"
 
-#include "kernels/base/aligned_buffer.h"
+#include "base/aligned_buffer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include "core/select/selector.h"
 #include "core/select/window_products.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,8 +5,8 @@
 #include "core/select/retaining_heads.h"
 #include "core/select/token_choice.h"
 
-#include "kernels/base/aligned_buffer.h"
-#include "kernels/base/error.h"
+#include "base/aligned_buffer.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // NOSA: query-aware blocks first, the rest of the budget by the eviction head, which bounds the locality from below.
 #include "core/select/common_parameters.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "core/select/parameters.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <charconv>

@@ -4,7 +4,7 @@
 #include "core/select/page_digests.h"
 #include "core/select/range_products.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <limits>

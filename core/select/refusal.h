@@ -2,8 +2,8 @@
 // registry which methods could.
 #pragma once
 
+#include "base/error.h"
 #include "core/select/method.h"
-#include "kernels/base/error.h"
 
 #include <optional>
 

@@ -1,8 +1,8 @@
 // The registry: one line per method. The command line, the session form, docs/methods.md and the tests read this table.
 #include "core/select/method.h"
 
+#include "base/error.h"
 #include "core/model/model.h"
-#include "kernels/base/error.h"
 
 #include <array>
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 #include "core/select/retaining_heads.h"
 
+#include "base/error.h"
 #include "core/model/bundled_models.h"
 #include "core/model/safetensors.h"
 #include "core/model/safetensors_writer.h"
-#include "kernels/base/error.h"
-#include "kernels/base/half.h"
+#include "kernels/half.h"
 
 #include <cmath>
 #include <filesystem>

@@ -7,7 +7,7 @@
 #include "core/select/shadowkv_budget.h"
 #include "core/select/token_choice.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>

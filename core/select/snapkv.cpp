@@ -4,7 +4,7 @@
 #include "core/select/prompt_states.h"
 #include "core/select/token_choice.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

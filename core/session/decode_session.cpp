@@ -1,5 +1,6 @@
 #include "core/session/decode_session.h"
 
+#include "base/clock.h"
 #include "core/cache/cache_policy.h"
 #include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"

@@ -1,7 +1,7 @@
 #include "core/session/model_summary.h"
 
-#include "core/cuda/model_limits.h"
 #include "core/plan/layer_plan.h"
+#include "core/plan/model_limits.h"
 #include "core/select/refusal.h"
 #include "core/session/method_memory.h"
 

@@ -2,18 +2,13 @@
 // The same names go to NVTX when it was found at configure time.
 #pragma once
 
+#include "base/clock.h"
 #include "core/trace/stage.h"
 #include "core/trace/trace_sink.h"
 
-#include <chrono>
 #include <cstdint>
 
 namespace kvscope {
-
-inline std::int64_t steadyNowNs() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 /// NVTX push and pop; nothing when NVTX was not found.
 void nvtxPush(std::string_view name);

@@ -1,6 +1,6 @@
 #include "core/transfer/link.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <charconv>
 #include <cmath>

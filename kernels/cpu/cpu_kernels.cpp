@@ -1,7 +1,7 @@
 // The CPU's implementation of kernels.h: checks the arguments, splits the work over the thread team and calls the inner
 // loops of simd.h.
-#include "kernels/base/aligned_buffer.h"
-#include "kernels/base/error.h"
+#include "base/aligned_buffer.h"
+#include "base/error.h"
 #include "kernels/cpu/quantised.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/thread_team.h"

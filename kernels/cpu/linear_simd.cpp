@@ -1,8 +1,8 @@
 // Norms and linear layers. Decoding reads every weight for few inputs, so it is written for memory bandwidth; prefill
 // multiplies many inputs with tiles of weights that are packed first and summed in registers.
-#include "kernels/base/half.h"
 #include "kernels/cpu/quantised.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/half.h"
 
 #include <algorithm>
 #include <cmath>

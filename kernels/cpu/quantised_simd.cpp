@@ -1,8 +1,8 @@
 // Linear layers whose weights are in GGUF's block formats. Weights stay integers: 16 at a time are unpacked to int16 in
 // registers and multiplied with inputs that were rounded to int16. A block so costs a few integer multiply-adds, and
 // one multiply-add in float for its scale.
-#include "kernels/base/half.h"
 #include "kernels/cpu/quantised.h"
+#include "kernels/half.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Rules that only the selections' blobs can tell.
 #include "profiler/check/rule.h"
-#include "profiler/store/selection_blob.h"
-#include "profiler/store/trace_keys.h"
+#include "profiler/format/selection_blob.h"
+#include "profiler/format/trace_keys.h"
 
 #include <algorithm>
 #include <array>

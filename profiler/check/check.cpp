@@ -1,6 +1,6 @@
 #include "profiler/check/check.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/check/rule.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"

@@ -1,7 +1,7 @@
 // Whether a trace obeys the rules of docs/trace-format.md: what a writer promises, and every view and number relies on.
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 #include "profiler/read/trace_reader.h"
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "profiler/check/check.h"
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <functional>
 #include <optional>

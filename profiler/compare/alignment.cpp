@@ -1,6 +1,6 @@
 #include "profiler/compare/alignment.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/step_kind.h"
 
 #include <algorithm>

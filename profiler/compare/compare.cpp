@@ -1,6 +1,6 @@
 #include "profiler/compare/compare.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/compare/common_steps.h"
 #include "profiler/compare/verdict_text.h"
 

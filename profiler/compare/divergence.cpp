@@ -1,6 +1,6 @@
 #include "profiler/compare/divergence.h"
 
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,7 +1,7 @@
 #include "profiler/compare/overlap.h"
 
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "profiler/compare/compare.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/recorded_oracle.h"
 

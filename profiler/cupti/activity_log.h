@@ -2,7 +2,7 @@
 // and stage that launched them. Calls no function of CUPTI, so records made by hand will do.
 #pragma once
 
-#include "profiler/record/launched_span.h"
+#include "profiler/format/launched_span.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,8 +1,8 @@
 #include "profiler/cupti/gpu_tracer.h"
 
+#include "base/clock.h"
 #ifdef KVSCOPE_HAVE_CUPTI
 
-#include "core/session/stage_clock.h"
 #include "profiler/cupti/activity_log.h"
 #include "profiler/cupti/cupti_library.h"
 

@@ -2,7 +2,7 @@
 // time: the program starts and works without it. One tracer per process at most, started before the first CUDA call.
 #pragma once
 
-#include "profiler/record/launched_span.h"
+#include "profiler/format/launched_span.h"
 
 #include <memory>
 #include <string>

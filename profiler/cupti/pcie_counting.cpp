@@ -1,6 +1,6 @@
 #include "profiler/cupti/pcie_counting.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #include "profiler/cupti/pm_sampling.h"
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "core/session/gpu_bus_id.h"
-#include "core/session/stage_clock.h"
-#include "kernels/base/error.h"
 #include "profiler/cupti/pm_device.h"
 
 #include <condition_variable>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "profiler/cupti/pm_source.h"
-#include "profiler/record/counter_sample.h"
+#include "profiler/format/counter_sample.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,16 +1,16 @@
 // A run as Chrome trace events: what the engine did, what the GPU did, what crossed the link, and how the KV cache
 // fared.
+#include "base/json_text.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/export/chrome_events.h"
 #include "profiler/export/export.h"
-#include "profiler/export/json_text.h"
 #include "profiler/export/resident_blocks.h"
 #include "profiler/export/step_slices.h"
+#include "profiler/format/counter_sample.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/read/run_knowledge.h"
-#include "profiler/record/counter_sample.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

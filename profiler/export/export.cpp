@@ -1,11 +1,11 @@
 #include "profiler/export/export.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/export/line_writer.h"
+#include "profiler/format/selection_blob.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/read/run_knowledge.h"
-#include "profiler/store/selection_blob.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 

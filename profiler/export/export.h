@@ -2,7 +2,7 @@
 // written as it is read: memory does not grow with the trace.
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 
 #include <atomic>
 #include <cstdint>

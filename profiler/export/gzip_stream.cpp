@@ -1,6 +1,6 @@
 #include "profiler/export/gzip_stream.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #ifdef KVSCOPE_ZLIB
 #include <zlib.h>

@@ -1,7 +1,7 @@
 #include "profiler/export/line_writer.h"
 
-#include "kernels/base/error.h"
-#include "profiler/export/json_text.h"
+#include "base/error.h"
+#include "base/json_text.h"
 
 #include <ostream>
 

@@ -1,6 +1,6 @@
 #include "profiler/export/output_file.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,7 +1,7 @@
 // A file that appears when it is complete: until then it has another name, and it is gone if that never happens.
 #pragma once
 
-#include "core/model/whole_file.h"
+#include "base/whole_file.h"
 #include "profiler/export/gzip_stream.h"
 
 #include <fstream>

@@ -1,6 +1,6 @@
 #include "profiler/export/resident_blocks.h"
 
-#include "profiler/store/trace_keys.h"
+#include "profiler/format/trace_keys.h"
 
 namespace kvscope {
 

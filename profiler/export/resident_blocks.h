@@ -2,7 +2,7 @@
 #pragma once
 
 #include "profiler/read/resident_pools.h"
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <cstdint>
 #include <optional>

@@ -2,7 +2,7 @@
 
 #include "core/trace/trace_sink.h"
 #include "profiler/export/line_writer.h"
-#include "profiler/store/trace_keys.h"
+#include "profiler/format/trace_keys.h"
 
 #include <algorithm>
 #include <array>

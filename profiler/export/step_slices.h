@@ -3,7 +3,7 @@
 
 #include "core/trace/stage.h"
 #include "profiler/read/link_clock.h"
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <cstdint>
 #include <string>

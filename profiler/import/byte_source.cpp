@@ -1,6 +1,6 @@
 #include "profiler/import/byte_source.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <cerrno>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // Reads a file byte after byte for a parser, and unpacks the file on the way if it is a gzip file.
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 
 #include <cstdint>
 #include <memory>

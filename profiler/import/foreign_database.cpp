@@ -1,6 +1,6 @@
 #include "profiler/import/foreign_database.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <filesystem>

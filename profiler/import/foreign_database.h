@@ -2,7 +2,7 @@
 // missing, and a value may be of any type.
 #pragma once
 
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <atomic>
 #include <cstdint>

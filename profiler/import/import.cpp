@@ -1,7 +1,7 @@
 #include "profiler/import/import.h"
 
-#include "core/model/whole_file.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/whole_file.h"
 #include "profiler/import/timeline_builder.h"
 #include "profiler/store/trace_store.h"
 

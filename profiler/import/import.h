@@ -3,7 +3,7 @@
 // such a file like a .kvtrace.
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 
 #include <cstdint>
 #include <optional>

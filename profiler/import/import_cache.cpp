@@ -1,7 +1,7 @@
 // Keeps the traces made from imported files in the user's cache folder, so that a file is converted once and nothing is
 // ever written beside it.
-#include "core/model/whole_file.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/whole_file.h"
 #include "profiler/import/import.h"
 
 #include <algorithm>

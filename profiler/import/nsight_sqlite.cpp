@@ -1,7 +1,7 @@
 // Imports the SQLite export of Nsight Systems. The export has a table only if something of its kind was recorded, and
 // columns differ between versions. The importer therefore looks up everything by name and skips what is missing.
-#include "kernels/base/error.h"
-#include "profiler/export/json_text.h"
+#include "base/error.h"
+#include "base/json_text.h"
 #include "profiler/import/foreign_database.h"
 #include "profiler/import/importers.h"
 #include "profiler/import/key_hash.h"

@@ -1,6 +1,6 @@
 #include "profiler/import/spill_file.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <cerrno>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #include "profiler/import/text_pool.h"
 
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include "profiler/import/timeline_builder.h"
 
 #include "profiler/import/open_spans.h"
-#include "profiler/store/row_inserter.h"
+#include "profiler/sqlite/row_inserter.h"
 
 #include <algorithm>
 #include <map>

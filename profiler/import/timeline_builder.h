@@ -3,7 +3,7 @@
 // sorted on disk.
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/import/detail_store.h"
 #include "profiler/import/spill_sorter.h"

@@ -1,6 +1,6 @@
 #include "profiler/import/trace_event.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <charconv>
 #include <cmath>

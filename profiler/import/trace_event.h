@@ -2,7 +2,7 @@
 // holding the whole document.
 #pragma once
 
-#include "profiler/export/json_text.h"
+#include "base/json_text.h"
 
 #include <cstdint>
 #include <functional>

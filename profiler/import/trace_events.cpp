@@ -1,7 +1,7 @@
 // Imports Chrome/Perfetto trace-event JSON, including the fields that PyTorch's profiler and KVScope's own export
 // write. Accepts what Perfetto accepts: fractions of microseconds, events in any order, ranges without an end, and
 // gzip.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/import/byte_source.h"
 #include "profiler/import/importers.h"
 #include "profiler/import/key_hash.h"

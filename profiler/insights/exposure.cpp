@@ -1,9 +1,9 @@
 #include "profiler/insights/exposure.h"
 
+#include "profiler/format/trace_keys.h"
 #include "profiler/insights/words.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/replay/selection_trace.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <fmt/format.h>

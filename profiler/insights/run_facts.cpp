@@ -1,7 +1,7 @@
+#include "profiler/format/trace_keys.h"
 #include "profiler/insights/insight_rule.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/replay/replay.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,6 +1,6 @@
 #include "profiler/nvml/pcie_sampler.h"
 
-#include "core/session/stage_clock.h"
+#include "base/clock.h"
 #include "profiler/nvml/pcie_counters.h"
 
 #include <chrono>

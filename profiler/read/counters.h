@@ -1,8 +1,8 @@
 // Counters of a recorded run: what the GPU's own hardware counted, to hold beside what the engine says it did.
 #pragma once
 
+#include "profiler/format/counter_sample.h"
 #include "profiler/read/trace_reader.h"
-#include "profiler/record/counter_sample.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,9 +1,9 @@
 #include "profiler/read/filtered.h"
 
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/head_bytes.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 #include "profiler/read/gauge_batch.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/sane_times.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <fmt/format.h>

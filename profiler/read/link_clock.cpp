@@ -2,9 +2,9 @@
 
 #include "core/trace/run_meta.h"
 #include "core/trace/trace_sink.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/run_knowledge.h"
 #include "profiler/read/sane_times.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 // moved its bytes, so on the kernels' clock where kernels were recorded.
 #pragma once
 
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <cstdint>
 #include <string>

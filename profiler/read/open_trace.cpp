@@ -1,11 +1,11 @@
 #include "profiler/read/open_trace.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/import/byte_source.h"
 #include "profiler/import/import.h"
 #include "profiler/read/own_views.h"
 #include "profiler/read/trace_head.h"
-#include "profiler/store/trace_keys.h"
 
 #include <cerrno>
 #include <cstring>

@@ -1,7 +1,7 @@
 // Opens a trace for reading and checks that it is one.
 #pragma once
 
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <memory>
 #include <string>

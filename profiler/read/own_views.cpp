@@ -1,6 +1,6 @@
 #include "profiler/read/own_views.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "resources/resources.h"
 
 #include <string>

@@ -2,7 +2,7 @@
 // can have written those.
 #pragma once
 
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 namespace kvscope {
 

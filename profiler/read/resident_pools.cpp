@@ -1,6 +1,6 @@
 #include "profiler/read/resident_pools.h"
 
-#include "profiler/store/trace_keys.h"
+#include "profiler/format/trace_keys.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include "profiler/read/run_knowledge.h"
 
 #include "core/trace/run_meta.h"
-#include "profiler/store/trace_keys.h"
+#include "profiler/format/trace_keys.h"
 
 #include <utility>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "profiler/read/trace_reader.h"
-#include "profiler/store/sqlite.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <span>
 #include <string_view>

@@ -1,11 +1,11 @@
 #include "profiler/read/span_batch.h"
 
+#include "base/error.h"
 #include "core/trace/stage.h"
-#include "kernels/base/error.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"
 #include "profiler/read/sane_times.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <fmt/format.h>

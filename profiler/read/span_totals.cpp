@@ -1,6 +1,6 @@
 #include "profiler/read/span_totals.h"
 
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
 #include "profiler/read/reader_impl.h"
 
 #include <algorithm>

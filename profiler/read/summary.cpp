@@ -1,8 +1,8 @@
 #include "profiler/read/summary.h"
 
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/step_kind.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <cmath>

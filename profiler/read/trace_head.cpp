@@ -1,6 +1,6 @@
 #include "profiler/read/trace_head.h"
 
-#include "profiler/store/trace_keys.h"
+#include "profiler/format/trace_keys.h"
 
 #include <fstream>
 

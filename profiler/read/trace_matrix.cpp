@@ -1,9 +1,9 @@
 // The part of TraceReader that fills heatmaps and reads selections.
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "profiler/format/selection_blob.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/head_bytes.h"
 #include "profiler/read/reader_impl.h"
-#include "profiler/store/selection_blob.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <fmt/format.h>

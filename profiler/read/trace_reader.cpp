@@ -1,12 +1,12 @@
 #include "profiler/read/trace_reader.h"
 
-#include "core/model/tokenizer.h"
+#include "base/error.h"
+#include "base/utf8.h"
 #include "core/trace/run_meta.h"
-#include "kernels/base/error.h"
+#include "profiler/format/selection_blob.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"
-#include "profiler/store/selection_blob.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // line, the reports and the tests use it. One object per thread.
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 #include "core/trace/trace_sink.h"
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // Whoever counts what a GPU's hardware does while a run is recorded.
 #pragma once
 
-#include "profiler/record/counter_sample.h"
+#include "profiler/format/counter_sample.h"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #include "profiler/record/recorder.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/store/trace_store.h"
 
 #include <atomic>

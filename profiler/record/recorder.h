@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
-#include "profiler/record/counter_sample.h"
-#include "profiler/record/launched_span.h"
+#include "profiler/format/counter_sample.h"
+#include "profiler/format/launched_span.h"
 
 #include <functional>
 #include <memory>

@@ -1,8 +1,8 @@
 #include "profiler/replay/check.h"
 
+#include "base/error.h"
 #include "core/cache/cache_policy.h"
 #include "core/trace/run_meta.h"
-#include "kernels/base/error.h"
 #include "profiler/read/recorded_oracle.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "profiler/replay/locality.h"
 
-#include "profiler/replay/parallel.h"
+#include "base/parallel.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 #include "profiler/replay/merged_blocks.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

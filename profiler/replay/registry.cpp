@@ -1,4 +1,4 @@
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/replay/policy.h"
 
 #include <array>

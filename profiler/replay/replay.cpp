@@ -1,7 +1,7 @@
 #include "profiler/replay/replay.h"
 
-#include "kernels/base/error.h"
-#include "profiler/replay/parallel.h"
+#include "base/error.h"
+#include "base/parallel.h"
 
 #include <algorithm>
 #include <atomic>

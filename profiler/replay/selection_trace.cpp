@@ -1,9 +1,9 @@
 #include "profiler/replay/selection_trace.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "profiler/format/selection_blob.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
-#include "profiler/store/selection_blob.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // head).
 #pragma once
 
-#include "core/model/progress.h"
+#include "base/progress.h"
 #include "core/transfer/link.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/replay/block_visits.h"

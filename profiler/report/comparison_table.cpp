@@ -1,5 +1,5 @@
 // The first run against each other one: numbers side by side, the verdict on step times, and which component changed.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/compare/compare.h"
 #include "profiler/report/report.h"
 

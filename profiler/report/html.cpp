@@ -1,7 +1,7 @@
 #include "profiler/report/html.h"
 
-#include "core/model/whole_file.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/whole_file.h"
 #include "profiler/read/definitions.h"
 #include "profiler/report/html_charts.h"
 #include "resources/resources.h"

@@ -1,6 +1,6 @@
 #include "profiler/report/html_charts.h"
 
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <bit>

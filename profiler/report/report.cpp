@@ -1,6 +1,6 @@
 #include "profiler/report/report.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cerrno>

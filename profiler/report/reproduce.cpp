@@ -1,9 +1,9 @@
 #include "profiler/report/reproduce.h"
 
+#include "base/error.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/transfer/link.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

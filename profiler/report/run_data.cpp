@@ -1,9 +1,9 @@
 #include "profiler/report/run_data.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #include "profiler/roofline/cost_model.h"
 
+#include "base/error.h"
 #include "core/plan/kv_format.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cmath>

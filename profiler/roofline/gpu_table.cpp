@@ -1,8 +1,8 @@
 #include "profiler/roofline/gpu_table.h"
 
-#include "core/model/json_text.h"
-#include "core/model/whole_file.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/json_reading.h"
+#include "base/whole_file.h"
 #include "resources/resources.h"
 
 #include <algorithm>

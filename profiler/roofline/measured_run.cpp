@@ -1,14 +1,14 @@
 #include "profiler/roofline/measured_run.h"
 
-#include "core/model/json_text.h"
+#include "base/error.h"
+#include "base/json_reading.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/trace/run_meta.h"
 #include "core/trace/stage.h"
-#include "kernels/base/error.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/step_kind.h"
-#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <array>

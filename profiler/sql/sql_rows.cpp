@@ -1,6 +1,6 @@
 #include "profiler/sql/sql_rows.h"
 
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "profiler/sql/sql_session.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/sql/format_document.h"
 

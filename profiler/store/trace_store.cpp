@@ -1,11 +1,11 @@
 #include "profiler/store/trace_store.h"
 
-#include "core/model/tokenizer.h"
+#include "base/error.h"
+#include "base/utf8.h"
 #include "core/trace/run_meta.h"
 #include "core/transfer/link.h"
-#include "kernels/base/error.h"
-#include "profiler/store/selection_blob.h"
-#include "profiler/store/trace_keys.h"
+#include "profiler/format/selection_blob.h"
+#include "profiler/format/trace_keys.h"
 #include "resources/resources.h"
 
 #include <algorithm>

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
-#include "profiler/record/counter_sample.h"
-#include "profiler/record/launched_span.h"
+#include "profiler/format/counter_sample.h"
+#include "profiler/format/launched_span.h"
+#include "profiler/sqlite/row_inserter.h"
+#include "profiler/sqlite/sqlite.h"
 #include "profiler/store/recent_calls.h"
-#include "profiler/store/row_inserter.h"
-#include "profiler/store/sqlite.h"
 #include "profiler/store/writer_lock.h"
 
 #include <array>

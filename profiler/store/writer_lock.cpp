@@ -1,8 +1,8 @@
 #include "profiler/store/writer_lock.h"
 
-#include "kernels/base/error.h"
-#include "profiler/store/sqlite.h"
-#include "profiler/store/trace_keys.h"
+#include "base/error.h"
+#include "profiler/format/trace_keys.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <array>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "profiler/tiles/tile_cache.h"
 
-#include "core/model/whole_file.h"
+#include "base/whole_file.h"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "profiler/tiles/tile_reader.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // The models that come with the program are files beside it: where they are looked for, and what is said without them.
 #include "core/model/bundled_models.h"
 
+#include "base/error.h"
 #include "core/model/model.h"
-#include "kernels/base/error.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,6 @@
 // Calibration: the objective's gradient against differences, its teacher against a plain computation, and training that
 // makes a random start better on text it has not seen.
+#include "base/error.h"
 #include "core/calibrate/calibrate.h"
 #include "core/calibrate/forecast_objective.h"
 #include "core/calibrate/forecast_trainer.h"
@@ -7,7 +8,6 @@
 #include "core/select/channel_importance.h"
 #include "core/select/method.h"
 #include "core/session/decode_session.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // Chat templates against transformers (tools/make_chat_cases.py), and templates that mean harm.
+#include "base/error.h"
 #include "core/chat/chat_template.h"
 #include "core/model/text_files.h"
 #include "core/prompt/chat_prompt.h"
-#include "kernels/base/error.h"
 
 #include <cstdlib>
 #include <filesystem>

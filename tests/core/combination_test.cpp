@@ -2,9 +2,9 @@
 // method gives with everything resident, or is refused with the reason and what to do instead.
 #include "tests/core/backend.h"
 
+#include "base/error.h"
 #include "core/cache/cache_policy.h"
 #include "core/session/decode_session.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

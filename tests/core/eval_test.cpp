@@ -1,8 +1,8 @@
 // Perplexity against the reference's logits, attention mass and recall against a float64 attention written here.
 #include "core/eval/eval.h"
 
+#include "base/error.h"
 #include "core/prompt/prompts.h"
-#include "kernels/base/error.h"
 #include "tests/core/backend.h"
 #include "tests/core/golden_file.h"
 

@@ -2,8 +2,8 @@
 // heads, against plain references in float64 written from their definitions (methods 3.5, 9.3).
 #include "tests/core/method_run.h"
 
+#include "base/error.h"
 #include "core/select/retaining_heads.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
 // Every architecture and every RoPE type against what the transformers library computes with the same tiny random
 // checkpoint (tools/make_family_checkpoints.py). KVSCOPE_FAMILIES names a folder with more of them, of any size.
-#include "core/cuda/model_limits.h"
+#include "base/error.h"
+#include "core/plan/model_limits.h"
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
-#include "kernels/base/error.h"
 #include "tests/core/golden_file.h"
 
 #include <algorithm>

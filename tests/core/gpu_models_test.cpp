@@ -1,10 +1,10 @@
 // Families and file formats on the GPU beside the CPU backend, which is held to the transformers library elsewhere:
 // random checkpoints of sizes that a GPU's kernels take, fed the same tokens.
-#include "core/cuda/model_limits.h"
+#include "base/error.h"
 #include "core/model/safetensors.h"
+#include "core/plan/model_limits.h"
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
-#include "kernels/base/error.h"
 #include "tests/core/gguf_writer.h"
 #include "tests/core/random_checkpoint.h"
 #include "tests/core/refusal.h"

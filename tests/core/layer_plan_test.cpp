@@ -4,7 +4,7 @@
 #include "core/kv/block_layout.h"
 #include "core/plan/kv_format.h"
 #include "core/select/method.h"
-#include "kernels/cuda/kv_shape.h"
+#include "kernels/cuda/device/kv_shape.h"
 
 #include <gtest/gtest.h>
 

@@ -100,7 +100,7 @@ TEST(MethodEntry, IsOneFileAndOneLineAndOneFileMoreForAGpu) {
 /// Names may stand where a benchmark or a command line chooses one; nothing decides by them.
 TEST(MethodEntry, NothingDecidesByAMethodsName) {
     const std::set<std::string> baselines{
-        "ui/views/roofline_controls.cpp"}; // full attention, what others are shown beside
+        "ui/views/roofline/roofline_controls.cpp"}; // full attention, what others are shown beside
     for (const char* comparison : {"method.name ==", "method.name !=", "entry.name !=", "method().name =="})
         for (const auto& [path, times] : placesOf(comparison)) {
             const bool looksUp = path == "ui/figures/common.cpp" || path == "ui/figures/score_budget.cpp";

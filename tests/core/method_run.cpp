@@ -1,5 +1,6 @@
 #include "tests/core/method_run.h"
 
+#include "base/clock.h"
 #include "core/cache/cache_policy.h"
 #include "core/engine/cpu/cpu_attention.h"
 #include "core/engine/cpu/cpu_prompt_attention.h"

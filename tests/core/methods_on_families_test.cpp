@@ -1,8 +1,8 @@
 // Every method on every architecture (MHA, GQA, MQA, latent attention, experts, windows): it runs, or a sentence says
 // why it cannot, the same one that the model page shows.
+#include "base/error.h"
 #include "core/session/decode_session.h"
 #include "core/session/model_summary.h"
-#include "kernels/base/error.h"
 #include "tests/core/golden_file.h"
 
 #include <algorithm>

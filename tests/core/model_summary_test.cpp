@@ -1,10 +1,10 @@
 // What is said of a model, and the memory it is said to need against what a session takes.
 #include "core/session/model_summary.h"
 
+#include "base/error.h"
 #include "core/kv/kv_cache.h"
 #include "core/select/refusal.h"
 #include "core/session/engine.h"
-#include "kernels/base/error.h"
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
 

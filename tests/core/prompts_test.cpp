@@ -1,8 +1,8 @@
 // Built-in prompts: their length, the place of the needle, and that a seed always gives the same text.
 #include "core/prompt/prompts.h"
 
+#include "base/error.h"
 #include "core/session/decode_session.h"
-#include "kernels/base/error.h"
 
 #include <cmath>
 #include <fstream>

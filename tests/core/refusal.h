@@ -1,7 +1,7 @@
 // What a refused input is told: one line that names the thing and says how to mend it.
 #pragma once
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <functional>
 #include <gmock/gmock.h>

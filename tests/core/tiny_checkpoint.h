@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/model/safetensors.h"
-#include "kernels/base/half.h"
+#include "kernels/half.h"
 #include "tests/core/files.h"
 
 #include <bit>

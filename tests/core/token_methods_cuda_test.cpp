@@ -2,8 +2,8 @@
 // only where bf16 and float32 put two scores in another order.
 #include "tests/core/backend.h"
 
+#include "base/error.h"
 #include "core/session/engine.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

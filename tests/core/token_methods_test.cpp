@@ -1,10 +1,10 @@
 // Methods that choose tokens, against plain references written from their papers (methods 9.6, 7; H2O; SnapKV).
 #include "tests/core/method_run.h"
 
+#include "base/error.h"
 #include "core/select/channel_importance.h"
 #include "core/select/label_cache.h"
 #include "core/select/range_products.h"
-#include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cmath>

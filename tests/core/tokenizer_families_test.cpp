@@ -1,6 +1,7 @@
 // Tokenizers of every family's kind against the reference libraries (tools/make_tokenizer_families.py).
-#include "core/model/tokenizer.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "core/model/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,8 @@
 // The tokenizer against the reference library (tests/golden), on malformed text, and on damaged files.
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
+#include "core/model/tokenizer/tokenizer.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <fstream>
 #include <functional>

@@ -1,7 +1,7 @@
 // A checkpoint that the transformers library wrote, against what that library computes with it
 // (tools/make_reference_checkpoint.py).
+#include "base/error.h"
 #include "core/session/decode_session.h"
-#include "kernels/base/error.h"
 #include "tests/core/golden_file.h"
 #include "tests/core/library_reference.h"
 #include "tests/profiler/temporary_folder.h"

@@ -1,5 +1,5 @@
 // Files that appear when they are complete: under names nobody can guess, and nothing is left of a killed program.
-#include "core/model/whole_file.h"
+#include "base/whole_file.h"
 
 #include <array>
 #include <csignal>

@@ -2,7 +2,7 @@
 // an Error is right, everything else that is thrown, and every crash, is a finding.
 #pragma once
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <cstddef>
 #include <cstdint>

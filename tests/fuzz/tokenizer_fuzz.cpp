@@ -1,5 +1,5 @@
 // tokenizer.json, and encoding with what it describes.
-#include "core/model/tokenizer.h"
+#include "core/model/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz_target.h"
 
 using namespace kvscope;

@@ -153,7 +153,7 @@ std::string lines(const std::vector<std::string>& texts) {
     return all;
 }
 
-const std::vector<std::string> kFloors{"kernels", "core", "profiler", "ui"};
+const std::vector<std::string> kFloors{"base", "kernels", "core", "profiler", "ui"};
 
 TEST(Arrows, EveryIncludeFollowsTheTableAndEveryArrowIsTaken) {
     const fs::path root = KVSCOPE_SOURCE_DIR;

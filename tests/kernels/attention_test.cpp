@@ -5,7 +5,7 @@
 // relative error of at most 2 e plus a few roundings of exp, and summing T of them or T weighted values adds at most
 // T 2^-24 of the sum of magnitudes. A mean of |v| weighted by the softmax therefore bounds the error of an output as
 // (4 e + (2 T + 32) 2^-24) sum p |v|, and e + (T + 32) 2^-24 that of the log-sum-exp.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "tests/kernels/kernel_fixture.h"
 
 #include <algorithm>

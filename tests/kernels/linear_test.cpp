@@ -6,7 +6,7 @@
 // factor whose error is half of that of a sum of c squares plus a few roundings, hence (1.5 c + 16) 2^-24 S with it.
 // One forgotten or doubled term of average size is S / c, which is more than that for every shape below. Small integers
 // need no tolerance: all sums stay below 2^24, so every order of summation gives the same exact float.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "tests/kernels/kernel_fixture.h"
 
 #include <array>

@@ -4,7 +4,7 @@
 // (scale, factor, product, sum). A dot product adds (cols + 8) roundings of S = sum of size |x|. With few inputs, each
 // input is also rounded to a multiple of a 32767th of the largest of its 32: off by at most half of that, and then
 // enters with its weight.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "tests/kernels/quantised_fixture.h"
 
 #include <algorithm>

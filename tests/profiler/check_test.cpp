@@ -1,5 +1,5 @@
 // Every rule of the trace format, kept by good traces and broken by hand.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/check/check.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"

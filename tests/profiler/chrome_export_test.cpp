@@ -1,5 +1,5 @@
 // The exported timeline against the documented rules of the format, and through our own importer back again.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/export/export.h"
 #include "profiler/export/output_file.h"
 #include "profiler/import/byte_source.h"

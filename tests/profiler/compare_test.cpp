@@ -4,7 +4,7 @@
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <cmath>
 #include <fmt/format.h>

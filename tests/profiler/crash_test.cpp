@@ -1,5 +1,5 @@
 // Killed recorders, full disks and folders that cannot be written.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"

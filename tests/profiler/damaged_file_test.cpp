@@ -1,5 +1,5 @@
 // Whatever happened to a trace file, reading it ends in an answer or in one sentence, never in a crash.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/export/export.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"

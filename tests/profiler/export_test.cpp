@@ -1,6 +1,6 @@
 #include "profiler/export/export.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/trace_reader.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"

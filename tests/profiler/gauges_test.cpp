@@ -2,11 +2,11 @@
 // held against a set of blocks that is kept by hand.
 #include "profiler/read/gauge_batch.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/recorded_flows.h"
 #include "profiler/read/step_counters.h"
 #include "profiler/record/recorder.h"
-#include "profiler/store/trace_keys.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"

@@ -1,9 +1,9 @@
 // Recording of kernels and PCIe counters on a real GPU; skipped where there is none.
 #include "profiler/cupti/gpu_recording.h"
 
+#include "base/error.h"
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
-#include "kernels/base/error.h"
 #include "profiler/read/counters.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"

@@ -1,6 +1,6 @@
 #include "profiler/roofline/gpu_table.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <cstdlib>

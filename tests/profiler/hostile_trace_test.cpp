@@ -1,11 +1,11 @@
 // Traces with SQL of their own in them: triggers, views and constraints that somebody wrote to be run by us.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/compare/compare.h"
 #include "profiler/export/export.h"
+#include "profiler/read/notes.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/read/summary.h"
 #include "profiler/record/recorder.h"
-#include "profiler/store/notes.h"
 #include "resources/resources.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"

@@ -1,5 +1,5 @@
 // Exposure: sums equal plain SQL, every exposed nanosecond has one reason, layers are named only when they stand out.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/insights/exposure.h"
 #include "tests/profiler/insights_fixture.h"
 #include "tests/profiler/sql_rows.h"

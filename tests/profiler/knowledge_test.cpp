@@ -2,7 +2,7 @@
 // "everything resident", and nothing that reads it fails.
 #include "core/trace/knowledge.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/compare/compare.h"
 #include "profiler/export/export.h"
 #include "profiler/insights/insight.h"

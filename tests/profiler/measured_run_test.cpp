@@ -2,7 +2,7 @@
 // floor.
 #include "profiler/roofline/measured_run.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"

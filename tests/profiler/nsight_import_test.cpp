@@ -1,5 +1,5 @@
 // Nsight Systems exports built by hand from the documented tables, and the ways in which they differ between versions.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/import/import.h"
 #include "profiler/read/trace_reader.h"
 #include "tests/profiler/sql_rows.h"

@@ -1,5 +1,5 @@
 // Who writes a trace is left alone, and a run whose file went away says so.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"

@@ -1,9 +1,9 @@
 // PM sampling without a GPU: what becomes of its samples, which counters chips offer, and what is said where it is
 // refused.
+#include "base/clock.h"
 #include "profiler/cupti/pm_sampling.h"
 
-#include "core/session/stage_clock.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/cupti/cupti_library.h"
 #include "profiler/cupti/pcie_counting.h"
 #include "profiler/cupti/pm_host.h"

@@ -1,7 +1,7 @@
+#include "base/utf8.h"
 #include "profiler/read/trace_reader.h"
 
-#include "core/model/tokenizer.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/export/gzip_stream.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"

@@ -1,8 +1,8 @@
 #include "profiler/record/recorder.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/trace_reader.h"
-#include "profiler/store/trace_keys.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"

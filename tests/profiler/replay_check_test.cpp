@@ -1,8 +1,8 @@
 // Predictions against really running what they predict.
 #include "profiler/replay/check.h"
 
+#include "base/error.h"
 #include "core/prompt/prompts.h"
-#include "kernels/base/error.h"
 #include "profiler/record/recorder.h"
 #include "tests/core/backend.h"
 #include "tests/profiler/temporary_folder.h"

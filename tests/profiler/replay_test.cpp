@@ -1,9 +1,9 @@
 // A replay of the recorded configuration is the recording; other configurations obey what is known about caches.
 #include "profiler/replay/replay.h"
 
+#include "base/error.h"
 #include "core/prompt/prompts.h"
 #include "core/session/decode_session.h"
-#include "kernels/base/error.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"

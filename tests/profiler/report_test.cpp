@@ -1,7 +1,7 @@
 // The tables of a report against plain SQL on the same trace, table by table.
 #include "profiler/report/report.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/report/reproduce.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"

@@ -2,9 +2,9 @@
 // (bench/results/2026-11-21-h200.md) and the shape of Table 2 of the NOSA paper.
 #include "profiler/roofline/cost_model.h"
 
+#include "base/error.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
-#include "kernels/base/error.h"
 
 #include <cmath>
 #include <gmock/gmock.h>

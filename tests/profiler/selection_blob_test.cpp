@@ -1,4 +1,4 @@
-#include "profiler/store/selection_blob.h"
+#include "profiler/format/selection_blob.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/import/spill_sorter.h"
 #include "tests/profiler/temporary_folder.h"
 

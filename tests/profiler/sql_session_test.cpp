@@ -1,5 +1,5 @@
 // A person's own SQL: what it gives, what it may not do, how it ends.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/sql/format_document.h"
 #include "profiler/sql/sql_session.h"
 #include "tests/profiler/sql_rows.h"

@@ -1,6 +1,6 @@
 #include "profiler/read/summary.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/record/recorder.h"
 #include "profiler/store/trace_store.h"

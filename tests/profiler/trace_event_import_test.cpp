@@ -1,5 +1,5 @@
 // Chrome/Perfetto JSON as other tools write it, and as broken as it comes: every expectation is written out by hand.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/import/import.h"
 #include "profiler/import/trace_event.h"
 #include "profiler/read/span_totals.h"

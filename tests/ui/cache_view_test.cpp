@@ -1,8 +1,8 @@
 // What if: the numbers are those of replay() for the same question, however it is asked, and nothing waits for them.
 #include "tests/ui/view_fixture.h"
 
+#include "ui/frame/units.h"
 #include "ui/models/what_if.h"
-#include "ui/plots/units.h"
 
 #include <QAbstractButton>
 #include <QCheckBox>

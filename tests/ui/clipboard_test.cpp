@@ -1,7 +1,7 @@
 #include "tests/ui/view_fixture.h"
 
-#include "profiler/store/sqlite.h"
-#include "ui/output/clipboard.h"
+#include "profiler/sqlite/sqlite.h"
+#include "ui/frame/clipboard.h"
 
 #include <QAction>
 #include <QClipboard>

@@ -2,10 +2,10 @@
 #include "tests/ui/view_fixture.h"
 
 #include "profiler/read/summary.h"
-#include "ui/models/run_names.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/units.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
-#include "ui/plots/units.h"
 #include "ui/widgets/comparison_table.h"
 
 #include <QComboBox>

@@ -7,7 +7,7 @@
 #include "profiler/compare/difference.h"
 #include "profiler/compare/divergence.h"
 #include "profiler/compare/overlap.h"
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <QComboBox>
 #include <QLabel>

@@ -1,7 +1,7 @@
 #include "tests/ui/view_fixture.h"
 
-#include "ui/cursor_history.h"
-#include "ui/cursor_link.h"
+#include "ui/frame/cursor_history.h"
+#include "ui/frame/cursor_link.h"
 
 #include <QSignalSpy>
 

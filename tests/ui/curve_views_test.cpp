@@ -1,11 +1,11 @@
 // Transfers, breakdown, compare, and the picture writer that serves all views.
 #include "tests/ui/view_fixture.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "ui/frame/units.h"
 #include "ui/output/render.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/stack_plottable.h"
-#include "ui/plots/units.h"
 #include "ui/views/key_numbers.h"
 
 #include <QComboBox>

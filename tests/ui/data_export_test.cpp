@@ -2,14 +2,14 @@
 #include "tests/ui/timeline_fixture.h"
 #include "tests/ui/window_fixture.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "tests/profiler/sql_rows.h"
-#include "ui/output/numbers_preview.h"
+#include "ui/frame/export_strip.h"
+#include "ui/frame/number_tables.h"
 #include "ui/views/marks_range.h"
-#include "ui/views/number_tables.h"
 #include "ui/widgets/data_export_menu.h"
 #include "ui/widgets/export_dialog.h"
-#include "ui/widgets/export_strip.h"
+#include "ui/widgets/numbers_preview.h"
 #include <atomic>
 
 #include <QFile>

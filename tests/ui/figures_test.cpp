@@ -1,9 +1,9 @@
 // Figures from short real runs of the embedded model: numbers against SQL, drawings, refusals, the dialog.
 #include "ui/figures/figure_drawing.h"
 
+#include "base/error.h"
 #include "core/prompt/prompts.h"
 #include "core/session/decode_session.h"
-#include "kernels/base/error.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"
 #include "ui/figures/figure_dialog.h"

@@ -3,7 +3,7 @@
 
 #include "profiler/read/filtered.h"
 #include "tests/profiler/sql_rows.h"
-#include "ui/models/run_names.h"
+#include "ui/frame/run_names.h"
 #include "ui/widgets/filter_bar.h"
 
 #include <QComboBox>

@@ -1,5 +1,5 @@
-#include "ui/filter.h"
-#include "ui/workspace.h"
+#include "ui/frame/filter.h"
+#include "ui/frame/workspace.h"
 
 #include <gtest/gtest.h>
 

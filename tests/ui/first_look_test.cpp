@@ -5,9 +5,9 @@
 
 #include "core/model/model.h"
 #include "resources/samples.h"
-#include "ui/models/as_written.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/empty_page.h"
 #include "ui/session/session_controller.h"
-#include "ui/widgets/empty_page.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/token_strip.h"

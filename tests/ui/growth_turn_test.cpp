@@ -1,5 +1,5 @@
 // Who draws when at a refresh of a growing run.
-#include "ui/views/growth_turn.h"
+#include "ui/frame/growth_turn.h"
 
 #include <QApplication>
 #include <QTest>

@@ -3,7 +3,8 @@
 #include "tests/ui/nameless_controls.h"
 #include "tests/ui/window_fixture.h"
 
-#include "ui/cursor_history.h"
+#include "ui/frame/cursor_history.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -11,7 +12,6 @@
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/session_form.h"
-#include "ui/widgets/small_widgets.h"
 #include "ui/widgets/sql_editor.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/window/shortcut_list.h"

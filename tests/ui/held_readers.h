@@ -1,7 +1,7 @@
 // Keeps a workspace's readers waiting, so that a test sees what a view shows while it reads.
 #pragma once
 
-#include "ui/workspace.h"
+#include "ui/frame/workspace.h"
 
 #include <atomic>
 #include <chrono>

@@ -2,7 +2,7 @@
 // message or picture takes it for markup.
 #include "tests/ui/view_fixture.h"
 
-#include "profiler/store/notes.h"
+#include "profiler/read/notes.h"
 #include "ui/figures/figure_dialog.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/widgets/token_strip.h"

@@ -2,7 +2,7 @@
 #include "profiler/insights/insight.h"
 #include "tests/ui/view_fixture.h"
 
-#include "ui/views/insight_cards.h"
+#include "ui/views/insights/insight_cards.h"
 #include "ui/window/main_window.h"
 
 #include <QAbstractItemModelTester>

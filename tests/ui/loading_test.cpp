@@ -1,8 +1,8 @@
 // Loading a model in the desktop: progress, Cancel, and what is left of it.
 #include "tests/core/many_tokens.h"
 #include "tests/profiler/temporary_folder.h"
+#include "ui/frame/workspace.h"
 #include "ui/session/session_controller.h"
-#include "ui/workspace.h"
 
 #include <QSignalSpy>
 #include <QTest>

@@ -4,11 +4,11 @@
 #include "tests/ui/window_fixture.h"
 
 #include "tests/profiler/sql_rows.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/plots/outliers.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
-#include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
 
 #include <QClipboard>

@@ -1,11 +1,11 @@
 // Numbers written away from the GUI thread: the window goes on, what is stopped or fails leaves nothing behind.
 #include "tests/ui/view_fixture.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/tiles/step_spans.h"
-#include "ui/output/clipboard.h"
-#include "ui/output/json_lines.h"
-#include "ui/output/numbers_export.h"
+#include "ui/frame/clipboard.h"
+#include "ui/frame/json_lines.h"
+#include "ui/frame/numbers_export.h"
 
 #include <QApplication>
 #include <QClipboard>

@@ -2,8 +2,8 @@
 #include "tests/ui/held_readers.h"
 #include "tests/ui/view_fixture.h"
 
-#include "kernels/base/error.h"
-#include "ui/output/numbers.h"
+#include "base/error.h"
+#include "ui/frame/numbers.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QLabel>

@@ -1,6 +1,6 @@
 #include "ui/output/report.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/report/html.h"
 #include "profiler/report/html_charts.h"
 #include "tests/ui/small_trace.h"

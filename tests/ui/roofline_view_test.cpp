@@ -3,12 +3,12 @@
 
 #include "core/select/method.h"
 #include "profiler/roofline/measured_run.h"
+#include "ui/frame/units.h"
 #include "ui/models/roofline_curves.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/roofline_plottable.h"
-#include "ui/plots/units.h"
 #include "ui/views/parts_feed.h"
-#include "ui/views/roofline_controls.h"
+#include "ui/views/roofline/roofline_controls.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QCheckBox>

@@ -1,8 +1,8 @@
 // How runs of the same name are told apart.
 #include "tests/ui/view_fixture.h"
 
+#include "ui/frame/run_names.h"
 #include "ui/models/run_list_model.h"
-#include "ui/models/run_names.h"
 
 #include <QDateTime>
 #include <QSet>

@@ -1,5 +1,5 @@
 // Names that a person types into a save dialog, and what they mean.
-#include "ui/widgets/save_path.h"
+#include "ui/frame/save_path.h"
 
 #include "profiler/export/gzip_stream.h"
 

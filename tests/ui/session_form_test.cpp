@@ -2,7 +2,7 @@
 
 #include "core/model/model.h"
 #include "core/session/decode_session.h"
-#include "ui/widgets/small_widgets.h"
+#include "ui/frame/small_widgets.h"
 
 #include <QApplication>
 #include <QCheckBox>

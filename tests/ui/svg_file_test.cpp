@@ -1,5 +1,5 @@
 // Pictures as SVG, whatever the texts in them are.
-#include "ui/output/svg_file.h"
+#include "ui/frame/svg_file.h"
 
 #include <QPainter>
 #include <QXmlStreamReader>

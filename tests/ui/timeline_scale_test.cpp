@@ -1,7 +1,7 @@
 // The timeline on a trace that somebody else's program wrote: many spans, newest first, on tracks numbered beyond nine.
 #include "tests/ui/timeline_fixture.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/self_time.h"
 #include "profiler/store/trace_store.h"
 #include "ui/timeline/self_time_numbers.h"

@@ -4,7 +4,7 @@
 
 #include "tests/profiler/sql_rows.h"
 #include "ui/timeline/timeline_sql.h"
-#include "ui/views/timeline_view.h"
+#include "ui/views/timeline/timeline_view.h"
 
 #include <QClipboard>
 #include <QContextMenuEvent>

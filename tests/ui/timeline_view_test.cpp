@@ -1,10 +1,10 @@
 // The timeline as a person uses it: every gesture and key, what a click tells the other views, notes, and the picture.
 #include "tests/ui/timeline_fixture.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/span_search.h"
 #include "ui/timeline/time_ticks.h"
-#include "ui/views/timeline_view.h"
+#include "ui/views/timeline/timeline_view.h"
 
 #include <QClipboard>
 #include <QComboBox>

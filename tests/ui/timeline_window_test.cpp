@@ -2,7 +2,7 @@
 #include "tests/ui/window_fixture.h"
 
 #include "ui/timeline/timeline_canvas.h"
-#include "ui/views/timeline_view.h"
+#include "ui/views/timeline/timeline_view.h"
 #include "ui/widgets/inspector.h"
 
 #include <QFileInfo>

@@ -5,11 +5,11 @@
 #include "tests/profiler/synthetic_run.h" // before any Qt header: its member `slots` is a macro there
 
 #include "tests/profiler/temporary_folder.h"
+#include "ui/frame/view.h"
+#include "ui/frame/workspace.h"
 #include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
-#include "ui/views/view.h"
-#include "ui/workspace.h"
 
 #include <QApplication>
 #include <QElapsedTimer>

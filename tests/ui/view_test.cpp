@@ -1,7 +1,7 @@
 // What every view must do, whatever it shows; each row of the registry is tested.
 #include "tests/ui/view_fixture.h"
 
-#include "ui/output/clipboard.h"
+#include "ui/frame/clipboard.h"
 
 #include <QClipboard>
 #include <QFile>

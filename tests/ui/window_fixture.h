@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tests/ui/small_trace.h"
-#include "ui/views/view.h"
+#include "ui/frame/view.h"
 #include "ui/window/main_window.h"
 
 #include <QAction>

@@ -1,6 +1,6 @@
 #include "tests/ui/view_fixture.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <QFile>
 #include <QSignalSpy>

@@ -1,5 +1,5 @@
+#include "base/error.h"
 #include "core/select/method.h"
-#include "kernels/base/error.h"
 #include "profiler/report/table.h"
 #include "ui/figures/make_figures.h"
 

@@ -1,6 +1,6 @@
 #include "ui/figures/eval_results.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <fstream>
 #include <iterator>

@@ -1,10 +1,10 @@
 #include "ui/figures/figure_dialog.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "ui/figures/figure_drawing.h"
-#include "ui/models/as_written.h"
-#include "ui/widgets/save_path.h"
-#include "ui/widgets/small_widgets.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/save_path.h"
+#include "ui/frame/small_widgets.h"
 
 #include <QApplication>
 #include <QComboBox>

@@ -1,8 +1,8 @@
 #include "ui/figures/figure_drawing.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "ui/frame/svg_file.h"
 #include "ui/look/theme.h"
-#include "ui/output/svg_file.h"
 
 #include <qcustomplot.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "ui/figures/make_figures.h"
 
 namespace kvscope::ui {

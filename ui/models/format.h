@@ -1,7 +1,7 @@
 // Writes numbers for people to read, with their unit if they have one. "–" stands for an undefined value.
 #pragma once
 
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <QString>
 

@@ -1,9 +1,9 @@
 #include "ui/models/run_list_model.h"
 
 #include "profiler/import/import.h"
-#include "ui/models/as_written.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/run_names.h"
 #include "ui/models/format.h"
-#include "ui/models/run_names.h"
 
 #include <QDateTime>
 #include <QDir>

@@ -1,7 +1,7 @@
 // The open runs of the workspace as a list model for Qt's views.
 #pragma once
 
-#include "ui/workspace.h"
+#include "ui/frame/workspace.h"
 
 #include <QAbstractListModel>
 

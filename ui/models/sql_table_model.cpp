@@ -1,8 +1,8 @@
 #include "ui/models/sql_table_model.h"
 
 #include "profiler/sql/sql_session.h"
+#include "ui/frame/units.h"
 #include "ui/look/theme.h"
-#include "ui/plots/units.h"
 
 #include <QFont>
 

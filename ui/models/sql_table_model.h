@@ -3,7 +3,7 @@
 #pragma once
 
 #include "profiler/sql/sql_rows.h"
-#include "ui/output/numbers.h"
+#include "ui/frame/numbers.h"
 
 #include <QAbstractTableModel>
 #include <QItemSelection>

@@ -1,10 +1,10 @@
 #include "ui/output/render.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "ui/frame/picture.h"
+#include "ui/frame/view.h"
 #include "ui/look/theme.h"
-#include "ui/output/picture.h"
 #include "ui/session/session_controller.h"
-#include "ui/views/view.h"
 #include "ui/window/main_window.h"
 
 #include <QApplication>

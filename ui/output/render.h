@@ -1,7 +1,7 @@
 // One view of a trace as a picture, without a window on any screen: `kvscope render`, reports, documentation.
 #pragma once
 
-#include "ui/workspace.h"
+#include "ui/frame/workspace.h"
 
 #include <QSize>
 #include <QString>

@@ -1,9 +1,9 @@
 #include "ui/output/report.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/report/html.h"
+#include "ui/frame/view.h"
 #include "ui/output/render.h"
-#include "ui/views/view.h"
 
 #include <QBuffer>
 #include <QFileInfo>

@@ -1,5 +1,5 @@
 // The report as A4 pages.
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "ui/look/theme.h"
 #include "ui/models/definitions.h"
 #include "ui/output/report.h"

@@ -1,6 +1,6 @@
 #include "ui/plots/bandwidth.h"
 
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <cmath>
 

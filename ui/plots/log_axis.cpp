@@ -1,6 +1,6 @@
 #include "ui/plots/log_axis.h"
 
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <qcustomplot.h>
 

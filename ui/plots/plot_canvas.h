@@ -3,8 +3,8 @@
 // Panels of one group share their x axis; without a group of its own, a panel belongs to group 0.
 #pragma once
 
+#include "ui/frame/shortcuts.h"
 #include "ui/plots/overlay.h"
-#include "ui/window/shortcut_list.h"
 
 #include <qcustomplot.h>
 

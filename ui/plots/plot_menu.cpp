@@ -1,8 +1,8 @@
 // The context menu of every plot.
+#include "ui/frame/sql_request.h"
+#include "ui/frame/view_request.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
-#include "ui/views/sql_request.h"
-#include "ui/views/view_request.h"
 
 #include <QAction>
 #include <QApplication>

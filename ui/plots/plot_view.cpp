@@ -1,17 +1,17 @@
 #include "ui/plots/plot_view.h"
 
 #include "profiler/import/import.h"
+#include "ui/frame/growth_turn.h"
+#include "ui/frame/picture.h"
+#include "ui/frame/read_filter.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/save_path.h"
+#include "ui/frame/svg_file.h"
+#include "ui/frame/units.h"
 #include "ui/look/theme.h"
-#include "ui/models/run_names.h"
-#include "ui/output/picture.h"
-#include "ui/output/svg_file.h"
 #include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
-#include "ui/plots/units.h"
-#include "ui/views/growth_turn.h"
-#include "ui/views/read_filter.h"
-#include "ui/widgets/save_path.h"
 
 #include <QAccessible>
 #include <QApplication>

@@ -2,10 +2,10 @@
 // states and themes are written once, in this class, and so are the same in all views.
 #pragma once
 
-#include "ui/views/shown_sql.h"
-#include "ui/views/view.h"
-#include "ui/widgets/empty_page.h"
-#include "ui/workspace.h"
+#include "ui/frame/empty_page.h"
+#include "ui/frame/shown_sql.h"
+#include "ui/frame/view.h"
+#include "ui/frame/workspace.h"
 
 #include <QPointF>
 #include <QSize>

@@ -1,6 +1,6 @@
 #include "ui/session/calibration_job.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <QTimer>
 

@@ -1,7 +1,7 @@
 #include "ui/session/prompt_source.h"
 
+#include "base/error.h"
 #include "core/prompt/chat_prompt.h"
-#include "kernels/base/error.h"
 
 #include <QFile>
 

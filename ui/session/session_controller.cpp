@@ -1,7 +1,7 @@
 #include "ui/session/session_controller.h"
 
 #include "profiler/cupti/gpu_recording.h"
-#include "ui/workspace.h"
+#include "ui/frame/workspace.h"
 
 #include <QDateTime>
 #include <QDir>

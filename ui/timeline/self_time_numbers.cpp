@@ -1,8 +1,8 @@
 #include "ui/timeline/self_time_numbers.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/span_batch.h"
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 #include "ui/timeline/span_filter.h"
 
 #include <QFile>

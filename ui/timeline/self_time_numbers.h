@@ -2,8 +2,8 @@
 #pragma once
 
 #include "profiler/read/self_time.h"
-#include "ui/filter.h"
-#include "ui/output/trace_numbers.h"
+#include "ui/frame/filter.h"
+#include "ui/frame/trace_numbers.h"
 
 #include <QString>
 

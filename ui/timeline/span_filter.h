@@ -2,7 +2,7 @@
 #pragma once
 
 #include "profiler/read/span_index.h"
-#include "ui/filter.h"
+#include "ui/frame/filter.h"
 
 #include <string>
 #include <vector>

@@ -1,9 +1,9 @@
 // The timeline's widget: gestures and keys change the window, the painter draws it. What is chosen is told by signals.
 #pragma once
 
+#include "ui/frame/shortcuts.h"
 #include "ui/timeline/timeline_painter.h"
 #include "ui/timeline/timeline_scene.h"
-#include "ui/window/shortcut_list.h"
 
 #include <QElapsedTimer>
 #include <QWidget>

@@ -1,9 +1,9 @@
 #include "ui/timeline/timeline_curves.h"
 
-#include "profiler/record/counter_sample.h"
+#include "profiler/format/counter_sample.h"
+#include "ui/frame/units.h"
 #include "ui/look/theme.h"
 #include "ui/plots/bandwidth.h"
-#include "ui/plots/units.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_colours.h"
 

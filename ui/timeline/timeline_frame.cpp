@@ -1,6 +1,6 @@
 // The parts of a timeline's picture around and above the spans: labels, map, ruler, marks and arrows.
+#include "ui/frame/units.h"
 #include "ui/look/theme.h"
-#include "ui/plots/units.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
 #include "ui/timeline/timeline_painter.h"

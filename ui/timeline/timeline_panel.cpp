@@ -1,11 +1,10 @@
 #include "ui/timeline/timeline_panel.h"
 
+#include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/timeline/self_time_numbers.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/timeline/time_ticks.h"
-#include "ui/widgets/inspector.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QApplication>
 #include <QClipboard>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "profiler/read/self_time.h"
+#include "ui/frame/shortcuts.h"
 #include "ui/timeline/timeline_scene.h"
-#include "ui/window/shortcut_list.h"
 
 #include <QString>
 #include <QTabWidget>

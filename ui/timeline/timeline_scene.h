@@ -2,10 +2,10 @@
 #pragma once
 
 #include "profiler/read/gauge_batch.h"
+#include "profiler/read/notes.h"
 #include "profiler/read/span_flow.h"
 #include "profiler/read/span_index.h"
 #include "profiler/read/step_counters.h"
-#include "profiler/store/notes.h"
 #include "ui/timeline/busy_part.h"
 #include "ui/timeline/span_filter.h"
 

@@ -1,19 +1,19 @@
 // Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; compared runs side by
 // side.
+#include "ui/frame/growth_timer.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/units.h"
+#include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
-#include "ui/models/run_names.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/stack_plottable.h"
-#include "ui/plots/units.h"
-#include "ui/views/growth_timer.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/step_numbers_csv.h"
 #include "ui/views/step_series.h"
 #include "ui/views/tile_text.h"
-#include "ui/views/waiting.h"
 
 #include <QComboBox>
 

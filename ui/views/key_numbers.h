@@ -4,7 +4,7 @@
 
 #include "profiler/compare/compare.h"
 #include "profiler/read/summary.h"
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <QString>
 

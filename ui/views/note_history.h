@@ -1,7 +1,7 @@
 // A change of a run's notes, what takes it back, and those that can be taken back.
 #pragma once
 
-#include "profiler/store/notes.h"
+#include "profiler/read/notes.h"
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "ui/views/parts_feed.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <utility>

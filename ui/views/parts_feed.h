@@ -3,7 +3,7 @@
 #pragma once
 
 #include "profiler/roofline/measured_run.h"
-#include "ui/workspace.h"
+#include "ui/frame/workspace.h"
 
 #include <functional>
 #include <vector>

@@ -1,5 +1,5 @@
+#include "ui/frame/view.h"
 #include "ui/views/make_views.h"
-#include "ui/views/view.h"
 
 namespace kvscope::ui {
 

@@ -1,6 +1,6 @@
 #include "ui/views/run_text.h"
 
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <QCoreApplication>
 #include <QStringList>

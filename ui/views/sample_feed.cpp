@@ -1,7 +1,7 @@
 #include "ui/views/sample_feed.h"
 
-#include "kernels/base/error.h"
-#include "ui/models/run_names.h"
+#include "base/error.h"
+#include "ui/frame/run_names.h"
 
 #include <algorithm>
 #include <limits>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "profiler/compare/compare.h"
-#include "ui/workspace.h"
+#include "ui/frame/workspace.h"
 
 #include <functional>
 #include <memory>

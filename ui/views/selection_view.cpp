@@ -1,18 +1,18 @@
 // Selection: the block x step mask of one (sequence, layer, KV head), coloured by origin, with misses, block text and
 // margins.
 #include "profiler/tiles/filtered_tiles.h"
+#include "ui/frame/units.h"
+#include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/margins.h"
 #include "ui/plots/mask_plottable.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
-#include "ui/plots/units.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
 #include "ui/views/tile_text.h"
-#include "ui/views/waiting.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QCheckBox>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "profiler/read/trace_reader.h"
-#include "ui/output/numbers.h"
-#include "ui/workspace.h"
+#include "ui/frame/numbers.h"
+#include "ui/frame/workspace.h"
 
 #include <algorithm>
 #include <string>

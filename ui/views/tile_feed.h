@@ -2,9 +2,9 @@
 // be stopped and taken up again; a growing run continues its last tile.
 #pragma once
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/tiles/step_spans.h"
-#include "ui/workspace.h"
+#include "ui/frame/workspace.h"
 
 #include <QElapsedTimer>
 

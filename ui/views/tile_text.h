@@ -1,7 +1,7 @@
 // What the heatmaps say of a picture whose tiles have not all come.
 #pragma once
 
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <QCoreApplication>
 

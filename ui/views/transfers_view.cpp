@@ -1,20 +1,20 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, of one run or of all that are
 // compared.
 #include "profiler/read/filtered.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/units.h"
+#include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
-#include "ui/models/run_names.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/outliers.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
-#include "ui/plots/units.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/step_numbers_csv.h"
 #include "ui/views/step_series.h"
 #include "ui/views/tile_text.h"
-#include "ui/views/waiting.h"
 
 #include <QComboBox>
 

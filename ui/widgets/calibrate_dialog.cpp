@@ -1,12 +1,12 @@
 #include "ui/widgets/calibrate_dialog.h"
 
+#include "ui/frame/as_written.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/units.h"
 #include "ui/look/theme.h"
-#include "ui/models/as_written.h"
 #include "ui/models/format.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
-#include "ui/plots/units.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>
 #include <QComboBox>

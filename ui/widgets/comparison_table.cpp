@@ -1,6 +1,6 @@
 #include "ui/widgets/comparison_table.h"
 
-#include "ui/models/as_written.h"
+#include "ui/frame/as_written.h"
 
 #include <QEvent>
 #include <QHeaderView>

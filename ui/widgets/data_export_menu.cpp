@@ -1,8 +1,8 @@
 #include "ui/widgets/data_export_menu.h"
 
-#include "ui/widgets/export_strip.h"
-#include "ui/widgets/save_path.h"
-#include "ui/workspace.h"
+#include "ui/frame/export_strip.h"
+#include "ui/frame/save_path.h"
+#include "ui/frame/workspace.h"
 
 #include <QDir>
 #include <QFileInfo>

@@ -1,7 +1,7 @@
 // What a run holds, as files for other programs: its timeline for Perfetto, and its tables.
 #pragma once
 
-#include "ui/output/trace_numbers.h"
+#include "ui/frame/trace_numbers.h"
 
 #include <QMenu>
 

@@ -1,11 +1,11 @@
 #include "ui/widgets/export_dialog.h"
 
+#include "ui/frame/json_lines.h"
+#include "ui/frame/number_tables.h"
+#include "ui/frame/packed_name.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/view.h"
 #include "ui/look/theme.h"
-#include "ui/output/json_lines.h"
-#include "ui/output/packed_name.h"
-#include "ui/views/number_tables.h"
-#include "ui/views/view.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QComboBox>
 #include <QDir>

@@ -2,9 +2,9 @@
 // chosen.
 #pragma once
 
-#include "ui/output/numbers_preview.h"
-#include "ui/output/picture.h"
-#include "ui/widgets/save_path.h"
+#include "ui/frame/picture.h"
+#include "ui/frame/save_path.h"
+#include "ui/widgets/numbers_preview.h"
 
 #include <QDialog>
 #include <QPointer>

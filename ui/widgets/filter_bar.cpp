@@ -1,8 +1,8 @@
 #include "ui/widgets/filter_bar.h"
 
-#include "ui/widgets/small_widgets.h"
-#include "ui/window/shortcut_list.h"
-#include "ui/workspace.h"
+#include "ui/frame/shortcuts.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/workspace.h"
 
 #include <QAction>
 #include <QComboBox>

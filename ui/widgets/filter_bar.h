@@ -1,7 +1,7 @@
 // The filter as a tool bar: one field per part, wrong text refused where it was typed, an active part shown as such.
 #pragma once
 
-#include "ui/filter.h"
+#include "ui/frame/filter.h"
 
 #include <QToolBar>
 

@@ -22,8 +22,9 @@ constexpr int kColumnWidth = 320; // of the shortcuts
 constexpr QSize kCard(1240, 920); // as large as the window has room for
 } // namespace
 
-HelpOverlay::HelpOverlay(QWidget* parent)
-    : QWidget(parent), card_(new QWidget(this)), browser_(new QTextBrowser), pages_(new QButtonGroup(this)) {
+HelpOverlay::HelpOverlay(QWidget* parent, Shortcuts shortcuts)
+    : QWidget(parent), shortcuts_(std::move(shortcuts)), card_(new QWidget(this)), browser_(new QTextBrowser),
+      pages_(new QButtonGroup(this)) {
     setObjectName(QStringLiteral("helpOverlay"));
     setFocusPolicy(Qt::StrongFocus);
     hide();
@@ -92,7 +93,7 @@ QString HelpOverlay::text() const { return browser_->toPlainText(); }
 
 /// Columns of groups, about equally long, so that as much as possible is seen at once.
 QString HelpOverlay::shortcutsHtml() const {
-    const std::vector<ShortcutText> shortcuts = shortcutsOf(*parentWidget());
+    const std::vector<ShortcutText> shortcuts = shortcuts_();
     const QString muted = Theme::current().mutedText.name();
     const int columns = cardRect().width() >= 3 * kColumnWidth ? 3 : cardRect().width() >= 2 * kColumnWidth ? 2 : 1;
     QStringList texts;

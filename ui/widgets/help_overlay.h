@@ -1,11 +1,12 @@
 // Keyboard shortcuts, definitions and the licence, laid over the window; never modal.
 #pragma once
 
-#include "ui/window/shortcut_list.h"
+#include "ui/frame/shortcuts.h"
 
 #include <QPointer>
 #include <QWidget>
 
+#include <functional>
 #include <vector>
 
 class QButtonGroup;
@@ -17,8 +18,9 @@ class HelpOverlay final : public QWidget {
     Q_OBJECT
 public:
     enum class Page { Shortcuts, Definitions, About };
-    /// Covers `parent`, follows its size and lists its shortcuts. Hidden at first.
-    explicit HelpOverlay(QWidget* parent);
+    using Shortcuts = std::function<std::vector<ShortcutText>()>;
+    /// Covers `parent`, follows its size and lists what `shortcuts` returns when it is opened. Hidden at first.
+    HelpOverlay(QWidget* parent, Shortcuts shortcuts);
     /// `definition` scrolls to that entry.
     void open(Page page, const QString& definition = {});
     void leave(); // the focus goes back to where it was
@@ -34,6 +36,7 @@ protected:
     void resizeEvent(QResizeEvent* event) override;
 
 private:
+    Shortcuts shortcuts_;
     QString html(Page page) const;
     QString shortcutsHtml() const;
     QRect cardRect() const;

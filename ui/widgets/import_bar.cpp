@@ -1,9 +1,9 @@
 #include "ui/widgets/import_bar.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/import/import.h"
-#include "ui/models/as_written.h"
-#include "ui/widgets/small_widgets.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/small_widgets.h"
 
 #include <QFileInfo>
 #include <QHBoxLayout>

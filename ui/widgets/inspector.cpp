@@ -1,15 +1,15 @@
 #include "ui/widgets/inspector.h"
 
 #include "profiler/import/import.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/workspace.h"
 #include "ui/look/theme.h"
-#include "ui/models/as_written.h"
 #include "ui/models/definitions.h"
 #include "ui/models/format.h"
 #include "ui/models/run_list_model.h"
-#include "ui/models/run_names.h"
 #include "ui/timeline/span_facts.h"
-#include "ui/widgets/small_widgets.h"
-#include "ui/workspace.h"
 
 #include <QAction>
 #include <QApplication>

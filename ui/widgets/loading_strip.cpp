@@ -1,6 +1,6 @@
 #include "ui/widgets/loading_strip.h"
 
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <QHBoxLayout>
 #include <QLabel>

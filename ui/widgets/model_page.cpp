@@ -1,9 +1,9 @@
 #include "ui/widgets/model_page.h"
 
-#include "ui/models/as_written.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/units.h"
 #include "ui/models/format.h"
-#include "ui/plots/units.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QFormLayout>
 #include <QHBoxLayout>

@@ -1,9 +1,9 @@
 #include "ui/widgets/parameter_panel.h"
 
+#include "ui/frame/small_widgets.h"
 #include "ui/look/icons.h"
 #include "ui/look/theme.h"
 #include "ui/models/format.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>
 #include <QComboBox>

@@ -1,9 +1,9 @@
 #include "ui/widgets/prompt_editor.h"
 
+#include "base/error.h"
 #include "core/model/model.h"
-#include "kernels/base/error.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>
 #include <QComboBox>

@@ -1,7 +1,7 @@
 #include "ui/widgets/recovery_bar.h"
 
+#include "ui/frame/as_written.h"
 #include "ui/look/theme.h"
-#include "ui/models/as_written.h"
 
 #include <QFrame>
 #include <QHBoxLayout>

@@ -1,11 +1,11 @@
 #include "ui/widgets/run_list.h"
 
+#include "ui/frame/as_written.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/workspace.h"
 #include "ui/look/theme.h"
-#include "ui/models/as_written.h"
 #include "ui/models/run_list_model.h"
-#include "ui/models/run_names.h"
-#include "ui/widgets/small_widgets.h"
-#include "ui/workspace.h"
 
 #include <QApplication>
 #include <QClipboard>

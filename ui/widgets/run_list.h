@@ -1,7 +1,7 @@
 // The open runs: which is shown (A) and which is laid over it (B).
 #pragma once
 
-#include "ui/window/shortcut_list.h"
+#include "ui/frame/shortcuts.h"
 
 #include <QWidget>
 

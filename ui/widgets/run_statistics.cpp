@@ -1,10 +1,10 @@
 #include "ui/widgets/run_statistics.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/import/import.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
-#include "ui/models/run_names.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QFontMetrics>
 #include <QHBoxLayout>

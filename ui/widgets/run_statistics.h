@@ -3,8 +3,8 @@
 #pragma once
 
 #include "profiler/read/summary.h"
-#include "ui/views/growth_timer.h"
-#include "ui/workspace.h"
+#include "ui/frame/growth_timer.h"
+#include "ui/frame/workspace.h"
 
 #include <QWidget>
 

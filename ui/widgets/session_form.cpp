@@ -2,12 +2,12 @@
 
 #include "core/select/refusal.h"
 #include "core/session/method_memory.h"
-#include "ui/models/as_written.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>
 #include <QComboBox>

@@ -1,11 +1,11 @@
 // How the session form is laid out; what it means is in session_form.cpp.
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
-#include "ui/models/as_written.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
 #include "ui/widgets/session_form.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>
 #include <QComboBox>

@@ -1,6 +1,6 @@
 #include "ui/widgets/slider_field.h"
 
-#include "ui/widgets/small_widgets.h"
+#include "ui/frame/small_widgets.h"
 
 #include <QDoubleSpinBox>
 #include <QGridLayout>

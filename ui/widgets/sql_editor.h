@@ -1,7 +1,7 @@
 // A small editor for SQL: monospaced, coloured, completes names, marks where a statement went wrong.
 #pragma once
 
-#include "ui/window/shortcut_list.h"
+#include "ui/frame/shortcuts.h"
 
 #include <QPlainTextEdit>
 

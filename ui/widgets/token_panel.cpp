@@ -1,10 +1,10 @@
 // Fills the token strip from the trace and ties it to the shared cursor.
-#include "ui/models/as_written.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/view_request.h"
+#include "ui/frame/workspace.h"
 #include "ui/models/format.h"
-#include "ui/views/view_request.h"
-#include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
-#include "ui/workspace.h"
 
 #include <QApplication>
 #include <QClipboard>

@@ -1,8 +1,8 @@
 // Every generated token as a chip in reading order; it is the step cursor of all views.
 #pragma once
 
+#include "ui/frame/shortcuts.h"
 #include "ui/models/token_flow.h"
-#include "ui/window/shortcut_list.h"
 
 #include <QAbstractScrollArea>
 #include <QHash>

@@ -1,8 +1,8 @@
 #include "ui/widgets/trace_facts.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "profiler/read/trace_reader.h"
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 
 #include <QCoreApplication>
 #include <QDir>

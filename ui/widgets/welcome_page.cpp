@@ -1,10 +1,10 @@
 #include "ui/widgets/welcome_page.h"
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "resources/samples.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
-#include "ui/models/as_written.h"
-#include "ui/widgets/small_widgets.h"
 
 #include <QByteArrayView>
 #include <QCryptographicHash>

@@ -4,25 +4,26 @@
 #include "profiler/import/import.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/read/trace_head.h"
-#include "ui/cursor_history.h"
-#include "ui/cursor_link.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/clipboard.h"
+#include "ui/frame/cursor_history.h"
+#include "ui/frame/cursor_link.h"
+#include "ui/frame/remembers.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/view.h"
 #include "ui/look/theme.h"
-#include "ui/models/as_written.h"
-#include "ui/models/run_names.h"
-#include "ui/output/clipboard.h"
 #include "ui/session/session_controller.h"
-#include "ui/views/remembers.h"
-#include "ui/views/view.h"
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/recovery_bar.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
-#include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/screen_room.h"
+#include "ui/window/shortcut_list.h"
 
 #include <QAbstractItemView>
 #include <QApplication>
@@ -111,7 +112,7 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     makeToolBar();
     makeNavigation();
     makeStatusBar();
-    help_ = new HelpOverlay(this);
+    help_ = new HelpOverlay(this, [this] { return shortcutsOf(*this); });
     connectSession();
     restore();
     keepSaved();

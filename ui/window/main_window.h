@@ -2,10 +2,10 @@
 // right. Several may be open; those on the same run share one cursor while they are linked.
 #pragma once
 
+#include "ui/frame/workspace.h"
 #include "ui/widgets/trace_facts.h"
 #include "ui/window/session_journal.h"
 #include "ui/window/settings.h"
-#include "ui/workspace.h"
 
 #include <QMainWindow>
 #include <QTimer>

@@ -2,12 +2,12 @@
 #include "ui/window/main_window.h"
 
 #include "profiler/import/import.h"
+#include "ui/frame/save_path.h"
+#include "ui/frame/view.h"
 #include "ui/session/session_controller.h"
-#include "ui/views/view.h"
 #include "ui/widgets/export_dialog.h"
 #include "ui/widgets/import_bar.h"
 #include "ui/widgets/run_list.h"
-#include "ui/widgets/save_path.h"
 #include "ui/widgets/session_form.h"
 
 #include <QDir>

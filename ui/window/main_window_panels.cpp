@@ -1,5 +1,5 @@
 // Room for the views: in a small window the panels around them give way before they do.
-#include "ui/views/view.h"
+#include "ui/frame/view.h"
 #include "ui/widgets/filter_bar.h"
 #include "ui/window/main_window.h"
 

@@ -1,6 +1,6 @@
 // What is kept while a window is open, so that a crash or a log-out loses nothing, and what the next start offers of
 // it.
-#include "ui/plots/units.h"
+#include "ui/frame/units.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/recovery_bar.h"
 #include "ui/widgets/trace_facts.h"

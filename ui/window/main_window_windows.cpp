@@ -1,10 +1,10 @@
 // What all windows have in common: theme, colour maps, the way back through the cursor's places, and a second window.
-#include "ui/cursor_history.h"
+#include "ui/frame/as_written.h"
+#include "ui/frame/cursor_history.h"
+#include "ui/frame/view.h"
 #include "ui/look/colour_maps.h"
 #include "ui/look/theme.h"
-#include "ui/models/as_written.h"
 #include "ui/session/session_controller.h"
-#include "ui/views/view.h"
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/session_form.h"
 #include "ui/window/main_window.h"

@@ -3,7 +3,6 @@
 #include "ui/plots/plot_canvas.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
-#include "ui/views/view.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/sql_editor.h"
 #include "ui/widgets/token_strip.h"
@@ -18,31 +17,12 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr char kGroup[] = "shortcutGroup";
-
-QString groupOf(const QObject& object) {
-    if (const QVariant group = object.property(kGroup); group.isValid()) return group.toString();
-    for (const QObject* above = object.parent(); above; above = above->parent())
-        if (const auto* view = qobject_cast<const View*>(above); view && !view->accessibleName().isEmpty())
-            return view->accessibleName();
-    return QCoreApplication::translate("ShortcutList", "Window");
-}
-
 QString plainText(QString text) {
     text.remove(QStringLiteral("…")).remove(QStringLiteral("..."));
     return text.remove(QLatin1Char('&'));
 }
 
 } // namespace
-
-void setShortcutGroup(QAction* action, const QString& group) { action->setProperty(kGroup, group); }
-
-QString keysOf(const QAction& action) {
-    QStringList keys;
-    for (const QKeySequence& key : action.shortcuts())
-        if (!key.isEmpty()) keys << key.toString(QKeySequence::NativeText);
-    return keys.join(QCoreApplication::translate("ShortcutList", " or "));
-}
 
 std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
     std::vector<ShortcutText> found;
@@ -51,11 +31,11 @@ std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
         if (!actions.contains(action)) actions << action;
     for (const QAction* action : actions)
         if (const QString keys = keysOf(*action); !keys.isEmpty())
-            found.push_back({groupOf(*action), plainText(action->text()), keys});
+            found.push_back({shortcutGroupOf(*action), plainText(action->text()), keys});
     for (const QShortcut* shortcut : window.findChildren<QShortcut*>())
         if (!shortcut->whatsThis().isEmpty())
-            found.push_back(
-                {groupOf(*shortcut), shortcut->whatsThis(), shortcut->key().toString(QKeySequence::NativeText)});
+            found.push_back({shortcutGroupOf(*shortcut), shortcut->whatsThis(),
+                             shortcut->key().toString(QKeySequence::NativeText)});
     for (const auto& gestures : {PlotCanvas::gestures(), TimelineCanvas::gestures(), TimelinePanel::gestures(),
                                  TokenStrip::gestures(), RunList::gestures(), SqlEditor::gestures()})
         found.insert(found.end(), gestures.begin(), gestures.end());

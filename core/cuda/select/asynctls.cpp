@@ -1,14 +1,15 @@
 // AsyncTLS on the GPU (core/select/asynctls.cpp): labels of every token on the device, blocks in the slots of the
 // executor's tier. With a lag, a step's candidates are what the block filter chose for the step before; what it chooses
 // now travels until the same layer of the next step.
+#include "base/error.h"
 #include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/first_slots.h"
 #include "core/cuda/select/lagging_transfers.h"
 #include "core/cuda/select/token_labels.h"
-#include "kernels/base/error.h"
-#include "kernels/cuda/candidate_attention.h"
-#include "kernels/cuda/candidates.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/methods/candidate_attention.h"
+#include "kernels/cuda/methods/candidates.h"
+#include "kernels/cuda/transfer/gather.h"
 
 #include <algorithm>
 #include <fmt/format.h>

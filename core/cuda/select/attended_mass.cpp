@@ -1,6 +1,6 @@
 #include "core/cuda/select/attended_mass.h"
 
-#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/methods/candidates.h"
 
 namespace kvscope {
 

@@ -1,10 +1,10 @@
 // Double Sparsity on the GPU (core/select/double_sparsity.cpp). On the device: the labels. Keys and values lie token by
 // token in pinned host memory, or on the device where nothing is offloaded, and the chosen ones are packed into blocks.
+#include "base/error.h"
 #include "core/cuda/select/token_labels.h"
 #include "core/cuda/select/token_report.h"
 #include "core/cuda/select/token_store.h"
-#include "kernels/base/error.h"
-#include "kernels/cuda/token_pack.h"
+#include "kernels/cuda/methods/token_pack.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "core/cuda/select/first_slots.h"
 
-#include "kernels/cuda/pages.h"
+#include "kernels/cuda/methods/pages.h"
 
 namespace kvscope {
 

@@ -1,6 +1,6 @@
 #include "core/cuda/select/guessed_queries.h"
 
-#include "kernels/cuda/lookahead.h"
+#include "kernels/cuda/methods/lookahead.h"
 
 namespace kvscope {
 

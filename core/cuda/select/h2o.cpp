@@ -1,7 +1,7 @@
 // H2O on the GPU (core/select/h2o.cpp). What tokens receive is added up in a pass of its own over the keys, with the
 // logarithms of the sums that the attention had.
 #include "core/cuda/select/keeping_selector.h"
-#include "kernels/cuda/token_mass.h"
+#include "kernels/cuda/methods/token_mass.h"
 
 #include <algorithm>
 

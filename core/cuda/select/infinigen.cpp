@@ -2,7 +2,7 @@
 // its queries vary most, against every key along the same.
 #include "core/cuda/select/guessed_queries.h"
 #include "core/math/symmetric_eigen.h"
-#include "kernels/cuda/partial_keys.h"
+#include "kernels/cuda/methods/partial_keys.h"
 
 #include <algorithm>
 #include <span>

@@ -7,11 +7,11 @@
 #include "core/cuda/select/token_report.h"
 #include "core/cuda/select/token_store.h"
 #include "core/math/symmetric_eigen.h"
-#include "kernels/cuda/head_tokens.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/partial_keys.h"
-#include "kernels/cuda/token_choice.h"
-#include "kernels/cuda/token_pack.h"
+#include "kernels/cuda/choice/token_choice.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/methods/head_tokens.h"
+#include "kernels/cuda/methods/partial_keys.h"
+#include "kernels/cuda/methods/token_pack.h"
 
 #include <algorithm>
 #include <numeric>

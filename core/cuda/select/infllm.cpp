@@ -1,7 +1,7 @@
 #include "core/cuda/device_selector.h"
 
 #include "core/select/infllm_budget.h"
-#include "kernels/cuda/far_blocks.h"
+#include "kernels/cuda/methods/far_blocks.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // InfLLM-V2 is data on the GPU with exact log-sum-exps; with compressed ones its blocks are scored here.
 #include "core/cuda/device_selector.h"
 
-#include "kernels/cuda/coarse_sums.h"
+#include "kernels/cuda/methods/coarse_sums.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include "core/cuda/select/keeping_selector.h"
 
-#include "kernels/cuda/token_choice.h"
-#include "kernels/cuda/token_pack.h"
+#include "kernels/cuda/choice/token_choice.h"
+#include "kernels/cuda/methods/token_pack.h"
 
 #include <algorithm>
 

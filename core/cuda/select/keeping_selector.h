@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/cuda/select/token_report.h"
-#include "kernels/cuda/kept_tokens.h"
+#include "kernels/cuda/methods/kept_tokens.h"
 
 namespace kvscope {
 

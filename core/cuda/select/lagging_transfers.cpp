@@ -1,5 +1,6 @@
 #include "core/cuda/select/lagging_transfers.h"
 
+#include "kernels/cuda/transfer/gather.h"
 #include <utility>
 
 namespace kvscope {

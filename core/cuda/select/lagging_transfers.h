@@ -2,7 +2,8 @@
 #pragma once
 
 #include "core/cuda/select/side_stream.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/transfer/gather.h"
 
 #include <vector>
 

@@ -1,11 +1,11 @@
 // Locret on the GPU (core/select/locret.cpp). While the prompt is read, what is kept of the chunks before and the chunk
 // at hand lie packed in blocks as if they were one short prompt, so that the prompt's attention serves for both.
+#include "base/error.h"
 #include "core/cuda/select/keeping_selector.h"
 #include "core/select/retaining_heads.h"
-#include "kernels/base/error.h"
-#include "kernels/cuda/retaining.h"
-#include "kernels/cuda/token_choice.h"
-#include "kernels/cuda/token_pack.h"
+#include "kernels/cuda/choice/token_choice.h"
+#include "kernels/cuda/methods/retaining.h"
+#include "kernels/cuda/methods/token_pack.h"
 
 #include <algorithm>
 

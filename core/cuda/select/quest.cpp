@@ -2,7 +2,7 @@
 #include "core/cuda/select/scored_pages.h"
 
 #include "core/select/common_parameters.h"
-#include "kernels/cuda/head_blocks.h"
+#include "kernels/cuda/methods/head_blocks.h"
 
 #include <optional>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/cuda/device_selector.h"
-#include "kernels/cuda/pages.h"
+#include "kernels/cuda/methods/pages.h"
 
 namespace kvscope {
 

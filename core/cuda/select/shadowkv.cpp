@@ -1,7 +1,7 @@
 #include "core/cuda/device_selector.h"
 
 #include "core/select/shadowkv_budget.h"
-#include "kernels/cuda/shadow.h"
+#include "kernels/cuda/methods/shadow.h"
 
 #include <algorithm>
 #include <cmath>

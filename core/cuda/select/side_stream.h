@@ -1,7 +1,7 @@
 // A second stream of a step: what is launched there follows a fork and is joined before the step ends.
 #pragma once
 
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 
 namespace kvscope {

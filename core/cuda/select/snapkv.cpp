@@ -1,7 +1,7 @@
 // SnapKV on the GPU (core/select/snapkv.cpp): the queries of the observation window are kept until the prompt is read,
 // then vote with the logarithms of the sums that its attention had.
 #include "core/cuda/select/keeping_selector.h"
-#include "kernels/cuda/token_mass.h"
+#include "kernels/cuda/methods/token_mass.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // SparDA on the GPU: the Forecast of one layer's input, rotated, against the next layer's pooled keys.
 #include "core/cuda/device_selector.h"
-#include "kernels/cuda/lookahead.h"
+#include "kernels/cuda/methods/lookahead.h"
 
 #include <algorithm>
 

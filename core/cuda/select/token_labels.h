@@ -5,7 +5,7 @@
 #include "core/cuda/device_selector.h"
 #include "core/select/channel_importance.h"
 #include "core/select/label_index.h"
-#include "kernels/cuda/labels.h"
+#include "kernels/cuda/methods/labels.h"
 
 #include <optional>
 

@@ -1,6 +1,6 @@
 #include "core/cuda/select/token_report.h"
 
-#include "kernels/cuda/token_record.h"
+#include "kernels/cuda/methods/token_record.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 #include "core/cuda/select/token_store.h"
 
-#include "kernels/cuda/token_pack.h"
+#include "kernels/cuda/methods/token_pack.h"
 
 namespace kvscope {
 

@@ -1,6 +1,6 @@
 #include "core/cuda/testing/filled_context.h"
 
-#include "kernels/cuda/token.h"
+#include "kernels/cuda/token/token.h"
 
 #include <vector>
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda/engine_changes.h"
+#include "kernels/cuda/transfer/gather.h"
 
 namespace kvscope {
 

@@ -1,5 +1,6 @@
 #include "core/engine/cpu/cpu_engine.h"
 
+#include "base/clock.h"
 #include "core/cache/cache_policy.h"
 #include "core/engine/cpu/cpu_memory.h"
 #include "core/session/sampler.h"

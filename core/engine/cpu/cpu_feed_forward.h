@@ -1,8 +1,8 @@
 // CPU backend: the feed-forward of one layer, dense or a mixture of experts, added to the residual stream.
 #pragma once
 
+#include "base/aligned_buffer.h"
 #include "core/model/model.h"
-#include "kernels/base/aligned_buffer.h"
 
 #include <cstdint>
 #include <vector>

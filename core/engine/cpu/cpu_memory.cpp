@@ -6,8 +6,8 @@
 #include "core/select/head_step.h"
 #include "core/session/kv_estimate.h"
 
-#include "kernels/base/error.h"
-#include "kernels/base/host_memory.h"
+#include "base/error.h"
+#include "base/host_memory.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // CPU backend: from the residual stream to queries, keys and values of one layer, and from the attention's output back.
 #pragma once
 
+#include "base/aligned_buffer.h"
 #include "core/model/model.h"
 #include "core/model/rope.h"
 #include "core/select/selector.h"
-#include "kernels/base/aligned_buffer.h"
 
 #include <span>
 

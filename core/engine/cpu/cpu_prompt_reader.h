@@ -1,10 +1,10 @@
 // How prompts are read on the CPU backend: prompt by prompt or in turns, in each all layers, in each layer all pieces.
 #pragma once
 
+#include "base/progress.h"
 #include "core/engine/cpu/cpu_layer_passes.h"
 #include "core/engine/cpu/cpu_prompt_attention.h"
 #include "core/engine/prompt_cursor.h"
-#include "core/model/progress.h"
 
 #include <cstdint>
 #include <stop_token>

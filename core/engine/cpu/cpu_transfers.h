@@ -1,8 +1,8 @@
 // What moves between the tiers of the CPU backend, and how long the modelled link takes for it.
 #pragma once
 
+#include "base/clock.h"
 #include "core/select/selector.h"
-#include "core/session/stage_clock.h"
 #include "core/trace/trace_sink.h"
 #include "core/transfer/link_timeline.h"
 

@@ -1,7 +1,8 @@
-#include "core/model/tokenizer.h"
+#include "base/utf8.h"
 #include "core/model/tokenizer/byte_alphabet.h"
 #include "core/model/tokenizer/makers.h"
 #include "core/model/tokenizer/pattern.h"
+#include "core/model/tokenizer/tokenizer.h"
 #include "core/model/tokenizer/unicode.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Tokenizers given as arrays: GGUF metadata and SentencePiece files.
+#include "base/utf8.h"
 #include "core/model/tokenizer/from.h"
 #include "core/model/tokenizer/gguf_patterns.h"
 #include "core/model/tokenizer/spec.h"

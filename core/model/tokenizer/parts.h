@@ -1,10 +1,10 @@
 // A tokenizer put together; made by the readers (from_json.cpp, from_arrays.cpp), used by tokenizer.cpp.
 #pragma once
 
-#include "core/model/tokenizer.h"
 #include "core/model/tokenizer/added_tokens.h"
 #include "core/model/tokenizer/components.h"
 #include "core/model/tokenizer/models.h"
+#include "core/model/tokenizer/tokenizer.h"
 #include "core/model/tokenizer/vocabulary.h"
 
 namespace kvscope::tokenizing {

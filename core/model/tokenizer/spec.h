@@ -1,8 +1,8 @@
 // One component's part of tokenizer.json, with the sentences for what is wrong in it.
 #pragma once
 
-#include "core/model/json_text.h"
-#include "kernels/base/error.h"
+#include "base/error.h"
+#include "base/json_reading.h"
 
 #include <string>
 

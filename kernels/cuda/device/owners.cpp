@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/owners.h"
 
-#include "kernels/base/host_memory.h"
-#include "kernels/cuda/check.h"
+#include "base/host_memory.h"
+#include "kernels/cuda/device/check.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 // any length.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
 #include <numeric>

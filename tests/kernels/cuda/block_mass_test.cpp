@@ -1,7 +1,7 @@
 // The oracle's block masses against a float64 attention over the same bf16 numbers.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/block_mass.h"
+#include "kernels/cuda/attention/block_mass.h"
 
 namespace kvscope::cuda {
 namespace {

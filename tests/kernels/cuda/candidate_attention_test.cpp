@@ -1,7 +1,7 @@
 // Tokens chosen by their labels inside listed blocks and attended to, against float64.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/candidate_attention.h"
+#include "kernels/cuda/methods/candidate_attention.h"
 
 #include <algorithm>
 #include <numeric>

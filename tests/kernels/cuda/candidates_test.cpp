@@ -1,7 +1,7 @@
 // What chosen tokens make of the blocks they were chosen in, against brute force in float64.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/methods/candidates.h"
 
 #include <algorithm>
 #include <set>

@@ -1,7 +1,7 @@
 // Block scores whose softmax divides by coarser keys' sums, against float64 from the keys' means.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/coarse_sums.h"
+#include "kernels/cuda/methods/coarse_sums.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Stands in for the CUDA runtime where only owning is tested: it needs no GPU, knows what lives, and refuses on demand.
 #pragma once
 
-#include "kernels/base/error.h"
+#include "base/error.h"
 #include "kernels/cuda/device/owners.h"
 
 #include <cstdlib>

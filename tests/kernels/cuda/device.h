@@ -1,7 +1,7 @@
 // Device memory for tests, random inputs in bf16, and the skip where there is no GPU.
 #pragma once
 
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The choice of experts on the GPU against a plain reading of the rule, and what surrounds it against float64.
-#include "kernels/cuda/experts.h"
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/linear/experts.h"
+#include "kernels/cuda/linear/packed.h"
 #include "tests/kernels/cuda/device.h"
 
 #include <algorithm>

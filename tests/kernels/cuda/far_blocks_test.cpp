@@ -2,9 +2,9 @@
 // the joined attention (methods 9.8).
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/far_blocks.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/methods/far_blocks.h"
 
 #include <algorithm>
 #include <map>

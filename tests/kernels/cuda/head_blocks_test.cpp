@@ -1,8 +1,8 @@
 // Blocks of query heads, united for their KV head, against brute force.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/head_blocks.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/methods/head_blocks.h"
 
 #include <algorithm>
 #include <map>

@@ -1,9 +1,9 @@
 // Tokens of query heads (InfiniGen in its original form) against float64 and brute force.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/head_tokens.h"
-#include "kernels/cuda/partial_keys.h"
-#include "kernels/cuda/token_choice.h"
+#include "kernels/cuda/choice/token_choice.h"
+#include "kernels/cuda/methods/head_tokens.h"
+#include "kernels/cuda/methods/partial_keys.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,10 +1,10 @@
 // What is kept on the device against lists kept on the host, and the attention tokens receive against float64.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/kept_tokens.h"
-#include "kernels/cuda/token_mass.h"
-#include "kernels/cuda/token_record.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/methods/kept_tokens.h"
+#include "kernels/cuda/methods/token_mass.h"
+#include "kernels/cuda/methods/token_record.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
 // Labels on the GPU against the rule of the paper's code in float64, and the tokens they choose.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/labels.h"
-#include "kernels/cuda/token_pack.h"
+#include "kernels/cuda/methods/labels.h"
+#include "kernels/cuda/methods/token_pack.h"
 
 #include <algorithm>
 #include <numeric>

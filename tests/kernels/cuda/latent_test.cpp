@@ -1,8 +1,8 @@
 // Latent attention on the GPU against float64: keys whose first channels are the values, lists in any slot order,
 // splits, prompts; the per-head products; what becomes of a token's query and key.
-#include "kernels/cuda/latent.h"
+#include "kernels/cuda/token/latent.h"
 
-#include "kernels/cuda/attention_latent.h"
+#include "kernels/cuda/attention/attention_latent.h"
 #include "tests/kernels/cuda/device.h"
 
 #include <algorithm>

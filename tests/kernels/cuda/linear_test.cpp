@@ -1,8 +1,8 @@
 // CUDA linear layers against float64, over all three paths and both sides of their borders.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/linear_few.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/linear_few.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // Guessed queries against float64.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/lookahead.h"
+#include "kernels/cuda/methods/lookahead.h"
 
 namespace kvscope::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Orthonormal rows: lengths and angles, spans, and rows that others span.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/orthonormal.h"
+#include "kernels/cuda/methods/orthonormal.h"
 
 #include <tuple>
 

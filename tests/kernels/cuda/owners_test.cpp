@@ -1,7 +1,7 @@
 // What is lent is given back, whatever is refused on the way. No GPU: the calls are counted, not made.
 #include "kernels/cuda/device/owners.h"
 
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
 #include "tests/kernels/cuda/counting_calls.h"
 #include "tests/kernels/cuda/device.h"
 

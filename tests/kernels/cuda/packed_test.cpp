@@ -1,7 +1,7 @@
 // Packed weights on the GPU, every format, against the values their blocks stand for (float64, decoded one by one).
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/linear/packed.h"
 
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
 #include "tests/kernels/cuda/device.h"
 #include "tests/kernels/quantised_fixture.h"
 

@@ -1,8 +1,8 @@
 // Page digests, their bounds and the choice of resident pages against float64 and a plain simulation (methods 9.7).
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/pages.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/methods/pages.h"
 
 #include <algorithm>
 #include <limits>

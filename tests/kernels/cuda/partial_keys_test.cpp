@@ -1,7 +1,7 @@
 // InfiniGen's partial keys against float64.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/partial_keys.h"
+#include "kernels/cuda/methods/partial_keys.h"
 
 namespace kvscope::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // Locret's perceptron against float64, lists against those of the host, and tokens that stay whatever their score.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/kept_tokens.h"
-#include "kernels/cuda/retaining.h"
+#include "kernels/cuda/methods/kept_tokens.h"
+#include "kernels/cuda/methods/retaining.h"
 
 #include <algorithm>
 #include <map>

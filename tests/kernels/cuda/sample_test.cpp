@@ -1,7 +1,7 @@
 // The device's choice of the next token against a sorted float64 reference with the same draws.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/sample.h"
+#include "kernels/cuda/token/sample.h"
 
 #include <algorithm>
 #include <numeric>

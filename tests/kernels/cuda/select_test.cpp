@@ -1,9 +1,10 @@
 // The device's selection against kernels/selection.h on the same scores, its slot maps against setDifference, and the
 // gather against plain copies.
+#include "kernels/cuda/transfer/gather.h"
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/attention_latent.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/attention/attention_latent.h"
+#include "kernels/cuda/choice/select.h"
 #include "kernels/selection.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Low-rank keys, landmarks, outliers and chunks in slots against float64 (methods 9.10).
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/shadow.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/methods/shadow.h"
 
 #include <algorithm>
 #include <memory>

@@ -2,12 +2,12 @@
 // sentence what does not fit.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/base/error.h"
-#include "kernels/cuda/attention_ring.h"
-#include "kernels/cuda/candidate_attention.h"
-#include "kernels/cuda/packed.h"
-#include "kernels/cuda/pages.h"
-#include "kernels/cuda/shadow.h"
+#include "base/error.h"
+#include "kernels/cuda/attention/attention_ring.h"
+#include "kernels/cuda/linear/packed.h"
+#include "kernels/cuda/methods/candidate_attention.h"
+#include "kernels/cuda/methods/pages.h"
+#include "kernels/cuda/methods/shadow.h"
 
 namespace kvscope::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // The choice of single tokens on the GPU against a sort of the same scores.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/token_choice.h"
+#include "kernels/cuda/choice/token_choice.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
 // Tokens packed from both kinds of store hold what was there, bit by bit; attention over them against float64.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/token_pack.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/methods/token_pack.h"
 
 #include <algorithm>
 #include <numeric>

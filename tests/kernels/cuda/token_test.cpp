@@ -2,7 +2,7 @@
 // of a layer.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/project_heads.h"
+#include "kernels/cuda/token/project_heads.h"
 
 #include <algorithm>
 #include <memory>

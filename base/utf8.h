@@ -1,0 +1,16 @@
+// UTF-8 that may be malformed or cut.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace kvscope {
+
+/// Replaces malformed UTF-8 by U+FFFD, one per maximal ill-formed part, like Unicode's recommended practice.
+std::string toValidUtf8(std::string_view bytes);
+
+/// Bytes at the end that begin a character which is not complete; 0 when there are none.
+std::size_t incompleteUtf8(std::string_view bytes);
+
+} // namespace kvscope

@@ -1,0 +1,102 @@
+#include "base/whole_file.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <set>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace kvscope {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::array kWithCompanions{"", "-wal", "-shm", "-journal"}; // of SQLite
+constexpr std::chrono::minutes kSurelyLeft{1}; // versions of before locked nothing, but wrote all the time
+
+/// A name that nobody can guess: 64 random bits of the system.
+std::string unforeseen() {
+    std::random_device random;
+    return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+/// Ends like the name of a file aside, of this version or one before it: 16 hexadecimal digits, or 123-4.
+bool isAside(std::string_view name) {
+    const std::size_t mark = name.rfind(WholeFile::kMark);
+    if (mark == std::string_view::npos) return false;
+    const std::string_view end = name.substr(mark + std::string_view(WholeFile::kMark).size());
+    return !end.empty() && end.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
+}
+
+/// Removes files aside that nobody has locked, once for each folder.
+void removeLeftovers(const fs::path& path) {
+    const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    static std::mutex mutex;
+    static std::set<fs::path> clean;
+    const std::lock_guard lock(mutex);
+    if (!clean.insert(folder).second) return;
+    std::error_code ignored;
+    for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+        if (!isAside(entry->path().filename().string())) continue;
+        std::error_code unknown;
+        const auto changed = fs::last_write_time(entry->path(), unknown);
+        if (unknown || fs::file_time_type::clock::now() - changed < kSurelyLeft) continue;
+        const int descriptor = open(entry->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (descriptor < 0) continue;
+        struct stat status {};
+        if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && flock(descriptor, LOCK_EX | LOCK_NB) == 0)
+            for (const char* suffix : kWithCompanions) fs::remove(entry->path().string() + suffix, unknown);
+        close(descriptor);
+    }
+}
+
+} // namespace
+
+WholeFile::WholeFile(std::string path) : path_(std::move(path)) {
+    removeLeftovers(path_);
+    constexpr int kTries = 8;
+    for (int i = 0; i < kTries; ++i) {
+        aside_ = path_ + kMark + unforeseen();
+        lock_ = open(aside_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (lock_ >= 0) {
+            (void)!flock(lock_, LOCK_EX | LOCK_NB); // not every file system can
+            return;
+        }
+        if (errno != EEXIST) return;
+    }
+}
+
+WholeFile::~WholeFile() {
+    for (const char* suffix : kWithCompanions) {
+        std::error_code ignored;
+        fs::remove(aside_ + suffix, ignored);
+    }
+    if (lock_ >= 0) close(lock_);
+}
+
+std::string WholeFile::appear() {
+    std::error_code failure;
+    fs::rename(aside_, path_, failure);
+    return failure ? failure.message() : std::string();
+}
+
+std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write) {
+    WholeFile whole(path);
+    std::ofstream file(whole.aside(), std::ios::binary | std::ios::trunc);
+    if (!file) return std::strerror(errno);
+    write(file);
+    file.close();
+    return file ? whole.appear() : "the disk may be full";
+}
+
+} // namespace kvscope

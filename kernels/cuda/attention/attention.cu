@@ -1,0 +1,387 @@
+#include "kernels/cuda/attention/attention.h"
+
+#include "kernels/cuda/attention/attention_cluster.h"
+#include "kernels/cuda/attention/attention_latent.h"
+#include "kernels/cuda/attention/attention_parts.cuh"
+#include "kernels/cuda/attention/attention_ring.h"
+#include "kernels/cuda/device/launch.cuh"
+
+#include <algorithm>
+
+namespace kvscope::cuda {
+namespace {
+
+/// Where a row's blocks lie: ids and places of the listed blocks. Both null: entry i is the block first + i, which lies
+/// at its id.
+struct BlockList {
+    const std::int32_t *ids, *places;
+    int first, entries, blockSize;
+    Divider byBlock;
+    __device__ int idOf(int entry) const { return ids != nullptr ? ids[entry] : first + entry; }
+    __device__ int placeOf(int entry) const { return places != nullptr ? places[entry] : first + entry; }
+};
+
+/// What a warp loads to attend with 16 query heads to 32 tokens. For its four column tiles j, lane l loads the keys of
+/// the tokens 8*(l/4/2) + 2j + (l/4)%2. The products with the queries then leave in lane l the logits of the heads l/4
+/// and l/4 + 8 at the tokens 8*(l%4) to 8*(l%4) + 7. These are the tokens whose values lane l loads, 16 bytes of a
+/// channel at a time, so that the lane's probabilities are operands of the product with the values as they are.
+template <int kDim> struct Tile {
+    static constexpr int kChunks = kDim / 32; // 64-byte pieces of a key row
+    uint4 k[4][kChunks], v[kDim / 8];
+    int firstToken; // position of the first of the 8 tokens whose logits this lane has
+    bool listed;
+
+    __device__ void loadKeys(const BlockList& list, const Bf16* headBlocks, int first) {
+        const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
+        const int group = first + 8 * (row / 2); // these 8 tokens share a block
+        const int wanted = list.byBlock(group), entry = min(wanted, list.entries - 1);
+        const Bf16* keys = headBlocks + std::size_t(list.placeOf(entry)) * blockElements(list.blockSize, kDim) +
+                           (group - wanted * list.blockSize) * kDim;
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) k[j][c] = loadOnce(keys + (2 * j + row % 2) * kDim + c * 32 + quad * 8);
+    }
+    __device__ void loadValues(const BlockList& list, const Bf16* headBlocks, int first) {
+        const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4, mine = first + 8 * quad;
+        const int wanted = list.byBlock(mine), entry = min(wanted, list.entries - 1),
+                  within = mine - wanted * list.blockSize;
+        listed = wanted < list.entries;
+        firstToken = list.idOf(entry) * list.blockSize + within;
+        const Bf16* values = headBlocks + std::size_t(list.placeOf(entry)) * blockElements(list.blockSize, kDim) +
+                             std::size_t(list.blockSize) * kDim + within;
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i) v[i] = loadOnce(values + std::size_t(i * 8 + row) * list.blockSize);
+    }
+};
+
+/// Attends to a loaded tile. Calls then(0) when the keys have been used and then(1) when the values have been used: the
+/// caller may load the next ones there.
+template <int kDim, class Then>
+__device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a, const float* headBias, int position,
+                                  const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc, Then&& then) {
+    const unsigned reach = reachOf(a.window);
+    float logits[4][4] = {};
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int c = 0; c < Tile<kDim>::kChunks; ++c) {
+            mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], tile.k[j][c].x, tile.k[j][c].y);
+            mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], tile.k[j][c].z, tile.k[j][c].w);
+        }
+    then(0);
+    // logits[j][e]: head row (+8 for e >= 2), token firstToken + 2j + e%2
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int token = tile.firstToken + 2 * j + e;
+            const bool valid = tile.listed && unsigned(position - token) < reach;
+            const float bias = headBias != nullptr && valid ? a.biasScale * headBias[token] : 0.f;
+            logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
+            logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
+        }
+    std::uint32_t p[4][2];
+    advanceSoftmax<kDim, 4>(logits, acc, p);
+    // Words 0 and 1 of a piece of values are the tokens firstToken to firstToken + 3, like column tiles 0 and 1 of the
+    // probabilities. Words 2 and 3 are the next four tokens, like column tiles 2 and 3.
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i) {
+        mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], tile.v[i].x, tile.v[i].y);
+        mma16816(acc.out[i], p[2][0], p[2][1], p[3][0], p[3][1], tile.v[i].z, tile.v[i].w);
+    }
+    then(1);
+}
+
+constexpr int kListed = 512; // entries of a list that a thread block keeps in shared memory
+
+template <int kDim, int kWarps> struct DecodeShared {
+    MergeShared<kDim, kWarps> merge;
+    std::int32_t ids[kListed], places[kListed];
+};
+
+/// Grid: (splits, kvHeads, rows * head tiles). A thread block takes one split of a list, and its warps take the split's
+/// tiles in turn. Thread blocks of neighbouring splits form clusters.
+template <int kDim, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArgs a, DecodePlan plan) {
+    extern __shared__ uint4 raw[];
+    auto& shared = *reinterpret_cast<DecodeShared<kDim, kWarps>*>(raw);
+    constexpr int kThreads = kWarps * kWarp;
+    const int warp = threadIdx.x / kWarp;
+    const DecodePlace place(a.shape, plan);
+    const int row = place.row, item = place.item;
+    letNextKernelStart();
+    // Positions change only at a step's end, so they may be read before the wait.
+    const int sequence = a.oneSequence ? a.sequence : row;
+    const int head = sequence * a.shape.kvHeads + place.g;
+    int position = a.packedTokens == nullptr ? a.position[row] + (a.shift != nullptr ? a.shift[row] : 0) : 0;
+    const bool active = a.active == nullptr || a.active[row] != 0;
+    const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
+    const float* headBias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[head] : nullptr;
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (!active) return; // the whole cluster leaves
+
+    if (a.packedTokens != nullptr) position = a.packedTokens[item] - 1;
+    const int skipped = a.listFirst != nullptr ? a.listFirst[item] : 0;
+    const int firstBlock = a.listCount == nullptr ? firstInSight(position, a.window, plan.byBlock) : 0;
+    const int entries = a.listCount != nullptr ? a.listCount[item] - skipped
+                        : position < 0         ? 0
+                                               : plan.byBlock(position) + 1 - firstBlock;
+    const std::size_t firstListed = std::size_t(item) * a.capacity + skipped;
+    const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + firstListed : nullptr;
+    const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + firstListed : nullptr;
+    std::uint32_t q[kDim / 32][2][4];
+    loadQueries<kDim>(a, place, q);
+    Accumulator<kDim> acc;
+    acc.clear();
+    const int tiles = (entries * a.shape.blockSize + kTile - 1) / kTile;
+    const unsigned splitsHere = gridDim.x, share = unsigned(tiles) / splitsHere,
+                   extra = unsigned(tiles) - share * splitsHere;
+    const int begin = int(blockIdx.x * share + min(blockIdx.x, extra)),
+              end = begin + int(share + (blockIdx.x < extra ? 1 : 0));
+    // The entries of this split's list go to shared memory where they fit, so that the loads of a tile need not wait
+    // for a load of its block's place.
+    const int bs = a.shape.blockSize, firstEntry = plan.byBlock(begin * kTile);
+    const int listed = min(entries, plan.byBlock(end * kTile + bs - 1)) - firstEntry;
+    BlockList list{blockIds, slots != nullptr ? slots : blockIds, firstBlock, entries, bs, plan.byBlock};
+    int shift = 0; // tokens of the entries before the first one in shared memory
+    if (blockIds != nullptr && listed > 0 && listed <= kListed) {
+        for (int i = threadIdx.x; i < listed; i += kThreads) {
+            shared.ids[i] = list.ids[firstEntry + i];
+            shared.places[i] = list.places[firstEntry + i];
+        }
+        __syncthreads();
+        list = {shared.ids, shared.places, 0, listed, bs, plan.byBlock};
+        shift = firstEntry * bs;
+    }
+    Tile<kDim> tile;
+    int at = begin + warp;
+    if (at < end) {
+        tile.loadKeys(list, headBlocks, at * kTile - shift);
+        tile.loadValues(list, headBlocks, at * kTile - shift);
+    }
+    for (; at < end; at += kWarps) {
+        const int next = at + kWarps;
+        attendTile<kDim>(tile, a, headBias, position, q, acc, [&](int part) {
+            if (next >= end) return;
+            if (part == 0)
+                tile.loadKeys(list, headBlocks, next * kTile - shift);
+            else
+                tile.loadValues(list, headBlocks, next * kTile - shift);
+        });
+    }
+
+    mergeSplits<kDim, kWarps, kThreads>(a, place, acc, shared.merge);
+}
+
+// ---- Prompt ---------------------------------------------------------------------------------------------------------
+
+constexpr int kQueryTokens = 128, kKeyTokens = 64, kPrefillWarps = 8;
+
+/// Grid: (query tiles, query heads). Each of 8 warps takes 16 query tokens. Keys and values of 64 tokens at a time go
+/// through one of two stages in shared memory. Their 16-byte pieces are permuted so that reads meet no bank twice.
+template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) prefillKernel(PrefillAttentionArgs a) {
+    extern __shared__ uint4 shared[]; // [2 stages][keys: 64 x kDim/8][values: kDim x 8]
+    constexpr int kKeyPieces = kKeyTokens * (kDim / 8), kStage = 2 * kKeyPieces;
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
+    const int head = blockIdx.y, g = head / (a.shape.queryHeads / a.shape.kvHeads);
+    const int tile = gridDim.x - 1 - blockIdx.x; // the last tile first: it attends to the most tokens
+    const int firstToken = tile * kQueryTokens + warp * 16;
+    const int bs = a.shape.blockSize;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const Bf16* blocks = a.blocks + std::size_t(g) * a.headStride;
+    const float* bias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + g * a.biasStride : nullptr;
+
+    std::uint32_t q[kDim / 32][2][4];
+#pragma unroll
+    for (int c = 0; c < kDim / 32; ++c) {
+        uint4 low = make_uint4(0, 0, 0, 0), high = low;
+        const auto load = [&](int token) {
+            return *reinterpret_cast<const uint4*>(a.q + (std::size_t(token) * a.shape.queryHeads + head) * kDim +
+                                                   c * 32 + quad * 8);
+        };
+        if (firstToken + row < a.n) low = load(firstToken + row);
+        if (firstToken + row + 8 < a.n) high = load(firstToken + row + 8);
+        q[c][0][0] = low.x, q[c][0][1] = high.x, q[c][0][2] = low.y, q[c][0][3] = high.y;
+        q[c][1][0] = low.z, q[c][1][1] = high.z, q[c][1][2] = low.w, q[c][1][3] = high.w;
+    }
+    const int lastToken = min(a.n, (tile + 1) * kQueryTokens) - 1;
+    const int keyTiles = (a.firstPosition + lastToken) / kKeyTokens + 1;
+    const int firstKeyTile =
+        a.window > 0 ? max(0, a.firstPosition + tile * kQueryTokens + 1 - a.window) / kKeyTokens : 0;
+    const unsigned reach = reachOf(a.window);
+    const int knownTokens = a.firstPosition + a.n; // blocks exist up to here
+    constexpr int kRow = kDim / 8;
+    const auto keyPlace = [](int token, int piece) { return token * kRow + (piece ^ (token >> 1 & 3)); };
+    const auto valuePlace = [](int channel, int piece) { return kKeyPieces + channel * 8 + (piece ^ (channel & 7)); };
+    const auto copy = [](void* to, const void* from, bool valid) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(unsigned(__cvta_generic_to_shared(to))),
+                     "l"(from), "r"(valid ? 16 : 0));
+    };
+    const auto fetch = [&](int keyTile) {
+        uint4* stage = shared + keyTile % 2 * kStage;
+        for (int at = threadIdx.x; at < kKeyPieces; at += kPrefillWarps * kWarp) {
+            const int token = at / kRow, piece = at % kRow, id = keyTile * kKeyTokens + token;
+            const bool known = id < knownTokens;
+            const int from = known ? id : 0;
+            copy(stage + keyPlace(token, piece),
+                 blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(from % bs) * kDim + piece * 8,
+                 known);
+        }
+        for (int at = threadIdx.x; at < kKeyPieces; at += kPrefillWarps * kWarp) {
+            const int channel = at / 8, piece = at % 8, id = keyTile * kKeyTokens + piece * 8;
+            const bool known = id < knownTokens; // tokens of a piece past the last one are finite numbers, and masked
+            const int from = known ? id : 0;
+            copy(stage + valuePlace(channel, piece),
+                 blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(bs) * kDim +
+                     std::size_t(channel) * bs + from % bs,
+                 known);
+        }
+    };
+    Accumulator<kDim> acc;
+    acc.clear();
+    fetch(firstKeyTile);
+    asm volatile("cp.async.commit_group;");
+    for (int keyTile = firstKeyTile; keyTile < keyTiles; ++keyTile) {
+        if (keyTile + 1 < keyTiles) fetch(keyTile + 1);
+        asm volatile("cp.async.commit_group;");
+        asm volatile("cp.async.wait_group 1;");
+        __syncthreads();
+        const uint4* stage = shared + keyTile % 2 * kStage;
+        float logits[8][4] = {};
+        // Column tile j of a half: lane row r loads token 8*(r/2) + 2j + r%2 of its 32; see attendTile.
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            const int token = j / 4 * 32 + 8 * (row / 2) + 2 * (j % 4) + row % 2;
+#pragma unroll
+            for (int c = 0; c < kDim / 32; ++c) {
+                const uint4 k = stage[keyPlace(token, c * 4 + quad)];
+                mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
+                mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
+            }
+        }
+        const int q0 = a.firstPosition + firstToken + row, q1 = q0 + 8;
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int key = keyTile * kKeyTokens + j / 4 * 32 + 8 * quad + 2 * (j % 4) + e;
+                const float add = bias != nullptr && key < knownTokens ? a.biasScale * bias[key] : 0.f;
+                logits[j][e] = unsigned(q0 - key) < reach ? logits[j][e] * a.scale + add : -INFINITY;
+                logits[j][e + 2] = unsigned(q1 - key) < reach ? logits[j][e + 2] * a.scale + add : -INFINITY;
+            }
+        std::uint32_t p[8][2];
+        advanceSoftmax<kDim, 8>(logits, acc, p);
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const uint4 v = stage[valuePlace(i * 8 + row, half * 4 + quad)];
+                const int j = half * 4;
+                mma16816(acc.out[i], p[j][0], p[j][1], p[j + 1][0], p[j + 1][1], v.x, v.y);
+                mma16816(acc.out[i], p[j + 2][0], p[j + 2][1], p[j + 3][0], p[j + 3][1], v.z, v.w);
+            }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
+        acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
+        const int token = firstToken + row + 8 * h;
+        if (token >= a.n) continue;
+        const float inverse = acc.sum[h] > 0 ? 1.f / acc.sum[h] : 0.f;
+        if (quad == 0 && a.logSums != nullptr)
+            a.logSums[std::size_t(token) * a.shape.queryHeads + head] = acc.maximum[h] + logf(acc.sum[h]);
+        Bf16* out = a.out + (std::size_t(token) * a.shape.queryHeads + head) * kDim;
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i)
+            *reinterpret_cast<std::uint32_t*>(out + i * 8 + quad * 2) =
+                packBf16(acc.out[i][2 * h] * inverse, acc.out[i][2 * h + 1] * inverse);
+    }
+}
+
+} // namespace
+
+namespace {
+
+/// How a launch divides the work of one (row, KV head).
+struct Division {
+    int warps = 4, cluster = 1, splits = 1;
+};
+
+Division divide(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
+    const int headTiles = (shape.group() + kHeads - 1) / kHeads, natural = rows * shape.kvHeads * headTiles;
+    const int tiles = std::max(1, (maxBlocks * shape.blockSize + kTile - 1) / kTile);
+    Division division;
+    // With few rows a warp should have only one tile, so that all loads are in flight at once. With many rows there are
+    // two thread blocks for each multiprocessor.
+    division.warps = natural * ((tiles + 7) / 8) <= how.multiprocessors * 2 ? 8 : 4;
+    int wanted =
+        std::clamp((how.multiprocessors * 2 + natural - 1) / natural, 1, (tiles + division.warps - 1) / division.warps);
+    // One cluster merges its results through shared memory. That is worth taking a few tiles one after another.
+    if (how.clusters && wanted > kCluster && tiles <= division.warps * kCluster * 4) wanted = kCluster;
+    while (how.clusters && division.cluster * 2 <= std::min(wanted, kCluster)) division.cluster *= 2;
+    division.splits = wanted / division.cluster * division.cluster;
+    return division;
+}
+
+template <int kDim, int kWarps>
+void launchDecode(const Launch& how, const Division& division, const DecodeAttentionArgs& args) {
+    const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
+    const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};
+    constexpr std::size_t kShared = sizeof(DecodeShared<kDim, kWarps>);
+    allowShared(decodeKernel<kDim, kWarps>, kShared, "preparing the attention");
+    launch(how,
+           {dim3(unsigned(division.splits), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
+            dim3(kWarps * kWarp), kShared, unsigned(division.cluster)},
+           decodeKernel<kDim, kWarps>, "attending", args, plan);
+}
+
+} // namespace
+
+std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
+    if (shape.latentValue > 0) return latentPartialFloats(how, shape, rows, maxBlocks);
+    if (ringAttentionFits(how, shape)) return ringPartialFloats(how, shape, rows, maxBlocks);
+    const Division division = divide(how, shape, rows, maxBlocks);
+    const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = division.splits / division.cluster;
+    return clusters == 1 ? 0
+                         : std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t(headTiles) * kHeads *
+                               std::size_t(clusters) * std::size_t(kCell(shape.dim));
+}
+
+std::size_t attentionArrivals(const AttentionShape& shape, int rows) {
+    return std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t((shape.group() + kHeads - 1) / kHeads) *
+           kCluster;
+}
+
+void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
+    checkAttentionShape(args.shape);
+    if (args.rows == 0) return;
+    if (args.shape.latentValue > 0) return latentDecodeAttention(how, args);
+    if (ringAttentionFits(how, args.shape))
+        return isShort(args.shape, args.rows, args.maxBlocks) ? clusterAttention(how, args) : ringAttention(how, args);
+    const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
+    if (args.shape.dim == 64)
+        division.warps == 8 ? launchDecode<64, 8>(how, division, args) : launchDecode<64, 4>(how, division, args);
+    else
+        division.warps == 8 ? launchDecode<128, 8>(how, division, args) : launchDecode<128, 4>(how, division, args);
+}
+
+void prefillAttention(const Launch& how, const PrefillAttentionArgs& args) {
+    checkAttentionShape(args.shape);
+    if (args.n == 0) return;
+    if (args.shape.latentValue > 0) return latentPrefillAttention(how, args);
+    const std::size_t shared = std::size_t(2) * 2 * kKeyTokens * std::size_t(args.shape.dim) * sizeof(Bf16);
+    const Grid grid{dim3(unsigned((args.n + kQueryTokens - 1) / kQueryTokens), unsigned(args.shape.queryHeads)),
+                    dim3(kPrefillWarps * kWarp), shared};
+    if (args.shape.dim == 64) {
+        launch(how, grid, prefillKernel<64>, "attending to the prompt", args);
+    } else {
+        allowShared(prefillKernel<128>, shared, "preparing the prompt's attention");
+        launch(how, grid, prefillKernel<128>, "attending to the prompt", args);
+    }
+}
+
+} // namespace kvscope::cuda

@@ -1,0 +1,69 @@
+// Attention over KV blocks: of the tokens of a decode step, to listed blocks or to all; and causal attention of
+// consecutive tokens of a prompt.
+#pragma once
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/kv_shape.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+struct DecodeAttentionArgs {
+    AttentionShape shape;
+    int rows = 0;                            // query tokens
+    const std::int32_t* position = nullptr;  // [rows] of the query token; keys at later positions are masked
+    const std::int32_t* shift = nullptr;     // [rows] added to the position; no kernel of a step writes it. Null: 0
+    const std::uint8_t* active = nullptr;    // [rows] 0: skip the row
+    const __nv_bfloat16* q = nullptr;        // [rows, queryHeads*dim], rotated
+    const __nv_bfloat16* blocks = nullptr;   // the layer's resident store or its slot pool
+    const std::int64_t* headFirst = nullptr; // [sequence*kvHeads + g]: first block (or slot) of the head, in blocks
+    bool oneSequence = false;                // all rows belong to sequence `sequence` (prompt); else row = sequence
+    int sequence = 0;
+    // The list of blocks of each (row, KV head). Null: every block up to the position is attended.
+    const std::int32_t* listBlock = nullptr; // [rows, kvHeads, capacity] block ids, ascending
+    const std::int32_t* listSlot = nullptr;  // where each lies relative to headFirst; null: at its id
+    const std::int32_t* listCount = nullptr; // [rows, kvHeads]
+    const std::int32_t* listFirst = nullptr; // [rows, kvHeads] so many first entries of the list are left out; or null
+    int window = 0; // a query sees the last `window` tokens, itself included; 0: all. 0 with packed tokens
+    int capacity = 0, maxBlocks = 0; // maxBlocks: most blocks a row attends, for the grid
+    /// How many tokens of each (row, KV head) have been packed into its blocks 0, 1, .. (token_pack.h). These are
+    /// attended, whatever lists and position say, and `tokenBias` is indexed by a token's place in the blocks. Null:
+    /// the blocks are those of the sequence, and `tokenBias` is indexed by position.
+    const std::int32_t* packedTokens = nullptr; // [rows, kvHeads]
+    const float* tokenBias = nullptr;           // eviction scores by token, or null
+    const std::int64_t* biasFirst = nullptr;    // [sequence*kvHeads + g]: first token's index
+    float scale = 1, biasScale = 0;             // logits = scale q.k + biasScale * bias
+    __nv_bfloat16* out = nullptr;               // [rows, queryHeads*valueDim]
+    float* logSums = nullptr;                   // [rows, queryHeads] log of the sum of exp(logit); null: not wanted
+    // Work space for the results of thread blocks that share a list.
+    float* partial = nullptr;          // attentionPartialFloats()
+    std::uint32_t* arrivals = nullptr; // attentionArrivals() words, zero before and after
+    std::uint64_t* mark = nullptr;
+};
+
+/// Floats of `partial` that a launch may need.
+std::size_t attentionPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
+std::size_t attentionArrivals(const AttentionShape& shape, int rows);
+
+/// Shapes: see checkAttentionShape.
+void decodeAttention(const Launch& launch, const DecodeAttentionArgs& args);
+
+struct PrefillAttentionArgs {
+    AttentionShape shape;
+    int n = 0, firstPosition = 0;          // query tokens of one sequence
+    int window = 0;                        // as in DecodeAttentionArgs
+    const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim]
+    const __nv_bfloat16* blocks = nullptr; // head g's blocks begin at blocks + g*headStride
+    std::int64_t headStride = 0;           // in elements
+    const float* tokenBias = nullptr;      // head g's scores begin at tokenBias + g*biasStride, or null
+    std::int64_t biasStride = 0;
+    float scale = 1, biasScale = 0;
+    __nv_bfloat16* out = nullptr; // [n, queryHeads*valueDim]
+    float* logSums = nullptr;     // [n, queryHeads] log of the sum of exp(logit); null: not wanted
+};
+
+/// Shapes: see checkAttentionShape; blockSize is at most 64 or a multiple of 64.
+void prefillAttention(const Launch& launch, const PrefillAttentionArgs& args);
+
+} // namespace kvscope::cuda

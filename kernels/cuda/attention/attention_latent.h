@@ -1,0 +1,19 @@
+// Attention over latent keys (DeepSeek's multi-head latent attention, absorbed): a token's value is the beginning of
+// its key, so that a block holds keys alone and every byte of it serves twice.
+#pragma once
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/latent_shape.h"
+
+namespace kvscope::cuda {
+
+/// Shared memory that the kernels need of one thread block.
+constexpr std::size_t kLatentSharedBytes = std::size_t(176) << 10;
+
+/// decodeAttention and prefillAttention call these for latent keys. out is [.., queryHeads * value]. Token biases and
+/// windows are not supported.
+void latentDecodeAttention(const Launch& launch, const DecodeAttentionArgs& args);
+void latentPrefillAttention(const Launch& launch, const PrefillAttentionArgs& args);
+std::size_t latentPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,16 @@
+// Decode attention that streams whole KV blocks through shared memory; see attention_ring.cu.
+#pragma once
+
+#include "kernels/cuda/attention/attention.h"
+
+namespace kvscope::cuda {
+
+/// Whether ringAttention can be launched: on the Hopper generation or later, with blocks whose size divides 64 tokens.
+bool ringAttentionFits(const Launch& launch, const AttentionShape& shape);
+
+/// Floats of `partial` that a launch may need.
+std::size_t ringPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
+
+void ringAttention(const Launch& launch, const DecodeAttentionArgs& args);
+
+} // namespace kvscope::cuda

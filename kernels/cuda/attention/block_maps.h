@@ -1,0 +1,22 @@
+// How the bulk-copy engine finds the KV blocks of a store or pool, and how it lays them out in shared memory.
+#pragma once
+
+#include "kernels/cuda/device/kv_shape.h"
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+/// Pieces of 16 bytes arrive permuted within 128 bytes, so that the rows a tensor-core fragment is made of lie in
+/// different banks (the hardware's "swizzle": bits 4 and up of a piece's place are XORed with bits 7 and up).
+struct BlockMaps {
+    CUtensorMap keys;   // (64 channels, blockSize tokens, dim / 64 pieces of a row, block): one piece per copy
+    CUtensorMap values; // (blockSize tokens, dim channels, block): one block per copy
+};
+
+/// Blocks of 16, 32 or 64 tokens, dim a multiple of 64; `blocks` on a multiple of 16 bytes. Needs the Hopper
+/// generation.
+BlockMaps blockMaps(const AttentionShape& shape, const __nv_bfloat16* blocks);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,84 @@
+// One decode step's choice of blocks for every (row, KV head), in one launch: scores, pooling, two-phase top-k, set
+// difference, slots, the new token's place. The device form of kernels/selection.h: from the same scores it chooses the
+// same blocks and slots.
+#pragma once
+
+#include "kernels/cuda/device/block_moves.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/device_index.h"
+#include "kernels/cuda/device/kv_shape.h"
+#include "kernels/kernels.h"
+#include "kernels/selection.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+/// Bytes of one head's bitmap of selected blocks.
+constexpr int selectionBitmapBytes(int maxBlocks) { return maxBlocks <= 2048 ? 256 : 1024; }
+
+struct SelectArgs {
+    AttentionShape shape;
+    int rows = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows] or null
+    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim]; [rows, kvHeads*dim] with Score::PooledProduct
+    bool oneSequence = false;               // rows are query tokens of `sequence`
+    int sequence = 0;
+    DeviceIndex index;
+    int maxBlocks = 0; // most blocks of a sequence
+    // The method (core/plan/selection_spec.h)
+    enum class Score : std::uint8_t {
+        None,
+        PooledSoftmax,
+        PooledProduct, // one query for the group, no softmax, no scale
+        RangeBound,
+        Given
+    } score = Score::None;
+    const float* givenScores = nullptr; // [rows, kvHeads, maxBlocks] with Score::Given
+    bool agnostic = false;
+    GroupReduce rangeReduce = GroupReduce::Sum;
+    SelectionBudget budget;
+    int denseBelowTokens = 0;
+    int unseen = 0; // so many newest tokens are not in the index yet: 1 where the layer before chooses for this one
+    /// Sliding window of the layer in tokens, 0: none. Only blocks inside the window can be chosen. Once the sink lies
+    /// before the window, scores choose as many blocks more as the sink had. Not with `chosen`.
+    int slidingWindow = 0;
+    float scale = 1;
+    /// A choice that another kernel has made, in place of the budget: packed blocks as in recordBlocks, ascending, the
+    /// newest block among them, at most `capacity`. Null: the budget and the scores choose.
+    const std::uint32_t* chosen = nullptr;     // [rows, kvHeads, capacity]
+    const std::int32_t* chosenCount = nullptr; // [rows, kvHeads]
+    const float* chosenScores = nullptr;       // [rows, kvHeads, capacity] for the recorder, or null
+    /// For benchmarks with random weights, so that the selection has a wished locality: scores are computed and then
+    /// replaced by random ones, of which this share is drawn anew in a step. Negative: off.
+    float planted = -1;
+    // The list that the attention reads.
+    int capacity = 0;
+    std::int32_t *listBlock = nullptr, *listSlot = nullptr; // [rows, kvHeads, capacity]; listSlot only with slots
+    std::int32_t* listCount = nullptr;                      // [rows, kvHeads]
+    // The device tier. slots 0: the layer is resident.
+    int slots = 0;
+    std::int32_t* map = nullptr; // [sequence*kvHeads, slots] block in each slot, -1 empty
+    std::int32_t* lastUse =
+        nullptr;                   // [sequence*kvHeads, slots] position of the last use; set: LRU, null: keep-selected
+    __nv_bfloat16* pool = nullptr; // slot blocks
+    const __nv_bfloat16 *newKey = nullptr,
+                        *newValue = nullptr;  // [rows, kvHeads, dim] of the newest token; null: AppendArgs places it
+    bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]
+    const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store
+    MoveList moves;
+    // For the recorder; null: nobody records.
+    std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
+    std::uint8_t* hasPrevious = nullptr;   // [sequence*kvHeads]
+    SelectionHead* recordHead = nullptr;   // [rows, kvHeads]
+    std::uint32_t* recordBlocks = nullptr; // [rows, kvHeads, capacity]
+    float* recordScores = nullptr;         // [rows, kvHeads, capacity]
+    std::uint64_t* marks[3] = {};          // stage1, pooling, offloading
+    std::uint64_t* endMark = nullptr;      // the time at which the last row's lists were complete
+};
+
+/// @throws Error(Unsupported) with the numbers when a multiprocessor's shared memory is too small for the context
+void selectBlocksOnDevice(const Launch& launch, const SelectArgs& args);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,267 @@
+// The choice of blocks: the forced ones, then the best by the query-aware score, then the best of the rest by the
+// query-agnostic score.
+#pragma once
+
+#include "kernels/cuda/choice/select_plan.cuh"
+
+namespace kvscope::cuda {
+
+/// A set of blocks as bits in shared memory.
+template <class Team> struct BlockSet {
+    static constexpr int kWords = Team::kBlocks / kWarp, kPerLane = (kWords + kWarp - 1) / kWarp;
+    std::uint32_t word[kWords];
+
+    /// Complete after the next barrier.
+    __device__ void put(const bool (&in)[Team::kItems]) {
+#pragma unroll
+        for (int i = 0; i < Team::kItems; ++i) {
+            const std::uint32_t votes = __ballot_sync(0xffffffffu, in[i]);
+            if (threadIdx.x % kWarp == 0) word[i * Team::kWarps + threadIdx.x / kWarp] = votes;
+        }
+    }
+    __device__ bool has(int block) const { return (word[block / kWarp] >> block % kWarp & 1u) != 0; }
+};
+
+/// How many blocks of a set lie before each block of this thread, and how many there are in all.
+template <class Team> struct BlocksBefore {
+    int before[Team::kItems], all = 0;
+
+    __device__ explicit BlocksBefore(const BlockSet<Team>& set) {
+        using Set = BlockSet<Team>;
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+        int counts[Set::kPerLane];
+#pragma unroll
+        for (int n = 0; n < Set::kPerLane; ++n) {
+            const int w = n * kWarp + lane;
+            counts[n] = w < Set::kWords ? __popc(set.word[w]) : 0;
+            all += counts[n];
+        }
+        all = __reduce_add_sync(0xffffffffu, all);
+#pragma unroll
+        for (int i = 0; i < Team::kItems; ++i) {
+            const int mine = i * Team::kWarps + warp;
+            int sum = 0;
+#pragma unroll
+            for (int n = 0; n < Set::kPerLane; ++n) sum += n * kWarp + lane < mine ? counts[n] : 0;
+            before[i] = __reduce_add_sync(0xffffffffu, sum) + __popc(set.word[mine] & ((1u << lane) - 1u));
+        }
+    }
+};
+
+/// Narrows a range to the bin in which the last wanted key lies. The bins of the histogram cover the uppermost `fine`
+/// keys of the range, and the last bin also counts all lower keys. Three barriers.
+template <class Team>
+__device__ void narrow(const std::uint32_t (&keys)[Team::kItems], std::uint32_t fine, KeyRange& range,
+                       SelectSmall<Team>& small, BlockCounter<Team::kWarps>& counter) {
+    constexpr int kMine = kSelectBins / Team::kThreads;
+    fine = min(fine, range.span);
+    const std::uint32_t below = range.span - fine;
+    const int shift = max(0, 32 - kSelectBinBits - __clz(int(fine)));
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) { // a key of 0 lies outside every range
+        const std::uint32_t above = keys[i] - range.low;
+        if (above <= range.span) atomicAdd(&small.bins[kSelectBins - 1 - ((max(above, below) - below) >> shift)], 1);
+    }
+    __syncthreads();
+    int mine[kMine], sum = 0, all = 0;
+#pragma unroll
+    for (int n = 0; n < kMine; ++n) {
+        int& bin = small.bins[int(threadIdx.x) * kMine + n];
+        sum += mine[n] = bin;
+        bin = 0; // for the next histogram
+    }
+    int better = counter.prefix(sum, all);
+    if (better < range.wanted && range.wanted <= better + sum) {
+#pragma unroll
+        for (int n = 0; n < kMine; ++n) {
+            if (better < range.wanted && range.wanted <= better + mine[n]) {
+                const auto bin = std::uint32_t(kSelectBins - 1 - (int(threadIdx.x) * kMine + n));
+                const std::uint32_t first = bin == 0 ? 0 : below + (bin << shift),
+                                    last = below + (bin << shift) + (1u << shift) - 1u;
+                small.range = {range.low + first, min(last, range.span) - first, range.wanted - better, mine[n]};
+            }
+            better += mine[n];
+        }
+    }
+    __syncthreads();
+    range = small.range;
+}
+
+/// For each of the warp's own candidates: how many of all candidates are better. Every lane holds up to two of all
+/// candidates.
+template <int kItems>
+__device__ void rankAmong(const std::uint64_t (&candidates)[2], const std::uint64_t (&mine)[kItems],
+                          int (&better)[kItems]) {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        std::uint32_t left = __ballot_sync(0xffffffffu, mine[i] != 0);
+        while (left != 0) {
+            const int from = __ffs(int(left)) - 1;
+            left &= left - 1;
+            const std::uint64_t one = __shfl_sync(0xffffffffu, mine[i], from);
+            const int count = __popc(__ballot_sync(0xffffffffu, candidates[0] > one)) +
+                              __popc(__ballot_sync(0xffffffffu, candidates[1] > one));
+            if (int(threadIdx.x % kWarp) == from) better[i] = count;
+        }
+    }
+}
+
+/// Makes the keys of this thread's blocks that a pick may take; 0: the pick may not take the block. The largest and the
+/// smallest key of all threads go to highest and lowest, which are complete after the next barrier.
+template <class Team>
+__device__ void rankFree(const float* scores, const std::uint8_t (&origins)[Team::kItems], int begin, int blocks,
+                         std::uint32_t (&keys)[Team::kItems], std::uint32_t& highest, std::uint32_t& lowest) {
+    std::uint32_t most = 0, least = 0xffffffffu;
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) {
+        const int b = Team::blockOf(i);
+        keys[i] = b >= begin && b < blocks && origins[i] == kUnchosen ? rankingKey(scores[b]) : 0;
+        most = max(most, keys[i]);
+        if (keys[i] != 0) least = min(least, keys[i]);
+    }
+    most = __reduce_max_sync(0xffffffffu, most);
+    least = __reduce_min_sync(0xffffffffu, least);
+    if (threadIdx.x % kWarp == 0 && most != 0) {
+        atomicMax(&highest, most);
+        atomicMin(&lowest, least);
+    }
+}
+
+/// Gives `origin` to the `count` best of the `free` blocks that have keys; count is at least 1. Equal keys: the lower
+/// block. turn: which pick this is, 0 or 1.
+template <class Team>
+__device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t (&origins)[Team::kItems], int count,
+                         int free, Origin origin, int turn, SelectSmall<Team>& small, BlockSet<Team>& ties,
+                         BlockCounter<Team::kWarps>& counter) {
+    constexpr int kItems = Team::kItems;
+    const int lane = threadIdx.x % kWarp;
+    const std::uint32_t lowest = small.lowest[turn];
+    KeyRange range{lowest, small.highest[turn] - lowest, count, free};
+#pragma unroll 1
+    for (std::uint32_t fine = kSelectFine; range.wanted < range.inside && range.inside > kSelectClose && range.span > 0;
+         fine = 0xffffffffu)
+        narrow<Team>(keys, fine, range, small, counter);
+
+    // All blocks above the range are taken. Of a range that is not taken whole the best are taken: a few blocks are
+    // compared each with each; many are all equal, and the lower blocks are taken.
+    const auto inRange = [&](std::uint32_t key) { return key - range.low <= range.span; };
+    int better[kItems] = {};
+    if (range.wanted < range.inside && range.inside <= kSelectClose) {
+        std::uint64_t mine[kItems];
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+            mine[i] = inRange(keys[i]) ? std::uint64_t(keys[i]) << 32 | ~std::uint32_t(Team::blockOf(i)) : 0;
+            if (mine[i] != 0) small.closest[turn][atomicAdd(&small.close[turn], 1)] = mine[i];
+        }
+        __syncthreads();
+        const std::uint64_t candidates[2] = {lane < range.inside ? small.closest[turn][lane] : 0,
+                                             lane + kWarp < range.inside ? small.closest[turn][lane + kWarp] : 0};
+        rankAmong<kItems>(candidates, mine, better);
+    } else if (range.wanted < range.inside) {
+        bool equal[kItems];
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) equal[i] = inRange(keys[i]);
+        ties.put(equal);
+        __syncthreads();
+        const BlocksBefore<Team> before(ties);
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) better[i] = before.before[i];
+        __syncthreads(); // all threads have read `ties`, which may be used again
+    }
+#pragma unroll
+    for (int i = 0; i < kItems; ++i)
+        if (keys[i] != 0 && keys[i] >= range.low && (!inRange(keys[i]) || better[i] < range.wanted))
+            origins[i] = std::uint8_t(origin);
+}
+
+__device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    std::uint32_t x = a * 0x9E3779B1u ^ b * 0x85EBCA77u ^ c * 0xC2B2AE3Du;
+    x = (x ^ x >> 15) * 0x2C1B3C6Du;
+    x = (x ^ x >> 12) * 0x297A2D39u;
+    return x ^ x >> 15;
+}
+
+/// Scores for benchmarks: a block's score is drawn anew once in 1/planted steps, at another step for each block.
+template <class Team>
+__device__ void plantScores(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
+#pragma unroll 1
+    for (int b = threadIdx.x; b < at.blocks; b += Team::kThreads) {
+        const auto drawn = [&](std::uint32_t salt) {
+            return float(hashOf(std::uint32_t(at.head), std::uint32_t(b), salt)) * 0x1p-32f;
+        };
+        shared.aware[b] = drawn(2 + std::uint32_t(float(at.position) * a.planted + drawn(0)));
+        if (a.agnostic) shared.agnostic[b] = drawn(1);
+    }
+    __syncthreads();
+}
+
+/// Which blocks are forced, and how many the scores choose.
+struct SelectForced {
+    SelectionBudget budget;
+    int first, firstWindow, free;
+
+    __device__ SelectForced(const SelectArgs& a, const SelectItem& at) : budget(a.budget), first(at.firstBlock) {
+        if (first > 0) { // the sink lies before the sliding window: scores choose as many blocks more
+            if (a.score != SelectArgs::Score::None)
+                budget.queryAware += budget.sink;
+            else if (a.agnostic)
+                budget.queryAgnostic += budget.sink;
+            budget.sink = 0;
+        }
+        firstWindow = at.dense ? first : max(first, at.current - budget.window + (budget.windowAddsCurrent ? 0 : 1));
+        const int sinks = min(budget.sink, at.blocks);
+        free = at.blocks - max(first, sinks) - max(0, at.blocks - max(firstWindow, sinks));
+    }
+    __device__ std::uint8_t originOf(int block) const {
+        return block < budget.sink    ? std::uint8_t(Origin::Sink)
+               : block >= firstWindow ? std::uint8_t(Origin::Window)
+                                      : kUnchosen;
+    }
+};
+
+/// The origins of this thread's blocks from SelectArgs::chosen.
+template <class Team>
+__device__ void takeChosen(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
+                           std::uint8_t (&origins)[Team::kItems]) {
+#pragma unroll 1
+    for (int b = threadIdx.x; b < at.blocks; b += Team::kThreads) shared.origins[b] = kUnchosen;
+    __syncthreads();
+    const int given = a.chosenCount[at.item];
+#pragma unroll 1
+    for (int i = threadIdx.x; i < given; i += Team::kThreads) {
+        const std::size_t from = std::size_t(at.item) * a.capacity + i;
+        const int b = int(a.chosen[from] & 0xffffff);
+        if (b >= at.blocks) continue;
+        shared.origins[b] = std::uint8_t(a.chosen[from] >> kOriginShift & 7);
+        shared.aware[b] = a.chosenScores != nullptr ? a.chosenScores[from] : __uint_as_float(0x7fc00000u);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i)
+        origins[i] = Team::blockOf(i) < at.blocks ? shared.origins[Team::blockOf(i)] : kUnchosen;
+}
+
+/// Adds the blocks that the scores choose to the forced ones.
+template <class Team>
+__device__ void chooseBlocks(const SelectItem& at, const SelectForced& forced, const SelectShared& shared,
+                             std::uint8_t (&origins)[Team::kItems], SelectSmall<Team>& small, BlockSet<Team>& ties) {
+    constexpr int kItems = Team::kItems;
+    BlockCounter<Team::kWarps> counter(small.counts);
+    const int awares = min(forced.budget.queryAware, forced.free),
+              agnostics = min(forced.budget.queryAgnostic, forced.free - max(0, awares));
+    std::uint32_t aware[kItems] = {}, agnostic[kItems] = {};
+    if (awares > 0)
+        rankFree<Team>(shared.aware, origins, forced.first, at.blocks, aware, small.highest[0], small.lowest[0]);
+    if (agnostics > 0)
+        rankFree<Team>(shared.agnostic, origins, forced.first, at.blocks, agnostic, small.highest[1], small.lowest[1]);
+    __syncthreads();
+    if (awares > 0) takeBest<Team>(aware, origins, awares, forced.free, Origin::QueryAware, 0, small, ties, counter);
+    if (agnostics <= 0) return;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i)
+        if (origins[i] != kUnchosen) agnostic[i] = 0;
+    takeBest<Team>(agnostic, origins, agnostics, forced.free - max(0, awares), Origin::QueryAgnostic, 1, small, ties,
+                   counter);
+}
+
+} // namespace kvscope::cuda

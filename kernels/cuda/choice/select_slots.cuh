@@ -1,0 +1,237 @@
+// Makes of a choice the lists that the attention, the gather and the recorder read: the blocks in ascending order,
+// their slots and the loads that fill them, how many were selected in the step before too, and the new token's place.
+#pragma once
+
+#include "kernels/cuda/choice/select_choice.cuh"
+
+namespace kvscope::cuda {
+
+/// Sets of blocks in shared memory: the chosen ones, and the chosen ones without a slot.
+template <class Team> struct SelectSets { BlockSet<Team> chosen, missing; };
+
+/// What rank 0 reads from memory for its lists. It asks early, so that the loads arrive while the ranks wait for each
+/// other.
+template <int kDim, class Team> struct SelectState {
+    using Set = BlockSet<Team>;
+    static constexpr bool kToken = kDim <= Team::kThreads;
+    std::uint32_t previous = 0; // word number threadIdx.x of the bitmap of the step before
+    std::uint8_t hasPrevious = 0;
+    std::int32_t mapped = -1; // block in slot number threadIdx.x
+    std::int64_t store = 0;   // first block of the head in the host store
+    Bf16 key = {}, value = {};
+
+    __device__ void ask(const SelectArgs& a, const SelectItem& at) {
+        const int thread = threadIdx.x;
+        if (a.previous != nullptr && !a.oneSequence) {
+            hasPrevious = a.hasPrevious[at.head];
+            if (thread < wordsOf(a)) previous = previousAt(a, at)[thread];
+        }
+        if (a.slots == 0) return;
+        if (thread < a.slots) mapped = a.map[std::size_t(at.head) * a.slots + thread];
+        store = a.storeFirst[at.head];
+        if (kToken && thread < kDim && a.newKey != nullptr) {
+            key = a.newKey[std::size_t(at.item) * kDim + thread];
+            if (a.shape.latentValue == 0) value = a.newValue[std::size_t(at.item) * kDim + thread];
+        }
+    }
+    /// Words of the bitmap of a sequence's blocks, 32 blocks in each; at most as many as threads.
+    __device__ static int wordsOf(const SelectArgs& a) {
+        return min(Set::kWords, selectionBitmapBytes(a.maxBlocks) / 4);
+    }
+    __device__ static std::uint32_t* previousAt(const SelectArgs& a, const SelectItem& at) {
+        return reinterpret_cast<std::uint32_t*>(a.previous + std::size_t(at.head) * selectionBitmapBytes(a.maxBlocks));
+    }
+};
+
+/// Finds which slots hold chosen blocks and which are free.
+template <class Team>
+__device__ void findResident(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, std::int32_t mapped,
+                             const BlockSet<Team>& chosen, int& hits) {
+    const std::int32_t* map = a.map + std::size_t(at.head) * a.slots;
+#pragma unroll 1
+    for (int base = 0; base < a.slots; base += Team::kThreads) {
+        const int s = base + int(threadIdx.x);
+        const std::int32_t block = s >= a.slots ? -1 : base == 0 ? mapped : map[s];
+        const bool listed = block >= 0 && block < at.blocks && chosen.has(block);
+        if (listed) shared.slotOf[block] = std::int16_t(s);
+        if (s < a.slots) shared.blockIn[s] = block;
+        const std::uint32_t full = __ballot_sync(0xffffffffu, listed);
+        if (threadIdx.x % kWarp != 0 || s >= a.slots) continue;
+        shared.freeBits[s / kWarp] = ~full;
+        if (full != 0) atomicAdd(&hits, __popc(full));
+    }
+}
+
+/// Orders the free slots as misses take them. With keep-selected by number. With LRU the slot that has not been used
+/// for longest first; of slots used last in the same step, the one with the lower block. Empty slots count as never
+/// used, and come by number. Ends with a barrier.
+template <class Team>
+__device__ void orderFreeSlots(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
+    const auto isFree = [&](int s) { return (shared.freeBits[s / kWarp] >> s % kWarp & 1u) != 0; };
+    if (a.lastUse == nullptr) {
+#pragma unroll 1
+        for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) {
+            if (!isFree(s)) continue;
+            int place = __popc(shared.freeBits[s / kWarp] & ((1u << s % kWarp) - 1u));
+#pragma unroll 1
+            for (int w = 0; w < s / kWarp; ++w) place += __popc(shared.freeBits[w]);
+            shared.freeSlots[place] = s;
+        }
+        __syncthreads();
+        return;
+    }
+    const std::size_t first = std::size_t(at.head) * a.slots;
+#pragma unroll 1
+    for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) shared.slotUse[s] = a.lastUse[first + s];
+    __syncthreads();
+#pragma unroll 1
+    for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) {
+        if (!isFree(s)) continue;
+        const std::int32_t use = shared.slotUse[s], block = shared.blockIn[s];
+        int place = 0;
+#pragma unroll 1
+        for (int other = 0; other < a.slots; ++other) {
+            const std::int32_t otherUse = shared.slotUse[other], otherBlock = shared.blockIn[other];
+            const bool earlier =
+                otherUse < use || (otherUse == use && (otherBlock < block || (otherBlock == block && other < s)));
+            place += earlier && isFree(other) ? 1 : 0;
+        }
+        shared.freeSlots[place] = s;
+    }
+    __syncthreads();
+}
+
+/// Writes one entry of the list that the recorder reads.
+__device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, int place,
+                                   int b, std::uint8_t origin, bool hit) {
+    const std::size_t to = std::size_t(at.item) * a.capacity + place;
+    if (a.recordBlocks != nullptr)
+        a.recordBlocks[to] = std::uint32_t(b) | std::uint32_t(origin) << kOriginShift | (hit ? 1u : 0u) << kHitShift;
+    if (a.recordScores != nullptr)
+        a.recordScores[to] = a.chosen != nullptr                             ? shared.aware[b]
+                             : origin == std::uint8_t(Origin::QueryAgnostic) ? shared.agnostic[b]
+                             : a.score == SelectArgs::Score::None            ? __uint_as_float(0x7fc00000u)
+                                                                             : shared.aware[b];
+}
+
+/// Writes the new token's key and value into its block, which is the last of the list. A block that this token fills is
+/// put on the list of write-backs.
+template <int kDim, class Team>
+__device__ void placeToken(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, Team>& state, int tail) {
+    const int bs = a.shape.blockSize, row = at.position - at.current * bs;
+    Bf16* block = a.pool + (std::size_t(at.head) * a.slots + tail) * blockElements(a.shape);
+#pragma unroll 1
+    for (int c = threadIdx.x; c < kDim && a.newKey != nullptr; c += Team::kThreads) {
+        constexpr bool kToken = SelectState<kDim, Team>::kToken;
+        const std::size_t from = std::size_t(at.item) * kDim + c;
+        block[row * kDim + c] = kToken ? state.key : a.newKey[from];
+        if (a.shape.latentValue == 0)
+            block[std::size_t(bs) * kDim + (a.valuesByToken ? row * kDim + c : c * bs + row)] =
+                kToken ? state.value : a.newValue[from];
+    }
+    if (threadIdx.x == 0 && row == bs - 1) { // full now: the block never changes again
+        const std::uint32_t move = atomicAdd(&a.moves.counts[1], 1u);
+        a.moves.writeBacks[move] = {std::uint32_t(state.store + at.current), std::uint32_t(at.head * a.slots + tail)};
+    }
+}
+
+/// The slot of a chosen block, or -1.
+__device__ inline int slotOf(const SelectArgs& a, const SelectShared& shared, int block) {
+    const int slot = shared.slotOf[block];
+    return slot >= 0 && slot < a.slots && shared.blockIn[slot] == block ? slot : -1;
+}
+
+/// Gives slots to this thread's chosen blocks that have none, and lists the loads that fill them. The block `fresh`
+/// begins with this token: it gets a slot and nothing to load.
+template <int kDim, class Team>
+__device__ void loadMissing(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
+                            const SelectState<kDim, Team>& state, BlockSet<Team>& missing,
+                            const bool (&missed)[Team::kItems], int fresh, int (&slots)[Team::kItems]) {
+    missing.put(missed);
+    orderFreeSlots<Team>(a, at, shared); // its barrier also completes `missing`
+    const BlocksBefore<Team> before(missing);
+    const unsigned lane = threadIdx.x % kWarp;
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) {
+        const int b = Team::blockOf(i);
+        const bool load = missed[i] && b != fresh;
+        const std::uint32_t loads = __ballot_sync(0xffffffffu, load);
+        std::uint32_t move = 0; // where the warp's loads begin in the list
+        if (lane == 0 && loads != 0) move = atomicAdd(&a.moves.counts[0], unsigned(__popc(loads)));
+        move = __shfl_sync(0xffffffffu, move, 0) + __popc(loads & ((1u << lane) - 1u));
+        if (!missed[i]) continue;
+        slots[i] = shared.freeSlots[before.before[i]];
+        const std::size_t mapped = std::size_t(at.head) * a.slots + slots[i];
+        a.map[mapped] = b;
+        if (load) a.moves.loads[move] = {std::uint32_t(state.store + b), std::uint32_t(mapped)};
+    }
+}
+
+/// Writes all lists and reports of an item. Every thread lists the chosen ones of its blocks.
+template <int kDim, class Team>
+__device__ void writeLists(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
+                           const SelectState<kDim, Team>& state, const std::uint8_t (&origins)[Team::kItems],
+                           SelectSmall<Team>& small, SelectSets<Team>& sets) {
+    const bool recorded = !at.dense && (a.recordBlocks != nullptr || a.recordScores != nullptr);
+    bool chosen[Team::kItems];
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) chosen[i] = Team::blockOf(i) < at.blocks && origins[i] != kUnchosen;
+    sets.chosen.put(chosen);
+    __syncthreads();
+    const BlocksBefore<Team> listed(sets.chosen);
+    const int count = min(listed.all, a.capacity);
+    const std::size_t first = std::size_t(at.item) * a.capacity;
+    if (a.slots > 0) findResident<Team>(a, at, shared, state.mapped, sets.chosen, small.hits);
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) {
+        chosen[i] = chosen[i] && listed.before[i] < a.capacity;
+        if (!chosen[i]) continue;
+        a.listBlock[first + listed.before[i]] = Team::blockOf(i);
+        if (a.slots == 0 && recorded) recordEntry(a, at, shared, listed.before[i], Team::blockOf(i), origins[i], true);
+    }
+    const bool remembers = a.previous != nullptr && !a.oneSequence;
+    const bool comparable = remembers && state.hasPrevious != 0 && !at.dense;
+    if (remembers && threadIdx.x < SelectState<kDim, Team>::wordsOf(a)) {
+        const std::uint32_t now = sets.chosen.word[threadIdx.x];
+        SelectState<kDim, Team>::previousAt(a, at)[threadIdx.x] = now;
+        if (const int kept = __popc(now & state.previous); comparable && kept > 0) atomicAdd(&small.kept, kept);
+    }
+    int misses = 0;
+    // The block that begins with this token, or -1.
+    const int fresh = at.position == at.current * a.shape.blockSize ? at.current : -1;
+    if (a.slots > 0) {
+        __syncthreads();
+        misses = listed.all - small.hits;
+        int slots[Team::kItems];
+        bool missed[Team::kItems];
+#pragma unroll
+        for (int i = 0; i < Team::kItems; ++i) {
+            slots[i] = chosen[i] ? slotOf(a, shared, Team::blockOf(i)) : 0;
+            missed[i] = slots[i] < 0;
+        }
+        if (misses > 0) loadMissing<kDim, Team>(a, at, shared, state, sets.missing, missed, fresh, slots);
+#pragma unroll
+        for (int i = 0; i < Team::kItems; ++i) {
+            const int b = Team::blockOf(i);
+            if (missed[i] && b == fresh) small.freshMissed = 1;
+            if (!chosen[i]) continue;
+            a.listSlot[first + listed.before[i]] = slots[i];
+            if (a.lastUse != nullptr) a.lastUse[std::size_t(at.head) * a.slots + slots[i]] = at.position;
+            if (recorded) recordEntry(a, at, shared, listed.before[i], b, origins[i], !missed[i] || b == fresh);
+            if (listed.before[i] == count - 1) small.lastSlot = slots[i];
+        }
+    }
+    __syncthreads();
+    if (a.slots > 0) placeToken(a, at, state, small.lastSlot);
+    if (a.endMark != nullptr) __syncthreads();
+    if (threadIdx.x != 0) return;
+    a.listCount[at.item] = count;
+    misses -= small.freshMissed;
+    if (a.recordHead != nullptr)
+        a.recordHead[at.item] = at.dense ? SelectionHead{0, -1, 0, misses}
+                                         : SelectionHead{count, comparable ? small.kept : -1, count - misses, misses};
+    if (remembers) a.hasPrevious[at.head] = at.dense ? 0 : 1;
+    stampLatest(a.endMark);
+}
+
+} // namespace kvscope::cuda

@@ -1,0 +1,23 @@
+// What the GPU keeps of the keys of one layer, so that a selection can score blocks without reading them.
+#pragma once
+
+#include <cstdint>
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+/// What selection knows of the cached keys of one layer; the device form of core/kv/block_index.h. Windows, blocks and
+/// tokens of (sequence, KV head) begin at windowFirst, blockFirst and tokenFirst [sequence*kvHeads + g].
+struct DeviceIndex {
+    int kernel = 32, stride = 16;
+    bool exponentiates = false;          // pooled scores are means of exp(score)
+    __nv_bfloat16* recentKeys = nullptr; // [sequence*kvHeads, kernel, dim] ring by token; null: keys are not pooled
+    float* recentScores = nullptr;       // [sequence*kvHeads, kernel]; null: scores are not pooled
+    __nv_bfloat16* pooledKeys = nullptr; // [windows, dim]
+    float* pooledScores = nullptr;       // [windows]
+    __nv_bfloat16* ranges = nullptr;     // [blocks, 2, dim] lowest, highest; null: the method has no ranges
+    float* tokenScores = nullptr;        // [tokens] eviction scores; null without an eviction head
+    const std::int64_t *windowFirst = nullptr, *blockFirst = nullptr, *tokenFirst = nullptr;
+};
+
+} // namespace kvscope::cuda

@@ -1,0 +1,90 @@
+// Linear layers on the GPU: bf16 weights or packed ones (packed.h), float accumulation. One input reads bf16 weights
+// with plain multiply-adds; a few share them through tensor cores; many go to cuBLASLt where it is installed, else to
+// our own tiles. Packed weights meet up to 64 inputs as they are; for more, a slab at a time becomes bf16.
+#pragma once
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/kernels.h"
+
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <memory>
+
+namespace kvscope::cuda {
+
+/// Device memory, [rows = outputs, cols = inputs]; cols a multiple of 32; gated: rows of 16. Either `data`, row-major,
+/// or `packed`.
+struct DeviceMatrix {
+    const __nv_bfloat16* data = nullptr;
+    int rows = 0, cols = 0;
+    DType type = DType::BF16;          // of packed weights
+    const std::byte* packed = nullptr; // see packed.h
+    std::size_t bytes() const;
+};
+
+/// What happens to W x: exactly one of `y` and `hidden` is set.
+struct LinearOutput {
+    float* y = nullptr; // [n, rows], rows `stride` floats apart
+    int stride = 0;
+    bool accumulate = false;         // y += instead of y =
+    const float* bias = nullptr;     // [rows]
+    __nv_bfloat16* hidden = nullptr; // [n, rows/2]: silu(gate) * up; weights interleaved by interleavedRow
+};
+
+/// Writes the GPU's timer when everything before has finished.
+void stampNow(const Launch& launch, std::uint64_t* mark);
+
+/// Where output `row` of the gate (or of up, when `up`) lies in the interleaved gate-and-up matrix: tiles of 16 rows, 8
+/// of the gate and the same 8 of up, so that one thread of a tensor-core tile holds both.
+constexpr int interleavedRow(int row, bool up) { return row / 8 * 16 + row % 8 + (up ? 8 : 0); }
+
+/// RMSNorm's weight [cols], or null for a plain input.
+struct Norm {
+    const float* weight = nullptr;
+    float eps = 0;
+};
+
+/// out[i, :] = norm(x_i) as bf16; x float [n, cols], rows `xStride` apart.
+void normalise(const Launch& launch, const float* x, int xStride, int n, int cols, const Norm& norm, __nv_bfloat16* out,
+               std::uint64_t* mark = nullptr);
+
+/// The matrix-multiply library, loaded at run time; absent is fine.
+class MatrixLibrary;
+
+/// Work space of the linear layers of one stream.
+class Linear {
+public:
+    /// maxInputs, maxCols: the largest n and cols that will come. @throws Error(OutOfMemory)
+    Linear(const Launch& launch, int maxInputs, int maxCols, bool useLibrary = true);
+    ~Linear();
+    Linear(const Linear&) = delete;
+    Linear& operator=(const Linear&) = delete;
+
+    /// W norm(x): x float [n, cols], rows `xStride` apart. mark: see stamp().
+    void run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
+             std::uint64_t* mark = nullptr);
+    /// W x: x bf16 [n, cols], contiguous.
+    void run(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
+             std::uint64_t* mark = nullptr);
+
+    /// "cuBLASLt 13.1" or "own kernels".
+    const char* description() const;
+    /// Prepares everything that must not happen while a graph is captured.
+    void prepare(const DeviceMatrix& w, int n, const LinearOutput& out);
+
+private:
+    void many(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, std::uint64_t* mark);
+    void packed(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, std::uint64_t* mark);
+    /// out.y, or `half` [n, halfStride] where that is set.
+    void multiply(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, __nv_bfloat16* half,
+                  int halfStride);
+    Launch launch_;
+    // bf16
+    DeviceMemory normed_; // [maxInputs, maxCols]
+    DeviceMemory gated_;  // [maxInputs, rows] before silu, grown by prepare
+    DeviceMemory slab_;   // packed weights, for many inputs
+    std::unique_ptr<MatrixLibrary> library_;
+};
+
+} // namespace kvscope::cuda

@@ -1,0 +1,170 @@
+#include "kernels/cuda/linear/matrix_library.h"
+
+#include "kernels/cuda/device/owners.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <map>
+#include <tuple>
+#include <type_traits>
+
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#define KVSCOPE_HAVE_CUBLASLT_HEADER 1
+#endif
+
+namespace kvscope::cuda {
+
+#ifdef KVSCOPE_HAVE_CUBLASLT_HEADER
+
+namespace {
+
+constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;
+
+/// A handle of the library, with the function that destroys it.
+template <class Handle> using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
+
+struct Plan {
+    Owned<cublasLtMatmulDesc_t> operation;
+    Owned<cublasLtMatrixLayout_t> w, x, y;
+    cublasLtMatmulAlgo_t algorithm{};
+};
+
+void checkLibrary(cublasStatus_t status, const char* what) {
+    if (status != CUBLAS_STATUS_SUCCESS)
+        throw Error(ErrorKind::Device, fmt::format("cuBLASLt failed while {} (status {})", what, int(status)),
+                    "set KVSCOPE_NO_CUBLAS=1 to use KVScope's own kernels");
+}
+
+} // namespace
+
+struct MatrixLibrary::Calls {
+    void* library = nullptr;
+    decltype(&cublasLtCreate) create = nullptr;
+    decltype(&cublasLtDestroy) destroy = nullptr;
+    decltype(&cublasLtGetVersion) version = nullptr;
+    decltype(&cublasLtMatmul) matmul = nullptr;
+    decltype(&cublasLtMatmulDescCreate) descCreate = nullptr;
+    decltype(&cublasLtMatmulDescSetAttribute) descSet = nullptr;
+    decltype(&cublasLtMatmulDescDestroy) descDestroy = nullptr;
+    decltype(&cublasLtMatrixLayoutCreate) layoutCreate = nullptr;
+    decltype(&cublasLtMatrixLayoutDestroy) layoutDestroy = nullptr;
+    decltype(&cublasLtMatmulPreferenceCreate) preferenceCreate = nullptr;
+    decltype(&cublasLtMatmulPreferenceSetAttribute) preferenceSet = nullptr;
+    decltype(&cublasLtMatmulPreferenceDestroy) preferenceDestroy = nullptr;
+    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+    DeviceMemory workspace;
+    Owned<cublasLtHandle_t> handle{nullptr, nullptr};
+    std::map<std::tuple<int, int, int, int, int>, Plan> plans; // rows, cols, n, ld, output type
+
+    const Plan& plan(int rows, int cols, int n, int ld, cudaDataType_t type);
+    Plan made(int rows, int cols, int n, int ld, cudaDataType_t type) const;
+    Owned<cublasLtMatrixLayout_t> layout(cudaDataType_t type, int rows, int cols, int ld) const;
+};
+
+Owned<cublasLtMatrixLayout_t> MatrixLibrary::Calls::layout(cudaDataType_t type, int rows, int cols, int ld) const {
+    cublasLtMatrixLayout_t made = nullptr;
+    checkLibrary(layoutCreate(&made, type, std::uint64_t(rows), std::uint64_t(cols), ld), "planning a product");
+    return {made, layoutDestroy};
+}
+
+/// A plan that cannot be made leaves nothing behind, in the list neither.
+const Plan& MatrixLibrary::Calls::plan(int rows, int cols, int n, int ld, cudaDataType_t type) {
+    const std::tuple key{rows, cols, n, ld, int(type)};
+    const auto known = plans.find(key);
+    return known != plans.end() ? known->second : plans.emplace(key, made(rows, cols, n, ld, type)).first->second;
+}
+
+Plan MatrixLibrary::Calls::made(int rows, int cols, int n, int ld, cudaDataType_t type) const {
+    // Column-major for the library: y [rows, n] = w [cols, rows]^T x [cols, n].
+    cublasLtMatmulDesc_t operation = nullptr;
+    checkLibrary(descCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "planning a product");
+    Plan plan{{operation, descDestroy}, {nullptr, layoutDestroy}, {nullptr, layoutDestroy}, {nullptr, layoutDestroy}};
+    const cublasOperation_t transpose = CUBLAS_OP_T;
+    checkLibrary(descSet(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose), "planning a product");
+    plan.w = layout(CUDA_R_16BF, cols, rows, cols);
+    plan.x = layout(CUDA_R_16BF, cols, n, cols);
+    plan.y = layout(type, rows, n, ld);
+    cublasLtMatmulPreference_t asked = nullptr;
+    checkLibrary(preferenceCreate(&asked), "planning a product");
+    const Owned<cublasLtMatmulPreference_t> preference(asked, preferenceDestroy);
+    checkLibrary(
+        preferenceSet(asked, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof kWorkspaceBytes),
+        "planning a product");
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    checkLibrary(heuristic(handle.get(), operation, plan.w.get(), plan.x.get(), plan.y.get(), plan.y.get(), asked, 1,
+                           &result, &found),
+                 "choosing an algorithm");
+    if (found == 0)
+        throw Error(ErrorKind::Device,
+                    fmt::format("cuBLASLt has no algorithm for a {} x {} product of {} inputs", rows, cols, n),
+                    "set KVSCOPE_NO_CUBLAS=1 to use KVScope's own kernels");
+    plan.algorithm = result.algo;
+    return plan;
+}
+
+MatrixLibrary::MatrixLibrary() : calls_(std::make_unique<Calls>()) {}
+MatrixLibrary::~MatrixLibrary() =
+    default; // the library stays loaded: it does not survive being unloaded and loaded again
+
+std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
+    if (std::getenv("KVSCOPE_NO_CUBLAS") != nullptr) return nullptr;
+    void* library = nullptr;
+    for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"})
+        if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return nullptr;
+    auto made = std::unique_ptr<MatrixLibrary>(new MatrixLibrary());
+    Calls& calls = *made->calls_;
+    calls.library = library;
+    bool complete = true;
+    const auto find = [&](auto& function, const char* name) {
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+        complete &= function != nullptr;
+    };
+    find(calls.create, "cublasLtCreate");
+    find(calls.destroy, "cublasLtDestroy");
+    find(calls.version, "cublasLtGetVersion");
+    find(calls.matmul, "cublasLtMatmul");
+    find(calls.descCreate, "cublasLtMatmulDescCreate");
+    find(calls.descSet, "cublasLtMatmulDescSetAttribute");
+    find(calls.descDestroy, "cublasLtMatmulDescDestroy");
+    find(calls.layoutCreate, "cublasLtMatrixLayoutCreate");
+    find(calls.layoutDestroy, "cublasLtMatrixLayoutDestroy");
+    find(calls.preferenceCreate, "cublasLtMatmulPreferenceCreate");
+    find(calls.preferenceSet, "cublasLtMatmulPreferenceSetAttribute");
+    find(calls.preferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+    find(calls.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    cublasLtHandle_t handle = nullptr;
+    if (!complete || calls.create(&handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
+    calls.handle = {handle, calls.destroy};
+    calls.workspace = DeviceMemory(kWorkspaceBytes, "allocating cuBLASLt's work space");
+    const std::size_t version = calls.version();
+    made->description_ = fmt::format("cuBLASLt {}.{}", version / 10000, version / 100 % 100);
+    return made;
+}
+
+void MatrixLibrary::multiply(cudaStream_t stream, const DeviceMatrix& w, const __nv_bfloat16* x, int n,
+                             const LinearOutput& out, __nv_bfloat16* half, int halfStride) {
+    void* y = half != nullptr ? static_cast<void*>(half) : out.y;
+    const Plan& plan = calls_->plan(w.rows, w.cols, n, half != nullptr ? halfStride : out.stride,
+                                    half != nullptr ? CUDA_R_16BF : CUDA_R_32F);
+    const float one = 1.f, beta = out.accumulate && half == nullptr ? 1.f : 0.f;
+    checkLibrary(calls_->matmul(calls_->handle.get(), plan.operation.get(), &one, w.data, plan.w.get(), x, plan.x.get(),
+                                &beta, y, plan.y.get(), y, plan.y.get(), &plan.algorithm, calls_->workspace.data(),
+                                kWorkspaceBytes, stream),
+                 "multiplying");
+}
+
+#else
+
+struct MatrixLibrary::Calls {};
+MatrixLibrary::MatrixLibrary() = default;
+MatrixLibrary::~MatrixLibrary() = default;
+std::unique_ptr<MatrixLibrary> MatrixLibrary::load() { return nullptr; }
+void MatrixLibrary::multiply(cudaStream_t, const DeviceMatrix&, const __nv_bfloat16*, int, const LinearOutput&,
+                             __nv_bfloat16*, int) {}
+
+#endif
+
+} // namespace kvscope::cuda

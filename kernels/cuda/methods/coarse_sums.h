@@ -1,0 +1,24 @@
+// InfLLM-V2's block scores with MiniCPM4's shortcut: a query head's softmax over pooled keys divides by a sum over keys
+// pooled four times as coarsely. A coarse key is the mean of four fine ones, and so is its product with the query.
+#pragma once
+
+#include "kernels/cuda/choice/select.h"
+
+namespace kvscope::cuda {
+
+struct CoarseScoreArgs {
+    AttentionShape shape;
+    int rows = 0, maxBlocks = 0, maxWindows = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows] or null
+    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim]
+    DeviceIndex index;                      // its pooling window is a multiple of its stride
+    float scale = 1;
+    float* logits = nullptr;  // [rows*queryHeads, maxWindows] work space
+    float* logSums = nullptr; // [rows*queryHeads] work space
+    float* scores = nullptr;  // [rows, kvHeads, maxBlocks] out: the largest of a block's windows; -inf without one
+    std::uint64_t* mark = nullptr;
+};
+void scoreByCoarseSums(const Launch& launch, const CoarseScoreArgs& args);
+
+} // namespace kvscope::cuda

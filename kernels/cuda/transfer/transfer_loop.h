@@ -1,0 +1,35 @@
+// One transfer kernel for a whole step, in place of one launch for each layer. The kernel waits until a layer's list of
+// loads is there, and a kernel before the layer's attention waits until the loads are done. Both waits read words in
+// device memory.
+#pragma once
+
+#include "kernels/cuda/transfer/gather.h"
+
+namespace kvscope::cuda {
+
+/// Counters that are never cleared. listed [layers + 1]: in how many steps a layer's list was there. loaded [layers]:
+/// every thread that drives a ring adds 1 when its share of the layer's loads is done.
+struct TransferFlags {
+    std::uint32_t *listed = nullptr, *loaded = nullptr;
+};
+
+/// For each of the layers [first, layers) the loop waits until the layer is listed, does its loads, and then the
+/// write-backs of the layer before, whose token is in its block by then. listed[layers] says that the last layer's
+/// token is in its block.
+struct TransferLoopArgs {
+    const GatherArgs* gathers = nullptr; // [layers] device memory
+    int first = 0, layers = 0, blockSize = 0, dim = 0;
+    std::uint32_t step = 0; // the number of this step, counted from 1: listed of this step's layers reaches it
+    TransferFlags flags;
+};
+/// Starts the loop with `blocks` thread blocks, which must find room beside every kernel of the step. The first step
+/// must have run once without the loop: CUDA may load a kernel at its first launch and wait for running kernels to end,
+/// while the loop waits for that launch. Needs compute capability 9.
+void runTransferLoop(const Launch& launch, const TransferLoopArgs& args, int blocks);
+
+/// A kernel between two others of the step: says that the list of layer `listed` is there, then waits until the loop
+/// with `blocks` thread blocks has done the loads of layer `awaited`. -1: no such layer.
+void handOver(const Launch& launch, const TransferFlags& flags, int listed, int awaited, int blocks,
+              std::uint64_t* readyMark);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,93 @@
+#include "ui/frame/picture.h"
+
+#include "ui/frame/view.h"
+#include "ui/look/theme.h"
+
+#include <QApplication>
+#include <QFileInfo>
+#include <QTemporaryDir>
+#include <QVariant>
+#include <QWidget>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+namespace {
+
+constexpr char kScaleProperty[] = "pictureScale";
+
+QString say(const char* text) { return QCoreApplication::translate("kvscope::ui::Picture", text); }
+
+/// The picture's theme and scale while it is made, then the window's again; nothing is repainted in between.
+class StyleForNow {
+public:
+    StyleForNow(View& view, const PictureStyle& style) : view_(view), before_(Theme::current()) {
+        setPictureScale(view_, style.scale);
+        if (!style.theme.isEmpty() && style.theme != before_.id) use(Theme::byId(style.theme));
+    }
+    ~StyleForNow() {
+        setPictureScale(view_, 0);
+        if (Theme::current().id != before_.id) use(before_);
+    }
+    StyleForNow(const StyleForNow&) = delete;
+    StyleForNow& operator=(const StyleForNow&) = delete;
+
+private:
+    void use(const Theme& theme) {
+        Theme::apply(*qApp, theme);
+        view_.applyTheme(theme);
+    }
+    View& view_;
+    const Theme& before_;
+};
+
+QString problemOf(const PictureStyle& style) {
+    const QSizeF pixels = QSizeF(style.size) * std::max(style.scale, 1.0);
+    if (style.size.width() < kSmallestPicture || style.size.height() < kSmallestPicture)
+        return say("A picture has at least %1 x %1 pixels.").arg(kSmallestPicture);
+    if (style.scale <= 0 || style.scale > kLargestScale)
+        return say("%1 is no scale for a picture: choose 1 to %2.").arg(style.scale).arg(kLargestScale);
+    if (pixels.width() > kLargestPicture || pixels.height() > kLargestPicture)
+        return say("%1 x %2 pixels are too many: choose a smaller size or scale, up to %3 a side.")
+            .arg(std::int64_t(pixels.width()))
+            .arg(std::int64_t(pixels.height()))
+            .arg(kLargestPicture);
+    return {};
+}
+
+} // namespace
+
+double pictureScale(const QWidget& view) {
+    const double scale = view.property(kScaleProperty).toDouble();
+    return scale > 0 ? scale : view.devicePixelRatioF();
+}
+
+void setPictureScale(QWidget& view, double scale) { view.setProperty(kScaleProperty, scale); }
+
+QString writePicture(View& view, const QString& path, const PictureStyle& style) {
+    const QString suffix = QFileInfo(path).suffix().toLower();
+    if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
+        return say("%1 has no suffix that says a format: use .png, .svg or .pdf.").arg(path);
+    if (const QString problem = problemOf(style); !problem.isEmpty()) return problem;
+    const StyleForNow now(view, style);
+    if (!view.exportImage(path, style.size))
+        return say("%1 could not be written; is the folder there, writable and not full?").arg(path);
+    return {};
+}
+
+QImage previewPicture(View& view, const PictureStyle& style, QSize box) {
+    if (!problemOf(style).isEmpty()) return {};
+    const QTemporaryDir folder;
+    const QString path = folder.filePath(QStringLiteral("preview.png"));
+    PictureStyle coarse = style;
+    coarse.scale = 1; // more would not be seen
+    const StyleForNow now(view, coarse);
+    if (!folder.isValid() || !view.exportImage(path, coarse.size)) return {};
+    QImage image(path);
+    if (image.isNull()) return {};
+    if (image.width() > box.width() || image.height() > box.height())
+        image = image.scaled(box, Qt::KeepAspectRatio, Qt::SmoothTransformation);
+    return image;
+}
+
+} // namespace kvscope::ui

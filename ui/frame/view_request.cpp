@@ -1,0 +1,45 @@
+#include "ui/frame/view_request.h"
+
+#include "ui/frame/view.h"
+
+#include <QAction>
+#include <QComboBox>
+#include <QCoreApplication>
+#include <QMenu>
+
+namespace kvscope::ui {
+
+bool requestView(const QWidget& from, const QString& id, const QString& metric) {
+    const QWidget* window = from.window();
+    auto* show = window->findChild<QAction*>(QStringLiteral("view_") + id); // every view has one, for menus and keys
+    if (!show) return false;
+    show->trigger();
+    if (metric.isEmpty()) return true;
+    for (View* view : window->findChildren<View*>()) {
+        if (!view->isVisible()) continue; // tabs: the one in front
+        auto* picker = view->findChild<QComboBox*>(QStringLiteral("metric"));
+        if (const int index = picker ? picker->findData(metric) : -1; index >= 0) picker->setCurrentIndex(index);
+    }
+    return true;
+}
+
+void addShowIn(QMenu& menu, QWidget& from, const QString& exceptTitle, std::function<void()> before) {
+    QMenu* others = nullptr;
+    for (const ViewEntry& entry : views()) {
+        const QString id = QString::fromLatin1(entry.id), title = View::tr(entry.title);
+        if (entry.withoutRun || title == exceptTitle ||
+            !from.window()->findChild<QAction*>(QStringLiteral("view_") + id))
+            continue;
+        if (!others) {
+            menu.addSeparator();
+            others = menu.addMenu(QCoreApplication::translate("ViewRequest", "Show this place in"));
+            others->setObjectName(QStringLiteral("showIn"));
+        }
+        others->addAction(title, &from, [&from, before, id] {
+            if (before) before();
+            requestView(from, id);
+        });
+    }
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,32 @@
+// What the pages of the Compare view have in common: the runs they look at, what an empty page offers, and what is said
+// of runs that grow.
+#pragma once
+
+#include "ui/frame/empty_page.h"
+#include "ui/frame/numbers.h"
+#include "ui/frame/run_names.h"
+#include "ui/frame/workspace.h"
+
+namespace kvscope::ui {
+
+/// B, C, ...: the runs beside the shown one. Empty: nothing to compare with.
+std::vector<const OpenRun*> othersOf(const Workspace& workspace);
+/// Sequences that A and all others have.
+int commonSequences(const Workspace& workspace);
+/// Some run of the comparison is being recorded.
+bool someGrow(const Workspace& workspace);
+/// A live run whose description has not reached its file: nothing can be read of it yet.
+bool notThereYet(const OpenRun& run);
+/// "B: NOSA has no decode step yet" of the first run that is not there yet; empty: all are.
+QString waitsFor(const Workspace& workspace);
+/// "So far: 120 steps of A, which is still being recorded." for every run that grows; empty: none does.
+QString soFarNote(const Workspace& workspace);
+/// "A first look at 498 evenly spread decode steps ...": while the others are being read.
+QString glanceNote(int steps);
+/// Instead of a first look's numbers: those to keep are of all steps. @throws Error(BadInput), which says so
+NumberWriter refusedFirstLook();
+
+/// One button per other open run, at most three, and one that opens a trace. `from` must outlive the buttons.
+std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace);
+
+} // namespace kvscope::ui

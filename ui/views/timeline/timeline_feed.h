@@ -1,0 +1,58 @@
+// Reads a run's spans and counters piece by piece on the workspace's workers and hands each piece to the timeline,
+// which is a growing trace read to its end: a finished one only ends sooner.
+#pragma once
+
+#include "profiler/read/gauge_batch.h"
+#include "profiler/read/span_batch.h"
+#include "ui/frame/workspace.h"
+
+#include <functional>
+
+namespace kvscope::ui {
+
+class TimelineFeed {
+public:
+    using Take = std::function<void(const SpanBatch&, const GaugeBatch&)>;
+    using Refuse = std::function<void(const QString& problem)>; // nothing could be read
+
+    TimelineFeed(Workspace& workspace, QObject* context) : workspace_(workspace), context_(context) {}
+    void start(const RunKey& key, Take take, Refuse refuse);
+    void stop();
+    /// Reads no more of this run; `problem` says why.
+    void end(const QString& problem);
+    void advance(); // the run may have more now
+    void pause();   // what is read stays
+    void resume();
+    bool paused() const { return paused_; }
+    bool loading() const { return asking_; }
+    double fraction() const { return fraction_; }
+    /// The spans are there, and what the device held is being counted from the selections: so far of the steps, 0..1.
+    bool counting() const { return asking_ && fraction_ >= 1 && counted_ > 0 && counted_ < 1; }
+    double countedFraction() const { return counted_; }
+    const QString& problem() const { return problem_; }
+    /// Of the transfers, once rows were read.
+    const std::optional<LinkClock>& clock() const { return position_.clock; }
+
+private:
+    struct Answer {
+        SpanBatch batch;
+        GaugeBatch gauges;
+        QString problem, gaugeProblem;
+    };
+    void ask();
+    void take(Answer answer);
+
+    Workspace& workspace_;
+    QObject* context_;
+    RunKey key_;
+    Take take_;
+    Refuse refuse_;
+    SpanPosition position_;
+    GaugePosition gauges_;
+    double fraction_ = 0, counted_ = 0;
+    QString problem_;
+    unsigned epoch_ = 0;
+    bool active_ = false, asking_ = false, again_ = false, begun_ = false, readsGauges_ = true, paused_ = false;
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,191 @@
+// Every span of a run over time: what ran when, on which track, what waited for what, with the counters above.
+#pragma once
+
+#include "profiler/read/self_time.h"
+#include "profiler/read/span_rows.h"
+#include "ui/frame/number_tables.h"
+#include "ui/frame/remembers.h"
+#include "ui/frame/view.h"
+#include "ui/timeline/span_facts.h"
+#include "ui/timeline/timeline_canvas.h"
+#include "ui/timeline/timeline_panel.h"
+#include "ui/views/marks_range.h"
+#include "ui/views/note_history.h"
+#include "ui/views/timeline/timeline_feed.h"
+
+#include <QElapsedTimer>
+#include <QTimer>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+class QLabel;
+class QLineEdit;
+class QMenu;
+class QPainter;
+class QSplitter;
+class QStackedWidget;
+class QToolButton;
+
+namespace kvscope::ui {
+
+class LoadingStrip;
+
+class TimelineView final : public View, public Remembers, public MarksRange, public NumberTables {
+    Q_OBJECT
+public:
+    TimelineView(Workspace& workspace, QWidget* parent);
+    ~TimelineView() override;
+
+    bool exportImage(const QString& path, QSize size) override;
+    QString exportCsv() const override; // self times
+    NumberWriter numbers() const override;
+    QStringList numberTables() const override;
+    void chooseNumberTable(int table) override { numberTable_ = table; }
+    std::optional<ExportRange> markedRange() const override;
+    QString sql() const override;
+    void copyImage() override;
+    void resetZoom() override { canvas_->resetZoom(); }
+    void undoZoom() override { canvas_->undoZoom(); }
+    void redoZoom() override { canvas_->redoZoom(); }
+    void applyTheme(const Theme&) override { canvas_->update(); }
+    QVariantMap remembered() const override;
+    void recall(const QVariantMap& state) override;
+
+    /// Bytes that spans may take; reading stops there. Half of what the machine has left, unless it is set.
+    void setMemoryLimit(std::size_t bytes) { memoryLimit_ = bytes; }
+    /// What can be done here; shown by a right click.
+    std::unique_ptr<QMenu> menuOf(const TimelinePlace& place);
+
+protected:
+    void showEvent(QShowEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
+private:
+    QWidget* makeTools();
+    void fitTools();
+    void makeRoomForTimes();
+    void connectCanvas();
+    void connectPanel();
+    void reload();
+    void take(const SpanBatch& batch, const GaugeBatch& gauges);
+    void showEmpty(const QString& text);
+    QString textWithoutSpans() const;
+    void updateNote();
+
+    // How far it is read, and what is made of it in the background (timeline_reading.cpp).
+    QWidget* makeReadingStrip();
+    void showReading();
+    void stopReading();
+    void readOn();
+    void readRows();         // where spans and arrows lie in the file, so that a click finds them at once
+    bool isComplete() const; // every span is read and in its place
+    NumberWriter completeTimes() const;
+    ExportRange shownRange() const; // the marked range, or what is shown
+
+    // What is chosen, and where the cursor is.
+    void choose(SpanRef ref, bool reveal);
+    void explain();
+    void showFacts(const SpanContext& context);
+    void showTooltip(SpanRef ref, QPoint global);
+    void forget(); // no span is chosen
+    void cursorMoved();
+    void revealCursor();
+    void findHome(bool follow);
+    void moveCursor(int steps, int layers);
+    void jumpCursor(bool toEnd);
+    void showDecode(bool whole);
+    void followFlow(bool forward);
+    void filterChanged();
+
+    // Self times (timeline_times.cpp), added up between the frames.
+    void showTimes();
+    SelfTimeSum timesOf(const TimeRange& range) const; // not begun
+    bool takesLong() const;                            // to add up what is shown: too long for the window's thread
+    void beginTimes() const;
+    void addTimes();
+    void presentTimes() const;
+    /// Puts late spans in their place, between the frames as well; whole: all of them now, for a picture.
+    void settle(bool whole = false);
+
+    // Search.
+    void search();
+    void findMatches(bool newOnly); // newOnly: among names that were not there before
+    void updateHits();
+    void goToMatch(bool forward);
+
+    // Notes (timeline_notes.cpp).
+    struct NoteTask {
+        enum class Kind { Read, Write, Undo };
+        Kind kind = Kind::Read;
+        RunKey run;
+        NoteStep step; // Write
+    };
+    struct NoteAnswer;
+    void connectNotes();
+    const Note* noteOf(qint64 id) const;
+    bool isSeen(SpanRef ref) const; // in the window, at least in part
+    void askNote(std::optional<double> ns = {});
+    void editNote(qint64 id);
+    void removeTheNote(qint64 id);
+    void undoNote();
+    void showNote(qint64 id);
+    void fitNote(qint64 id);
+    /// Tasks are done on a worker one after the other, in the order in which they were asked for: what takes a change
+    /// back is known only when it is written. Each ends with the notes as they are then.
+    void ask(NoteTask task);
+    void startNoteTask();
+    void takeNotes(const NoteTask& task, NoteAnswer answer);
+    void readTheNotes();
+
+    // The menu, by what it is about.
+    void addSpanActions(QMenu& menu, SpanRef ref);
+    void addTrackActions(QMenu& menu, const TimelineRow& row);
+    void addTrackChoices(QMenu& menu);
+    void addNoteActions(QMenu& menu, qint64 id);
+    void addTimeActions(QMenu& menu, double ns);
+    void addCopies(QMenu& menu);
+    void addSql(QMenu& menu, const QString& what, const QString& sql);
+
+    void paintExport(QPainter& painter, QSize size, double ratio, bool vector);
+    bool isShowing() const; // a timeline, not an empty page
+
+    Workspace& workspace_;
+    TimelineFeed feed_;
+    std::size_t memoryLimit_;
+    TimelineCanvas* canvas_ = nullptr;
+    TimelinePanel* panel_ = nullptr;
+    QSplitter* split_ = nullptr;
+    QStackedWidget* pages_ = nullptr;
+    QLineEdit* search_ = nullptr;
+    QToolButton* panelToggle_ = nullptr;
+    QWidget* tools_ = nullptr;
+    std::vector<QWidget*> optionalTools_; // what a narrow window does without, the first first
+    LoadingStrip* strip_ = nullptr;
+    std::shared_ptr<SpanRows> rows_; // of the run; never null once there is one
+    bool readingRows_ = false;
+    QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
+    QTimer timesTimer_, sliceTimer_, settleTimer_;
+    mutable std::unique_ptr<SelfTimeSum> times_; // null: none is under way
+    mutable TimeRange timesRange_;               // of it
+    mutable std::uint64_t timesMoves_ = 0;       // the index's when it began
+    SpanFacts facts_;                            // of the chosen span, as they are shown
+    std::deque<NoteTask> noteTasks_;             // that wait
+    int noteRequests_ = 0;                       // asked so far
+    int noteRequest_ = 0;                        // the number of the one under way; 0: none is
+    NoteHistory noteHistory_;                    // of the shown run
+    int numberTable_ = 0;
+    quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
+    QElapsedTimer sinceDrawn_;
+    mutable QElapsedTimer sinceTimes_; // the sum under way began
+    bool choosing_ = false;            // the cursor moves because of a click here
+    bool splitMoved_ = false;          // by hand: then it stays
+    bool waits_ = false;               // the run is read, and has nothing to show so far
+    bool stale_ = true;                // reload is due when the view is next shown
+};
+
+} // namespace kvscope::ui
