@@ -1,7 +1,9 @@
 // What happens to tokens around the attention: embedding, rotation, eviction scores, the block index.
 #pragma once
 
+#include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/device_index.h"
+#include "kernels/cuda/device/kv_shape.h"
 
 namespace kvscope::cuda {
 

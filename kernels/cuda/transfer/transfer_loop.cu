@@ -1,4 +1,3 @@
-#include "kernels/cuda/transfer/gather.h"
 #include "kernels/cuda/transfer/transfer_loop.h"
 
 #include "kernels/cuda/device/common.cuh"
