@@ -214,7 +214,6 @@ int run(RunArguments& arguments) {
         recorderOptions.overwrite = arguments.overwrite;
         auto made = std::make_unique<Recorder>(arguments.trace, recorderOptions);
         recorder = made.get();
-        if (gpuRecording) gpuRecording->sendTo(recorder);
         sink = std::move(made);
     }
     std::unique_ptr<LogitsFile> logits;

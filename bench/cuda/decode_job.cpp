@@ -65,10 +65,9 @@ public:
         *copy = record;
         copy->step = step;
         copy->tokens = int(copy->generated.size());
-        recorder_.commit(std::move(copy));
+        recorder_.take(std::move(copy));
     }
-    void finish(std::vector<SpanRecord> spans) {
-        recorder_.addSpans(std::move(spans));
+    void finish() {
         recorder_.endRun(RunStatus::Finished, {});
         recorder_.flush();
     }
@@ -218,10 +217,11 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     std::optional<BenchRecording> recording;
     if (!job.trace.empty()) {
         recording.emplace(job, engine, config, options);
-        engine.spans(true); // what filling the cache took is not the run's
         if (kernels) {
+            engine.settle();
+            gpuRecording->endRun(); // what filling the cache took is not the run's
             gpuRecording->countPcie(job.pcie);
-            gpuRecording->sendTo(&recording->recorder());
+            gpuRecording->beginRun(recording->recorder());
         }
     }
     std::string refusal;
@@ -251,8 +251,11 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
         if (step >= warm) sums.add(record, engine.stepNs());
     }
     const PcieBytes after = counters != nullptr ? counters->total() : PcieBytes();
-    if (recording) recording->finish(engine.spans(true));
-    if (kernels) gpuRecording->sendTo(nullptr);
+    if (kernels) {
+        engine.settle();
+        gpuRecording->endRun();
+    }
+    if (recording) recording->finish();
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
         return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
     };

@@ -47,7 +47,7 @@ public:
         engine_.fill(record, active);
     }
 
-    std::vector<SpanRecord> spans(bool all) override { return engine_.spans(all); }
+    void settle() override { engine_.settle(); }
     const float* logits(int row) override { return engine_.logits(rowSequence_[std::size_t(row)]); }
     bool samples() const override { return true; }
     std::int32_t chosenToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }

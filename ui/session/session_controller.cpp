@@ -262,7 +262,6 @@ struct SessionController::Impl {
                 });
         }
         Recorder recorder(path.toStdString(), recording);
-        if (gpu) gpu->sendTo(&recorder);
         DecodeSession session(model, std::move(prompts), options, recorder);
         recorder.flush(); // the run must be in the file before anyone opens it
         key = RunKey{path, recorder.runId()};
