@@ -5,6 +5,7 @@
 #include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
+#include "core/session/end_rule.h"
 #include "core/session/engine.h"
 #include "core/session/processor.h"
 #include "core/session/sampler.h"
@@ -137,9 +138,7 @@ struct DecodeSession::Impl {
     GpuTrace* gpuTrace() const { return options.backend == Backend::Cuda ? options.gpuTrace : nullptr; }
     bool done(int sequence) const {
         const auto& ids = generated[std::size_t(sequence)];
-        if (int(ids.size()) >= options.maxNewTokens) return true;
-        const auto& eos = model->config().eosIds;
-        return options.stopAtEos && !ids.empty() && std::find(eos.begin(), eos.end(), ids.back()) != eos.end();
+        return !ids.empty() && EndRule(options, model->config()).ends(int(ids.size()), ids.back());
     }
 
     std::shared_ptr<const Model> model;
