@@ -5,9 +5,7 @@
 #include "app/cli/prompt_options.h"
 #include "app/terminal/output.h"
 
-#include "core/session/decode_session.h"
-#include "profiler/cupti/gpu_recording.h"
-#include "profiler/record/recorder.h"
+#include "profiler/run/recorded_session.h"
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -91,10 +89,9 @@ RecordLevel parseLevel(const std::string& text) {
 enum class Streaming : std::uint8_t { Off, WhileRead, ToTheEnd }; // WhileRead: a run that nobody reads ends
 
 /// Runs to the end. @return true when nobody ended it before
-bool decode(DecodeSession& session, Streaming stream, const Model& model, LogitsFile* logits = nullptr) {
+bool decode(RecordedSession& run, Streaming stream, const Model& model, LogitsFile* logits = nullptr) {
+    using Go = RecordedSession::Go;
     const std::stop_token stop = Interruption::token();
-    session.prefill({}, stop);
-    if (logits != nullptr) logits->keep(session);
     std::size_t shown = 0;
     TokenStream text(model.tokenizer());
     bool unread = false; // standard output takes nothing more
@@ -102,19 +99,19 @@ bool decode(DecodeSession& session, Streaming stream, const Model& model, Logits
         writeOut(part);
         unread = outputFailure() != 0;
     };
-    const auto show = [&] {
-        if (stream == Streaming::Off) return;
+    const auto wanted = [&] {
+        return !stop.stop_requested() && !(unread && stream == Streaming::WhileRead) ? Go::On : Go::Stop;
+    };
+    return run.run({}, stop, [&](DecodeSession& session) {
+        if (logits != nullptr) logits->keep(session);
+        if (stream == Streaming::Off) return wanted();
         const auto& ids = session.generated().front();
         while (shown < ids.size()) print(text.push(ids[shown++]));
-    };
-    const auto wanted = [&] { return !stop.stop_requested() && !(unread && stream == Streaming::WhileRead); };
-    show();
-    while (wanted() && session.step()) {
-        if (logits != nullptr) logits->keep(session);
-        show();
-    }
-    if (stream != Streaming::Off) print(text.finish() + "\n");
-    return wanted();
+        const Go next = wanted();
+        if (next == Go::On && !session.finished()) return next;
+        print(text.finish() + "\n");
+        return wanted();
+    });
 }
 
 nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
@@ -161,11 +158,10 @@ bool sameTokensAgain(const std::shared_ptr<const Model>& model, const std::vecto
                      SessionOptions options, const std::vector<std::vector<std::int32_t>>& expected) {
     for (const bool offload : {true, false}) {
         options.offload = offload;
-        NullSink sink;
-        DecodeSession session(model, prompts, options, sink);
-        if (!decode(session, Streaming::Off, *model)) throw Error(ErrorKind::Cancelled, "interrupted while verifying");
-        if (session.generated() != expected) return false;
-        session.end(RunStatus::Finished);
+        RecordedSession again(options, {});
+        again.begin(model, prompts);
+        if (!decode(again, Streaming::Off, *model)) throw Error(ErrorKind::Cancelled, "interrupted while verifying");
+        if (again.session().generated() != expected) return false;
     }
     return true;
 }
@@ -188,68 +184,45 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 int run(RunArguments& arguments) {
     SessionOptions options = sessionOptions(arguments);
     const RecordLevel level = parseLevel(arguments.level);
-    const PcieCounting pcie = parsePcieCounting(arguments.pcieCounters);
-    std::unique_ptr<GpuRecording> gpuRecording; // before the first CUDA call
-    if (options.backend == Backend::Cuda && !arguments.trace.empty() && level == RecordLevel::Full) {
-        gpuRecording = std::make_unique<GpuRecording>(!arguments.noCalls, pcie);
-        options.gpuTrace = gpuRecording.get();
-        if (!gpuRecording->refusal().empty())
-            printErr("kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's "
-                     "own timer\n",
-                     gpuRecording->refusal());
-    }
+    RecordingRequest request;
+    request.trace = arguments.trace;
+    request.level = level;
+    request.overwrite = arguments.overwrite;
+    request.calls = !arguments.noCalls;
+    request.pcie = parsePcieCounting(arguments.pcieCounters);
+    if (!arguments.logits.empty()) options.lookahead = false; // the next step would overwrite them
+    RecordedSession recorded(options, request);               // before the model, and so before the first CUDA call
+    RunRecording& recording = recorded.recording();
+    if (const std::string refusal = recording.kernelRefusal(); !refusal.empty())
+        printErr(
+            "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's own timer\n",
+            refusal);
     const auto model = loadModel(arguments.model, arguments.calibration);
     for (const std::string& note : model->notes()) fmt::print(stderr, "note: {}\n", note);
     auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     const std::size_t sequences = prompts.size();
     const Interruption interruption; // ends the run cleanly and keeps what was recorded
 
-    std::unique_ptr<TraceSink> sink;
-    Recorder* recorder = nullptr;
-    if (arguments.trace.empty()) {
-        sink = std::make_unique<NullSink>();
-    } else {
-        RecorderOptions recorderOptions;
-        recorderOptions.level = level;
-        recorderOptions.overwrite = arguments.overwrite;
-        auto made = std::make_unique<Recorder>(arguments.trace, recorderOptions);
-        recorder = made.get();
-        if (gpuRecording) gpuRecording->sendTo(recorder);
-        sink = std::move(made);
-    }
     std::unique_ptr<LogitsFile> logits;
-    if (!arguments.logits.empty()) {
+    if (!arguments.logits.empty())
         logits = std::make_unique<LogitsFile>(arguments.logits, sequences, model->config().vocab);
-        options.lookahead = false; // the next step would overwrite them
-    }
-    DecodeSession session(model, std::move(prompts), options, *sink);
-    bool completed = false;
-    try {
-        const Streaming stream = arguments.json || sequences != 1 ? Streaming::Off
-                                 : arguments.trace.empty()        ? Streaming::WhileRead
-                                                                  : Streaming::ToTheEnd;
-        completed = decode(session, stream, *model, logits.get());
-    } catch (const Error& error) {
-        session.end(error.kind == ErrorKind::Cancelled ? RunStatus::Stopped : RunStatus::Failed, oneLine(error));
-        throw;
-    }
-    session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
+    recorded.begin(model, std::move(prompts));
+    const Streaming stream = arguments.json || sequences != 1 ? Streaming::Off
+                             : arguments.trace.empty()        ? Streaming::WhileRead
+                                                              : Streaming::ToTheEnd;
+    const bool completed = decode(recorded, stream, *model, logits.get());
+    const DecodeSession& session = recorded.session();
     if (logits) logits->write();
-    if (gpuRecording && !gpuRecording->pcieRemark().empty()) printErr("{}\n", gpuRecording->pcieRemark());
+    if (const std::string remark = recording.pcieRemark(); !remark.empty()) printErr("{}\n", remark);
     auto out = report(session, *model);
     out["completed"] = completed;
-    if (recorder) {
-        recorder->flush();
-        const RecorderHealth health = recorder->health();
+    if (recording.records()) {
+        const RecorderHealth health = recording.finish();
         out["trace"] = arguments.trace;
-        out["run_id"] = recorder->runId();
+        out["run_id"] = recording.runId();
         out["dropped_steps"] = health.droppedSteps;
-        if (!health.error.empty())
-            throw Error(ErrorKind::Storage, health.error,
-                        health.lost ? "nothing of this run was kept" : "steps recorded before it are safe");
         setCommandRemark(fmt::format("the run is whole in {}", arguments.trace));
     }
-    options.gpuTrace = nullptr;
     bool verified = true;
     if (arguments.verify && completed) {
         verified = sameTokensAgain(model, *session.runInfo().prompts.ids(), options, session.generated());

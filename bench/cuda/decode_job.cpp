@@ -8,17 +8,15 @@
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
 #include "core/session/gpu_bus_id.h"
-#include "profiler/cupti/gpu_recording.h"
 #include "profiler/nvml/pcie_counters.h"
-#include "profiler/record/recorder.h"
 #include "profiler/roofline/cost_model.h"
+#include "profiler/run/run_recording.h"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
-#include <optional>
 #include <vector>
 
 namespace kvscope::bench {
@@ -26,12 +24,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Records the steps of a benchmark like a session's.
+RecordingRequest requestOf(const DecodeJob& job) {
+    RecordingRequest request;
+    request.trace = job.trace;
+    request.level = job.level;
+    request.overwrite = true;
+    request.pcie = job.pcie;
+    return request;
+}
+
+/// Records the steps of a benchmark like a session's. Made before the engine, and outlives it.
 class BenchRecording {
 public:
-    BenchRecording(const DecodeJob& job, const CudaEngine& engine, const ModelConfig& config,
-                   const CudaEngineOptions& options)
-        : recorder_(job.trace, recorderOptions(job.level)) {
+    explicit BenchRecording(const DecodeJob& job) : recording_(requestOf(job), Backend::Cuda) {}
+
+    bool records() const { return recording_.records(); }
+    GpuTrace* gpuTrace() { return recording_.gpuTrace(); }
+    std::string pcieRemark() const { return recording_.pcieRemark(); }
+
+    /// With the context in place: what filling it took is not the run's.
+    void begin(const DecodeJob& job, CudaEngine& engine, const ModelConfig& config, const CudaEngineOptions& options) {
+        recording_.open();
         RunInfo info;
         info.name = fmt::format("{} on {}, {} sequences of {} tokens", findMethod(job.method).title, job.shape,
                                 job.batch, job.context);
@@ -57,30 +70,31 @@ public:
         info.budgetBlocks = options.spec.dense ? 0 : options.spec.budgetBlocks();
         info.blockBytes = std::int64_t(cuda::blockBytes(options.spec.blockSize, config.headDim));
         info.level = job.level;
-        recorder_.beginRun(info);
+        recording_.sink().beginRun(info);
+        if (gpuTrace() == nullptr) return;
+        engine.settle();
+        gpuTrace()->endRun();
+        gpuTrace()->beginRun(recording_.sink());
     }
-    Recorder& recorder() { return recorder_; }
     void add(const StepRecord& record, int step) {
-        auto copy = recorder_.acquire();
+        auto copy = recording_.sink().acquire();
         *copy = record;
         copy->step = step;
         copy->tokens = int(copy->generated.size());
-        recorder_.commit(std::move(copy));
+        recording_.sink().take(std::move(copy));
     }
-    void finish(std::vector<SpanRecord> spans) {
-        recorder_.addSpans(std::move(spans));
-        recorder_.endRun(RunStatus::Finished, {});
-        recorder_.flush();
+    /// @throws Error(Storage) where the file does not hold the whole run
+    void end(CudaEngine& engine) {
+        if (gpuTrace() != nullptr) {
+            engine.settle();
+            gpuTrace()->endRun();
+        }
+        recording_.sink().endRun(RunStatus::Finished, {});
+        recording_.finish();
     }
 
 private:
-    static RecorderOptions recorderOptions(RecordLevel level) {
-        RecorderOptions options;
-        options.level = level;
-        options.overwrite = true;
-        return options;
-    }
-    Recorder recorder_;
+    RunRecording recording_;
 };
 
 constexpr int kSpareTokens = 16; // beyond the last step
@@ -208,22 +222,11 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     CudaEngineOptions options = engineOptions(job, *model, changes);
     options.changes = &changes;
     options.store = store;
-    // One per process, and never destroyed: at exit the CUDA runtime may be gone before it.
-    static GpuRecording* gpuRecording = nullptr;
-    const bool kernels = !job.trace.empty() && job.level == RecordLevel::Full;
-    if (kernels && gpuRecording == nullptr) gpuRecording = new GpuRecording;
-    options.trace = kernels ? gpuRecording : nullptr;
+    BenchRecording recording(job); // before the engine
+    options.trace = recording.gpuTrace();
     CudaEngine engine(model, options);
     fillContext(engine, job.context, 7);
-    std::optional<BenchRecording> recording;
-    if (!job.trace.empty()) {
-        recording.emplace(job, engine, config, options);
-        engine.spans(true); // what filling the cache took is not the run's
-        if (kernels) {
-            gpuRecording->countPcie(job.pcie);
-            gpuRecording->sendTo(&recording->recorder());
-        }
-    }
+    if (recording.records()) recording.begin(job, engine, config, options);
     std::string refusal;
     const auto counters = PcieCounters::open(gpuBusId(), refusal);
     PcieBytes before;
@@ -240,19 +243,18 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
         engine.wait();
         ends.push_back(Clock::now());
         if (step + 1 == warm && counters != nullptr) before = counters->total();
-        if (!job.record || (step < warm && !recording)) continue;
+        if (!job.record || (step < warm && !recording.records())) continue;
         record.clear();
         engine.fill(record, active);
-        if (recording) {
+        if (recording.records()) {
             for (int s = 0; s < job.batch; ++s)
                 record.generated.push_back({s, engine.tokens()[std::size_t(s)], job.context + step + 1, {}});
-            recording->add(record, step + 1);
+            recording.add(record, step + 1);
         }
         if (step >= warm) sums.add(record, engine.stepNs());
     }
     const PcieBytes after = counters != nullptr ? counters->total() : PcieBytes();
-    if (recording) recording->finish(engine.spans(true));
-    if (kernels) gpuRecording->sendTo(nullptr);
+    if (recording.records()) recording.end(engine);
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
         return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
     };
@@ -276,7 +278,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     if (!job.moveBlocks) out["moves_blocks"] = false;
     if (job.equivalentBatch > 0) out["equivalent_batch"] = job.equivalentBatch;
     if (!job.note.empty()) out["note"] = job.note;
-    if (kernels && !gpuRecording->pcieRemark().empty()) out["pcie_remark"] = gpuRecording->pcieRemark();
+    if (const std::string remark = recording.pcieRemark(); !remark.empty()) out["pcie_remark"] = remark;
     if (job.steps >= 1200) out["tokens_200_to_1200_over_1_to_4"] = between(0, 4) / between(200, 1200);
     if (counters != nullptr && job.offload) {
         out["pcie_counter_h2d_mb_per_step"] = double(after.received - before.received) / (job.steps - warm) * 1e-6;

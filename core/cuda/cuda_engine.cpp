@@ -57,6 +57,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     if (selector_) selector_->begin();
     rows_.setAll(true);
     clock_.calibrate(launch_, prompts_.marks());
+    if (options_.trace != nullptr) options_.trace->timesBeginAt(clock_.originNs());
     prepareSteps();
 }
 
@@ -246,12 +247,6 @@ const float* CudaEngine::logits(int sequence) {
     return logitsHost_.data() + std::size_t(sequence) * vocab;
 }
 
-std::vector<SpanRecord> CudaEngine::spans(bool all) {
-    if (options_.trace == nullptr) return {};
-    if (all) cuda::check(cudaStreamSynchronize(stream()), "finishing");
-    std::vector<SpanRecord> spans = options_.trace->collect(clock_.originNs(), all);
-    for (SpanRecord& span : reader_.takeTransferSpans()) spans.push_back(std::move(span));
-    return spans;
-}
+void CudaEngine::settle() { cuda::check(cudaStreamSynchronize(stream()), "finishing"); }
 
 } // namespace kvscope

@@ -62,8 +62,8 @@ public:
     void fill(StepRecord& record, std::span<const ActiveSequence> active) {
         reader_.fill(reports_.host(lastEntry()), record, active);
     }
-    /// See GpuTrace::collect. all: waits for the GPU first.
-    std::vector<SpanRecord> spans(bool all);
+    /// Waits until every step that was launched is over.
+    void settle();
     /// GPU time of the last step waited for.
     std::int64_t stepNs() const;
     cudaStream_t stream() const { return graphs_.stream(); }

@@ -3,6 +3,7 @@
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
 #include "core/select/method.h"
+#include "core/session/end_rule.h"
 
 #include <algorithm>
 
@@ -47,7 +48,7 @@ public:
         engine_.fill(record, active);
     }
 
-    std::vector<SpanRecord> spans(bool all) override { return engine_.spans(all); }
+    void settle() override { engine_.settle(); }
     const float* logits(int row) override { return engine_.logits(rowSequence_[std::size_t(row)]); }
     bool samples() const override { return true; }
     std::int32_t chosenToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }
@@ -81,9 +82,7 @@ private:
     /// Whether this token ends the sequence, by the session's own rule.
     bool finishes(const ActiveSequence& sequence, std::int32_t token) const {
         const int generated = sequence.position + 2 - int(prompts_[std::size_t(sequence.sequence)].size());
-        if (generated >= options_.maxNewTokens) return true;
-        const auto& eos = model_->config().eosIds;
-        return options_.stopAtEos && std::find(eos.begin(), eos.end(), token) != eos.end();
+        return EndRule(options_, model_->config()).ends(generated, token);
     }
 
     std::shared_ptr<const Model> model_;

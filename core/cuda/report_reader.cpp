@@ -12,7 +12,7 @@ namespace kvscope {
 using enum StepReport::Mark;
 using enum StepReport::StepMark;
 
-void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) {
+void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) const {
     const std::uint64_t* step = report.stepMarks;
     record.startNs = clock_.sinceOrigin(step[kEmbed]);
     record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
@@ -24,7 +24,7 @@ void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<
         const DeviceLayerState& layer = layers_[std::size_t(i)];
         LayerRecord& out = record.layers[std::size_t(i)];
         fillStages(report, i, out);
-        if (layer.offloaded) fillTransfers(report, i, record.step, out);
+        if (layer.offloaded) fillTransfers(report, i, record);
         if (layer.sparse && layer.ownTier)
             fillOwnSelections(report, i, record, active);
         else if (layer.sparse)
@@ -58,7 +58,8 @@ void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& 
     }
 }
 
-void ReportReader::fillTransfers(const StepReport& report, int index, int step, LayerRecord& out) {
+void ReportReader::fillTransfers(const StepReport& report, int index, StepRecord& record) const {
+    LayerRecord& out = record.layers[std::size_t(index)];
     const auto blockBytes = std::int64_t(layout_.blockElements * sizeof(__nv_bfloat16));
     const std::uint64_t* marks = report.marksOf(index);
     out.h2dBlocks = std::int32_t(report.countsOf(index)[0]);
@@ -66,13 +67,14 @@ void ReportReader::fillTransfers(const StepReport& report, int index, int step, 
     out.h2dBytes = out.h2dBlocks * blockBytes;
     out.d2hBytes = out.d2hBlocks * blockBytes;
     if (order_.looksAhead())
-        fillBeside(report, index, step, out);
+        fillBeside(report, index, record);
     else if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: nothing computes while it runs
         out.transferNs = out.exposedNs = std::int64_t(marks[kLoaded] - marks[kGather]);
 }
 
 /// Transfer times of a layer whose blocks travelled beside other kernels.
-void ReportReader::fillBeside(const StepReport& report, int index, int step, LayerRecord& out) {
+void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& record) const {
+    LayerRecord& out = record.layers[std::size_t(index)];
     const std::uint64_t* marks = report.marksOf(index);
     const bool ahead = order_.chosenAhead(index);
     const int blocks = out.h2dBlocks + (ahead ? 0 : out.d2hBlocks);
@@ -83,9 +85,9 @@ void ReportReader::fillBeside(const StepReport& report, int index, int step, Lay
         if (marks[kLoaded] > marks[kReady]) out.exposedNs = span(marks[kReady], marks[kAttention]);
         out.transferNs = std::max(moved, out.exposedNs);
         if (options_.trace != nullptr)
-            transferSpans_.push_back({step, index, SpanRecord::Kind::Copy, "lookahead transfers",
-                                      fmt::format("layer {}: {} blocks", index, blocks),
-                                      clock_.sinceOrigin(marks[kGather]), moved});
+            record.spans.push_back({record.step, index, SpanRecord::Kind::Copy, "lookahead transfers",
+                                    fmt::format("layer {}: {} blocks", index, blocks),
+                                    clock_.sinceOrigin(marks[kGather]), moved});
     }
     if (out.d2hBlocks > 0 && ahead) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
 }
@@ -185,7 +187,5 @@ void ReportReader::measure(const float* masses, int index, const ActiveSequence&
     keepOracle(best, selection);
     if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);
 }
-
-std::vector<SpanRecord> ReportReader::takeTransferSpans() { return std::exchange(transferSpans_, {}); }
 
 } // namespace kvscope

@@ -24,14 +24,12 @@ public:
           clock_(clock), selector_(selector) {}
 
     /// active: the step's sequences, ascending.
-    void fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active);
-    /// Of transfers beside the steps filled since the last call, where kernels are recorded.
-    std::vector<SpanRecord> takeTransferSpans();
+    void fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) const;
 
 private:
     void fillStages(const StepReport& report, int layer, LayerRecord& out) const;
-    void fillTransfers(const StepReport& report, int layer, int step, LayerRecord& out);
-    void fillBeside(const StepReport& report, int layer, int step, LayerRecord& out);
+    void fillTransfers(const StepReport& report, int layer, StepRecord& record) const;
+    void fillBeside(const StepReport& report, int layer, StepRecord& record) const;
     void fillSelections(const StepReport& report, int layer, StepRecord& record,
                         std::span<const ActiveSequence> active) const;
     void fillOwnSelections(const StepReport& report, int layer, StepRecord& record,
@@ -49,7 +47,6 @@ private:
     const ChoiceOrder& order_;
     const GpuClock& clock_;
     const std::unique_ptr<DeviceSelector>& selector_;
-    std::vector<SpanRecord> transferSpans_;
 };
 
 } // namespace kvscope

@@ -4,8 +4,6 @@
 #include "core/session/stage_clock.h"
 #include "core/trace/gpu_trace.h"
 
-#include <string_view>
-
 namespace kvscope {
 
 class StageRanges {
@@ -14,14 +12,13 @@ public:
     explicit StageRanges(GpuTrace* trace) : trace_(trace) {}
 
     /// What is launched or captured from here on belongs to this stage. layer: -1: none.
-    void at(int layer, std::string_view stage) {
+    void at(int layer, StageId stage) {
         leave();
-        nvtxPush(stage);
+        nvtxPush(stage.name());
         inStage_ = true;
         if (trace_ != nullptr) trace_->atStage(layer, stage);
     }
-    void at(int layer, Stage stage) { at(layer, nameOf(stage)); }
-    void at(StepStage stage) { at(-1, kStepStageNames[std::size_t(stage)]); }
+    void at(StepStage stage) { at(-1, stage); }
     /// And to none from here on.
     void leave() {
         if (inStage_) nvtxPop();

@@ -5,6 +5,7 @@
 #include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
+#include "core/session/end_rule.h"
 #include "core/session/engine.h"
 #include "core/session/processor.h"
 #include "core/session/sampler.h"
@@ -19,8 +20,6 @@
 
 namespace kvscope {
 namespace {
-
-constexpr int kStepsPerCollection = 16; // kernel records of a step are many: hand them over now and then
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint) {
     throw Error(ErrorKind::BadInput, message, hint);
@@ -134,11 +133,12 @@ struct DecodeSession::Impl {
     void addTransfers(const StepRecord& record);
     void addCold(const StepRecord& record);
     void commit(std::unique_ptr<StepRecord> record);
+    void endGpuTrace() noexcept;
+    /// Who records kernels; null: nobody.
+    GpuTrace* gpuTrace() const { return options.backend == Backend::Cuda ? options.gpuTrace : nullptr; }
     bool done(int sequence) const {
         const auto& ids = generated[std::size_t(sequence)];
-        if (int(ids.size()) >= options.maxNewTokens) return true;
-        const auto& eos = model->config().eosIds;
-        return options.stopAtEos && !ids.empty() && std::find(eos.begin(), eos.end(), ids.back()) != eos.end();
+        return !ids.empty() && EndRule(options, model->config()).ends(int(ids.size()), ids.back());
     }
 
     std::shared_ptr<const Model> model;
@@ -280,6 +280,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     if (options.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model->path());
     info.prompts = {promptIds, [model = model](std::int32_t id) { return model->tokenizer().bytesOf(id); }};
     sink.beginRun(info);
+    if (gpuTrace() != nullptr) gpuTrace()->beginRun(sink);
 }
 
 void DecodeSession::Impl::prefill(const Progress& progress, const std::stop_token& stop) {
@@ -362,8 +363,17 @@ void DecodeSession::Impl::commit(std::unique_ptr<StepRecord> record) {
     addTransfers(*record);
     if (sink.level() == RecordLevel::Counters) record->blocks.clear(), record->origins.clear(), record->hit.clear();
     if (sink.level() != RecordLevel::Full) record->scores.clear();
-    sink.commit(std::move(record));
-    if (options.gpuTrace != nullptr && stepNumber % kStepsPerCollection == 0) sink.addSpans(engine->spans(false));
+    sink.take(std::move(record));
+    if (gpuTrace() != nullptr) gpuTrace()->stepDone();
+}
+
+void DecodeSession::Impl::endGpuTrace() noexcept {
+    if (gpuTrace() == nullptr) return;
+    try {
+        engine->settle();
+    } catch (const Error&) { // the device has failed, and whoever decoded has been told
+    }
+    gpuTrace()->endRun();
 }
 
 void DecodeSession::Impl::addTransfers(const StepRecord& record) {
@@ -423,7 +433,7 @@ bool DecodeSession::finished() const {
 void DecodeSession::end(RunStatus status, const std::string& message) {
     if (impl_->ended) return;
     impl_->ended = true;
-    if (impl_->options.gpuTrace != nullptr) impl_->sink.addSpans(impl_->engine->spans(true));
+    impl_->endGpuTrace();
     impl_->sink.endRun(status, message);
 }
 

@@ -56,8 +56,8 @@ public:
                         StepRecord& record) = 0;
     /// Of the last prefill or step: float32 [vocab] of its `row`-th active sequence.
     virtual const float* logits(int row) = 0;
-    /// Spans of kernels and copies that finished since the last call, where somebody records them; all: of everything.
-    virtual std::vector<SpanRecord> spans(bool /*all*/) { return {}; }
+    /// Waits until nothing of it is under way on the device.
+    virtual void settle() {}
     /// The row's next token: of the largest logit, of equal ones the lower id; or, where samples(), what the session's
     /// sampling chooses. Below 0: some of the row's logits are infinite or NaN.
     virtual std::int32_t chosenToken(int row) = 0;

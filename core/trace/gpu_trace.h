@@ -1,24 +1,30 @@
-// What an engine on a GPU asks of whoever records its kernels. Implemented by profiler/cupti; null where nobody does.
+// What an engine on a GPU tells whoever records its kernels. Implemented by profiler/cupti; null where nobody does.
 #pragma once
 
 #include "core/trace/trace_sink.h"
 
 #include <cstdint>
-#include <string_view>
-#include <vector>
 
 namespace kvscope {
 
+/// Called by the engine's thread: timesBeginAt, beginRun, then stages and steps, each step followed by stepDone, then
+/// endRun. What was recorded reaches the sink on a thread of the recorder's own.
 class GpuTrace {
 public:
     virtual ~GpuTrace() = default;
+    /// Times are to be relative to `originNs` of the steady clock.
+    virtual void timesBeginAt(std::int64_t originNs) = 0;
+    /// What is recorded goes to `sink`, which has begun a run, until endRun.
+    virtual void beginRun(TraceSink& sink) = 0;
     /// The kernels launched from here on, or captured into a graph, belong to this layer (-1: none) and stage.
-    virtual void atStage(int layer, std::string_view stage) = 0;
+    virtual void atStage(int layer, StageId stage) = 0;
     /// What is launched from here on belongs to this step; a captured graph that is launched belongs to it as a whole.
     virtual void atStep(int step) = 0;
-    /// Spans of everything that finished since the last call; times are relative to `originNs` of the steady clock.
-    /// all: waits for what is still buffered. Called with the GPU idle then.
-    virtual std::vector<SpanRecord> collect(std::int64_t originNs, bool all) = 0;
+    /// A step is with the sink: now and then, what has finished meanwhile is handed over too.
+    virtual void stepDone() = 0;
+    /// Everything that is recorded is with the run's sink when this returns; later records go nowhere. Without a run:
+    /// what was recorded so far is dropped. Called with the GPU idle.
+    virtual void endRun() = 0;
 };
 
 } // namespace kvscope

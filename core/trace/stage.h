@@ -30,6 +30,38 @@ enum class StepStage : std::uint8_t { Embed, LmHead, Sample };
 inline constexpr int kStepStageCount = 3;
 inline constexpr std::array<std::string_view, kStepStageCount> kStepStageNames{"embed", "lm_head", "sample"};
 
+/// A stage of a layer, a stage of a step, or none, as one small number.
+class StageId {
+public:
+    constexpr StageId() = default; // none
+    constexpr StageId(Stage stage) : number_(std::uint8_t(1 + int(stage))) {}
+    constexpr StageId(StepStage stage) : number_(std::uint8_t(1 + kStageCount + int(stage))) {}
+    /// 0: none; numbers that no stage has: none.
+    static constexpr StageId of(int number) {
+        StageId stage;
+        if (number > 0 && number <= kStageCount + kStepStageCount) stage.number_ = std::uint8_t(number);
+        return stage;
+    }
+    /// "stage2"; a name that no stage has: none.
+    static constexpr StageId named(std::string_view name) {
+        for (int number = 1; number <= kStageCount + kStepStageCount; ++number)
+            if (of(number).name() == name) return of(number);
+        return {};
+    }
+    constexpr int number() const { return number_; }
+    constexpr bool isNone() const { return number_ == 0; }
+    /// Empty: none.
+    constexpr std::string_view name() const {
+        if (isNone()) return {};
+        const auto at = std::size_t(number_ - 1);
+        return at < kStageNames.size() ? kStageNames[at] : kStepStageNames[at - kStageNames.size()];
+    }
+    friend constexpr bool operator==(StageId, StageId) = default;
+
+private:
+    std::uint8_t number_ = 0;
+};
+
 /// Wall time of a step that no stage claims.
 inline constexpr std::string_view kOtherName = "other";
 

@@ -1,4 +1,5 @@
-// What the engine tells the world. The engine fills one StepRecord per step and hands it over; it never waits.
+// What an engine, and whoever records its GPU, tell the world: a step, spans, counts or a remark at a time. The engine
+// fills one StepRecord per step and hands it over; it never waits.
 #pragma once
 
 #include "core/trace/knowledge.h"
@@ -14,6 +15,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace kvscope {
@@ -115,6 +117,33 @@ struct TokenRecord {
     std::string bytes;
 };
 
+/// Something that took time on a track of its own: a kernel, a copy, a range of another tool.
+struct SpanRecord {
+    enum class Kind : std::uint8_t { Range = 0, Kernel = 1, Copy = 2 };
+    std::int32_t step = -1, layer = -1; // -1: none
+    Kind kind = Kind::Range;
+    std::string track, name;                  // name: without what the fields below say, e.g. "host to device"
+    std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
+    std::int32_t depth = 0;
+    StageId stage = {};      // that a kernel was launched for
+    std::int64_t bytes = -1; // moved or set; -1: not known
+    /// A call (a Range) and the kernels and copies that it started have the same number; 0: not known. What a call
+    /// started may be told later than the call, but not before it.
+    std::uint32_t launch = 0;
+};
+
+/// What something was counted in an interval of a run; the samples of one track follow each other.
+struct CounterSample {
+    std::string track;                        // e.g. "PCIe bytes to device"
+    std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
+    std::int64_t value = 0;                   // counted within the interval
+};
+
+/// A sentence for people about how a run was recorded.
+struct Remark {
+    std::string sentence;
+};
+
 /// One prefill (step 0) or decode step (1, 2, ...) of the whole batch.
 struct StepRecord {
     std::int32_t step = 0;
@@ -130,22 +159,18 @@ struct StepRecord {
     std::vector<std::uint8_t> hit; // 1: was resident when selected
     std::vector<float> scores;     // empty below level Full
     std::vector<TokenRecord> generated;
+    std::vector<SpanRecord> spans; // of transfers beside the step's kernels, where somebody records kernels
 
     /// Empties it, keeping its memory.
     void clear();
 };
 
-/// Something that took time on a track of its own: a kernel, a copy, a range of another tool.
-struct SpanRecord {
-    enum class Kind : std::uint8_t { Range = 0, Kernel = 1, Copy = 2 };
-    std::int32_t step = -1, layer = -1; // -1: none
-    Kind kind = Kind::Range;
-    std::string track, name;
-    std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
-    std::int32_t depth = 0;
-};
+/// What a sink is told while a run is on.
+using RunEvent = std::variant<std::unique_ptr<StepRecord>, std::vector<SpanRecord>, std::vector<CounterSample>, Remark>;
 
-/// Where a run's events go. One engine thread calls; none of the calls blocks on storage, and only beginRun throws.
+/// Where a run's events go. The engine's thread begins and ends the run and hands over its steps; whoever records the
+/// GPU may hand over spans, counts and remarks on a thread of its own. No call blocks on storage, and only beginRun
+/// throws.
 class TraceSink {
 public:
     virtual ~TraceSink() = default;
@@ -153,9 +178,8 @@ public:
     virtual void beginRun(const RunInfo& info) = 0;
     /// An empty record to fill; recycled where possible.
     virtual std::unique_ptr<StepRecord> acquire() = 0;
-    virtual void commit(std::unique_ptr<StepRecord> record) noexcept = 0;
-    /// Spans of other sources, in any order, while a run is on.
-    virtual void addSpans(std::vector<SpanRecord>) noexcept {}
+    /// Steps in their order; everything else in any order.
+    virtual void take(RunEvent event) noexcept = 0;
     virtual void endRun(RunStatus status, const std::string& message) noexcept = 0;
 };
 
@@ -165,29 +189,30 @@ public:
     RecordLevel level() const override { return RecordLevel::Counters; }
     void beginRun(const RunInfo&) override {}
     std::unique_ptr<StepRecord> acquire() override;
-    void commit(std::unique_ptr<StepRecord> record) noexcept override { spare_ = std::move(record); }
+    void take(RunEvent event) noexcept override {
+        if (auto* step = std::get_if<std::unique_ptr<StepRecord>>(&event)) spare_ = std::move(*step);
+    }
     void endRun(RunStatus, const std::string&) noexcept override {}
 
 private:
-    std::unique_ptr<StepRecord> spare_;
+    std::unique_ptr<StepRecord> spare_; // the engine's thread
 };
 
-/// Keeps everything in memory; for tests and --verify.
+/// Keeps everything in memory, for tests and --verify; all of it from one thread.
 class CollectingSink final : public TraceSink {
 public:
     explicit CollectingSink(RecordLevel level = RecordLevel::Full) : level_(level) {}
     RecordLevel level() const override { return level_; }
     void beginRun(const RunInfo& runInfo) override { info = runInfo; }
     std::unique_ptr<StepRecord> acquire() override { return std::make_unique<StepRecord>(); }
-    void commit(std::unique_ptr<StepRecord> record) noexcept override { steps.push_back(std::move(*record)); }
-    void addSpans(std::vector<SpanRecord> more) noexcept override {
-        spans.insert(spans.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-    }
+    void take(RunEvent event) noexcept override;
     void endRun(RunStatus runStatus, const std::string&) noexcept override { status = runStatus; }
 
     RunInfo info;
     std::vector<StepRecord> steps;
     std::vector<SpanRecord> spans;
+    std::vector<CounterSample> counts;
+    std::vector<std::string> remarks;
     RunStatus status = RunStatus::Running;
 
 private:

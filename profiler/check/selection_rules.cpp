@@ -137,16 +137,19 @@ std::span<const SqlRule> selectionRules() {
 
 std::span<const SqlRule> timelineRules() {
     static const std::vector<SqlRule> rules{
-        {"span-numbers", "a span's kind is 0 to 2, its step and layer -1 or more, its duration and depth not negative",
+        {"span-numbers",
+         "a span's kind is 0 to 2, its step and layer -1 or more, its duration, depth and bytes not negative",
          Concern::Timeline, Needs::Nothing, "span", Form::None,
          "SELECT NULL, 'span ' || id || ': kind ' || kind || ', step ' || step || ', layer ' || layer || ', "
          "duration_ns ' ||"
-         " duration_ns || ', depth ' || depth FROM span WHERE run_id = ?1 AND (kind NOT IN (0, 1, 2) OR step < -1 OR"
-         " layer < -1 OR duration_ns < 0 OR depth < 0)"},
-        {"span-names", "a span's track and name are in `text`", Concern::Timeline, Needs::Nothing, "span", Form::None,
-         "SELECT NULL, 'span ' || id || ': track ' || track || ', name ' || name FROM span WHERE run_id = ?1 AND "
-         "(track NOT"
-         " IN (SELECT id FROM text) OR name NOT IN (SELECT id FROM text))"},
+         " duration_ns || ', depth ' || depth || ', bytes ' || coalesce(bytes, 'NULL') FROM span WHERE run_id = ?1 AND"
+         " (kind NOT IN (0, 1, 2) OR step < -1 OR layer < -1 OR duration_ns < 0 OR depth < 0 OR bytes < 0)"},
+        {"span-names", "a span's track, name and stage are in `text`", Concern::Timeline, Needs::Nothing, "span",
+         Form::None,
+         "SELECT NULL, 'span ' || id || ': track ' || track || ', name ' || name || ', stage ' || coalesce(stage, "
+         "'NULL')"
+         " FROM span WHERE run_id = ?1 AND (track NOT IN (SELECT id FROM text) OR name NOT IN (SELECT id FROM text) OR"
+         " (stage IS NOT NULL AND stage NOT IN (SELECT id FROM text)))"},
         {"span-detail", "a span_detail is of a span, its category in `text`, its args one JSON object",
          Concern::Timeline, Needs::Nothing, "span_detail", Form::None,
          "SELECT NULL, 'span_detail ' || d.id FROM span_detail d JOIN span s ON s.id = d.id WHERE s.run_id = ?1 AND"

@@ -2,6 +2,8 @@
 
 #ifdef KVSCOPE_HAVE_CUPTI
 
+#include "profiler/format/span_name.h"
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -75,41 +77,22 @@ bool isChatter(std::string_view call) {
 
 } // namespace
 
-std::uint64_t ActivityLog::correlationId() const {
-    return std::uint64_t(std::uint32_t(step_ + 1)) << 32 | std::uint64_t((place_.layer + 1) & 0xffff) << 16 |
-           std::uint64_t((place_.stage + 1) & 0xffff);
-}
-
-std::uint64_t ActivityLog::atStage(int layer, std::string_view stage) {
-    const auto found = std::find(stages_.begin(), stages_.end(), stage);
-    place_ = {layer, std::int32_t(found - stages_.begin())};
-    if (found == stages_.end()) stages_.emplace_back(stage);
-    return correlationId();
-}
-
-std::uint64_t ActivityLog::atStep(int step) {
-    step_ = step;
-    place_ = {}; // a graph's nodes know theirs
-    return correlationId();
-}
-
-void ActivityLog::nodeMade(std::uint64_t node) { nodes_[node] = place_; }
-
 void ActivityLog::nodeCloned(std::uint64_t node, std::uint64_t original) {
     const auto known = nodes_.find(original);
     if (known == nodes_.end()) return;
-    const Place place = known->second; // inserting may move it
+    const LaunchPlace place = known->second; // inserting may move it
     nodes_[node] = place;
 }
 
 void ActivityLog::take(const void* activity) {
     const auto of = [](SpanRecord::Kind kind, std::string track, std::string name, std::uint32_t correlation,
-                       std::uint64_t node) {
+                       std::uint64_t node, std::int64_t bytes = -1) {
         Pending pending;
-        pending.launched.span.kind = kind;
-        pending.launched.span.track = std::move(track);
-        pending.launched.span.name = std::move(name);
-        pending.launched.launch = correlation;
+        pending.span.kind = kind;
+        pending.span.track = std::move(track);
+        pending.span.name = std::move(name);
+        pending.span.launch = correlation;
+        pending.span.bytes = bytes;
         pending.node = node;
         return pending;
     };
@@ -126,15 +109,15 @@ void ActivityLog::take(const void* activity) {
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
         const auto* copy = static_cast<const CUpti_ActivityMemcpy6*>(activity);
         const char* direction = copyName(copy->copyKind);
-        add(of(SpanRecord::Kind::Copy, fmt::format("copies {}", direction),
-               fmt::format("{} bytes {}", copy->bytes, direction), copy->correlationId, copy->graphNodeId),
+        add(of(SpanRecord::Kind::Copy, fmt::format("copies {}", direction), direction, copy->correlationId,
+               copy->graphNodeId, std::int64_t(copy->bytes)),
             copy->start, copy->end);
         break;
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
         const auto* set = static_cast<const CUpti_ActivityMemset4*>(activity);
-        add(of(SpanRecord::Kind::Copy, fmt::format("stream {}", set->streamId), fmt::format("{} bytes set", set->bytes),
-               set->correlationId, set->graphNodeId),
+        add(of(SpanRecord::Kind::Copy, fmt::format("stream {}", set->streamId), std::string(kSetName),
+               set->correlationId, set->graphNodeId, std::int64_t(set->bytes)),
             set->start, set->end);
         break;
     }
@@ -152,7 +135,7 @@ void ActivityLog::take(const void* activity) {
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
         const auto* external = static_cast<const CUpti_ActivityExternalCorrelation*>(activity);
         if (external->correlationId >= forgottenBelow_)
-            launches_[external->correlationId] = {external->externalId, collections_, false};
+            launches_[external->correlationId] = {LaunchPlace::unpacked(external->externalId), collections_, false};
         break;
     }
     case CUPTI_ACTIVITY_KIND_RUNTIME: // enabled in any case: external correlation needs it
@@ -168,9 +151,9 @@ void ActivityLog::addCall(const void* activity) {
     const std::string& name = nameOfCall(call->cbid);
     if (name.empty()) return;
     Pending pending;
-    pending.launched.span.track = trackOfThread(call->threadId);
-    pending.launched.span.name = name;
-    pending.launched.launch = call->correlationId;
+    pending.span.track = trackOfThread(call->threadId);
+    pending.span.name = name;
+    pending.span.launch = call->correlationId;
     pending.waits = false; // the record that names its step comes before its own
     add(std::move(pending), call->start, call->end);
 }
@@ -199,24 +182,24 @@ void ActivityLog::add(Pending pending, std::uint64_t start, std::uint64_t end) {
         ++untimed_;
         return;
     }
-    pending.launched.span.startNs = std::int64_t(start);
-    pending.launched.span.durationNs = std::int64_t(end - start);
+    pending.span.startNs = std::int64_t(start);
+    pending.span.durationNs = std::int64_t(end - start);
     if (isForgotten(pending)) ++late_;
     records_.push_back(std::move(pending));
 }
 
 /// Whether the record waits for a launch that will not be named any more.
 bool ActivityLog::isForgotten(const Pending& record) const {
-    return record.waits && record.launched.launch != 0 && record.launched.launch < forgottenBelow_;
+    return record.waits && record.span.launch != 0 && record.span.launch < forgottenBelow_;
 }
 
-std::vector<LaunchedSpan> ActivityLog::collect(std::int64_t originNs, bool all) {
-    std::vector<LaunchedSpan> spans;
+std::vector<SpanRecord> ActivityLog::collect(std::int64_t originNs, bool all) {
+    std::vector<SpanRecord> spans;
     std::vector<Pending> waiting;
     std::uint32_t newestWork = 0;
     for (Pending& record : records_) {
-        const auto launch = launches_.find(record.launched.launch);
-        const bool known = record.launched.launch != 0 && launch != launches_.end();
+        const auto launch = launches_.find(record.span.launch);
+        const bool known = record.span.launch != 0 && launch != launches_.end();
         if (record.waits && !known && !all && !isForgotten(record)) {
             waiting.push_back(std::move(record));
             continue;
@@ -225,17 +208,13 @@ std::vector<LaunchedSpan> ActivityLog::collect(std::int64_t originNs, bool all) 
             launch->second.hasWork = true;
             newestWork = std::max(newestWork, launch->first);
         }
-        SpanRecord& span = spans.emplace_back(std::move(record.launched)).span;
-        Place place;
-        if (known) {
-            span.step = std::int32_t(launch->second.place >> 32) - 1;
-            place = {std::int32_t(launch->second.place >> 16 & 0xffff) - 1,
-                     std::int32_t(launch->second.place & 0xffff) - 1};
-        }
+        SpanRecord& span = spans.emplace_back(std::move(record.span));
+        LaunchPlace place;
+        if (known) place = launch->second.place;
+        span.step = place.step;
         if (const auto node = nodes_.find(record.node); record.node != 0 && node != nodes_.end()) place = node->second;
         span.layer = place.layer;
-        if (place.stage >= 0 && std::size_t(place.stage) < stages_.size() && span.kind == SpanRecord::Kind::Kernel)
-            span.name = stages_[std::size_t(place.stage)] + ": " + span.name;
+        if (span.kind == SpanRecord::Kind::Kernel) span.stage = place.stage;
         span.startNs -= originNs;
     }
     records_ = std::move(waiting);
@@ -268,10 +247,10 @@ void ActivityLog::forgetLaunches(std::uint32_t newestWork) {
 /// Kernels of a step start before their predecessor ends and wait for it (programmatic dependent launch): CUPTI
 /// counts the wait as theirs. A stream's kernels work one after another, so each one's time begins where the one
 /// before ended.
-void ActivityLog::trimWaits(std::vector<LaunchedSpan>& spans, std::int64_t originNs) {
+void ActivityLog::trimWaits(std::vector<SpanRecord>& spans, std::int64_t originNs) {
     std::vector<SpanRecord*> kernels;
-    for (LaunchedSpan& each : spans)
-        if (each.span.kind == SpanRecord::Kind::Kernel) kernels.push_back(&each.span);
+    for (SpanRecord& span : spans)
+        if (span.kind == SpanRecord::Kind::Kernel) kernels.push_back(&span);
     std::stable_sort(kernels.begin(), kernels.end(), [](const SpanRecord* a, const SpanRecord* b) {
         return a->startNs + a->durationNs < b->startNs + b->durationNs;
     });

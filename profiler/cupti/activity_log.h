@@ -2,7 +2,8 @@
 // and stage that launched them. Calls no function of CUPTI, so records made by hand will do.
 #pragma once
 
-#include "profiler/format/launched_span.h"
+#include "core/trace/trace_sink.h"
+#include "profiler/cupti/launch_place.h"
 
 #include <cstdint>
 #include <functional>
@@ -26,17 +27,15 @@ public:
     /// callName: null: calls are not kept.
     explicit ActivityLog(CallName callName = {}) : callName_(std::move(callName)) {}
 
-    // What the engine does now. @return the external correlation id that its launches should carry
-    std::uint64_t atStage(int layer, std::string_view stage);
-    std::uint64_t atStep(int step);
-    /// A node of a graph, made at the current stage, or copied from another one.
-    void nodeMade(std::uint64_t node);
+    /// A node of a graph was made for a layer and stage, or copied from another one.
+    void nodeMade(std::uint64_t node, const LaunchPlace& place) { nodes_[node] = place; }
     void nodeCloned(std::uint64_t node, std::uint64_t original);
 
-    /// `activity`: a CUpti_Activity of any kind; those that are not drawn are passed over.
+    /// `activity`: a CUpti_Activity of any kind; those that are not drawn are passed over. An external correlation id
+    /// is a LaunchPlace.
     void take(const void* activity);
     /// Spans of what has come since the last time, relative to `originNs`. all: also of launches that no step claimed.
-    std::vector<LaunchedSpan> collect(std::int64_t originNs, bool all);
+    std::vector<SpanRecord> collect(std::int64_t originNs, bool all);
     /// Records without times: never drawn, always counted.
     std::int64_t untimed() const { return untimed_; }
     /// Launches that are remembered: those of the last collections, however long the run is.
@@ -47,37 +46,28 @@ public:
     std::int64_t late() const { return late_; }
 
 private:
-    /// Layer and stage of a kernel.
-    struct Place {
-        std::int32_t layer = -1;
-        std::int32_t stage = -1; // index into stages_
-    };
     struct Pending {
-        LaunchedSpan launched; // by correlation id
+        SpanRecord span;
         std::uint64_t node = 0;
         bool waits = true; // for the record that names the launch's step, which may be in a later buffer
     };
     /// A call of the engine, which started kernels or copies, or nothing.
     struct Launch {
-        std::uint64_t place = 0; // step, layer, stage
+        LaunchPlace place;
         std::int64_t collection = 0;
         bool hasWork = false; // some of it has come
     };
     bool isForgotten(const Pending& record) const;
     void forgetLaunches(std::uint32_t newestWork);
-    std::uint64_t correlationId() const;
     void add(Pending pending, std::uint64_t start, std::uint64_t end);
     void addCall(const void* activity);
     const std::string& nameOfCall(std::uint32_t callback);
     std::string trackOfThread(std::uint32_t thread);
-    void trimWaits(std::vector<LaunchedSpan>& spans, std::int64_t originNs);
+    void trimWaits(std::vector<SpanRecord>& spans, std::int64_t originNs);
 
     CallName callName_;
-    Place place_;
-    int step_ = -1;
-    std::vector<std::string> stages_;
-    std::unordered_map<std::uint64_t, Place> nodes_; // by graph node id
-    std::map<std::uint32_t, Launch> launches_;       // by correlation id, which ascends with the calls
+    std::unordered_map<std::uint64_t, LaunchPlace> nodes_; // by graph node id
+    std::map<std::uint32_t, Launch> launches_;             // by correlation id, which ascends with the calls
     std::int64_t collections_ = 0;
     std::uint32_t workBefore_ = 0;     // the newest launch of which work had come at the collection before the last
     std::uint32_t workLast_ = 0;       // and at the last one

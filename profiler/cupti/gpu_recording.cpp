@@ -4,8 +4,10 @@
 #include "base/error.h"
 #include "core/session/gpu_bus_id.h"
 #include "profiler/cupti/pm_sampling.h"
+#include "profiler/format/counter_sample.h"
 #include "profiler/nvml/pcie_sampler.h"
-#include "profiler/record/recorder.h"
+
+#include <utility>
 
 namespace kvscope {
 namespace {
@@ -19,22 +21,12 @@ std::unique_ptr<GpuCounters> openNvml(std::string& refusal) {
     }
 }
 
-void addNote(std::vector<SpanRecord>& spans, const std::string& sentence) {
-    if (sentence.empty()) return;
-    SpanRecord& note = spans.emplace_back();
-    note.track = "recorder";
-    note.name = sentence;
-}
-
-void explain(std::vector<SpanRecord>& spans, bool& explained, const std::string& sentence) {
-    if (explained || sentence.empty()) return;
-    explained = true;
-    addNote(spans, sentence);
-}
+constexpr std::int64_t kStepsPerCollection = 16; // kernel records of a step are many: now and then will do
 
 } // namespace
 
-GpuRecording::GpuRecording(bool calls, PcieCounting pcie) : cupti_(startGpuTracing(calls)), pcieCounting_(pcie) {}
+GpuRecording::GpuRecording(bool calls, PcieCounting pcie) : GpuRecording(startGpuTracing(calls), pcie) {}
+GpuRecording::GpuRecording(GpuTracing tracing, PcieCounting pcie) : cupti_(std::move(tracing)), pcieCounting_(pcie) {}
 GpuRecording::~GpuRecording() = default;
 
 void GpuRecording::countPcie(PcieCounting counting) {
@@ -42,10 +34,18 @@ void GpuRecording::countPcie(PcieCounting counting) {
     pcieCounting_ = counting;
     counters_.reset();
     pcieRemark_.clear();
-    countersAsked_ = countersExplained_ = false;
+    countersAsked_ = false;
 }
 
-void GpuRecording::atStage(int layer, std::string_view stage) {
+void GpuRecording::beginRun(TraceSink& sink) {
+    sink_ = &sink;
+    stepsDone_ = 0;
+    pcieExplained_ = false;
+    if (cupti_.tracer) cupti_.tracer->sendTo(&sink, originNs_);
+    if (!cupti_.refusal.empty()) remark("kernels are not recorded: " + cupti_.refusal);
+}
+
+void GpuRecording::atStage(int layer, StageId stage) {
     if (cupti_.tracer) cupti_.tracer->atStage(layer, stage);
 }
 
@@ -65,26 +65,36 @@ void GpuRecording::atStep(int step) {
     if (counters_) counters_->atStep(step);
 }
 
-std::vector<SpanRecord> GpuRecording::collect(std::int64_t originNs, bool all) {
-    std::vector<SpanRecord> spans; // for the engine's sink
-    if (cupti_.tracer) {
-        std::vector<LaunchedSpan> launched = cupti_.tracer->collect(originNs, all);
-        if (recorder_ != nullptr)
-            recorder_->addLaunched(std::move(launched)); // a sink takes spans one by one, without what ties them
-        else
-            for (LaunchedSpan& each : launched) spans.push_back(std::move(each.span));
-    }
+void GpuRecording::stepDone() {
+    if (++stepsDone_ % kStepsPerCollection != 0) return;
+    if (cupti_.tracer) cupti_.tracer->collect();
+    takeCounts(false);
+}
+
+void GpuRecording::endRun() {
+    if (cupti_.tracer) cupti_.tracer->drain();
+    takeCounts(true);
+    if (cupti_.tracer) cupti_.tracer->sendTo(nullptr, 0);
+    sink_ = nullptr;
+}
+
+/// all: the run is over.
+void GpuRecording::takeCounts(bool all) {
     std::vector<CounterSample> samples;
     if (counters_) {
-        samples = counters_->take(originNs, all);
-        addNote(spans, counters_->remark());
+        samples = counters_->take(originNs_, all);
+        remark(counters_->remark());
     }
     if (all && cupti_.tracer)
-        samples.push_back({kLostGpuRecords, 0, steadyNowNs() - originNs, cupti_.tracer->lostRecords()});
-    if (recorder_ != nullptr) recorder_->addCounters(std::move(samples));
-    if (!cupti_.refusal.empty()) explain(spans, kernelsExplained_, "kernels are not recorded: " + cupti_.refusal);
-    explain(spans, countersExplained_, pcieRemark_);
-    return spans;
+        samples.push_back({kLostGpuRecords, 0, steadyNowNs() - originNs_, cupti_.tracer->lostRecords()});
+    if (sink_ != nullptr && !samples.empty()) sink_->take(std::move(samples));
+    if (pcieExplained_ || pcieRemark_.empty()) return;
+    pcieExplained_ = true;
+    remark(pcieRemark_);
+}
+
+void GpuRecording::remark(const std::string& sentence) {
+    if (sink_ != nullptr && !sentence.empty()) sink_->take(Remark{sentence});
 }
 
 } // namespace kvscope

@@ -11,18 +11,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace kvscope {
 
-class Recorder;
-
-/// For SessionOptions::gpuTrace. One at a time in a process; outlives the session and its recorder.
+/// For SessionOptions::gpuTrace. One at a time in a process, made before the process's first CUDA call; outlives the
+/// session and the sink of its run.
 class GpuRecording final : public GpuTrace {
 public:
     /// calls: CUDA calls too. They cost a span each, a dozen a step; CUPTI counts them in any case.
     explicit GpuRecording(bool calls = true, PcieCounting pcie = PcieCounting::Auto);
+    /// With a tracer that was started elsewhere; for tests.
+    GpuRecording(GpuTracing tracing, PcieCounting pcie);
     ~GpuRecording() override;
     GpuRecording(const GpuRecording&) = delete;
     GpuRecording& operator=(const GpuRecording&) = delete;
@@ -33,20 +32,26 @@ public:
     void countPcie(PcieCounting counting);
     /// Once a step has begun: why the link is counted in another way than was asked for; else empty.
     const std::string& pcieRemark() const { return pcieRemark_; }
-    /// Where counters go, and spans with what launched them; null: no counters, and spans to the engine's sink.
-    void sendTo(Recorder* recorder) { recorder_ = recorder; }
 
-    void atStage(int layer, std::string_view stage) override;
+    void timesBeginAt(std::int64_t originNs) override { originNs_ = originNs; }
+    void beginRun(TraceSink& sink) override;
+    void atStage(int layer, StageId stage) override;
     void atStep(int step) override;
-    std::vector<SpanRecord> collect(std::int64_t originNs, bool all) override;
+    void stepDone() override;
+    void endRun() override;
 
 private:
+    void takeCounts(bool all);
+    void remark(const std::string& sentence);
+
     GpuTracing cupti_;
     PcieCounting pcieCounting_;
     std::unique_ptr<GpuCounters> counters_;
     std::string pcieRemark_;
-    Recorder* recorder_ = nullptr;
-    bool countersAsked_ = false, kernelsExplained_ = false, countersExplained_ = false;
+    bool countersAsked_ = false, pcieExplained_ = false;
+    std::int64_t originNs_ = 0;
+    TraceSink* sink_ = nullptr; // of the run, while one is on
+    std::int64_t stepsDone_ = 0;
 };
 
 } // namespace kvscope

@@ -1,84 +1,106 @@
 #include "profiler/cupti/gpu_tracer.h"
 
-#include "base/clock.h"
 #ifdef KVSCOPE_HAVE_CUPTI
 
+#include "base/clock.h"
 #include "profiler/cupti/activity_log.h"
-#include "profiler/cupti/cupti_library.h"
+#include "profiler/cupti/cupti_calls.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
-#include <cupti.h>
+#include <exception>
 #include <fmt/format.h>
 #include <mutex>
+#include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace kvscope {
 namespace {
 
-constexpr std::size_t kBufferBytes = std::size_t(4) << 20;
+/// Memory for activity records. CUPTI asks for a buffer, fills it and gives it back; sixteen empty ones are kept for
+/// the next time. CUPTI's threads may outlive a tracer, so the pool lives as long as the process.
+class BufferPool {
+public:
+    static constexpr std::size_t kBytes = std::size_t(4) << 20;
+    struct GiveBack {
+        void operator()(std::uint8_t* buffer) const { BufferPool::of().give(buffer); }
+    };
+    using Buffer = std::unique_ptr<std::uint8_t, GiveBack>;
 
-/// The functions of libcupti that are used.
-struct Cupti {
-    decltype(&cuptiSubscribe) subscribe = nullptr;
-    decltype(&cuptiUnsubscribe) unsubscribe = nullptr;
-    decltype(&cuptiEnableCallback) enableCallback = nullptr;
-    decltype(&cuptiActivityRegisterCallbacks) registerCallbacks = nullptr;
-    decltype(&cuptiActivityRegisterTimestampCallback) registerTimestamp = nullptr;
-    decltype(&cuptiActivityEnable) enable = nullptr;
-    decltype(&cuptiActivityDisable) disable = nullptr;
-    decltype(&cuptiActivityFlushAll) flushAll = nullptr;
-    decltype(&cuptiActivityGetNextRecord) nextRecord = nullptr;
-    decltype(&cuptiActivityGetNumDroppedRecords) droppedRecords = nullptr;
-    decltype(&cuptiActivityPushExternalCorrelationId) pushCorrelation = nullptr;
-    decltype(&cuptiActivityPopExternalCorrelationId) popCorrelation = nullptr;
-    decltype(&cuptiGetGraphNodeId) graphNodeId = nullptr;
-    decltype(&cuptiGetCallbackName) callbackName = nullptr;
-    const CuptiLibrary* library = nullptr;
-
-    bool load(std::string& refusal) {
-        library = CuptiLibrary::find(refusal);
-        if (library == nullptr) return false;
-        bool complete = true;
-        const auto find = [&](auto& function, const char* name) { complete &= library->find(function, name); };
-        find(subscribe, "cuptiSubscribe");
-        find(unsubscribe, "cuptiUnsubscribe");
-        find(enableCallback, "cuptiEnableCallback");
-        find(registerCallbacks, "cuptiActivityRegisterCallbacks");
-        find(registerTimestamp, "cuptiActivityRegisterTimestampCallback");
-        find(enable, "cuptiActivityEnable");
-        find(disable, "cuptiActivityDisable");
-        find(flushAll, "cuptiActivityFlushAll");
-        find(nextRecord, "cuptiActivityGetNextRecord");
-        find(droppedRecords, "cuptiActivityGetNumDroppedRecords");
-        find(pushCorrelation, "cuptiActivityPushExternalCorrelationId");
-        find(popCorrelation, "cuptiActivityPopExternalCorrelationId");
-        find(graphNodeId, "cuptiGetGraphNodeId");
-        find(callbackName, "cuptiGetCallbackName");
-        if (!complete) refusal = "libcupti is of another version than this program was built for";
-        return complete;
+    static BufferPool& of() {
+        static auto* const pool = new BufferPool; // never destroyed
+        return *pool;
     }
+    /// Null: no memory, or so many are still to be read that more would fill it. CUPTI then drops records and counts
+    /// them.
+    std::uint8_t* take() {
+        {
+            const std::lock_guard lock(mutex_);
+            if (outside_ >= kMostOutside) return nullptr;
+            ++outside_;
+            if (!empty_.empty()) {
+                std::uint8_t* const buffer = empty_.back();
+                empty_.pop_back();
+                return buffer;
+            }
+        }
+        auto* const buffer = static_cast<std::uint8_t*>(std::aligned_alloc(kAlignment, kBytes));
+        if (buffer == nullptr) {
+            const std::lock_guard lock(mutex_);
+            --outside_;
+        }
+        return buffer;
+    }
+
+private:
+    static constexpr std::size_t kAlignment = 8, kKept = 16, kMostOutside = 128;
+
+    BufferPool() { empty_.reserve(kKept); }
+    void give(std::uint8_t* buffer) {
+        {
+            const std::lock_guard lock(mutex_);
+            --outside_;
+            if (empty_.size() < kKept) {
+                empty_.push_back(buffer); // has room: allocates nothing
+                return;
+            }
+        }
+        std::free(buffer);
+    }
+
+    std::mutex mutex_;
+    std::vector<std::uint8_t*> empty_;
+    std::size_t outside_ = 0; // with CUPTI, or filled and not yet read
 };
 
 class CuptiTracer final : public GpuTracer {
 public:
-    explicit CuptiTracer(bool calls)
-        : log_(calls ? ActivityLog::CallName([this](std::uint32_t callback) { return callName(callback); })
-                     : ActivityLog::CallName()) {}
+    CuptiTracer(bool calls, const CuptiCalls& cupti)
+        : cupti_(cupti), log_(calls ? ActivityLog::CallName([this](std::uint32_t id) { return callName(id); })
+                                    : ActivityLog::CallName()) {
+        reader_ = std::jthread([this] { read(); });
+    }
 
     /// @return empty on success, else why not
     std::string start() {
         std::string refusal;
-        if (!cupti_.load(refusal)) return refusal;
         const auto failed = [&](CUptiResult code, const char* what) {
             if (code == CUPTI_SUCCESS) return false;
+            const char* name = nullptr;
+            cupti_.resultString(code, &name);
             refusal = code == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
                           ? "another tool is already recording this process through CUPTI"
-                          : fmt::format("CUPTI refused {} ({})", what, cupti_.library->nameOf(code));
+                          : fmt::format("CUPTI refused {} ({})", what, name != nullptr ? name : "unknown error");
             return true;
         };
-        instance_ = this;
         if (failed(cupti_.subscribe(&subscriber_, onResource, this), "to attach")) return refusal;
+        {
+            const std::lock_guard lock(instanceMutex_);
+            instance_ = this;
+        }
         // One clock with the host's spans.
         if (failed(cupti_.registerTimestamp([]() -> std::uint64_t { return std::uint64_t(steadyNowNs()); }),
                    "the clock"))
@@ -103,38 +125,46 @@ public:
             for (const CUpti_ActivityKind kind : kKinds) cupti_.disable(kind);
             cupti_.flushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
         }
+        {
+            const std::lock_guard lock(mutex_);
+            closing_ = true;
+        }
+        arrived_.notify_one();
+        reader_.join(); // it reads what is queued, while CUPTI is still attached
         if (subscriber_ != nullptr) cupti_.unsubscribe(subscriber_);
-        instance_ = nullptr;
+        // From here on no callback reaches the tracer. What came after the reader ended goes with the queue.
+        const std::lock_guard lock(instanceMutex_);
+        if (instance_ == this) instance_ = nullptr;
     }
 
-    void atStage(int layer, std::string_view stage) override {
-        const std::lock_guard lock(mutex_);
-        correlate(log_.atStage(layer, stage));
+    void sendTo(TraceSink* sink, std::int64_t originNs) override { put(SendTo{sink, originNs}); }
+
+    void atStage(int layer, StageId stage) override {
+        place_.layer = layer;
+        place_.stage = stage;
+        claimLaunches();
     }
 
     void atStep(int step) override {
-        const std::lock_guard lock(mutex_);
-        correlate(log_.atStep(step));
+        place_ = {step, -1, {}}; // a graph's nodes know their layers and stages
+        claimLaunches();
     }
 
-    std::vector<LaunchedSpan> collect(std::int64_t originNs, bool all) override {
-        cupti_.flushAll(all ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
-        const std::lock_guard lock(mutex_);
-        std::vector<LaunchedSpan> spans = log_.collect(originNs, all);
-        if (all && lost() > 0) {
-            LaunchedSpan note;
-            note.span.track = "recorder";
-            note.span.name = fmt::format("{} GPU records lost, {} without times, {} too late for their step", dropped_,
-                                         log_.untimed(), log_.late());
-            spans.push_back(note);
-        }
-        return spans;
+    void collect() override {
+        cupti_.flushAll(0);
+        put(Collect{false});
     }
 
-    std::int64_t lostRecords() const override {
-        const std::lock_guard lock(mutex_);
-        return lost();
+    void drain() override {
+        cupti_.flushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+        std::unique_lock lock(mutex_);
+        queue_.emplace_back(Collect{true});
+        const std::int64_t ticket = ++drainsAsked_;
+        arrived_.notify_one();
+        drained_.wait(lock, [&] { return drainsDone_ >= ticket; });
     }
+
+    std::int64_t lostRecords() const override { return lost_; }
 
 private:
     static constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
@@ -144,34 +174,66 @@ private:
                                                     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
                                                     CUPTI_ACTIVITY_KIND_RUNTIME};
 
-    std::int64_t lost() const { return dropped_ + log_.untimed() + log_.late(); }
+    // What is queued, in the order in which it happened: a node's place comes before the first record of a kernel that
+    // the node launches, and what a collection's flush delivers comes before the collection.
+    struct Filled {
+        BufferPool::Buffer buffer;
+        std::size_t bytes = 0;
+    };
+    struct NodeMade {
+        std::uint64_t node = 0, place = 0; // place: LaunchPlace::packed
+    };
+    struct NodeCloned {
+        std::uint64_t node = 0, original = 0;
+    };
+    struct SendTo {
+        TraceSink* sink = nullptr;
+        std::int64_t originNs = 0;
+    };
+    struct Collect {
+        bool all = false;
+    };
+    using Arrival = std::variant<Filled, NodeMade, NodeCloned, SendTo, Collect>;
+
+    // ---- The engine's thread
 
     /// Ties what this thread launches next to step, layer and stage.
-    void correlate(std::uint64_t id) {
+    void claimLaunches() {
+        const std::uint64_t id = place_.packed();
+        nodePlace_ = id;
         std::uint64_t last = 0;
         if (pushed_) cupti_.popCorrelation(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &last);
-        cupti_.pushCorrelation(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, id);
-        pushed_ = true;
+        pushed_ = cupti_.pushCorrelation(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, id) == CUPTI_SUCCESS;
     }
 
-    std::string callName(std::uint32_t callback) const {
-        const char* name = nullptr;
-        const bool known =
-            cupti_.callbackName(CUPTI_CB_DOMAIN_RUNTIME_API, callback, &name) == CUPTI_SUCCESS && name != nullptr;
-        return known ? name : "";
+    // ---- Any thread
+
+    void put(Arrival arrival) {
+        {
+            const std::lock_guard lock(mutex_);
+            queue_.push_back(std::move(arrival));
+        }
+        arrived_.notify_one();
     }
 
     static void CUPTIAPI onBufferRequested(std::uint8_t** buffer, std::size_t* size, std::size_t* maxRecords) {
-        *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, kBufferBytes));
-        *size = *buffer != nullptr ? kBufferBytes : 0;
+        *buffer = BufferPool::of().take();
+        *size = *buffer != nullptr ? BufferPool::kBytes : 0;
         *maxRecords = 0;
     }
 
-    static void CUPTIAPI onBufferCompleted(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
+    /// Buffers belong to no context and no stream: those parameters are always null.
+    static void CUPTIAPI onBufferCompleted(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
                                            std::size_t validSize) {
-        CuptiTracer* tracer = instance_;
-        if (tracer != nullptr && validSize > 0) tracer->parse(context, stream, buffer, validSize);
-        std::free(buffer);
+        BufferPool::Buffer owned(buffer);
+        if (buffer == nullptr || validSize == 0) return;
+        const std::lock_guard lock(instanceMutex_); // the tracer does not end meanwhile
+        if (instance_ == nullptr) return;
+        try {
+            instance_->put(Filled{std::move(owned), validSize});
+        } catch (const std::bad_alloc&) { // an exception must not reach CUPTI
+            ++instance_->unread_;
+        }
     }
 
     static void CUPTIAPI onResource(void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
@@ -180,43 +242,135 @@ private:
         const auto* resource = static_cast<const CUpti_ResourceData*>(data);
         const auto* graph = static_cast<const CUpti_GraphData*>(resource->resourceDescriptor);
         if (graph == nullptr) return;
+        const auto idOf = [&](CUgraphNode node, std::uint64_t& nodeId) {
+            return tracer.cupti_.graphNodeId(node, &nodeId) == CUPTI_SUCCESS;
+        };
         std::uint64_t node = 0, original = 0;
-        tracer.cupti_.graphNodeId(graph->node, &node);
-        const std::lock_guard lock(tracer.mutex_);
-        if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED) {
-            tracer.cupti_.graphNodeId(graph->originalNode, &original);
-            tracer.log_.nodeCloned(node, original);
-        } else {
-            tracer.log_.nodeMade(node);
+        if (!idOf(graph->node, node)) return;
+        try {
+            if (id != CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)
+                tracer.put(NodeMade{node, tracer.nodePlace_});
+            else if (idOf(graph->originalNode, original))
+                tracer.put(NodeCloned{node, original});
+        } catch (const std::bad_alloc&) { // its kernels will have a step, but neither layer nor stage
         }
     }
 
-    void parse(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t size) {
-        const std::lock_guard lock(mutex_);
-        CUpti_Activity* record = nullptr;
-        while (cupti_.nextRecord(buffer, size, &record) == CUPTI_SUCCESS) log_.take(record);
-        std::size_t lost = 0;
-        cupti_.droppedRecords(context, stream, &lost);
-        dropped_ += std::int64_t(lost);
+    // ---- The reader's thread
+
+    void read() {
+        std::vector<Arrival> batch;
+        for (bool last = false; !last;) {
+            {
+                std::unique_lock lock(mutex_);
+                arrived_.wait(lock, [&] { return !queue_.empty() || closing_; });
+                batch.swap(queue_);
+                last = closing_ && batch.empty();
+            }
+            for (Arrival& arrival : batch) {
+                try {
+                    std::visit([this](auto& each) { handle(each); }, arrival);
+                } catch (const std::exception&) { // no memory: the program goes on, and the loss is counted
+                    ++unread_;
+                }
+                if (const auto* asked = std::get_if<Collect>(&arrival); asked != nullptr && asked->all) endDrain();
+                arrival = NodeCloned{}; // gives a buffer back before the next one is read
+            }
+            batch.clear();
+        }
     }
 
-    static inline std::atomic<CuptiTracer*> instance_{nullptr}; // CUPTI's buffer callbacks carry no context
-    Cupti cupti_;
+    void handle(Filled& filled) {
+        CUpti_Activity* record = nullptr;
+        while (cupti_.nextRecord(filled.buffer.get(), filled.bytes, &record) == CUPTI_SUCCESS) log_.take(record);
+        std::size_t dropped = 0;
+        if (cupti_.droppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS) dropped_ += std::int64_t(dropped);
+    }
+    void handle(const NodeMade& made) { log_.nodeMade(made.node, LaunchPlace::unpacked(made.place)); }
+    void handle(const NodeCloned& cloned) { log_.nodeCloned(cloned.node, cloned.original); }
+    void handle(const SendTo& to) {
+        to_ = to;
+        lostBefore_ = lostSoFar();
+        lost_ = 0;
+    }
+    void handle(const Collect& asked) {
+        std::vector<SpanRecord> spans = log_.collect(to_.originNs, asked.all);
+        const Losses now = lostSoFar(), before = lostBefore_;
+        const Losses lost{now.dropped - before.dropped, now.untimed - before.untimed, now.late - before.late};
+        lost_ = lost.dropped + lost.untimed + lost.late;
+        if (to_.sink == nullptr) return;
+        if (!spans.empty()) to_.sink->take(std::move(spans));
+        if (asked.all && lost_ > 0)
+            to_.sink->take(Remark{fmt::format("{} GPU records lost, {} without times, {} too late for their step",
+                                              lost.dropped, lost.untimed, lost.late)});
+    }
+
+    struct Losses {
+        std::int64_t dropped = 0, untimed = 0, late = 0;
+    };
+    /// Since the tracer began.
+    Losses lostSoFar() const { return {dropped_ + unread_, log_.untimed(), log_.late()}; }
+
+    void endDrain() {
+        {
+            const std::lock_guard lock(mutex_);
+            ++drainsDone_;
+        }
+        drained_.notify_all();
+    }
+
+    /// For ActivityLog: the name of a runtime call.
+    std::string callName(std::uint32_t callback) const {
+        const char* name = nullptr;
+        const bool known =
+            cupti_.callbackName(CUPTI_CB_DOMAIN_RUNTIME_API, callback, &name) == CUPTI_SUCCESS && name != nullptr;
+        return known ? name : "";
+    }
+
+    static inline std::mutex instanceMutex_;
+    static inline CuptiTracer* instance_ = nullptr; // CUPTI's buffer callbacks carry nothing of ours; under the mutex
+
+    const CuptiCalls cupti_;
     CUpti_SubscriberHandle subscriber_ = nullptr;
-    bool started_ = false, pushed_ = false;
-    mutable std::mutex mutex_;
+    bool started_ = false;
+
+    // The engine's thread.
+    LaunchPlace place_;
+    bool pushed_ = false;
+    std::atomic<std::uint64_t> nodePlace_{
+        LaunchPlace().packed()}; // of nodes made now; read in the thread that makes them
+
+    std::mutex mutex_; // guards the queue and what follows, down to the blank line; never held during a call of CUPTI
+    std::condition_variable arrived_, drained_;
+    std::vector<Arrival> queue_;
+    bool closing_ = false;
+    std::int64_t drainsAsked_ = 0, drainsDone_ = 0;
+
+    // The reader's thread.
     ActivityLog log_;
+    SendTo to_;
     std::int64_t dropped_ = 0;
+    Losses lostBefore_; // the present sink
+
+    std::atomic<std::int64_t> lost_{0}, unread_{0}; // unread_: buffers, for want of memory
+
+    std::jthread reader_; // last: it uses all of the above
 };
 
 } // namespace
 
-GpuTracing startGpuTracing(bool calls) {
-    auto tracer = std::make_unique<CuptiTracer>(calls);
+GpuTracing startGpuTracing(bool calls, const CuptiCalls& cupti) {
+    auto tracer = std::make_unique<CuptiTracer>(calls, cupti);
     GpuTracing result;
     result.refusal = tracer->start();
     if (result.refusal.empty()) result.tracer = std::move(tracer);
     return result;
+}
+
+GpuTracing startGpuTracing(bool calls) {
+    CuptiCalls cupti;
+    GpuTracing result;
+    return cupti.load(result.refusal) ? startGpuTracing(calls, cupti) : std::move(result);
 }
 
 } // namespace kvscope

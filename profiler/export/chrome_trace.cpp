@@ -7,6 +7,7 @@
 #include "profiler/export/resident_blocks.h"
 #include "profiler/export/step_slices.h"
 #include "profiler/format/counter_sample.h"
+#include "profiler/format/span_name.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
@@ -67,7 +68,7 @@ private:
         return !range_ ||
                (startNs < range_->toNs && sumOf(startNs, std::max<std::int64_t>(durationNs, 1)) > range_->fromNs);
     }
-    int threadOf(std::int64_t track, std::string_view name, std::int64_t kind, int& ofProcess);
+    int threadOf(std::int64_t track, std::string_view name, std::int64_t kind, const SpanName& span, int& ofProcess);
     void loadFlows();
 
     Connection& connection_;
@@ -160,13 +161,14 @@ void RunExport::steps(std::string_view timing, int deviceSlots) {
 }
 
 /// Copies lie with the link, what else a GPU does with the GPU, and ranges with the engine.
-int RunExport::threadOf(std::int64_t track, std::string_view name, std::int64_t kind, int& ofProcess) {
+int RunExport::threadOf(std::int64_t track, std::string_view name, std::int64_t kind, const SpanName& span,
+                        int& ofProcess) {
     const auto known = tracks_.find(track);
     if (known != tracks_.end()) {
         ofProcess = known->second.process;
         return known->second.thread;
     }
-    const bool copies = kind == int(SpanRecord::Kind::Copy) && name.find("copies") != std::string_view::npos;
+    const bool copies = kind == int(SpanRecord::Kind::Copy) && span.bytes >= 0 && span.name != kSetName;
     ofProcess = use(copies ? kLink : kind == int(SpanRecord::Kind::Range) ? kEngine : kGpu);
     // The steps have taken that name and are written already.
     const int thread = events_.thread(ofProcess, name == "host" ? "host (other spans)" : name);
@@ -204,10 +206,10 @@ void RunExport::spans() {
     Statement rows(
         connection_,
         fmt::format("SELECT s.id, s.step, s.layer, s.kind, s.track, t.value, n.value, s.start_ns,"
-                    " s.duration_ns, {} FROM span s JOIN text t ON t.id = s.track"
-                    " JOIN text n ON n.id = s.name {} WHERE s.run_id = ?"
+                    " s.duration_ns, {}, g.value, s.bytes FROM span s JOIN text t ON t.id = s.track"
+                    " JOIN text n ON n.id = s.name {} {} WHERE s.run_id = ?"
                     " ORDER BY s.start_ns, s.duration_ns DESC, s.id",
-                    hasDetails ? "c.value, d.args" : "NULL, NULL",
+                    hasDetails ? "c.value, d.args" : "NULL, NULL", kStageJoin,
                     hasDetails ? "LEFT JOIN span_detail d ON d.id = s.id LEFT JOIN text c ON c.id = d.category" : ""));
     rows.bind(1, run_);
     const std::int64_t firstEvent = events_.events();
@@ -216,10 +218,14 @@ void RunExport::spans() {
                            startNs = rows.int64(7), durationNs = std::max<std::int64_t>(rows.int64(8), 0);
         if (range_ && startNs >= range_->toNs) break; // by start
         if (!isInRange(startNs, durationNs)) continue;
-        const std::string_view name = rows.text(6);
+        const bool isWhole = rows.isNull(11) && rows.isNull(12);
+        const SpanName parts =
+            isWhole ? SpanName::ofWhole(SpanRecord::Kind(std::clamp<std::int64_t>(kind, 0, 2)), rows.text(6))
+                    : SpanName{rows.text(11), rows.isNull(12) ? -1 : rows.int64(12), rows.text(6)};
+        const std::string name = parts.shown();
         const bool isKernel = kind == int(SpanRecord::Kind::Kernel);
         int ofProcess = 0;
-        const int thread = threadOf(rows.int64(4), rows.text(5), kind, ofProcess);
+        const int thread = threadOf(rows.int64(4), rows.text(5), kind, parts, ofProcess);
         const std::string_view category = !rows.isNull(9)                       ? rows.text(9)
                                           : isKernel                            ? "kernel"
                                           : kind == int(SpanRecord::Kind::Copy) ? "copy"
@@ -243,10 +249,10 @@ void RunExport::spans() {
                              stepStart.int64(0), at, startNs);
             stepStart.reset();
         }
-        if (!imported_ && isKernel && name.starts_with("offloading: ")) {
+        if (!imported_ && isKernel && parts.stage == nameOf(Stage::Offloading)) {
             gather = {step, layer, startNs, at};
         } else if (isKernel && gather.step == step && gather.layer == layer && gather.step >= 0 &&
-                   (name.starts_with("stage2: ") || name.starts_with("attention: "))) {
+                   (parts.stage == nameOf(Stage::Stage2) || parts.stage == nameOf(Stage::Attention))) {
             events_.flow("transfer to attention", gather.at, gather.startNs, at, startNs);
             gather.step = -1;
         }

@@ -1,16 +1,9 @@
+// The tracks of the counts that our own recordings hold.
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include "core/trace/trace_sink.h"
 
 namespace kvscope {
-
-/// What something was counted in an interval of a run; the samples of one track follow each other.
-struct CounterSample {
-    std::string track;                        // e.g. "PCIe bytes to device"
-    std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
-    std::int64_t value = 0;                   // counted within the interval
-};
 
 // Tracks of KVScope's own recordings.
 constexpr const char* kPcieToDevice = "PCIe bytes to device";

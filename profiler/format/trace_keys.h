@@ -31,6 +31,9 @@ constexpr std::pair<std::int64_t, std::int64_t> keysOfSteps(int run, int first, 
 }
 inline constexpr int kLayerShift = 10, kSelectionShift = 30, kTokenShift = 20;
 
+/// The track of sentences about how a run was recorded.
+inline constexpr const char* kRemarkTrack = "recorder";
+
 constexpr int stepOf(std::int64_t key, int shift) { return int((key >> shift) & kMaxStep); }
 
 } // namespace kvscope::trace

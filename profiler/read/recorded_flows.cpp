@@ -1,8 +1,10 @@
 #include "profiler/read/recorded_flows.h"
 
+#include "profiler/format/span_name.h"
 #include "profiler/read/reader_impl.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace kvscope {
 namespace {
@@ -28,8 +30,9 @@ std::vector<RecordedFlow> recordedFlows(const TraceReader& reader, int runId, co
     const auto id = rows->spanAt(reader, span);
     if (!id) return flows;
     Statement other(*ReaderAccess::of(reader).connection,
-                    "SELECT t.value, n.value, s.start_ns, s.duration_ns, s.depth FROM span s JOIN text t ON"
-                    " t.id = s.track JOIN text n ON n.id = s.name WHERE s.id = ?");
+                    fmt::format("SELECT t.value, {}, s.start_ns, s.duration_ns, s.depth FROM span s JOIN text t ON"
+                                " t.id = s.track JOIN text n ON n.id = s.name {} WHERE s.id = ?",
+                                kShownName, kStageJoin));
     for (const SpanRows::Flow& flow : rows->flowsOf(reader, *id, kMostRows)) {
         other.bind(1, flow.other);
         if (other.step())

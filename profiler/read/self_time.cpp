@@ -73,9 +73,9 @@ void SelfTimeSum::closeTrack(int track) {
     const std::string& name = index_.tracks()[std::size_t(track)];
     for (const int each : named_) {
         Sum& sum = sums_[std::size_t(each)];
-        const std::string_view full = index_.names()[std::size_t(each)];
-        const std::string_view shown = by_ == SelfTimeBy::Component ? componentOf(full) : full;
-        SelfTime& row = found_[{name, std::string(shown)}];
+        const std::string& shown =
+            (by_ == SelfTimeBy::Component ? index_.components() : index_.names())[std::size_t(each)];
+        SelfTime& row = found_[{name, shown}];
         row.track = name;
         row.name = shown;
         row.spans += sum.spans;
@@ -101,11 +101,6 @@ std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std
     SelfTimeSum sum(index, fromNs, toNs, by, keep);
     sum.advance(sum.spans());
     return sum.rows();
-}
-
-std::string_view componentOf(std::string_view name) {
-    const auto colon = name.find(": ");
-    return colon == std::string_view::npos ? name : name.substr(0, colon);
 }
 
 } // namespace kvscope

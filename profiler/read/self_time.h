@@ -21,7 +21,7 @@ struct SelfTime {
 
 enum class SelfTimeBy {
     Name,     // every name of every track: kernels apart
-    Component // the part of a kernel's name before ": ", which is the stage it was launched for
+    Component // SpanIndex::components: kernels by the stage they were launched for
 };
 
 /// Adds up [fromNs, toNs) of an index piece by piece, so that millions of spans stop nobody's thread. On one track,
@@ -66,8 +66,5 @@ private:
 /// All of it at once.
 std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
                                 const std::function<bool(const IndexedSpan&)>& keep = {});
-
-/// "stage1" of "stage1: selectKernel<128, 2>"; the whole name where there is no such prefix.
-std::string_view componentOf(std::string_view name);
 
 } // namespace kvscope

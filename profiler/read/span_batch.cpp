@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "core/trace/stage.h"
+#include "profiler/format/span_name.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"
@@ -143,30 +144,64 @@ private:
 
     void others() {
         // In the order of the key, which has no gaps worth skipping: other runs' rows are only stepped over.
-        Statement rows(connection_, "SELECT id, run_id, step, layer, track, name, start_ns, duration_ns, depth"
-                                    " FROM span WHERE id > ? ORDER BY id LIMIT ?");
+        Statement rows(connection_, "SELECT id, run_id, step, layer, track, name, start_ns, duration_ns, depth, kind,"
+                                    " stage, bytes FROM span WHERE id > ? ORDER BY id LIMIT ?");
         rows.bindAll(batch_.next.span, std::int64_t(left_));
         while (rows.step()) {
             batch_.next.span = rows.int64(0);
             --left_;
             if (rows.int64(1) != run_) continue;
-            batch_.spans.push_back({saneTime(rows.int64(6)), saneDuration(rows.int64(7)), stored(rows.int64(4)),
-                                    stored(rows.int64(5)), number(rows.int64(2)), number(rows.int64(3)),
+            const NameKey name{rows.int64(5), rows.isNull(10) ? kNoText : rows.int64(10),
+                               rows.isNull(11) ? -1 : std::max<std::int64_t>(rows.int64(11), -1), rows.int64(9)};
+            batch_.spans.push_back({saneTime(rows.int64(6)), saneDuration(rows.int64(7)), trackOf(rows.int64(4)),
+                                    nameText(name), number(rows.int64(2)), number(rows.int64(3)),
                                     std::clamp(number(rows.int64(8)), 0, 255)});
         }
     }
 
     static int number(std::int64_t value) { return int(std::clamp<std::int64_t>(value, -1, trace::kMaxStep)); }
 
-    /// A text of the trace, looked up once per batch.
-    std::int32_t stored(std::int64_t id) {
-        const auto [at, isNew] = stored_.try_emplace(id, 0);
-        if (isNew) {
-            if (!find_) find_.emplace(connection_, "SELECT value FROM text WHERE id = ?");
-            find_->bind(1, id);
-            at->second = text(find_->step() ? find_->text(0) : std::string_view("(no name)"));
-            find_->reset();
+    /// A text of the trace.
+    std::string stored(std::int64_t id) {
+        if (!find_) find_.emplace(connection_, "SELECT value FROM text WHERE id = ?");
+        find_->bind(1, id);
+        const std::string value(find_->step() ? find_->text(0) : std::string_view("(no name)"));
+        find_->reset();
+        return value;
+    }
+
+    /// Looked up once per batch.
+    std::int32_t trackOf(std::int64_t id) {
+        const auto [at, isNew] = tracks_.try_emplace(id, 0);
+        if (isNew) at->second = text(stored(id));
+        return at->second;
+    }
+
+    static constexpr std::int64_t kNoText = std::numeric_limits<std::int64_t>::min();
+    struct NameKey {
+        std::int64_t name = 0, stage = kNoText, bytes = -1, kind = 0;
+        bool operator==(const NameKey&) const = default;
+    };
+    struct HashOfKey {
+        std::size_t operator()(const NameKey& key) const {
+            std::uint64_t hash = 0;
+            for (const std::int64_t part : {key.name, key.stage, key.bytes, key.kind})
+                hash = (hash ^ std::uint64_t(part)) * 0x9E3779B97F4A7C15u;
+            return std::size_t(hash ^ hash >> 32);
         }
+    };
+    /// The shown name. One that was stored as a whole is taken apart here, once.
+    std::int32_t nameText(const NameKey& key) {
+        const auto [at, isNew] = names_.try_emplace(key, 0);
+        if (!isNew) return at->second;
+        const std::string name = stored(key.name), stage = key.stage == kNoText ? std::string() : stored(key.stage);
+        const bool isWhole = stage.empty() && key.bytes < 0;
+        const SpanName parts = isWhole
+                                   ? SpanName::ofWhole(SpanRecord::Kind(std::clamp<std::int64_t>(key.kind, 0, 2)), name)
+                                   : SpanName{stage, key.bytes, name};
+        at->second = text(isWhole ? name : parts.shown());
+        if (!parts.stage.empty() || parts.bytes >= 0)
+            batch_.fields[at->second] = {std::string(parts.stage), parts.bytes};
         return at->second;
     }
 
@@ -190,7 +225,8 @@ private:
     std::int64_t left_;
     SpanBatch batch_;
     std::unordered_map<std::string, std::int32_t> texts_;
-    std::unordered_map<std::int64_t, std::int32_t> stored_;
+    std::unordered_map<std::int64_t, std::int32_t> tracks_;
+    std::unordered_map<NameKey, std::int32_t, HashOfKey> names_;
     std::optional<Statement> find_, stages_;
 };
 

@@ -11,11 +11,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace kvscope {
 
-/// A span as read; `track` and `name` are indices into SpanBatch::texts.
+/// A span as read; `track` and `name`, the name as it is shown, are indices into SpanBatch::texts.
 struct SpanRow {
     std::int64_t startNs = 0, durationNs = 0;
     std::int32_t track = 0, name = 0, step = -1, layer = -1, depth = 0;
@@ -30,8 +31,15 @@ struct SpanPosition {
     std::optional<LinkClock> clock; // of the transfers; found with the first rows and kept, so that a track has one
 };
 
+/// What a shown name is made of, beside the name proper.
+struct SpanNameFields {
+    std::string stage;       // empty: none
+    std::int64_t bytes = -1; // -1: not known
+};
+
 struct SpanBatch {
     std::vector<std::string> texts;
+    std::unordered_map<std::int32_t, SpanNameFields> fields; // of names that have any, by index in `texts`
     std::vector<SpanRow> spans;
     std::vector<StepRow> steps; // with their spans at depth 0
     SpanPosition next;          // where the next read begins

@@ -1,7 +1,6 @@
 #include "profiler/read/span_flow.h"
 
 #include "core/trace/stage.h"
-#include "profiler/read/self_time.h"
 
 #include <algorithm>
 #include <string_view>
@@ -32,6 +31,7 @@ public:
         return isLinkTrack(track, kToDeviceTrack) || isLinkTrack(track, kToHostTrack) ? Place::Link : Place::Elsewhere;
     }
     std::string_view nameOf(int name) const { return index_.names()[std::size_t(name)]; }
+    std::string_view componentOf(int name) const { return index_.components()[std::size_t(name)]; }
 
     /// Calls visit(ref, span) for spans of the step and layer in lanes of one kind.
     template <class Visit> void each(Place place, int layer, Visit&& visit) const {
@@ -76,7 +76,7 @@ std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
     if (span.step < 0) return flows;
     const StepSpans step(index, span.step);
     const Place place = step.placeOf(ref.lane);
-    const std::string_view component = componentOf(index.names()[std::size_t(span.name)]);
+    const std::string_view component = step.componentOf(span.name);
     const auto add = [&](SpanFlow::Kind kind, SpanRef from, SpanRef to) {
         if (flows.size() < kMostFlows) flows.push_back({kind, from, to});
     };
@@ -88,7 +88,7 @@ std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
         });
     if (place == Place::Host && !depth0)
         step.each(Place::Elsewhere, span.layer, [&](SpanRef other, const IndexedSpan& kernel) {
-            if (componentOf(step.nameOf(kernel.name)) == component) add(SpanFlow::Kind::Launch, ref, other);
+            if (step.componentOf(kernel.name) == component) add(SpanFlow::Kind::Launch, ref, other);
         });
     if (place == Place::Host && component == kOffloading)
         step.each(Place::Link, span.layer,
@@ -100,7 +100,7 @@ std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
     // The attention over the selected blocks reads what the transfer of its layer brought.
     const auto users = [&](Place where, const auto& visit) {
         step.each(where, span.layer, [&](SpanRef user, const IndexedSpan& attention) {
-            if (componentOf(step.nameOf(attention.name)) == kAttention) visit(user);
+            if (step.componentOf(attention.name) == kAttention) visit(user);
         });
     };
     if (transferred) {

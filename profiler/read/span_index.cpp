@@ -113,7 +113,7 @@ void SpanIndex::append(const SpanBatch& batch) {
     std::pair<int, int> key{-1, -1};
     for (const SpanRow& row : batch.spans) {
         int &name = nameOf[std::size_t(row.name)], &track = trackOf[std::size_t(row.track)];
-        if (name < 0) name = internName(batch.texts[std::size_t(row.name)]);
+        if (name < 0) name = internName(batch, row.name);
         if (track < 0) track = internTrack(batch.texts[std::size_t(row.track)]);
         ++nameCounts_[std::size_t(name)];
         if (key != std::pair(track, row.depth) || !group) {
@@ -348,14 +348,23 @@ std::size_t SpanIndex::memoryBytes() const {
     return bytes;
 }
 
-int SpanIndex::internName(const std::string& value) {
+std::optional<std::int64_t> SpanIndex::bytesOf(int name) const {
+    const std::int64_t bytes = nameBytes_[std::size_t(name)];
+    return bytes < 0 ? std::nullopt : std::optional(bytes);
+}
+
+int SpanIndex::internName(const SpanBatch& batch, std::int32_t text) {
+    const std::string& value = batch.texts[std::size_t(text)];
     // Sixteen bits a span: a run with more names than that shows the rest under one.
     const std::string& kept = names_.size() < kMoreNames ? value : std::string("(other names)");
-    const auto known = nameIds_.find(value);
-    if (known != nameIds_.end()) return known->second;
+    if (const auto known = nameIds_.find(value); known != nameIds_.end()) return known->second;
     const auto [at, isNew] = nameIds_.try_emplace(kept, int(names_.size()));
     if (isNew) {
+        const auto known = batch.fields.find(text);
+        const bool has = known != batch.fields.end() && names_.size() < kMoreNames;
         names_.push_back(kept);
+        components_.push_back(has && !known->second.stage.empty() ? known->second.stage : kept);
+        nameBytes_.push_back(has ? known->second.bytes : -1);
         nameCounts_.push_back(0);
     }
     return at->second;

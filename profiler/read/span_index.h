@@ -66,7 +66,11 @@ public:
     std::int64_t firstNs() const { return firstNs_; } // earliest start; 0 when empty
     std::int64_t endNs() const { return endNs_; }     // latest end
 
-    const std::vector<std::string>& names() const { return names_; }
+    const std::vector<std::string>& names() const { return names_; } // as shown
+    /// [name] the stage that such a kernel was launched for; of every other name the name itself.
+    const std::vector<std::string>& components() const { return components_; }
+    /// What a copy of such a name moved; nothing where that is not known.
+    std::optional<std::int64_t> bytesOf(int name) const;
     const std::vector<std::uint32_t>& nameCounts() const { return nameCounts_; }
     const std::vector<std::string>& tracks() const { return tracks_; }
     int laneCount() const { return int(lanes_.size()); }
@@ -147,7 +151,7 @@ private:
         std::vector<IndexedSpan> late;
         std::unique_ptr<Merge> merge; // null: none is under way
     };
-    int internName(const std::string& value);
+    int internName(const SpanBatch& batch, std::int32_t text);
     int internTrack(const std::string& value);
     void appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans, std::size_t& movable);
     void pushInOrder(const std::pair<int, int>& place, Group& group, const IndexedSpan* first, const IndexedSpan* last);
@@ -159,7 +163,8 @@ private:
 
     std::vector<Lane> lanes_;
     std::map<std::pair<int, int>, Group> groups_; // (track, depth)
-    std::vector<std::string> names_, tracks_;
+    std::vector<std::string> names_, components_, tracks_;
+    std::vector<std::int64_t> nameBytes_; // -1: not known
     std::vector<std::uint32_t> nameCounts_;
     std::unordered_map<std::string, int> nameIds_, trackIds_;
     std::size_t size_ = 0;

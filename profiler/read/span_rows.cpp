@@ -1,9 +1,11 @@
 #include "profiler/read/span_rows.h"
 
+#include "profiler/format/span_name.h"
 #include "profiler/import/import.h"
 #include "profiler/read/reader_impl.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <string_view>
 
 namespace kvscope {
@@ -91,15 +93,18 @@ SpanRows::Ranges SpanRows::rangesOf(const Table& table, std::size_t column, std:
 
 std::optional<std::int64_t> SpanRows::spanAt(const TraceReader& reader, const SpanPlace& place) const {
     Connection& connection = *ReaderAccess::of(reader).connection;
-    const auto track = textId(connection, place.track), name = textId(connection, place.name);
-    if (!track || !name) return std::nullopt; // a span of the engine: its steps have no rows here
+    const auto track = textId(connection, place.track);
+    if (!track) return std::nullopt; // a span of the engine: its steps have no rows here
     Ranges ranges;
     if (isImported(connection, run_)) ranges.push_back(importedAt(connection, place.startNs));
     for (const auto& range : rangesOf(spans_, 0, place.startNs)) ranges.push_back(range);
-    Statement rows(connection, "SELECT id FROM span WHERE id BETWEEN ? AND ? AND start_ns = ? AND duration_ns = ?"
-                               " AND run_id = ? AND depth = ? AND track = ? AND name = ? LIMIT 1");
+    Statement rows(connection, fmt::format("SELECT s.id FROM span s CROSS JOIN text n ON n.id = s.name {}"
+                                           " WHERE s.id BETWEEN ? AND ? AND s.start_ns = ? AND s.duration_ns = ?"
+                                           " AND s.run_id = ? AND s.depth = ? AND s.track = ? AND {} = ? LIMIT 1",
+                                           kStageJoin, kShownName));
     for (const auto& [first, last] : ranges) {
-        rows.bindAll(first, last, place.startNs, place.durationNs, run_, place.depth, *track, *name);
+        rows.bindAll(first, last, place.startNs, place.durationNs, run_, place.depth, *track,
+                     std::string_view(place.name));
         if (rows.step()) return rows.int64(0);
         rows.reset();
     }

@@ -20,7 +20,7 @@ bool isMatch(const std::vector<bool>& matches, int name) {
 } // namespace
 
 void matchNewNames(const SpanIndex& index, std::string_view text,
-                   const std::function<std::string(std::string_view name)>& also, std::vector<bool>& matches) {
+                   const std::function<std::string(std::string_view component)>& also, std::vector<bool>& matches) {
     std::vector<std::string> words;
     const std::string all = lower(text);
     for (std::size_t at = 0; at < all.size();) {
@@ -31,16 +31,15 @@ void matchNewNames(const SpanIndex& index, std::string_view text,
     }
     if (words.empty()) return;
     while (matches.size() < index.names().size()) {
-        const std::string& name = index.names()[matches.size()];
-        std::string plain = lower(name);
-        if (also) plain += '\n' + lower(also(name));
+        std::string plain = lower(index.names()[matches.size()]);
+        if (also) plain += '\n' + lower(also(index.components()[matches.size()]));
         matches.push_back(std::all_of(words.begin(), words.end(),
                                       [&](const std::string& word) { return plain.find(word) != std::string::npos; }));
     }
 }
 
 std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
-                                const std::function<std::string(std::string_view name)>& also) {
+                                const std::function<std::string(std::string_view component)>& also) {
     std::vector<bool> matches;
     matchNewNames(index, text, also, matches);
     return matches;

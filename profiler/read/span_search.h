@@ -11,13 +11,13 @@
 
 namespace kvscope {
 
-/// Which names hold every word of `text`, whatever their case; empty when there is no word. `also`: more to look in,
-/// which a name stands for; null: nothing.
+/// Which names hold every word of `text`, whatever their case; empty when there is no word. `also`: more to look in, by
+/// a name's component (SpanIndex::components); null: nothing.
 std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
-                                const std::function<std::string(std::string_view name)>& also = {});
+                                const std::function<std::string(std::string_view component)>& also = {});
 /// The same for an index that has more names than when `matches` were found: only those are looked at.
 void matchNewNames(const SpanIndex& index, std::string_view text,
-                   const std::function<std::string(std::string_view name)>& also, std::vector<bool>& matches);
+                   const std::function<std::string(std::string_view component)>& also, std::vector<bool>& matches);
 
 /// How many spans have a name that matches.
 std::size_t matchCount(const SpanIndex& index, const std::vector<bool>& matches);

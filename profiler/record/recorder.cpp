@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <variant>
 
 namespace kvscope {
 namespace {
@@ -35,12 +36,28 @@ std::int64_t threadCpuNs() {
     return std::int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+std::size_t bytesOf(const std::vector<SpanRecord>& spans) {
+    std::size_t bytes = 0;
+    for (const SpanRecord& span : spans) bytes += sizeof span + span.track.size() + span.name.size();
+    return bytes;
+}
+
 std::size_t bytesOf(const StepRecord& record) {
     std::size_t bytes = sizeof record + record.layers.size() * sizeof(LayerRecord) +
                         record.selections.size() * sizeof(SelectionRecord) +
                         record.blocks.size() * sizeof(std::int32_t) + record.origins.size() + record.hit.size() +
                         record.scores.size() * sizeof(float);
     for (const TokenRecord& token : record.generated) bytes += sizeof token + token.bytes.size();
+    return bytes + bytesOf(record.spans);
+}
+
+std::size_t bytesOf(const RunEvent& event) {
+    if (const auto* step = std::get_if<std::unique_ptr<StepRecord>>(&event)) return bytesOf(**step);
+    if (const auto* spans = std::get_if<std::vector<SpanRecord>>(&event)) return bytesOf(*spans);
+    if (const auto* remark = std::get_if<Remark>(&event)) return sizeof *remark + remark->sentence.size();
+    std::size_t bytes = 0;
+    for (const CounterSample& sample : std::get<std::vector<CounterSample>>(event))
+        bytes += sizeof sample + sample.track.size();
     return bytes;
 }
 
@@ -49,16 +66,16 @@ std::string sentenceOf(const std::exception& trouble) {
     return known ? oneLine(*known) : trouble.what();
 }
 
-struct Message {
-    enum class Kind { Begin, Step, Spans, Launched, Counters, End } kind = Kind::Step;
-    std::unique_ptr<StepRecord> step;
-    std::vector<SpanRecord> spans;
-    std::vector<LaunchedSpan> launched;
-    std::vector<CounterSample> counters;
-    std::size_t bytes = 0;
+struct Begin {
     std::unique_ptr<RunInfo> info;
+};
+struct End {
     RunStatus status = RunStatus::Running;
     std::string text;
+};
+struct Message {
+    std::variant<RunEvent, Begin, End> what;
+    std::size_t bytes = 0; // of an event
 };
 
 } // namespace
@@ -70,16 +87,18 @@ struct Recorder::Impl {
     }
 
     void writeLoop();
-    void handle(Message& message);
-    void begin(Message& message);
-    void end(const Message& message);
+    void handle(RunEvent& event);
+    void handle(Begin& message);
+    void handle(const End& message);
+    void write(const RunEvent& event);
     void commit();
     void beat(bool always);
     void lookForFile();
     void tellFailure();
     void fail(const std::string& sentence);
     void post(Message message, std::unique_lock<std::mutex>& lock);
-    void enqueue(Message message);
+    void takeStep(std::unique_ptr<StepRecord> record);
+    void keepSpare(std::unique_ptr<StepRecord> record);
 
     const RecorderOptions options;
     TraceStore store; // the writer thread's, once that runs
@@ -127,10 +146,11 @@ void Recorder::Impl::writeLoop() {
             flushTicket = flushAsked;
         }
         for (Message& message : batch) {
-            handle(message);
+            std::visit([this](auto& what) { handle(what); }, message.what);
             const std::lock_guard lock(mutex);
             queuedBytes -= message.bytes;
-            if (message.step && spare.size() < kSpareRecords) spare.push_back(std::move(message.step));
+            if (auto* event = std::get_if<RunEvent>(&message.what))
+                if (auto* step = std::get_if<std::unique_ptr<StepRecord>>(event)) keepSpare(std::move(*step));
         }
         batch.clear();
         if (!failed && store.hasPending() && (hurry || Clock::now() - transactionStart >= kCommitInterval)) commit();
@@ -145,6 +165,11 @@ void Recorder::Impl::writeLoop() {
         tellFailure();
         store.finish();
     }
+}
+
+/// Under the mutex.
+void Recorder::Impl::keepSpare(std::unique_ptr<StepRecord> record) {
+    if (record && spare.size() < kSpareRecords) spare.push_back(std::move(record));
 }
 
 /// Writes into the trace that its recording failed, where there is room for that much.
@@ -164,49 +189,31 @@ void Recorder::Impl::tellFailure() {
     }
 }
 
-void Recorder::Impl::handle(Message& message) {
-    switch (message.kind) {
-    case Message::Kind::Begin:
-        begin(message);
-        break;
-    case Message::Kind::End:
-        end(message);
-        break;
-    case Message::Kind::Spans:
-    case Message::Kind::Launched:
-    case Message::Kind::Counters:
-        if (failed || !recording) break;
-        try {
-            if (!store.hasPending()) transactionStart = Clock::now();
-            if (message.kind == Message::Kind::Spans)
-                store.addSpans(message.spans);
-            else if (message.kind == Message::Kind::Launched)
-                store.addLaunched(message.launched);
-            else
-                store.addCounters(message.counters);
-        } catch (const std::exception& trouble) {
-            fail(sentenceOf(trouble));
-        }
-        break;
-    case Message::Kind::Step:
-        if (failed) {
-            const std::lock_guard lock(mutex);
-            ++health.droppedSteps;
-            break;
-        }
-        try {
-            if (!store.hasPending()) transactionStart = Clock::now();
-            ++stepsPending;
-            store.addStep(*message.step);
-        } catch (const std::exception& trouble) {
-            fail(sentenceOf(trouble));
-        }
-        if (!failed && Clock::now() - transactionStart >= kLongestTransaction) commit();
-        break;
+void Recorder::Impl::handle(RunEvent& event) {
+    const bool isStep = std::holds_alternative<std::unique_ptr<StepRecord>>(event);
+    if (failed && isStep) {
+        const std::lock_guard lock(mutex);
+        ++health.droppedSteps;
     }
+    if (failed || (!isStep && !recording)) return;
+    try {
+        if (!store.hasPending()) transactionStart = Clock::now();
+        if (isStep) ++stepsPending;
+        write(event);
+    } catch (const std::exception& trouble) {
+        fail(sentenceOf(trouble));
+    }
+    if (isStep && !failed && Clock::now() - transactionStart >= kLongestTransaction) commit();
 }
 
-void Recorder::Impl::begin(Message& message) {
+void Recorder::Impl::write(const RunEvent& event) {
+    if (const auto* step = std::get_if<std::unique_ptr<StepRecord>>(&event)) store.addStep(**step);
+    if (const auto* spans = std::get_if<std::vector<SpanRecord>>(&event)) store.addSpans(*spans);
+    if (const auto* samples = std::get_if<std::vector<CounterSample>>(&event)) store.addCounters(*samples);
+    if (const auto* remark = std::get_if<Remark>(&event)) store.addRemark(remark->sentence);
+}
+
+void Recorder::Impl::handle(Begin& message) {
     std::exception_ptr error;
     int id = 0;
     try {
@@ -238,7 +245,7 @@ void Recorder::Impl::begin(Message& message) {
     }
 }
 
-void Recorder::Impl::end(const Message& message) {
+void Recorder::Impl::handle(const End& message) {
     if (!recording) return;
     if (!failed && store.hasPending()) commit(); // the last steps do not depend on what follows
     lookForFile();
@@ -329,15 +336,6 @@ void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {
     lock.lock();
 }
 
-/// Without waking the writer; dropped where no run is on.
-void Recorder::Impl::enqueue(Message message) {
-    const std::lock_guard lock(mutex);
-    if (!running) return;
-    const std::size_t bytes = message.bytes;
-    queue.push_back(std::move(message));
-    queuedBytes += bytes;
-}
-
 Recorder::Recorder(const std::string& path, RecorderOptions options)
     : impl_(std::make_unique<Impl>(path, std::move(options))) {}
 
@@ -355,9 +353,7 @@ RecordLevel Recorder::level() const { return impl_->options.level; }
 
 void Recorder::beginRun(const RunInfo& info) {
     endRun(RunStatus::Stopped, "another run began");
-    Message message;
-    message.kind = Message::Kind::Begin;
-    message.info = std::make_unique<RunInfo>(info);
+    Message message{Begin{std::make_unique<RunInfo>(info)}};
     std::unique_lock lock(impl_->mutex);
     const std::int64_t ticket = ++impl_->beginsAsked;
     impl_->running = true;
@@ -383,79 +379,48 @@ std::unique_ptr<StepRecord> Recorder::acquire() {
     return record;
 }
 
-void Recorder::commit(std::unique_ptr<StepRecord> record) noexcept {
-    if (!record) return;
-    Message message;
-    message.bytes = bytesOf(*record);
-    message.step = std::move(record);
+void Recorder::take(RunEvent event) noexcept {
+    try {
+        if (auto* step = std::get_if<std::unique_ptr<StepRecord>>(&event)) {
+            if (*step) impl_->takeStep(std::move(*step));
+            return;
+        }
+        const std::size_t bytes = bytesOf(event);
+        if (bytes == 0) return;                   // nothing in it
+        const std::lock_guard lock(impl_->mutex); // the writer is not woken: it looks by itself
+        if (!impl_->running) return;
+        impl_->queue.push_back({std::move(event), bytes});
+        impl_->queuedBytes += bytes;
+    } catch (const std::bad_alloc&) {
+        // The steps matter more: they go on, and a step that is lost is counted.
+    }
+}
+
+void Recorder::Impl::takeStep(std::unique_ptr<StepRecord> record) {
+    const std::size_t bytes = bytesOf(*record);
     bool crowded = false;
     {
-        const std::lock_guard lock(impl_->mutex);
-        const bool full = impl_->queuedBytes + message.bytes > impl_->options.queueBytes;
+        const std::lock_guard lock(mutex);
         try {
-            if (impl_->running && !full) {
-                const std::size_t bytes = message.bytes;
-                impl_->queue.push_back(std::move(message));
-                impl_->queuedBytes += bytes;
-                crowded = impl_->queuedBytes > impl_->options.queueBytes / 2;
-                impl_->urgent |= crowded;
+            if (running && queuedBytes + bytes <= options.queueBytes) {
+                queue.push_back({RunEvent(std::move(record)), bytes});
+                queuedBytes += bytes;
+                crowded = queuedBytes > options.queueBytes / 2;
+                urgent |= crowded;
             } else {
-                ++impl_->health.droppedSteps;
-                if (impl_->spare.size() < kSpareRecords) impl_->spare.push_back(std::move(message.step));
+                ++health.droppedSteps;
+                keepSpare(std::move(record));
             }
         } catch (const std::bad_alloc&) {
-            ++impl_->health.droppedSteps;
+            ++health.droppedSteps;
         }
     }
-    if (crowded) impl_->wake.notify_one();
-}
-
-void Recorder::addSpans(std::vector<SpanRecord> spans) noexcept {
-    if (spans.empty()) return;
-    try {
-        Message message;
-        message.kind = Message::Kind::Spans;
-        for (const SpanRecord& span : spans) message.bytes += sizeof(SpanRecord) + span.track.size() + span.name.size();
-        message.spans = std::move(spans);
-        impl_->enqueue(std::move(message));
-    } catch (const std::bad_alloc&) {
-        // The steps matter more: they go on.
-    }
-}
-
-void Recorder::addLaunched(std::vector<LaunchedSpan> spans) noexcept {
-    if (spans.empty()) return;
-    try {
-        Message message;
-        message.kind = Message::Kind::Launched;
-        for (const LaunchedSpan& each : spans)
-            message.bytes += sizeof(LaunchedSpan) + each.span.track.size() + each.span.name.size();
-        message.launched = std::move(spans);
-        impl_->enqueue(std::move(message));
-    } catch (const std::bad_alloc&) {
-        // As above.
-    }
-}
-
-void Recorder::addCounters(std::vector<CounterSample> samples) noexcept {
-    if (samples.empty()) return;
-    try {
-        Message message;
-        message.kind = Message::Kind::Counters;
-        for (const CounterSample& sample : samples) message.bytes += sizeof(CounterSample) + sample.track.size();
-        message.counters = std::move(samples);
-        impl_->enqueue(std::move(message));
-    } catch (const std::bad_alloc&) {
-        // As above.
-    }
+    if (crowded) wake.notify_one();
 }
 
 void Recorder::endRun(RunStatus status, const std::string& message) noexcept {
     try {
-        Message end;
-        end.kind = Message::Kind::End;
-        end.status = status;
-        end.text = message;
+        Message end{End{status, message}};
         std::unique_lock lock(impl_->mutex);
         if (!impl_->running) return;
         impl_->post(std::move(end), lock);

@@ -2,8 +2,6 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
-#include "profiler/format/counter_sample.h"
-#include "profiler/format/launched_span.h"
 
 #include <functional>
 #include <memory>
@@ -35,12 +33,8 @@ public:
     RecordLevel level() const override;
     void beginRun(const RunInfo& info) override;
     std::unique_ptr<StepRecord> acquire() override;
-    void commit(std::unique_ptr<StepRecord> record) noexcept override;
-    void addSpans(std::vector<SpanRecord> spans) noexcept override;
-    /// Spans that are tied to each other: what a call started may come later than the call, but not before it.
-    void addLaunched(std::vector<LaunchedSpan> spans) noexcept;
-    /// While a run is on, like spans.
-    void addCounters(std::vector<CounterSample> samples) noexcept;
+    /// From any thread. What comes while no run is on is dropped.
+    void take(RunEvent event) noexcept override;
     void endRun(RunStatus status, const std::string& message) noexcept override;
 
     /// Waits until everything committed so far is in the file.

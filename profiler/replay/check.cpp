@@ -4,6 +4,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/trace/run_meta.h"
 #include "profiler/read/recorded_oracle.h"
+#include "profiler/run/recorded_session.h"
 
 #include <algorithm>
 #include <cmath>
@@ -97,12 +98,14 @@ SessionOptions recordedOptions(const TraceReader& reader, const RunRow& run, con
 /// repeated too. A GPU session cannot be fed: its next step has begun by then. It repeats greedy tokens by itself.
 RunOutcome decode(const std::shared_ptr<const Model>& model, const RecordedText& text, const SessionOptions& options,
                   std::size_t steps, const Progress& progress, const std::stop_token& stop) {
-    NullSink sink;
-    DecodeSession session(model, text.prompts, options, sink);
+    RecordedSession run(options, {}); // recorded nowhere
+    run.begin(model, text.prompts);
     constexpr double kPrefillShare = 0.5; // share of the progress bar for reading the prompt
-    session.prefill([&](double f, std::string_view what) { report(progress, f * kPrefillShare, what); }, stop);
     std::vector<std::int32_t> next(text.prompts.size());
-    for (std::size_t step = 0; step < steps; ++step) {
+    std::size_t step = 0;
+    const auto reads = [&](double f, std::string_view what) { report(progress, f * kPrefillShare, what); };
+    run.run(reads, stop, [&](DecodeSession& session) {
+        if (step == steps) return RecordedSession::Go::Stop;
         throwIfCancelled(stop);
         report(progress, kPrefillShare + (1 - kPrefillShare) * double(step) / double(steps), "decoding again");
         if (options.backend == Backend::Cpu) {
@@ -110,9 +113,10 @@ RunOutcome decode(const std::shared_ptr<const Model>& model, const RecordedText&
                 if (step < text.generated[s].size()) next[s] = text.generated[s][step];
             session.forceNextTokens(next);
         }
-        if (!session.step()) break;
-    }
-    session.end(RunStatus::Finished);
+        ++step;
+        return RecordedSession::Go::On;
+    });
+    const DecodeSession& session = run.session();
     const SessionSummary& summary = session.summary();
     const bool measured = session.runInfo().linkTiming == Timing::Measured;
     RunOutcome out{summary.hits, summary.misses, summary.h2dBytes, summary.exposedNs, 0, 0, true};

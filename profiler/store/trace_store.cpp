@@ -164,6 +164,26 @@ void TraceStore::addWhatOlderTracesLack() {
         const std::size_t begin = schema.find(fmt::format("CREATE {} ", what)), end = schema.find(";\n", begin);
         connection_.execute(schema.substr(begin, end + 1 - begin));
     }
+    addSpanColumns();
+}
+
+/// A span's stage and bytes came later than the table. The views that show a span's name make it of all three.
+void TraceStore::addSpanColumns() {
+    const auto hasColumn = [&](std::string_view name) {
+        Statement find(connection_, "SELECT 1 FROM pragma_table_info('span') WHERE name=?");
+        return find.bind(1, name).step();
+    };
+    const bool stage = hasColumn("stage"), bytes = hasColumn("bytes");
+    if (stage && bytes) return;
+    const std::string schema(resources::text("sql/schema.sql").value_or(""));
+    std::string sql = "BEGIN IMMEDIATE;";
+    if (!stage) sql += "ALTER TABLE span ADD COLUMN stage INTEGER REFERENCES text(id);";
+    if (!bytes) sql += "ALTER TABLE span ADD COLUMN bytes INTEGER;";
+    for (const char* view : {"v_span", "v_kernel", "v_flow"}) {
+        const std::size_t begin = schema.find(fmt::format("CREATE VIEW {} ", view)), end = schema.find(";\n", begin);
+        sql += fmt::format("DROP VIEW IF EXISTS {};", view) + schema.substr(begin, end + 1 - begin);
+    }
+    connection_.execute(sql + "COMMIT");
 }
 
 void TraceStore::prepare() {
@@ -185,8 +205,8 @@ void TraceStore::prepare() {
     insertOracle_ = RowInserter(connection_, "oracle", "id, best_mass, recall, far_mass, far_best_mass, far_recall");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
-    insertSpans_ =
-        RowInserter(connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth");
+    insertSpans_ = RowInserter(
+        connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, stage, bytes");
     insertFlows_ = RowInserter(connection_, "flow", "run_id, from_span, to_span");
     lastSpan_ = connection_.integer("SELECT max(id) FROM span");
     insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
@@ -304,6 +324,7 @@ void TraceStore::addStep(const StepRecord& record) {
     addTokens(record);
     addSelections(record);
     addLayers(record);
+    if (!record.spans.empty()) addSpans(record.spans);
 }
 
 void TraceStore::addTokens(const StepRecord& record) {
@@ -419,38 +440,43 @@ void TraceStore::addLayers(const StepRecord& record) {
     }
 }
 
-std::int64_t TraceStore::intern(const std::string& value) {
+std::int64_t TraceStore::intern(std::string_view value) {
     if (const auto known = texts_.find(value); known != texts_.end()) return known->second;
-    insertText_.bindAll(std::string_view(value)).run();
-    findText_.bindAll(std::string_view(value));
+    insertText_.bindAll(value).run();
+    findText_.bindAll(value);
     findText_.step();
     const std::int64_t id = findText_.int64(0);
     findText_.reset();
-    return texts_[value] = id;
-}
-
-/// record: what of each element is the span.
-template <class Spans, class Record> void TraceStore::insertSpans(const Spans& spans, const Record& record) {
-    begin();
-    std::vector<std::pair<std::int64_t, std::int64_t>> ids; // interned first: the statements must not interleave
-    ids.reserve(spans.size());
-    for (const auto& each : spans) ids.emplace_back(intern(record(each).track), intern(record(each).name));
-    insertSpans_.expect(spans.size());
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-        const SpanRecord& span = record(spans[i]);
-        insertSpans_.add(++lastSpan_, run_, span.step, span.layer, int(span.kind), ids[i].first, ids[i].second,
-                         span.startNs, span.durationNs, span.depth);
-    }
+    return texts_[std::string(value)] = id;
 }
 
 void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
-    insertSpans(spans, [](const SpanRecord& span) -> const SpanRecord& { return span; });
+    begin();
+    struct Texts {
+        std::int64_t track = 0, name = 0;
+        std::optional<std::int64_t> stage;
+    };
+    std::vector<Texts> texts; // interned first: the statements must not interleave
+    texts.reserve(spans.size());
+    for (const SpanRecord& span : spans) {
+        Texts& of = texts.emplace_back();
+        of.track = intern(span.track);
+        of.name = intern(span.name);
+        if (!span.stage.isNone()) of.stage = intern(span.stage.name());
+    }
+    const std::int64_t first = lastSpan_ + 1;
+    insertSpans_.expect(spans.size());
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+        const SpanRecord& span = spans[i];
+        insertSpans_.add(++lastSpan_, run_, span.step, span.layer, int(span.kind), texts[i].track, texts[i].name,
+                         span.startNs, span.durationNs, span.depth, texts[i].stage, whereDefined(span.bytes));
+    }
+    addFlows(spans, first);
 }
 
-void TraceStore::addLaunched(const std::vector<LaunchedSpan>& spans) {
-    const std::int64_t first = lastSpan_ + 1;
-    insertSpans(spans, [](const LaunchedSpan& each) -> const SpanRecord& { return each.span; });
-    const auto isCall = [](const LaunchedSpan& each) { return each.span.kind == SpanRecord::Kind::Range; };
+/// From calls to what they started. first: the id of the first span.
+void TraceStore::addFlows(const std::vector<SpanRecord>& spans, std::int64_t first) {
+    const auto isCall = [](const SpanRecord& span) { return span.kind == SpanRecord::Kind::Range; };
     for (std::size_t i = 0; i < spans.size(); ++i)
         if (spans[i].launch != 0 && isCall(spans[i])) calls_.add(spans[i].launch, first + std::int64_t(i));
     std::vector<std::pair<std::int64_t, std::int64_t>> flows;
@@ -460,6 +486,13 @@ void TraceStore::addLaunched(const std::vector<LaunchedSpan>& spans) {
                 flows.emplace_back(call, first + std::int64_t(i));
     insertFlows_.expect(flows.size());
     for (const auto& [call, started] : flows) insertFlows_.add(run_, call, started);
+}
+
+void TraceStore::addRemark(const std::string& sentence) {
+    SpanRecord remark;
+    remark.track = trace::kRemarkTrack;
+    remark.name = sentence;
+    addSpans({remark});
 }
 
 void TraceStore::addCounters(const std::vector<CounterSample>& samples) {

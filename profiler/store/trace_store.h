@@ -2,8 +2,6 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
-#include "profiler/format/counter_sample.h"
-#include "profiler/format/launched_span.h"
 #include "profiler/sqlite/row_inserter.h"
 #include "profiler/sqlite/sqlite.h"
 #include "profiler/store/recent_calls.h"
@@ -11,8 +9,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvscope {
@@ -33,9 +33,10 @@ public:
     void addPrompts(const RunPrompts& prompts);
     /// Adds a step to the open transaction. @throws Error(Storage) also if the record breaks the rules of StepRecord
     void addStep(const StepRecord& record);
-    void addSpans(const std::vector<SpanRecord>& spans);
     /// What a call started may come later than the call, by some ten thousand calls at most, but not before it.
-    void addLaunched(const std::vector<LaunchedSpan>& spans);
+    void addSpans(const std::vector<SpanRecord>& spans);
+    /// For people; shown where it is told how the run was recorded.
+    void addRemark(const std::string& sentence);
     void addCounters(const std::vector<CounterSample>& samples);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
     void endRun(RunStatus status, const std::string& message);
@@ -68,13 +69,14 @@ private:
     Connection connection_;
     FileIdentity identity_;
     /// Id of a text in the table of texts.
-    std::int64_t intern(const std::string& value);
-    template <class Spans, class Record> void insertSpans(const Spans& spans, const Record& record);
+    std::int64_t intern(std::string_view value);
+    void addFlows(const std::vector<SpanRecord>& spans, std::int64_t first);
+    void addSpanColumns();
 
     RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
         insertLookahead_, insertOracle_, insertTokens_, insertPrompts_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
-    std::map<std::string, std::int64_t> texts_;
+    std::map<std::string, std::int64_t, std::less<>> texts_;
     std::int64_t lastSpan_ = 0; // id
     RecentCalls calls_;
     int run_ = 0;

@@ -159,7 +159,9 @@ CREATE TABLE span (
     name        INTEGER NOT NULL REFERENCES text(id),
     start_ns    INTEGER NOT NULL,
     duration_ns INTEGER NOT NULL,
-    depth       INTEGER NOT NULL
+    depth       INTEGER NOT NULL,
+    stage       INTEGER REFERENCES text(id),  -- a kernel was launched for; NULL: none, or in the name (older traces)
+    bytes       INTEGER                       -- moved or set; NULL: not known, or in the name
 ) STRICT;
 
 -- What something was counted in an interval, e.g. bytes that the GPU's own counters saw on its PCIe link.
@@ -364,20 +366,27 @@ UNION ALL SELECT run_id, step, layer, 'host', 'o_linear', start_ns + duration_ns
           FROM v_layer WHERE o_linear_ns > 0
 UNION ALL SELECT run_id, step, layer, 'host', 'ffn', start_ns + duration_ns - ffn_ns, ffn_ns, 2, NULL, NULL FROM v_layer
           WHERE ffn_ns > 0
-UNION ALL SELECT s.run_id, s.step, s.layer, t.value, n.value, s.start_ns, s.duration_ns, s.depth, c.value, d.args
-          FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name
+UNION ALL SELECT s.run_id, s.step, s.layer, t.value,
+                 coalesce(g.value || ': ', '') || coalesce(s.bytes || ' bytes ', '') || n.value,
+                 s.start_ns, s.duration_ns, s.depth, c.value, d.args
+          FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name LEFT JOIN text g ON g.id = s.stage
           LEFT JOIN span_detail d ON d.id = s.id LEFT JOIN text c ON c.id = d.category;
 
 CREATE VIEW v_kernel AS
-SELECT s.run_id, s.step, s.layer, t.value AS track, n.value AS name, s.start_ns, s.duration_ns
-FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name WHERE s.kind = 1;
+SELECT s.run_id, s.step, s.layer, t.value AS track,
+       coalesce(g.value || ': ', '') || coalesce(s.bytes || ' bytes ', '') || n.value AS name, s.start_ns, s.duration_ns
+FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name LEFT JOIN text g ON g.id = s.stage
+WHERE s.kind = 1;
 
 CREATE VIEW v_gauge AS
 SELECT c.run_id, t.value AS track, c.time_ns, c.value FROM gauge c JOIN text t ON t.id = c.track;
 
 CREATE VIEW v_flow AS
-SELECT f.run_id, ft.value AS from_track, fn.value AS from_name, a.start_ns AS from_start_ns,
-       tt.value AS to_track, tn.value AS to_name, b.start_ns AS to_start_ns
+SELECT f.run_id, ft.value AS from_track,
+       coalesce(fg.value || ': ', '') || coalesce(a.bytes || ' bytes ', '') || fn.value AS from_name,
+       a.start_ns AS from_start_ns, tt.value AS to_track,
+       coalesce(tg.value || ': ', '') || coalesce(b.bytes || ' bytes ', '') || tn.value AS to_name,
+       b.start_ns AS to_start_ns
 FROM flow f JOIN span a ON a.id = f.from_span JOIN span b ON b.id = f.to_span
-            JOIN text ft ON ft.id = a.track JOIN text fn ON fn.id = a.name
-            JOIN text tt ON tt.id = b.track JOIN text tn ON tn.id = b.name;
+            JOIN text ft ON ft.id = a.track JOIN text fn ON fn.id = a.name LEFT JOIN text fg ON fg.id = a.stage
+            JOIN text tt ON tt.id = b.track JOIN text tn ON tn.id = b.name LEFT JOIN text tg ON tg.id = b.stage;

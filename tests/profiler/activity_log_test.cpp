@@ -3,6 +3,7 @@
 
 #ifdef KVSCOPE_HAVE_CUPTI
 
+#include "profiler/format/span_name.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
@@ -68,22 +69,44 @@ CUpti_ActivityExternalCorrelation claim(std::uint32_t correlation, std::uint64_t
 
 template <class Record> void take(ActivityLog& log, const Record& record) { log.take(&record); }
 
-std::vector<std::string> said(const std::vector<LaunchedSpan>& spans) {
+std::uint64_t idOf(int step, int layer = -1, StageId stage = {}) { return LaunchPlace{step, layer, stage}.packed(); }
+
+std::vector<std::string> said(const std::vector<SpanRecord>& spans) {
     std::vector<std::string> lines;
-    for (const auto& [span, launch] : spans)
-        lines.push_back(span.track + "|" + span.name + "|" + std::to_string(span.startNs) + "+" +
+    for (const SpanRecord& span : spans) {
+        const SpanName name{span.stage.name(), span.bytes, span.name};
+        lines.push_back(span.track + "|" + name.shown() + "|" + std::to_string(span.startNs) + "+" +
                         std::to_string(span.durationNs) + "|step " + std::to_string(span.step) + " layer " +
-                        std::to_string(span.layer) + "|launch " + std::to_string(launch));
+                        std::to_string(span.layer) + "|launch " + std::to_string(span.launch));
+    }
     return lines;
+}
+
+TEST(LaunchPlace, SurvivesTheWayThroughCupti) {
+    for (const LaunchPlace& place : {LaunchPlace{}, LaunchPlace{0, 0, Stage::QkvLinear}, LaunchPlace{7, -1, {}},
+                                     LaunchPlace{1 << 24, 1023, Stage::Ffn}, LaunchPlace{3, -1, StepStage::Sample}})
+        EXPECT_EQ(LaunchPlace::unpacked(place.packed()), place);
+    EXPECT_EQ(LaunchPlace::unpacked(0xffff), (LaunchPlace{-1, -1, {}})) << "not ours: no stage";
+}
+
+TEST(StageId, HasANameAndANumberForEveryStage) {
+    EXPECT_TRUE(StageId().isNone());
+    EXPECT_EQ(StageId().name(), "");
+    for (int number = 1; number <= kStageCount + kStepStageCount; ++number) {
+        EXPECT_EQ(StageId::of(number).number(), number);
+        EXPECT_EQ(StageId::named(StageId::of(number).name()).number(), number);
+    }
+    EXPECT_EQ(StageId(Stage::Ffn).name(), "ffn");
+    EXPECT_EQ(StageId(StepStage::Embed).name(), "embed");
+    EXPECT_TRUE(StageId::named("gemm").isNone());
+    EXPECT_TRUE(StageId::of(kStageCount + kStepStageCount + 1).isNone());
 }
 
 TEST(ActivityLog, TiesTheKernelsOfAGraphToTheirStagesAndToTheCallThatLaunchedIt) {
     ActivityLog log(nameOfCall);
-    log.atStage(2, "stage2");
-    log.nodeMade(100);
+    log.nodeMade(100, {-1, 2, Stage::Stage2});
     log.nodeCloned(200, 100); // the executable graph has nodes of its own
-    const std::uint64_t step = log.atStep(5);
-    take(log, claim(9, step));
+    take(log, claim(9, idOf(5)));
     take(log, call(kGraphLaunch, 9, 1'000, 1'040));
     take(log, call(kGetDevice, 10, 1'050, 1'051));
     take(log, kernel("_ZN7kvscope4cuda12_GLOBAL__N_110ringKernelILi128EEEvPf", 9, 200, 1'100, 1'300));
@@ -95,10 +118,18 @@ TEST(ActivityLog, TiesTheKernelsOfAGraphToTheirStagesAndToTheCallThatLaunchedIt)
     copy.start = 1'400;
     copy.end = 1'410;
     take(log, copy);
-    EXPECT_THAT(said(log.collect(1'000, false)),
+    const std::vector<SpanRecord> spans = log.collect(1'000, false);
+    EXPECT_THAT(said(spans),
                 ElementsAre("CUDA calls|cudaGraphLaunch|0+40|step 5 layer -1|launch 9",
                             "stream 7|stage2: ringKernel<128>|100+200|step 5 layer 2|launch 9",
                             "copies device to host|64 bytes device to host|400+10|step 5 layer -1|launch 9"));
+    // Fields, and no names to take apart.
+    EXPECT_EQ(spans[1].name, "ringKernel<128>");
+    EXPECT_EQ(spans[1].stage, StageId(Stage::Stage2));
+    EXPECT_EQ(spans[1].bytes, -1);
+    EXPECT_EQ(spans[2].name, "device to host");
+    EXPECT_EQ(spans[2].bytes, 64);
+    EXPECT_TRUE(spans[2].stage.isNone());
 }
 
 TEST(ActivityLog, KeepsAKernelUntilItsStepIsKnownAndACallNever) {
@@ -107,7 +138,7 @@ TEST(ActivityLog, KeepsAKernelUntilItsStepIsKnownAndACallNever) {
     take(log, call(kMemcpy, 5, 100, 110, 77));
     EXPECT_THAT(said(log.collect(0, false)),
                 ElementsAre("CUDA calls|cudaMemcpyAsync|100+10|step -1 layer -1|launch 5"));
-    take(log, claim(4, log.atStage(1, "ffn")));
+    take(log, claim(4, idOf(-1, 1, Stage::Ffn)));
     EXPECT_THAT(said(log.collect(0, false)), ElementsAre("stream 7|ffn: gemm|200+100|step -1 layer 1|launch 4"));
     take(log, kernel("gemm", 6, 0, 400, 500));
     EXPECT_TRUE(log.collect(0, false).empty());
@@ -116,14 +147,14 @@ TEST(ActivityLog, KeepsAKernelUntilItsStepIsKnownAndACallNever) {
 
 /// A step as an engine makes it: a call that starts a kernel, and one that starts nothing.
 void takeStep(ActivityLog& log, int step, std::uint32_t firstId) {
-    const std::uint64_t external = log.atStep(step);
+    const std::uint64_t external = idOf(step);
     take(log, claim(firstId, external));
     take(log, claim(firstId + 1, external));
 }
 
-std::vector<int> stepsOf(const std::vector<LaunchedSpan>& spans) {
+std::vector<int> stepsOf(const std::vector<SpanRecord>& spans) {
     std::vector<int> steps;
-    for (const LaunchedSpan& each : spans) steps.push_back(each.span.step);
+    for (const SpanRecord& span : spans) steps.push_back(span.step);
     return steps;
 }
 
@@ -187,7 +218,7 @@ TEST(ActivityLog, CountsWhatComesAfterItsLaunchWasForgotten) {
         EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(step));
     }
     take(log, kernel("gemm", 10, 0, 600, 610));
-    take(log, claim(10, log.atStep(1))); // its name comes too late as well
+    take(log, claim(10, idOf(1))); // its name comes too late as well
     EXPECT_EQ(log.late(), 1);
     EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(-1)) << "it would wait until the end of the run";
     EXPECT_LE(log.launches(), 6U);
@@ -236,12 +267,12 @@ TEST(RecordedCalls, LeadToWhatTheyStartedAlsoWhenThatComesLater) {
     const std::string file = (folder / "run.kvtrace").string();
     const auto span = [](SpanRecord::Kind kind, const char* track, const char* name, std::int64_t start,
                          std::uint32_t launch) {
-        LaunchedSpan record;
-        record.span.kind = kind;
-        record.span.track = track;
-        record.span.name = name;
-        record.span.startNs = start;
-        record.span.durationNs = 5;
+        SpanRecord record;
+        record.kind = kind;
+        record.track = track;
+        record.name = name;
+        record.startNs = start;
+        record.durationNs = 5;
         record.launch = launch;
         return record;
     };
@@ -250,12 +281,12 @@ TEST(RecordedCalls, LeadToWhatTheyStartedAlsoWhenThatComesLater) {
         Recorder recorder(file, {});
         recorder.beginRun(synthetic::infoOf({}));
         // The order within a batch does not matter, and numbers of calls nobody recorded lead nowhere.
-        recorder.addLaunched(
-            {span(Kind::Kernel, "stream 1", "k1", 20, 8), span(Kind::Range, "CUDA calls", "launch", 10, 8),
-             span(Kind::Kernel, "stream 1", "orphan", 26, 99), span(Kind::Range, "host", "range", 0, 0)});
+        recorder.take(std::vector<SpanRecord>{
+            span(Kind::Kernel, "stream 1", "k1", 20, 8), span(Kind::Range, "CUDA calls", "launch", 10, 8),
+            span(Kind::Kernel, "stream 1", "orphan", 26, 99), span(Kind::Range, "host", "range", 0, 0)});
         recorder.flush();
-        recorder.addLaunched(
-            {span(Kind::Copy, "copies", "64 bytes", 40, 8), span(Kind::Kernel, "stream 1", "plain", 50, 0)});
+        recorder.take(std::vector<SpanRecord>{span(Kind::Copy, "copies", "64 bytes", 40, 8),
+                                              span(Kind::Kernel, "stream 1", "plain", 50, 0)});
         recorder.endRun(RunStatus::Finished, "");
     }
     EXPECT_EQ(test::sql(file, "SELECT from_name || ' -> ' || to_name FROM v_flow ORDER BY to_start_ns").rows,

@@ -116,8 +116,18 @@ TEST_F(Check, FindsEveryEditByHand) {
          "exposed_ns"
          " FROM step",
          "step-run"},
-        {"INSERT INTO span VALUES (1, 1, 0, 0, 9, 1, 1, 0, -4, 0)", "span-numbers"},
-        {"INSERT INTO span VALUES (1, 1, 0, 0, 0, 77, 77, 0, 4, 0)", "span-names"},
+        {"INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES (1, 1, 0, "
+         "0, 9, 1, 1, 0, -4, 0)",
+         "span-numbers"},
+        {"INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES (1, 1, 0, "
+         "0, 0, 77, 77, 0, 4, 0)",
+         "span-names"},
+        {"INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, bytes) VALUES (1, "
+         "1, 0, 0, 2, 1, 1, 0, 4, 0, -5)",
+         "span-numbers"},
+        {"INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, stage) VALUES (1, "
+         "1, 0, 0, 1, 1, 1, 0, 4, 0, 77)",
+         "span-names"},
         {"INSERT INTO counter VALUES (1, 1, 77, 0, -10, 5)", "counter-values"},
         {"INSERT INTO flow VALUES (1, 1, 5, 6)", "flow-spans"},
         {"INSERT INTO note VALUES (1, 1, 5, -6, '', '')", "note-times"},

@@ -449,7 +449,7 @@ TEST(Compare, ARunThatIsRecordedIsComparedSoFar) {
         for (int i = 0; i < steps; ++i) {
             auto step = recorder.acquire();
             generator.fillNext(*step, recorder.level());
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
         recorder.flush();
     };

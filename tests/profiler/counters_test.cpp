@@ -36,9 +36,9 @@ void recordWithCounters(const std::string& file, std::vector<CounterSample> samp
         record->layers.resize(1);
         record->layers[0].h2dBytes = step == 0 ? 0 : step == 1 ? 1000 : 3000;
         record->layers[0].d2hBytes = step == 1 ? 500 : 0;
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
     }
-    recorder.addCounters(std::move(samples));
+    recorder.take(std::move(samples));
     recorder.endRun(RunStatus::Finished, {});
     recorder.flush();
 }
@@ -159,7 +159,7 @@ TEST(Counters, AReportSaysWhyTheyComeFromNvml) {
         SpanRecord note;
         note.track = "recorder";
         note.name = "PCIe bytes are counted by NVML and not by PM sampling, because libcupti was not found";
-        recorder.addSpans({note});
+        recorder.take(std::vector<SpanRecord>{note});
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
     }
@@ -180,7 +180,7 @@ TEST(Counters, AReportHasEachNoteOnceAndNoneOfAnotherTool) {
                 notes[i].track = "recorder";
                 notes[i].name = i < 3 ? "the same" : "note " + std::to_string(i);
             }
-            recorder.addSpans(notes);
+            recorder.take(notes);
             recorder.endRun(RunStatus::Finished, {});
         }
         recorder.flush();

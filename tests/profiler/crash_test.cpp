@@ -82,7 +82,7 @@ void recordForEver(const std::string& file, const RunShape& shape, int pipe) {
     for (int step = 0; step < generator.steps(); ++step) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         const Stamp stamp{step, nowNs()};
         if (write(pipe, &stamp, sizeof stamp) != sizeof stamp) return;
         std::this_thread::sleep_until(due += std::chrono::milliseconds(1));
@@ -261,14 +261,14 @@ std::string recordUntilFull(const std::string& file, int& recorded) {
     while (recorder.health().error.empty() && recorded < 20000) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         if (++recorded % 10 == 0) recorder.flush();
     }
     // The engine goes on, and nothing it does fails.
     for (int i = 0; i < 100; ++i) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
     }
     recorder.endRun(RunStatus::Finished, "");
     recorder.flush();

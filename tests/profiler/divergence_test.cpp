@@ -35,7 +35,7 @@ void recordChanged(const std::filesystem::path& path, const RunShape& shape,
         auto next = recorder.acquire();
         generator.fillNext(*next, level);
         change(*next);
-        recorder.commit(std::move(next));
+        recorder.take(std::move(next));
     }
     recorder.endRun(RunStatus::Finished, "");
     recorder.flush();

@@ -172,7 +172,7 @@ TEST(Gauges, CountersAreReadPerSecondInPiecesOfAnySize) {
     {
         Recorder recorder(file, {});
         recorder.beginRun(synthetic::infoOf({}));
-        recorder.addCounters(samples);
+        recorder.take(samples);
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
     }
@@ -244,7 +244,7 @@ TEST(Gauges, TheDeviceHoldsAsManyBlocksAsASetOfThemDoes) {
             std::int64_t blocks = 0;
             for (const auto& [pool, slots] : held) blocks += std::int64_t(slots.size());
             if (number > 0) wanted[step->startNs] = blocks * 1000;
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
@@ -328,7 +328,8 @@ TEST(RecordedFlows, LeadBothWaysAndAreNoneWithoutATable) {
     }
     test::sql(file,
               "INSERT INTO text(id, value) VALUES (901,'cpu'),(902,'stream 7'),(903,'launch'),(904,'gemm');"
-              "INSERT INTO span VALUES (1,1,-1,-1,0,901,903,10,5,0),(2,1,-1,-1,1,902,904,30,9,0),"
+              "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES "
+              "(1,1,-1,-1,0,901,903,10,5,0),(2,1,-1,-1,1,902,904,30,9,0),"
               " (3,1,-1,-1,1,902,904,20,9,0),(4,1,-1,-1,1,902,904,90,9,0);"
               "INSERT INTO flow(run_id, from_span, to_span) VALUES (1,1,2),(1,1,3),(2,1,4)",
               SQLITE_OPEN_READWRITE);

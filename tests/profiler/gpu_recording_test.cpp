@@ -51,7 +51,6 @@ protected:
         GpuRecording gpu(calls, pcie);
         refusal = gpu.refusal();
         Recorder recorder(file, {});
-        gpu.sendTo(&recorder);
         SessionOptions session = options();
         session.gpuTrace = &gpu;
         const std::vector<std::int32_t> tokens = decode(session, recorder);

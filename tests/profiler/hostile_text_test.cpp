@@ -28,20 +28,20 @@ protected:
                "char(10) ||"
                " char(13) || char(9) || char(27) || '[2J' || char(1) || char(127) || char(0x9b) || char(0x202e) ||"
                " char(0xfffe) || char(0xffff) || ']]>--></style>{{}}%s%n\\u0000\\' AS w");
-        change(
-            "UPDATE run SET name=(SELECT w FROM words), model=(SELECT w FROM words), device=(SELECT w FROM words),"
-            " link=(SELECT w FROM words), status_message=(SELECT w FROM words), created_utc=(SELECT w FROM words),"
-            " backend=(SELECT w FROM words), params_json=json_object((SELECT w FROM words), (SELECT w FROM words));"
-            "UPDATE health SET program=(SELECT w FROM words), error=(SELECT w FROM words);"
-            "UPDATE token SET text=(SELECT w FROM words), bytes=NULL; UPDATE prompt SET text=(SELECT w FROM words), "
-            "bytes=NULL;"
-            "INSERT INTO text(id, value) SELECT 901, w FROM words;"
-            "INSERT INTO text(id, value) SELECT 902, w || ' of a span' FROM words;"
-            "INSERT INTO span VALUES (9001, 1, 2, 0, 1, 901, 902, 10, 20, 0), (9002, 1, 2, 1, 1, 901, 902, 15, 20, 0);"
-            "INSERT INTO span_detail VALUES (9001, 901, (SELECT json_object(w, w) FROM words)),"
-            " (9002, 902, (SELECT '{' || w FROM words));"
-            "INSERT INTO counter VALUES (1, 1, 901, 0, 10, 5); INSERT INTO gauge VALUES (1, 1, 901, 7, 0.5);"
-            "INSERT INTO flow VALUES (1, 1, 9001, 9002); INSERT INTO note SELECT 1, 1, 5, 6, w, w FROM words;");
+        change("UPDATE run SET name=(SELECT w FROM words), model=(SELECT w FROM words), device=(SELECT w FROM words),"
+               " link=(SELECT w FROM words), status_message=(SELECT w FROM words), created_utc=(SELECT w FROM words),"
+               " backend=(SELECT w FROM words), params_json=json_object((SELECT w FROM words), (SELECT w FROM words));"
+               "UPDATE health SET program=(SELECT w FROM words), error=(SELECT w FROM words);"
+               "UPDATE token SET text=(SELECT w FROM words), bytes=NULL; UPDATE prompt SET text=(SELECT w FROM words), "
+               "bytes=NULL;"
+               "INSERT INTO text(id, value) SELECT 901, w FROM words;"
+               "INSERT INTO text(id, value) SELECT 902, w || ' of a span' FROM words;"
+               "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES "
+               "(9001, 1, 2, 0, 1, 901, 902, 10, 20, 0), (9002, 1, 2, 1, 1, 901, 902, 15, 20, 0);"
+               "INSERT INTO span_detail VALUES (9001, 901, (SELECT json_object(w, w) FROM words)),"
+               " (9002, 902, (SELECT '{' || w FROM words));"
+               "INSERT INTO counter VALUES (1, 1, 901, 0, 10, 5); INSERT INTO gauge VALUES (1, 1, 901, 7, 0.5);"
+               "INSERT INTO flow VALUES (1, 1, 9001, 9002); INSERT INTO note SELECT 1, 1, 5, 6, w, w FROM words;");
     }
     void change(const std::string& sql) const { test::sql(file, sql, SQLITE_OPEN_READWRITE); }
     std::string exported(ExportTable table, ExportFormat format, const ExportOptions& options = {}) const {

@@ -138,7 +138,8 @@ TEST_F(HostileTrace, OwnViewsGiveWhatAGoodTracesViewsGive) {
     shape.denseLayers = 1;
     synthetic::recordFile(file, shape);
     change("INSERT INTO text(id, value) VALUES (901, 'stream 7'), (902, 'kernel'), (903, 'category');"
-           "INSERT INTO span VALUES (9001, 1, 2, 0, 1, 901, 902, 10, 20, 0), (9002, 2, -1, -1, 2, 901, 902, 30, 5, 1);"
+           "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES (9001, "
+           "1, 2, 0, 1, 901, 902, 10, 20, 0), (9002, 2, -1, -1, 2, 901, 902, 30, 5, 1);"
            "INSERT INTO span_detail VALUES (9001, 903, '{\"a\":1}');"
            "INSERT INTO counter VALUES (1, 1, 901, 0, 10, 5); INSERT INTO gauge VALUES (1, 2, 901, 7, 0.5);"
            "INSERT INTO flow VALUES (1, 1, 9001, 9002);"

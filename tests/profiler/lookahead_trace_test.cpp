@@ -30,7 +30,7 @@ TEST(LookaheadTrace, HoldsWhatTheEngineSaid) {
                 s.predicted = s.selected + 2, s.used = s.selected, s.wasted = ++n % 3, s.late = n % 5;
                 ++rows, predicted += s.predicted, used += s.used, wasted += s.wasted, late += s.late;
             }
-            recorder.commit(std::move(record));
+            recorder.take(std::move(record));
         }
         recorder.endRun(RunStatus::Finished, "");
     }

@@ -87,7 +87,7 @@ TEST(MeasuredRun, OfALiveRunIsWhatItsRowKnows) {
         for (int i = 0; i < count; ++i) {
             auto step = recorder.acquire();
             generator.fillNext(*step, recorder.level());
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
         recorder.flush();
     };

@@ -111,7 +111,7 @@ protected:
             }
             auto record = recorder.acquire();
             generator.fillNext(*record, recorder.level());
-            recorder.commit(std::move(record));
+            recorder.take(std::move(record));
         }
         recorder.endRun(RunStatus::Finished, "");
         recorder.flush();

@@ -70,8 +70,8 @@ TEST_F(RecorderTest, KeepsSpansOfOtherSourcesInBothRunsOfAFile) {
             span.durationNs = 500 + i;
             spans.push_back(span);
         }
-        recorder.addSpans(spans);
-        recorder.addSpans({});
+        recorder.take(spans);
+        recorder.take(std::vector<SpanRecord>{});
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
         EXPECT_EQ(recorder.health().error, "");
@@ -128,7 +128,7 @@ TEST_F(RecorderTest, ShowsStepsToAReaderWhileTheRunGoesOn) {
     for (int step = 0; step < generator.steps(); ++step) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         recorder.flush();
         ASSERT_EQ(reader.stepCount(1), step + 1);
         ASSERT_EQ(reader.run(1)->status, "running");
@@ -205,7 +205,7 @@ TEST_F(RecorderTest, CommitsByItselfAndTellsSo) {
     synthetic::RunGenerator generator({});
     auto record = recorder.acquire();
     generator.fillNext(*record, recorder.level());
-    recorder.commit(std::move(record));
+    recorder.take(std::move(record));
     lock.lock();
     EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return calls > before + 1; }));
     EXPECT_TRUE(growing);
@@ -236,7 +236,7 @@ TEST_F(RecorderTest, DropsAndCountsStepsThatDoNotFitItsQueue) {
     const auto commitOne = [&] {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
     };
     hold = true;
     commitOne();
@@ -269,7 +269,7 @@ TEST_F(RecorderTest, RecyclesRecords) {
     auto record = recorder.acquire();
     const StepRecord* address = record.get();
     generator.fillNext(*record, recorder.level());
-    recorder.commit(std::move(record));
+    recorder.take(std::move(record));
     recorder.flush();
     record = recorder.acquire();
     EXPECT_EQ(record.get(), address);
@@ -366,7 +366,7 @@ TEST_F(RecorderTest, StopsRecordingWhenARecordBreaksTheRulesAndSaysWhich) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
         if (step == 9) std::swap(record->blocks[0], record->blocks[1]);
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         if (step == 5) recorder.flush();
     }
     recorder.endRun(RunStatus::Finished, "");
@@ -386,7 +386,7 @@ TEST_F(RecorderTest, StopsRecordingWhenAStepComesTwice) {
     for (const int step : {0, 1, 2, 2, 3}) {
         auto record = recorder.acquire();
         record->step = step;
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         recorder.flush();
     }
     recorder.endRun(RunStatus::Finished, "");
@@ -421,7 +421,7 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     record->origins = {Origin::TokenLevel};
     record->hit = {1};
     record->generated.push_back({trace::kMaxSequences - 1, 3, 40, "x"});
-    recorder.commit(std::move(record));
+    recorder.take(std::move(record));
     recorder.flush();
     EXPECT_EQ(recorder.health().error, "");
     TraceReader reader(file);
@@ -433,7 +433,7 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     EXPECT_EQ(reader.tokens(1, trace::kMaxSequences - 1).size(), 1u);
     auto next = recorder.acquire();
     next->step = trace::kMaxStep + 1;
-    recorder.commit(std::move(next));
+    recorder.take(std::move(next));
     recorder.flush();
     EXPECT_THAT(recorder.health().error, HasSubstr("cannot be numbered"));
 }

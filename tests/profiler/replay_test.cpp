@@ -594,7 +594,7 @@ TEST(Replay, ABlockThatBeganInADroppedStepIsStillFresh) {
         recorder.beginRun(synthetic::infoOf(shape));
         for (const StepRecord& step : synthetic::stepsOf(shape))
             if (step.phase == Phase::Prefill || !step.opensBlock)
-                recorder.commit(std::make_unique<StepRecord>(step)); // the others are lost
+                recorder.take(std::make_unique<StepRecord>(step)); // the others are lost
         recorder.endRun(RunStatus::Finished, "");
     }
     const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);

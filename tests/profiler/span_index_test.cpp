@@ -322,13 +322,15 @@ TEST(SelfTime, IsTheSameInPiecesWhileTheIndexGrows) {
 
 TEST(SelfTime, GroupsKernelsByTheStageTheyServe) {
     SpanIndex index;
-    index.append(batchOf({"stream 7", "ffn: a", "ffn: b", "memset"},
-                         {{0, 10, 0, 1, 0, 0, 0}, {10, 5, 0, 2, 0, 0, 0}, {15, 2, 0, 3, 0, 0, 0}}));
+    SpanBatch batch = batchOf({"stream 7", "ffn: a", "ffn: b", "memset: c"},
+                              {{0, 10, 0, 1, 0, 0, 0}, {10, 5, 0, 2, 0, 0, 0}, {15, 2, 0, 3, 0, 0, 0}});
+    batch.fields = {{1, {"ffn", -1}}, {2, {"ffn", -1}}};
+    index.append(batch);
     const auto rows = selfTimes(index, 0, 100, SelfTimeBy::Component);
     ASSERT_EQ(rows.size(), 2u);
     EXPECT_EQ(rows[0].name, "ffn");
     EXPECT_EQ(rows[0].selfNs, 15);
-    EXPECT_EQ(rows[1].name, "memset");
+    EXPECT_EQ(rows[1].name, "memset: c") << "a name is nothing to take apart";
 }
 
 TEST(SpanSearch, VisitsEveryHitOnceForwardsAndBackwards) {

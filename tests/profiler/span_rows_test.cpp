@@ -86,10 +86,12 @@ protected:
         for (int i = 0; i < kPairs; ++i) {
             call.push_back(ids[std::size_t(2 * i)]);
             kernel.push_back(ids[std::size_t(2 * i + 1)]);
-            sql += fmt::format("INSERT INTO span VALUES ({},1,-1,-1,0,901,903,{},5,0),({},1,-1,-1,1,902,904,{},9,0);",
+            sql += fmt::format("INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, "
+                               "depth) VALUES ({},1,-1,-1,0,901,903,{},5,0),({},1,-1,-1,1,902,904,{},9,0);",
                                call.back(), i * 20, kernel.back(), i * 20 + 7);
         }
-        sql += "INSERT INTO span VALUES (9000,2,-1,-1,0,901,903,40,5,0);"; // another run's
+        sql += "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES "
+               "(9000,2,-1,-1,0,901,903,40,5,0);"; // another run's
         std::vector<int> order(kPairs);
         std::iota(order.begin(), order.end(), 0);
         std::shuffle(order.begin(), order.end(), random);
@@ -132,7 +134,8 @@ TEST_F(SpanRowsTest, FindsTheSameUnreadHalfReadAndRead) {
     expectAll(reader, rows, "read");
     // What comes later is found unread, and read on.
     test::sql(file,
-              "INSERT INTO span VALUES (9001,1,-1,-1,0,901,903,77,5,0),(9002,1,-1,-1,1,902,904,90,9,0);"
+              "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES "
+              "(9001,1,-1,-1,0,901,903,77,5,0),(9002,1,-1,-1,1,902,904,90,9,0);"
               "INSERT INTO flow(run_id, from_span, to_span) VALUES (1,9001,9002)",
               SQLITE_OPEN_READWRITE);
     const SpanPlace late{"cpu", "launch", 77, 5, 0};
@@ -167,7 +170,8 @@ TEST(SpanRows, ReadsNothingWhereNobodyWillAsk) {
         recorder.flush();
     }
     test::sql(file,
-              "INSERT INTO text(id, value) VALUES (901,'cpu');INSERT INTO span VALUES (1,1,-1,-1,0,901,901,1,5,0)",
+              "INSERT INTO text(id, value) VALUES (901,'cpu');INSERT INTO span(id, run_id, step, layer, kind, track, "
+              "name, start_ns, duration_ns, depth) VALUES (1,1,-1,-1,0,901,901,1,5,0)",
               SQLITE_OPEN_READWRITE);
     const TraceReader reader(file);
     SpanRows rows(1);

@@ -209,7 +209,7 @@ void record(TraceSink& sink, const RunShape& shape, RunStatus status) {
     for (int step = 0; step < generator.steps(); ++step) {
         auto next = sink.acquire();
         generator.fillNext(*next, sink.level());
-        sink.commit(std::move(next));
+        sink.take(std::move(next));
     }
     sink.endRun(status, "");
 }

@@ -496,7 +496,7 @@ TEST_F(TileReaderTest, KeepsNothingOfARunThatGoesOn) {
     for (int step = 0; step < kTileSteps + 1; ++step) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         if (step % 256 == 0) recorder.flush();
     }
     recorder.flush();

@@ -171,9 +171,9 @@ TEST(TimelineReading, ContinuesWhereARunGrew) {
         for (int i = 0; i < steps; ++i) {
             auto step = recorder.acquire();
             generator.fillNext(*step, RecordLevel::Full);
-            recorder.addSpans(
-                {SpanRecord{step->step, -1, SpanRecord::Kind::Kernel, "stream 1", "k", step->startNs, 10, 0}});
-            recorder.commit(std::move(step));
+            recorder.take(std::vector<SpanRecord>{
+                SpanRecord{step->step, -1, SpanRecord::Kind::Kernel, "stream 1", "k", step->startNs, 10, 0}});
+            recorder.take(std::move(step));
         }
         recorder.flush();
     };
@@ -439,7 +439,7 @@ TEST_F(NotesTest, CanBeLeftWhileTheRunIsRecorded) {
     for (int i = 0; i < 10; ++i) {
         auto step = recorder.acquire();
         generator.fillNext(*step, RecordLevel::Full);
-        recorder.commit(std::move(step));
+        recorder.take(std::move(step));
         if (i == 5) addNote(live, noteOf(1, 7, 0, "meanwhile"));
     }
     recorder.endRun(RunStatus::Finished, "");

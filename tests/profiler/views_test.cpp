@@ -171,7 +171,8 @@ TEST_F(ViewsTest, TokensJoinIntoTextAndPromptsAreApart) {
 TEST_F(ViewsTest, SpansOfOtherSourcesJoinIn) {
     test::sql(file,
               "INSERT INTO text VALUES (1, 'stream 7'), (2, 'paged_gather');"
-              "INSERT INTO span VALUES (1, 2, 3, 1, 1, 1, 2, 5000, 700, 0)",
+              "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES (1, "
+              "2, 3, 1, 1, 1, 2, 5000, 700, 0)",
               SQLITE_OPEN_READWRITE);
     EXPECT_EQ(value("SELECT track || name || start_ns FROM v_span WHERE run_id=2 AND track='stream 7'"),
               "stream 7paged_gather5000");

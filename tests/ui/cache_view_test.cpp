@@ -393,7 +393,7 @@ TEST_F(CacheViewTest, ALiveRunIsComputedAgainOnRequestAndWhenItEnds) {
         for (int i = 0; i < count; ++i) {
             auto record = recorder.acquire();
             generator.fillNext(*record, recorder.level());
-            recorder.commit(std::move(record));
+            recorder.take(std::move(record));
         }
         recorder.flush();
     };

@@ -35,7 +35,7 @@ protected:
         for (int i = 0; i < steps; ++i) {
             auto step = recorder->acquire();
             generator.fillNext(*step, recorder->level());
-            recorder->commit(std::move(step));
+            recorder->take(std::move(step));
         }
         recorder->flush();
     }

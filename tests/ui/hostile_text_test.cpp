@@ -61,13 +61,14 @@ protected:
             for (TokenRecord& token : step->generated) token.bytes = kHostile;
             if (i == 1) from = step->startNs;
             end = step->startNs + step->durationNs;
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
         const std::int64_t length = end - from;
-        recorder.addSpans(
-            {{-1, -1, SpanRecord::Kind::Kernel, kHostile, kHostile, from, length / 2, 0},
-             {2, 1, SpanRecord::Kind::Range, kHostile, kHostile + " 2", from + length / 2, length / 3, 0}});
-        recorder.addCounters({{kHostile, from, length / 2, 1'000'000}, {kHostile, from + length / 2, length / 2, 7}});
+        recorder.take(std::vector<SpanRecord>{
+            {-1, -1, SpanRecord::Kind::Kernel, kHostile, kHostile, from, length / 2, 0},
+            {2, 1, SpanRecord::Kind::Range, kHostile, kHostile + " 2", from + length / 2, length / 3, 0}});
+        recorder.take(std::vector<CounterSample>{{kHostile, from, length / 2, 1'000'000},
+                                                 {kHostile, from + length / 2, length / 2, 7}});
         recorder.endRun(status, kHostile);
         recorder.flush();
         Note note;

@@ -113,7 +113,7 @@ TEST_F(InsightsViewTest, FollowsARunThatGrows) {
     for (int i = 0; i <= 40; ++i) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
     }
     recorder.flush();
     ASSERT_TRUE(waitFor([&] {

@@ -88,7 +88,7 @@ inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) 
             }
         }
         step->generated.push_back({0, 500 + number, shape.promptTokens + number, " word" + std::to_string(number)});
-        recorder.commit(std::move(step));
+        recorder.take(std::move(step));
     }
     recorder.endRun(RunStatus::Finished, {});
     recorder.flush();

@@ -34,9 +34,9 @@ protected:
         for (int i = 0; i < generator.steps(); ++i) {
             auto step = recorder.acquire();
             generator.fillNext(*step, RecordLevel::Full);
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
-        recorder.addSpans(std::move(spans));
+        recorder.take(std::move(spans));
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
         return file(name);

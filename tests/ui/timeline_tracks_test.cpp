@@ -35,7 +35,7 @@ protected:
         for (std::size_t i = 0; i < steps.size(); ++i) {
             auto step = recorder.acquire();
             generator.fillNext(*step, RecordLevel::Full);
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
         firstStep = steps.front().startNs;
         lastStep = steps.back().startNs + steps.back().durationNs;
@@ -48,14 +48,14 @@ protected:
             for (std::size_t layer = 0; layer < step.layers.size(); ++layer)
                 spans.push_back({step.step, int(layer), SpanRecord::Kind::Kernel, "stream 13", "ffn: linearKernel",
                                  step.layers[layer].startNs, step.layers[layer].stageNs[std::size_t(Stage::Ffn)], 0});
-        recorder.addSpans(std::move(spans));
+        recorder.take(std::move(spans));
         std::vector<CounterSample> counters;
         for (int i = 0; i < 10; ++i) {
             counters.push_back({kPcieToDevice, firstStep + i * length / 10, length / 10, (i + 1) * 1'000'000});
             counters.push_back({kPcieToHost, firstStep + i * length / 10, length / 10, 5'000});
         }
         counters.push_back({kLostGpuRecords, firstStep, length, 0});
-        recorder.addCounters(std::move(counters));
+        recorder.take(std::move(counters));
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
         return file(name);
@@ -314,7 +314,7 @@ TEST_F(TimelineTracks, CountersArriveWhileTheRunIsRecorded) {
         for (int i = 0; i < steps; ++i) {
             auto step = recorder.acquire();
             generator.fillNext(*step, RecordLevel::Full);
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
         recorder.flush();
         workspace.traceAdvanced();
@@ -328,11 +328,12 @@ TEST_F(TimelineTracks, CountersArriveWhileTheRunIsRecorded) {
     workspace.addLive({path, 1});
     show();
     ASSERT_TRUE(waitFor([&] { return samples(kResidentKv) == 4; })) << "one for every decode step";
-    recorder.addCounters({{kPcieToDevice, 0, 1'000'000, 500}, {kPcieToDevice, 1'000'000, 1'000'000, 900}});
+    recorder.take(
+        std::vector<CounterSample>{{kPcieToDevice, 0, 1'000'000, 500}, {kPcieToDevice, 1'000'000, 1'000'000, 900}});
     record(10);
     ASSERT_TRUE(waitFor([&] { return samples("PCIe to device") == 2 && samples(kResidentKv) == 14; }));
     EXPECT_TRUE(hasRow(QStringLiteral("PCIe to device")));
-    recorder.addCounters({{kPcieToDevice, 2'000'000, 1'000'000, 100}});
+    recorder.take(std::vector<CounterSample>{{kPcieToDevice, 2'000'000, 1'000'000, 100}});
     record(3);
     ASSERT_TRUE(waitFor([&] { return samples("PCIe to device") == 3 && samples(kResidentKv) == 17; }));
     recorder.endRun(RunStatus::Finished, {});
@@ -353,7 +354,7 @@ TEST_F(TimelineTracks, TheFilterFadesSpansAndLeavesThemOutOfTheTable) {
     };
     const auto full = [&](SpanRef ref) {
         const QColor seen = colourOf(ref),
-                     own = QColor::fromRgb(spanColour(index().names()[std::size_t(index().at(ref).name)], theme));
+                     own = QColor::fromRgb(spanColour(index().components()[std::size_t(index().at(ref).name)], theme));
         // The cursor's band lies over everything with an alpha of 14 / 255.
         return std::abs(seen.red() - own.red()) + std::abs(seen.green() - own.green()) +
                    std::abs(seen.blue() - own.blue()) <
@@ -417,7 +418,7 @@ TEST_F(TimelineTracks, AFilteredComponentShowsInPixelsOfManySpans) {
     filter.component = QStringLiteral("ffn");
     SpanFilter keeps;
     keeps.set(filter);
-    keeps.learn(index().names());
+    keeps.learn(index());
     int bars = 0;
     index().cover(lane, index().firstNs(), index().endNs(), double(index().endNs() - index().firstNs()) / 50,
                   [&](const SpanBar& bar) {

@@ -500,7 +500,7 @@ TEST_F(TimelineTest, ALiveRunGrowsWithoutStartingOver) {
         for (int i = 0; i < steps; ++i) {
             auto step = recorder.acquire();
             generator.fillNext(*step, RecordLevel::Full);
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
         recorder.flush();
         workspace.traceAdvanced();
@@ -588,7 +588,7 @@ TEST_P(TimelinePicture, ShowsEveryStageInItsColour) {
                          right = areas.xOf(double(span.endNs()), scene().window);
             if (left < areas.body.left() || right > areas.body.right() || right - left < 6) continue;
             const int y = areas.body.top() + row->y - scene().scroll + 2; // above the text
-            const QColor expected = QColor::fromRgb(spanColour(index().names()[std::size_t(span.name)], theme));
+            const QColor expected = QColor::fromRgb(spanColour(index().components()[std::size_t(span.name)], theme));
             const QColor seen = image.pixelColor(int(left) + 2, y);
             // The shared cursor's band lies over everything with an alpha of 14 / 255.
             EXPECT_LE(std::abs(seen.red() - expected.red()), 16) << index().names()[std::size_t(span.name)];

@@ -118,7 +118,7 @@ TEST_P(EveryView, FollowsARunThatGrows) {
     const auto next = [&] {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         recorder.flush();
     };
     const std::optional<RunKey> other = workspace.current() ? std::optional(workspace.current()->key) : std::nullopt;

@@ -284,7 +284,7 @@ TEST_F(WorkspaceTest, FollowsALiveRunAndCoalescesItsNews) {
     for (int step = 0; step < generator.steps(); ++step) {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         recorder.flush(); // a commit, and so a notification, for every step
         QCoreApplication::processEvents();
     }
@@ -306,7 +306,7 @@ TEST_F(WorkspaceTest, SeesARunGrowThatAnotherProgramRecords) {
     const auto next = [&] {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
         recorder.flush();
     };
     next();

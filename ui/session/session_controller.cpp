@@ -1,6 +1,6 @@
 #include "ui/session/session_controller.h"
 
-#include "profiler/cupti/gpu_recording.h"
+#include "profiler/run/recorded_session.h"
 #include "ui/frame/workspace.h"
 
 #include <QDateTime>
@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
-constexpr auto kLiveInterval = std::chrono::milliseconds(250); // streamed text
+constexpr auto kLookInterval = std::chrono::milliseconds(250); // at the recording's health
 
 /// An empty file that nobody else records into: other windows may start in the same second.
 QString newTracePath(const std::string& method) {
@@ -38,34 +38,6 @@ QString newTracePath(const std::string& method) {
             return file.fileName(); // where none can be made, the recorder says why
     }
 }
-
-/// What the last step of a run did to the screen's numbers, sent at most every kLiveInterval.
-class LiveText {
-public:
-    LiveText(std::size_t sequences, const Tokenizer& tokenizer) : sent_(sequences, 0), pending_(sequences) {
-        for (std::size_t i = 0; i < sequences; ++i) streams_.emplace_back(tokenizer);
-    }
-
-    void collect(const DecodeSession& session) {
-        for (std::size_t sequence = 0; sequence < sent_.size(); ++sequence) {
-            const std::vector<std::int32_t>& ids = session.generated()[sequence];
-            for (; sent_[sequence] < ids.size(); ++sent_[sequence])
-                pending_[sequence] += streams_[sequence].push(ids[sent_[sequence]]);
-        }
-    }
-    /// The texts are over: what was held back comes out.
-    void finish() {
-        for (std::size_t sequence = 0; sequence < sent_.size(); ++sequence)
-            pending_[sequence] += streams_[sequence].finish();
-    }
-    QString take(std::size_t sequence) { return QString::fromStdString(std::exchange(pending_[sequence], {})); }
-    std::size_t sequences() const { return sent_.size(); }
-
-private:
-    std::vector<std::size_t> sent_;
-    std::vector<std::string> pending_;
-    std::vector<TokenStream> streams_;
-};
 
 } // namespace
 
@@ -248,75 +220,66 @@ struct SessionController::Impl {
             for (const QString& text : request.prompts) encode(text.toStdString());
 
         const QString path = request.tracePath.isEmpty() ? newTracePath(request.options.method) : request.tracePath;
-        RecorderOptions recording;
+        RecordingRequest recording;
+        recording.trace = path.toStdString();
         recording.level = request.level;
+        recording.kernels = request.recordGpu;
+        recording.calls = request.recordCalls;
+        recording.pcie = request.pcieCounting;
         recording.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); };
-        SessionOptions options = request.options;
-        std::optional<GpuRecording> gpu; // outlives the recorder and the session
-        if (options.backend == Backend::Cuda && request.level == RecordLevel::Full && request.recordGpu) {
-            gpu.emplace(request.recordCalls, request.pcieCounting);
-            options.gpuTrace = &*gpu;
-            if (!gpu->refusal().empty())
-                post([this, why = QString::fromStdString(gpu->refusal())] {
-                    emit owner.remark(QStringLiteral("GPU kernels are not recorded: %1").arg(why));
-                });
-        }
-        Recorder recorder(path.toStdString(), recording);
-        if (gpu) gpu->sendTo(&recorder);
-        DecodeSession session(model, std::move(prompts), options, recorder);
-        recorder.flush(); // the run must be in the file before anyone opens it
-        key = RunKey{path, recorder.runId()};
+        RecordedSession run(request.options, recording);
+        const auto remark = [this](const QString& sentence) {
+            post([this, sentence] { emit owner.remark(sentence); });
+        };
+        if (const std::string refusal = run.recording().kernelRefusal(); !refusal.empty())
+            remark(QStringLiteral("GPU kernels are not recorded: %1").arg(QString::fromStdString(refusal)));
+        run.begin(model, std::move(prompts));
+        run.recording().flush(); // the run must be in the file before anyone opens it
+        key = RunKey{path, run.recording().runId()};
         post([this, live = *key] { workspace.addLive(live); });
 
         postState(State::Prefill);
-        try {
-            session.prefill(progressReporter(), stop);
-            if (gpu && !gpu->pcieRemark().empty())
-                post([this, why = QString::fromStdString(gpu->pcieRemark())] { emit owner.remark(why); });
-            LiveText text(session.generated().size(), tokenizer);
-            const bool completed = decode(session, recorder, text, stop);
-            session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
-            recorder.flush();
-            return completed;
-        } catch (const Error& error) {
-            const bool cancelled = error.kind == ErrorKind::Cancelled;
-            session.end(cancelled ? RunStatus::Stopped : RunStatus::Failed, cancelled ? std::string() : oneLine(error));
-            throw;
-        } catch (const std::exception& error) {
-            session.end(RunStatus::Failed, error.what());
-            throw;
-        }
+        Follower follower{*this, run.recording(), stop};
+        const bool completed = run.run(progressReporter(), stop, [&](const DecodeSession& session) {
+            if (!follower.decodes) {
+                if (const std::string why = run.recording().pcieRemark(); !why.empty())
+                    remark(QString::fromStdString(why));
+                postState(State::Decoding);
+            }
+            return follower.next(session.finished());
+        });
+        run.recording().flush();
+        return completed;
     }
 
-    /// Worker thread: decode steps until the end, a stop, or a full disk. @return false when the person stopped it
-    bool decode(DecodeSession& session, Recorder& recorder, LiveText& text, const std::stop_token& stop) {
-        auto lastShown = Clock::time_point();
-        const auto show = [&] {
-            text.collect(session);
-            postLive(text);
-            lastShown = Clock::now();
-            const RecorderHealth health = recorder.health();
+    /// What a session on the worker thread is followed by: pauses, single steps, a stop, and a disk that is full.
+    struct Follower {
+        Impl& impl;
+        RunRecording& recording;
+        const std::stop_token& stop;
+        bool decodes = false; // the prompts are read
+        Clock::time_point lastLooked = {};
+
+        /// After the prompts and after every step.
+        RecordedSession::Go next(bool finished) {
+            if (!decodes || finished || Clock::now() - lastLooked >= kLookInterval) look();
+            decodes = true;
+            const auto settle = [this] {
+                look();
+                recording.flush();
+            };
+            const bool goesOn = finished || impl.waitWhilePaused(stop, settle);
+            return goesOn ? RecordedSession::Go::On : RecordedSession::Go::Stop;
+        }
+        /// @throws Error(Storage) where recording has stopped
+        void look() {
+            lastLooked = Clock::now();
+            const RecorderHealth health = recording.health();
             if (!health.error.empty())
                 throw Error(ErrorKind::Storage, "recording stopped: " + health.error,
                             "the steps before it are safe in the trace; make room and run again");
-        };
-        postState(State::Decoding);
-        show();
-        while (!session.finished()) {
-            if (!waitWhilePaused(stop, [&] {
-                    show();
-                    recorder.flush();
-                }))
-                return false;
-            if (!session.step()) break;
-            text.collect(session);
-            if (Clock::now() - lastShown >= kLiveInterval) show();
         }
-        text.collect(session);
-        text.finish();
-        show();
-        return true;
-    }
+    };
 
     /// Returns at once unless paused. `settle` runs once before waiting. @return false when a stop was requested
     template <class Settle> bool waitWhilePaused(const std::stop_token& stop, Settle&& settle) {
@@ -335,17 +298,6 @@ struct SessionController::Impl {
         else
             --stepsAllowed;
         return !stop.stop_requested();
-    }
-
-    void postLive(LiveText& text) {
-        std::vector<std::pair<int, QString>> pieces;
-        for (std::size_t sequence = 0; sequence < text.sequences(); ++sequence)
-            if (QString piece = text.take(sequence); !piece.isEmpty())
-                pieces.emplace_back(int(sequence), std::move(piece));
-        if (pieces.empty()) return;
-        post([this, pieces = std::move(pieces)] {
-            for (const auto& [sequence, piece] : pieces) emit owner.tokensGenerated(sequence, piece);
-        });
     }
 };
 

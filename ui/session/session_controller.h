@@ -4,7 +4,6 @@
 
 #include "core/session/decode_session.h"
 #include "profiler/cupti/pcie_counting.h"
-#include "profiler/record/recorder.h"
 #include "ui/session/prompt_source.h"
 
 #include <QObject>
@@ -59,9 +58,8 @@ signals:
     void stateChanged();
     void progress(double fraction, const QString& what);
     void modelLoaded(const QString& nameOrPath);
-    void tokensGenerated(int sequence, const QString& text); // coalesced
-    void remark(const QString& sentence);                    // the session goes on without something
-    void finished(bool completed);                           // false: stopped by the person
+    void remark(const QString& sentence); // the session goes on without something
+    void finished(bool completed);        // false: stopped by the person
     void failed(const QString& sentence);
 
 private:

@@ -83,7 +83,7 @@ NumberWriter selfTimesOf(const TracePart& part, SelfTimeBy by, const Filter& fil
         readRange(reader, part, memoryLimit, sink, index);
         SpanFilter kept;
         kept.set(filter);
-        kept.learn(index.names());
+        kept.learn(index);
         SelfTimeSum sum(index, part.range->fromNs, part.range->toNs, by,
                         [&kept](const IndexedSpan& span) { return kept.keeps(span); });
         while (!sum.advance(kSpansAtOnce)) {

@@ -1,12 +1,10 @@
 #include "ui/timeline/span_facts.h"
 
-#include "profiler/read/self_time.h"
 #include "ui/models/format.h"
 #include "ui/timeline/time_ticks.h"
 
 #include <QCoreApplication>
 
-#include <charconv>
 #include <map>
 #include <string_view>
 
@@ -71,16 +69,6 @@ QString bandwidth(std::int64_t bytes, std::int64_t ns, double linkGbps) {
     return tr("%1, %2 of the link's %3 GB/s")
         .arg(text, formatValue(Unit::Percent, achieved / linkGbps * 100))
         .arg(linkGbps, 0, 'f', 1);
-}
-
-/// CUPTI's copies are named by their size: "16384 bytes host to device".
-std::optional<std::int64_t> bytesInName(std::string_view name) {
-    std::int64_t bytes = 0;
-    const auto end = std::from_chars(name.data(), name.data() + name.size(), bytes);
-    if (end.ec != std::errc() ||
-        !std::string_view(end.ptr, std::size_t(name.data() + name.size() - end.ptr)).starts_with(" bytes"))
-        return std::nullopt;
-    return bytes;
 }
 
 QString nameAndTrack(const TimelineData& data, SpanRef ref) {
@@ -149,8 +137,8 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     };
     const SpanIndex& index = data.index;
     const IndexedSpan span = index.at(ref);
-    const std::string& name = index.names()[std::size_t(span.name)];
-    const std::string_view component = componentOf(name);
+    const std::string &name = index.names()[std::size_t(span.name)],
+                      &component = index.components()[std::size_t(span.name)];
     const std::string& track = index.tracks()[std::size_t(index.lane(ref.lane).track)];
     add(tr("Span"), shownName(data, span));
     add(tr("What it does"), meaningOf(component));
@@ -175,7 +163,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
 
     const bool isStep = track == kHostTrack && span.layer < 0 && index.lane(ref.lane).depth == 0;
     const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
-    if (const auto copied = bytesInName(name)) {
+    if (const auto copied = index.bytesOf(span.name)) {
         add(tr("Bytes"), formatBytes(*copied));
         add(tr("Bandwidth"), bandwidth(*copied, span.durationNs, link.gbps));
     } else if (context.layer && (toDevice || toHost || offloading)) {

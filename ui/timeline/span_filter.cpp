@@ -1,7 +1,6 @@
 #include "ui/timeline/span_filter.h"
 
 #include "core/trace/stage.h"
-#include "profiler/read/self_time.h"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +13,8 @@ namespace {
 
 constexpr std::uint32_t kPlaces = 3, kAtEach = 10; // a layer has about ten stages: one run of them sees every name
 
-QString componentName(std::string_view span) {
-    const std::string_view component = componentOf(span);
+/// What the filter calls it.
+QString componentName(std::string_view component) {
     if (component == kToDeviceName || component == kToHostName)
         return QString::fromUtf8(nameOf(Stage::Offloading).data(), qsizetype(nameOf(Stage::Offloading).size()));
     if (component == "layer" || component == nameOf(Phase::Decode) || component == nameOf(Phase::Prefill))
@@ -32,9 +31,10 @@ void SpanFilter::set(const Filter& filter) {
     names_.clear();
 }
 
-void SpanFilter::learn(const std::vector<std::string>& names) {
+void SpanFilter::learn(const SpanIndex& index) {
+    const std::vector<std::string>& names = index.names();
     for (std::size_t name = names_.size(); active_ && name < names.size(); ++name)
-        names_.push_back(filter_.hasComponent(componentName(names[name])) &&
+        names_.push_back(filter_.hasComponent(componentName(index.components()[name])) &&
                          filter_.hasText(QString::fromStdString(names[name])));
 }
 

@@ -4,7 +4,6 @@
 #include "profiler/read/span_index.h"
 #include "ui/frame/filter.h"
 
-#include <string>
 #include <vector>
 
 namespace kvscope::ui {
@@ -15,8 +14,8 @@ public:
     static constexpr int kParts = FilterLayers | FilterSteps | FilterComponent | FilterText;
 
     void set(const Filter& filter);
-    /// `names` of the index: those that are new are judged. Must have seen a span's name before `keeps` is asked.
-    void learn(const std::vector<std::string>& names);
+    /// Judges the names of the index that are new. Must have seen a span's name before `keeps` is asked.
+    void learn(const SpanIndex& index);
     bool active() const { return active_; }
     /// A span without a layer or step is in no set of them; with a component, the steps and layers themselves are
     /// `other`, and transfers belong to offloading.

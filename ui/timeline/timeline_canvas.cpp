@@ -98,7 +98,7 @@ void TimelineCanvas::reset() {
 
 void TimelineCanvas::dataChanged() {
     ++scene_.revision;
-    data_.filter.learn(data_.index.names());
+    data_.filter.learn(data_.index);
     const bool atHome = !isZoomed(), atWhole = scene_.window == whole_;
     whole_ = data_.whole();
     scene_.busy = data_.busy();

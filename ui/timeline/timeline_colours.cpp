@@ -1,7 +1,7 @@
 #include "ui/timeline/timeline_colours.h"
 
 #include "core/trace/stage.h"
-#include "profiler/read/self_time.h"
+#include "profiler/read/span_batch.h"
 #include "ui/look/theme.h"
 
 #include <cstdint>
@@ -13,8 +13,7 @@ QRgb mixed(QRgb a, QRgb b, double t) {
     return qRgb(part(qRed(a), qRed(b)), part(qGreen(a), qGreen(b)), part(qBlue(a), qBlue(b)));
 }
 
-QRgb spanColour(std::string_view name, const Theme& theme) {
-    const std::string_view component = componentOf(name);
+QRgb spanColour(std::string_view component, const Theme& theme) {
     for (std::size_t stage = 0; stage < kStageCount; ++stage)
         if (component == kStageNames[stage]) return theme.component[stage].rgb();
     for (std::size_t stage = 0; stage < kStepStageCount; ++stage)
@@ -47,13 +46,13 @@ QRgb textOn(QRgb colour) {
     return light > 140 ? qRgb(20, 24, 30) : qRgb(250, 251, 253);
 }
 
-const std::vector<QRgb>& SpanColours::of(std::uint64_t table, const std::vector<std::string>& names,
+const std::vector<QRgb>& SpanColours::of(std::uint64_t table, const std::vector<std::string>& components,
                                          const Theme& theme) {
     if (theme_ != theme.id || table_ != table) colours_.clear();
     theme_ = theme.id;
     table_ = table;
-    for (std::size_t name = colours_.size(); name < names.size(); ++name)
-        colours_.push_back(spanColour(names[name], theme));
+    for (std::size_t name = colours_.size(); name < components.size(); ++name)
+        colours_.push_back(spanColour(components[name], theme));
     return colours_;
 }
 

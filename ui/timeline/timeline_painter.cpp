@@ -33,7 +33,7 @@ void TimelinePainter::paint(QPainter& painter, QSize size, const TimelineScene& 
     ratio_ = ratio;
     font_ = font;
     areas_ = TimelineAreas::of(size, scene.gutter);
-    colours_ = &spanColours_.of(scene.data->table, scene.data->index.names(), theme);
+    colours_ = &spanColours_.of(scene.data->table, scene.data->index.components(), theme);
     painter.fillRect(QRect({0, 0}, size), theme.plotBackground);
     painter.setFont(font_);
     const std::vector<TimeTick> ticks = timeTicks(scene.window, areas_.body.width());

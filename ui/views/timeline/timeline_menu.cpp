@@ -99,8 +99,7 @@ void TimelineView::addSpanActions(QMenu& menu, SpanRef ref) {
     menu.addSeparator();
     menu.addAction(tr("Search for this name"), this, [this, name] { search_->setText(QString::fromStdString(name)); });
     Filter filter = workspace_.filter();
-    const std::string_view component = componentOf(name);
-    const auto stage = QString::fromUtf8(component.data(), qsizetype(component.size()));
+    const QString stage = QString::fromStdString(held.index.components()[std::size_t(span.name)]);
     filter.component = stage;
     menu.addAction(tr("Filter all views: component %1").arg(literal(stage)), this,
                    [this, filter] { workspace_.setFilter(filter); });

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kNumbered = 4'000'000; // spans up to which a hit is told its number: some 20 ms
 
 /// A stage is found by what it does as well: "attention" finds stage2.
-std::string wordsOf(std::string_view name) { return meaningOf(componentOf(name)).toStdString(); }
+std::string wordsOf(std::string_view component) { return meaningOf(component).toStdString(); }
 } // namespace
 
 QWidget* TimelineView::makeTools() {

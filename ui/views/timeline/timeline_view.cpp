@@ -265,7 +265,7 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
         }
         sinceDrawn_.start(); // reading is what the time is for, until the next picture is due
     }
-    held.filter.learn(held.index.names());
+    held.filter.learn(held.index);
     if (!canvas_->scene().range && !timesTimer_.isActive()) timesTimer_.start();
     showReading();
     if (batch.atEnd || !feed_.loading()) readRows();

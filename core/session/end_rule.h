@@ -1,0 +1,31 @@
+// When a sequence of a session is over: the session asks it of every token, and a backend that begins the next step
+// before the session has seen this one's tokens asks it too.
+#pragma once
+
+#include "core/model/model_config.h"
+#include "core/session/decode_session.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace kvscope {
+
+class EndRule {
+public:
+    /// Both outlive it.
+    EndRule(const SessionOptions& options, const ModelConfig& config) : options_(options), config_(config) {}
+
+    /// generated: tokens of the sequence without its prompt, `last` among them.
+    bool ends(int generated, std::int32_t last) const {
+        if (generated >= options_.maxNewTokens) return true;
+        const std::vector<std::int32_t>& ids = config_.eosIds;
+        return options_.stopAtEos && std::find(ids.begin(), ids.end(), last) != ids.end();
+    }
+
+private:
+    const SessionOptions& options_;
+    const ModelConfig& config_;
+};
+
+} // namespace kvscope
