@@ -1,12 +1,12 @@
 // kvscope-cli bench: runs the benchmarks of bench/.
 #include "app/cli/commands.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 #include "bench/bench.h"
 #include "bench/desktop_program.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fmt/format.h>
 #include <memory>
@@ -58,20 +58,20 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addBench(CLI::App& app) {
+Command addBench(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
-    sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU and no desktop");
-    sub->add_option("--set", arguments->settings,
-                    "key=value; ui-timeline: spans, or trace; ui-live: steps, rounds, prompt; cpu-decode: model, "
-                    "prompt, steps, rounds; of the GPU benchmarks, "
-                    "decode: grid, "
-                    "or shape, "
-                    "method, context, batch, steps, offload, planted, slots, policy, parameters, ahead-blocks, "
-                    "transfer-loop, stored-sequences, record, "
-                    "trace, level; gpu-kernels: "
-                    "only, rows");
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    Options sub = program.command("bench", "Measure this machine and this build, each number beside its floor");
+    sub.add("names", arguments->names, "Benchmarks to run; none: all that need no GPU and no desktop");
+    sub.add("--set", arguments->settings,
+            "key=value; ui-timeline: spans, or trace; ui-live: steps, rounds, prompt; cpu-decode: model, "
+            "prompt, steps, rounds; of the GPU benchmarks, "
+            "decode: grid, "
+            "or shape, "
+            "method, context, batch, steps, offload, planted, slots, policy, parameters, ahead-blocks, "
+            "transfer-loop, stored-sequences, record, "
+            "trace, level; gpu-kernels: "
+            "only, rows");
+    sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }
 

@@ -3,6 +3,7 @@
 #include "app/cli/logits_file.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "core/session/decode_session.h"
@@ -274,15 +275,17 @@ int run(RunArguments& arguments) {
 
 } // namespace
 
-Command addRun(CLI::App& app) {
+Command addRun(Options& program) {
     auto arguments = std::make_shared<RunArguments>();
-    CLI::App* sub = app.add_subcommand("run", "Decode a prompt under a method, optionally recording a trace");
+    CLI::App* sub =
+        program.app()->add_subcommand("run", "Decode a prompt under a method, optionally recording a trace");
     sub->add_option("--calibration", arguments->calibration,
                     "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub->add_option("--model", arguments->model,
                     "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
         ->capture_default_str();
-    addPromptOptions(*sub, arguments->prompts);
+    Options prompts(sub);
+    addPromptOptions(prompts, arguments->prompts);
     sub->add_option("--method", arguments->session.method, "Attention method; see kvscope-cli methods")
         ->capture_default_str();
     sub->add_option("--set", arguments->settings, "Parameter of the method, key=value; repeatable");
