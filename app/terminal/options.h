@@ -92,10 +92,8 @@ public:
     /// Whether the option or flag of this name was declared and the command line had it.
     bool has(const std::string& name) const;
 
-    explicit Options(CLI::App* app) : app_(app) {}
-    CLI::App* app() const { return app_; } // for `run`, which still names CLI11 itself
-
 protected:
+    explicit Options(CLI::App* app) : app_(app) {}
     CLI::App* app_;
 };
 
