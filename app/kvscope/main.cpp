@@ -27,10 +27,6 @@ int runProgram(int argc, char** argv) {
     program.add("--theme", desktop.theme, "Colours; without it as last time").oneOf({"light", "dark"});
     program.flag("--fresh", desktop.fresh, "Start without the last session and leave it untouched");
 
-    app::BenchOptions bench; // for kvscope-cli bench, so in no group: not in --help
-    program.add("--bench", bench.name, "Run a benchmark of the desktop and print one JSON document").hidden();
-    program.add("--set", bench.settings, "key=value, for --bench").hidden().repeatable();
-
     app::ReportOptions report;
     Options reportCommand = program.command("report", "Write a report of one or several traces, side by side");
     reportCommand.add("trace", report.traces, "Traces (.kvtrace)").required().valueName("TRACE");
@@ -76,7 +72,6 @@ int runProgram(int argc, char** argv) {
         if (reportCommand.chosen()) return app::runReport(argc, argv, report);
         if (renderCommand.chosen()) return app::runRender(argc, argv, render);
         if (figureCommand.chosen()) return app::runFigure(argc, argv, figure);
-        if (!bench.name.empty()) return app::runBench(argc, argv, bench);
         return app::runDesktop(argc, argv, desktop);
     } catch (const Error& error) {
         printErr("kvscope: {}\n", oneLine(error));

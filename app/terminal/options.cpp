@@ -73,11 +73,6 @@ Option Option::valueName(const std::string& name) {
     return *this;
 }
 
-Option Option::hidden() {
-    option_->group("");
-    return *this;
-}
-
 bool Option::given() const { return option_->count() > 0; }
 
 Option Options::add(const std::string& names, std::string& target, const std::string& help) {
@@ -120,6 +115,12 @@ Option Options::flag(const std::string& names, std::function<void()> given, cons
 
 Options Options::command(const std::string& name, const std::string& help) {
     return Options(app_->add_subcommand(name, help));
+}
+
+void Options::handOn(std::vector<std::string>& target) {
+    app_->set_help_flag();
+    app_->prefix_command();
+    app_->parse_complete_callback([app = app_, &target] { target = app->remaining(); });
 }
 
 std::vector<Options> Options::commands() const {

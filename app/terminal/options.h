@@ -47,8 +47,6 @@ public:
     Option excludes(const Option& other);
     /// What --help calls its value, for example FILE.
     Option valueName(const std::string& name);
-    /// --help does not show it.
-    Option hidden();
 
     /// Whether the command line had it.
     bool given() const;
@@ -85,6 +83,9 @@ public:
 
     /// A subcommand with options of its own.
     Options command(const std::string& name, const std::string& help);
+    /// Every argument behind the subcommand's name, --help too, is stored here and is not read further.
+    void handOn(std::vector<std::string>& target);
+
     /// The subcommands in the order in which they were declared.
     std::vector<Options> commands() const;
     /// Whether the command line chose this subcommand.
