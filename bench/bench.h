@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvscope::bench {
 
@@ -17,6 +18,9 @@ using Log = std::function<void(std::string_view line)>;
 
 /// key=value pairs of the command line; each benchmark documents its own.
 using Settings = std::map<std::string, std::string>;
+
+/// What --set was given. @throws Error(BadInput) when a word is not key=value
+Settings readSettings(const std::vector<std::string>& words);
 
 struct BenchEntry {
     std::string_view name;
@@ -28,7 +32,7 @@ struct BenchEntry {
     nlohmann::ordered_json (*runOnGpu)(const Settings& settings, const Log& log) = nullptr;
     /// The same for a benchmark that takes settings and needs no GPU.
     nlohmann::ordered_json (*runWith)(const Settings& settings, const Log& log) = nullptr;
-    /// The benchmark is in bench/ui, and the desktop program runs it. It runs only when it is named.
+    /// The benchmark is in bench/ui, and kvscope-bench-desktop runs it. It runs only when it is named.
     bool inDesktop = false;
 };
 

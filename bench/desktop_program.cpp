@@ -20,7 +20,7 @@ namespace {
 std::string programBeside() {
     std::error_code failure;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", failure);
-    return failure ? std::string() : (self.parent_path() / "kvscope").string();
+    return failure ? std::string() : (self.parent_path() / "kvscope-bench-desktop").string();
 }
 
 /// Runs a command and collects its standard output; its standard error goes to ours. @return the command's exit status,
@@ -59,11 +59,12 @@ int outputOf(const std::vector<std::string>& command, std::string& output) {
 nlohmann::ordered_json runInDesktop(std::string_view name, const Settings& settings) {
     const std::string program = programBeside();
     if (access(program.c_str(), X_OK) != 0)
-        throw Error(ErrorKind::Unsupported,
-                    fmt::format("benchmark {} measures the desktop, and there is no program {}", name,
-                                program.empty() ? "kvscope beside this one" : program),
-                    "build it (KVSCOPE_UI=ON, which needs Qt 6) or install it beside kvscope-cli");
-    std::vector<std::string> command{program, "--bench", std::string(name)};
+        throw Error(
+            ErrorKind::Unsupported,
+            fmt::format("benchmark {} measures the desktop, and there is no program {}", name,
+                        program.empty() ? "kvscope-bench-desktop beside this one" : program),
+            "build it (KVSCOPE_UI=ON, which needs Qt 6): cmake --build build/release --target kvscope-bench-desktop");
+    std::vector<std::string> command{program, std::string(name)};
     for (const auto& [key, value] : settings) command.push_back(fmt::format("--set={}={}", key, value));
     std::string output;
     const int status = outputOf(command, output);

@@ -1,4 +1,4 @@
-// Starts the desktop program for benchmarks that need Qt: this library and kvscope-cli do not link Qt.
+// Starts the program for benchmarks that need Qt: this library and kvscope-bench do not link Qt.
 #pragma once
 
 #include "bench/bench.h"
@@ -7,7 +7,7 @@
 
 namespace kvscope::bench {
 
-/// Runs `kvscope --bench NAME --json`, from the folder of the running program.
+/// Runs `kvscope-bench-desktop NAME`, from the folder of the running program.
 /// @throws Error(Unsupported) when there is no such program, or when it fails, after it has said why on stderr
 nlohmann::ordered_json runInDesktop(std::string_view name, const Settings& settings);
 

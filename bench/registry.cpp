@@ -1,6 +1,9 @@
 #include "bench/bench.h"
 
+#include "base/error.h"
+
 #include <array>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace kvscope::bench {
@@ -15,6 +18,17 @@ nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
 nlohmann::ordered_json gpuKernels(const Settings& settings, const Log& log);
 nlohmann::ordered_json transfers(const Settings& settings, const Log& log);
 #endif
+
+Settings readSettings(const std::vector<std::string>& words) {
+    Settings settings;
+    for (const std::string& word : words) {
+        const auto equals = word.find('=');
+        if (equals == std::string::npos || equals == 0)
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", word), "write --set key=value");
+        settings[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+    return settings;
+}
 
 std::span<const BenchEntry> benchmarks() {
     static constexpr std::array table{

@@ -3,12 +3,12 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 #include "core/calibrate/calibrate.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -146,55 +146,44 @@ int calibrateModel(const Arguments& arguments) {
 
 } // namespace
 
-Command addCalibrate(CLI::App& app) {
+Command addCalibrate(Options& program) {
     auto arguments = std::make_shared<Arguments>();
     arguments->options.training.farBlocks = 0;
-    CLI::App* command = app.add_subcommand("calibrate", "Learn what SparDA, Locret, Double Sparsity and AsyncTLS need "
-                                                        "to know about a model; base weights do not change");
-    command->add_option("--model", arguments->model, "Folder, .safetensors or .gguf file, or embedded model")
-        ->capture_default_str();
+    Options command = program.command("calibrate", "Learn what SparDA, Locret, Double Sparsity and AsyncTLS need "
+                                                   "to know about a model; base weights do not change");
+    command.add("--model", arguments->model, "Folder, .safetensors or .gguf file, or embedded model").showsDefault();
     command
-        ->add_option("--what", arguments->what,
-                     "forecast (SparDA), retaining (Locret), channels (Double "
-                     "Sparsity, AsyncTLS) or all")
-        ->check(CLI::IsMember({"all", "forecast", "retaining", "channels"}))
-        ->capture_default_str();
+        .add("--what", arguments->what,
+             "forecast (SparDA), retaining (Locret), channels (Double "
+             "Sparsity, AsyncTLS) or all")
+        .oneOf({"all", "forecast", "retaining", "channels"})
+        .showsDefault();
     command
-        ->add_option("--teacher", arguments->teacher,
-                     "What the Forecast learns: backbone (the score by which InfLLM-V2 itself chooses) or attention "
-                     "(exact, SparDA's recipe)")
-        ->check(CLI::IsMember({"attention", "backbone"}))
-        ->capture_default_str();
+        .add("--teacher", arguments->teacher,
+             "What the Forecast learns: backbone (the score by which InfLLM-V2 itself chooses) or attention "
+             "(exact, SparDA's recipe)")
+        .oneOf({"attention", "backbone"})
+        .showsDefault();
     command
-        ->add_option("--width", arguments->options.heads.width,
-                     "Hidden width of the retaining heads; 0: a sixth of their inputs, 1024 at most")
-        ->check(CLI::Range(0, 65536))
-        ->capture_default_str();
-    command->add_option("--text-file", arguments->textFile, "Text to learn from; default: built-in text and needles");
-    command->add_option("--texts", arguments->options.texts, "Pieces of text read")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    command->add_option("--tokens", arguments->options.tokens, "Tokens of one piece")
-        ->check(CLI::Range(1, 1 << 24))
-        ->capture_default_str();
-    command->add_option("--queries", arguments->options.queriesPerText, "Sampled positions in one piece")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    command->add_option("--steps", arguments->options.training.steps, "Training steps")
-        ->check(CLI::Range(1, 1 << 24))
-        ->capture_default_str();
-    command->add_option("--batch", arguments->options.training.batch, "Queries of one step")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    command->add_option("--learning-rate", arguments->options.training.learningRate, "AdamW, constant")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
-    command->add_option("--seed", arguments->options.training.seed, "Of the order of training")->capture_default_str();
-    command->add_option("--threads", arguments->options.training.threads, "0: all cores")
-        ->check(CLI::Range(0, 4096))
-        ->capture_default_str();
-    command->add_option("-o,--output", arguments->folder, "Folder for the files; default: the model's own");
-    command->add_flag("--json", arguments->json, "One JSON document");
+        .add("--width", arguments->options.heads.width,
+             "Hidden width of the retaining heads; 0: a sixth of their inputs, 1024 at most")
+        .range(0, 65536)
+        .showsDefault();
+    command.add("--text-file", arguments->textFile, "Text to learn from; default: built-in text and needles");
+    command.add("--texts", arguments->options.texts, "Pieces of text read").range(1, 1 << 20).showsDefault();
+    command.add("--tokens", arguments->options.tokens, "Tokens of one piece").range(1, 1 << 24).showsDefault();
+    command.add("--queries", arguments->options.queriesPerText, "Sampled positions in one piece")
+        .range(1, 1 << 20)
+        .showsDefault();
+    command.add("--steps", arguments->options.training.steps, "Training steps").range(1, 1 << 24).showsDefault();
+    command.add("--batch", arguments->options.training.batch, "Queries of one step").range(1, 1 << 20).showsDefault();
+    command.add("--learning-rate", arguments->options.training.learningRate, "AdamW, constant")
+        .positive()
+        .showsDefault();
+    command.add("--seed", arguments->options.training.seed, "Of the order of training").showsDefault();
+    command.add("--threads", arguments->options.training.threads, "0: all cores").range(0, 4096).showsDefault();
+    command.add("-o,--output", arguments->folder, "Folder for the files; default: the model's own");
+    command.flag("--json", arguments->json, "One JSON document");
     return [arguments] { return calibrateModel(*arguments); };
 }
 

@@ -2,11 +2,11 @@
 #include "app/cli/commands.h"
 #include "app/cli/import_first.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "profiler/check/check.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -87,16 +87,15 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addCheck(CLI::App& app) {
+Command addCheck(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub =
-        app.add_subcommand("check", "Test every rule of the trace format (docs/trace-format.md) on a trace; "
-                                    "exit status 3 when one is broken");
-    sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
-    sub->add_option("--limit", arguments->limit, "Violations printed of each rule and run; 0: all")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    Options sub = program.command("check", "Test every rule of the trace format (docs/trace-format.md) on a trace; "
+                                           "exit status 3 when one is broken");
+    sub.add("trace", arguments->trace, "The .kvtrace file").required();
+    sub.add("--limit", arguments->limit, "Violations printed of each rule and run; 0: all")
+        .notNegative()
+        .showsDefault();
+    sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }
 

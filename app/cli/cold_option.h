@@ -1,10 +1,12 @@
 // --count-cold, of every command that shows rates, shares or means of a recorded run.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace kvscope {
+class Options;
+}
 
 namespace kvscope::cli {
 
-void addColdOption(CLI::App& command);
+void addColdOption(Options& command);
 
 } // namespace kvscope::cli

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-namespace CLI {
-class App;
+namespace kvscope {
+class Options;
 }
 
 namespace kvscope::cli {
@@ -12,20 +12,20 @@ namespace kvscope::cli {
 /// Runs the subcommand. @return exit status; throws kvscope::Error for the one-line message
 using Command = std::function<int()>;
 
-Command addRun(CLI::App& app);
-Command addExport(CLI::App& app);
-Command addImport(CLI::App& app);
-Command addInfo(CLI::App& app);
-Command addMethods(CLI::App& app);
-Command addReplay(CLI::App& app);
-Command addRoofline(CLI::App& app);
-Command addInsights(CLI::App& app);
-Command addCheck(CLI::App& app);
-Command addCompare(CLI::App& app);
-Command addReport(CLI::App& app);
-Command addEval(CLI::App& app);
-Command addCalibrate(CLI::App& app);
-Command addBench(CLI::App& app);
-Command addTokenize(CLI::App& app);
+Command addRun(Options& program);
+Command addExport(Options& program);
+Command addImport(Options& program);
+Command addInfo(Options& program);
+Command addMethods(Options& program);
+Command addReplay(Options& program);
+Command addRoofline(Options& program);
+Command addInsights(Options& program);
+Command addCheck(Options& program);
+Command addCompare(Options& program);
+Command addReport(Options& program);
+Command addEval(Options& program);
+Command addCalibrate(Options& program);
+Command addBench(Options& program);
+Command addTokenize(Options& program);
 
 } // namespace kvscope::cli

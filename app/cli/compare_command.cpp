@@ -3,12 +3,12 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 #include "profiler/compare/compare.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -194,29 +194,25 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addCompare(CLI::App& app) {
+Command addCompare(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand(
+    Options sub = program.command(
         "compare", "Verdict on two runs: is B slower than A, beyond noise? Exit status 3: slower than --fail-over "
                    "beyond noise; 4: not comparable");
-    sub->add_option("a", arguments->a.file, "The .kvtrace file to compare with")->required();
-    sub->add_option("b", arguments->b.file, "The .kvtrace file to judge; may be the same one")->required();
-    sub->add_option("--run-a", arguments->a.runs, "Run of A; several (1,2,3) are repeats; default: the last")
-        ->delimiter(',');
-    sub->add_option("--run-b", arguments->b.runs, "Run of B, likewise")->delimiter(',');
-    sub->add_option("--also-a", arguments->a.more, "Another trace whose last run repeats A; repeatable");
-    sub->add_option("--also-b", arguments->b.more, "Another trace whose last run repeats B; repeatable");
-    sub->add_option("--fail-over", arguments->failOver,
-                    "Exit with status 3 if B takes more time per step than this, beyond noise, e.g. 3%");
-    sub->add_option("--confidence", arguments->confidence, "Of the intervals, in percent")
-        ->check(CLI::Range(50.0, 99.9))
-        ->capture_default_str();
-    sub->add_option("--seed", arguments->seed, "Of the resampling; the same one gives the same numbers")
-        ->capture_default_str();
-    sub->add_flag("--anyway", arguments->anyway,
-                  "Compare also runs that are unfinished, lack steps, or differ in context length or device");
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
-    addColdOption(*sub);
+    sub.add("a", arguments->a.file, "The .kvtrace file to compare with").required();
+    sub.add("b", arguments->b.file, "The .kvtrace file to judge; may be the same one").required();
+    sub.add("--run-a", arguments->a.runs, "Run of A; several (1,2,3) are repeats; default: the last").commaSeparated();
+    sub.add("--run-b", arguments->b.runs, "Run of B, likewise").commaSeparated();
+    sub.add("--also-a", arguments->a.more, "Another trace whose last run repeats A; repeatable");
+    sub.add("--also-b", arguments->b.more, "Another trace whose last run repeats B; repeatable");
+    sub.add("--fail-over", arguments->failOver,
+            "Exit with status 3 if B takes more time per step than this, beyond noise, e.g. 3%");
+    sub.add("--confidence", arguments->confidence, "Of the intervals, in percent").range(50.0, 99.9).showsDefault();
+    sub.add("--seed", arguments->seed, "Of the resampling; the same one gives the same numbers").showsDefault();
+    sub.flag("--anyway", arguments->anyway,
+             "Compare also runs that are unfinished, lack steps, or differ in context length or device");
+    sub.flag("--json", arguments->json, "Print one JSON document");
+    addColdOption(sub);
     return [arguments] { return run(*arguments); };
 }
 

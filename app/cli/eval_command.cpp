@@ -2,13 +2,13 @@
 #include "app/cli/commands.h"
 #include "app/cli/eval_results.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 #include "core/eval/eval.h"
 #include "core/session/model_summary.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -18,6 +18,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 namespace kvscope::cli {
 namespace {
@@ -41,7 +42,9 @@ Setting parseSetting(const std::string& text, const char* option) {
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
         throw Error(ErrorKind::BadInput, fmt::format("cannot read {} '{}'", option, text),
                     fmt::format("write {} key=value", option));
-    Setting setting{text.substr(0, equals), CLI::detail::split(text.substr(equals + 1), ',')};
+    Setting setting{text.substr(0, equals), {}};
+    std::istringstream values(text.substr(equals + 1));
+    for (std::string value; std::getline(values, value, ',');) setting.values.push_back(value);
     if (setting.key == "k") setting.key = "total_blocks";
     if (setting.key == "k_q") setting.key = "select_blocks";
     return setting;
@@ -211,58 +214,49 @@ int run(Arguments& arguments) {
 
 } // namespace
 
-Command addEval(CLI::App& app) {
+Command addEval(Options& program) {
     auto arguments = std::make_shared<Arguments>();
     EvalOptions& options = arguments->options;
-    CLI::App* sub =
-        app.add_subcommand("eval", "Quality and cost of methods: needles found by depth, perplexity against "
-                                   "full attention, what the selection holds of the attention, tokens/s");
-    sub->add_option("--calibration", arguments->calibration,
-                    "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
-    sub->add_option("--model", arguments->model,
-                    "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
-        ->capture_default_str();
-    sub->add_option("--methods", arguments->methods,
-                    "e.g. full,nosa,infllmv2; all, the default: every one that the model has")
-        ->delimiter(',');
-    sub->add_option("--set", arguments->settings, "Parameter of all methods that have it, key=value; repeatable");
-    sub->add_option("--sweep", arguments->sweeps,
-                    "A row for each value, e.g. k_q=1,2,4,8 (k_q: select_blocks, k: total_blocks, or any parameter); "
-                    "repeatable: every combination");
-    sub->add_option("--contexts", arguments->contexts, "Prompt tokens, e.g. 2048,8192")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 1 << 22))
-        ->capture_default_str();
-    sub->add_option("--depths", options.depths, "Places of the needle asked for: 0 start, 1 end")
-        ->delimiter(',')
-        ->check(CLI::Range(0.0, 1.0))
-        ->capture_default_str();
-    sub->add_option("--prompts", options.promptsPerDepth, "Needle prompts per depth; 0: no needles")
-        ->check(CLI::Range(0, 1000))
-        ->capture_default_str();
-    sub->add_option("--needles", options.needles, "Facts hidden in each prompt; one is asked for")
-        ->check(CLI::Range(1, 64))
-        ->capture_default_str();
-    sub->add_option("--decode-tokens", options.decodeTokens, "Generated per needle prompt, for answer and throughput")
-        ->check(CLI::Range(8, 100'000))
-        ->capture_default_str();
-    sub->add_option("--text-tokens", options.textTokens, "Tokens whose perplexity is taken behind the context; 0: none")
-        ->check(CLI::Range(0, 1'000'000))
-        ->capture_default_str();
-    sub->add_option("--text", arguments->textFile, "Text file for the perplexity; default: the built-in document");
-    sub->add_flag("--no-oracle", arguments->noOracle, "Leave out attention mass and recall, which are slow");
-    sub->add_option("--backend", arguments->backend, "cpu or cuda")
-        ->check(CLI::IsMember({"cpu", "cuda"}))
-        ->capture_default_str();
-    sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();
-    sub->add_option("--threads", options.threads, "CPU threads; 0: all cores")
-        ->check(CLI::Range(0, 4096))
-        ->capture_default_str();
-    sub->add_option("--seed", options.seed, "Of the first needle prompt; the others follow")->capture_default_str();
-    sub->add_option("-o,--output", arguments->folder,
-                    "Folder for eval.json, eval.csv and the chart eval.svg; rows that it holds already are not "
-                    "measured again");
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    Options sub = program.command("eval", "Quality and cost of methods: needles found by depth, perplexity against "
+                                          "full attention, what the selection holds of the attention, tokens/s");
+    sub.add("--calibration", arguments->calibration,
+            "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
+    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+        .showsDefault();
+    sub.add("--methods", arguments->methods, "e.g. full,nosa,infllmv2; all, the default: every one that the model has")
+        .commaSeparated();
+    sub.add("--set", arguments->settings, "Parameter of all methods that have it, key=value; repeatable");
+    sub.add("--sweep", arguments->sweeps,
+            "A row for each value, e.g. k_q=1,2,4,8 (k_q: select_blocks, k: total_blocks, or any parameter); "
+            "repeatable: every combination");
+    sub.add("--contexts", arguments->contexts, "Prompt tokens, e.g. 2048,8192")
+        .commaSeparated()
+        .range(1, 1 << 22)
+        .showsDefault();
+    sub.add("--depths", options.depths, "Places of the needle asked for: 0 start, 1 end")
+        .commaSeparated()
+        .range(0.0, 1.0)
+        .showsDefault();
+    sub.add("--prompts", options.promptsPerDepth, "Needle prompts per depth; 0: no needles")
+        .range(0, 1000)
+        .showsDefault();
+    sub.add("--needles", options.needles, "Facts hidden in each prompt; one is asked for").range(1, 64).showsDefault();
+    sub.add("--decode-tokens", options.decodeTokens, "Generated per needle prompt, for answer and throughput")
+        .range(8, 100'000)
+        .showsDefault();
+    sub.add("--text-tokens", options.textTokens, "Tokens whose perplexity is taken behind the context; 0: none")
+        .range(0, 1'000'000)
+        .showsDefault();
+    sub.add("--text", arguments->textFile, "Text file for the perplexity; default: the built-in document");
+    sub.flag("--no-oracle", arguments->noOracle, "Leave out attention mass and recall, which are slow");
+    sub.add("--backend", arguments->backend, "cpu or cuda").oneOf({"cpu", "cuda"}).showsDefault();
+    sub.add("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s").showsDefault();
+    sub.add("--threads", options.threads, "CPU threads; 0: all cores").range(0, 4096).showsDefault();
+    sub.add("--seed", options.seed, "Of the first needle prompt; the others follow").showsDefault();
+    sub.add("-o,--output", arguments->folder,
+            "Folder for eval.json, eval.csv and the chart eval.svg; rows that it holds already are not "
+            "measured again");
+    sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }
 

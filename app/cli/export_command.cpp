@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/import_first.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
@@ -9,7 +10,6 @@
 #include "profiler/export/output_file.h"
 #include "profiler/read/trace_reader.h"
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -79,17 +79,16 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addExport(CLI::App& app) {
+Command addExport(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand("export", "Write a table of a trace, or its timeline");
-    sub->add_option("trace", arguments->trace, "The .kvtrace file, or one that can be imported")->required();
-    sub->add_option("--what", arguments->what, fmt::format("{}", fmt::join(exportTableNames(), ", ")));
-    sub->add_option("--format", arguments->format, "csv, jsonl or chrome-trace")->capture_default_str();
-    sub->add_flag("--spreadsheet", arguments->spreadsheet,
-                  "CSV: put an apostrophe before text that a spreadsheet would take for a formula (=, +, -, @)");
-    sub->add_option("--run", arguments->run, "Only this run of the trace; default: all")->check(CLI::Range(1, 255));
-    sub->add_option("-o,--out", arguments->out,
-                    "File to write, compressed if it ends in .gz; default: standard output");
+    Options sub = program.command("export", "Write a table of a trace, or its timeline");
+    sub.add("trace", arguments->trace, "The .kvtrace file, or one that can be imported").required();
+    sub.add("--what", arguments->what, fmt::format("{}", fmt::join(exportTableNames(), ", ")));
+    sub.add("--format", arguments->format, "csv, jsonl or chrome-trace").showsDefault();
+    sub.flag("--spreadsheet", arguments->spreadsheet,
+             "CSV: put an apostrophe before text that a spreadsheet would take for a formula (=, +, -, @)");
+    sub.add("--run", arguments->run, "Only this run of the trace; default: all").range(1, 255);
+    sub.add("-o,--out", arguments->out, "File to write, compressed if it ends in .gz; default: standard output");
     return [arguments] { return run(*arguments); };
 }
 

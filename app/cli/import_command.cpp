@@ -1,12 +1,12 @@
 // kvscope-cli import: what another profiler recorded, as a trace.
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 #include "profiler/import/import.h"
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
@@ -49,17 +49,16 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addImport(CLI::App& app) {
+Command addImport(Options& program) {
     auto arguments = std::make_shared<Arguments>();
     std::string formats;
     for (const ImportFormat& format : importFormats())
         formats += fmt::format("{}{}", formats.empty() ? "" : ", ", format.title);
-    CLI::App* sub = app.add_subcommand("import", "Turn what another profiler recorded into a trace");
-    sub->add_option("file", arguments->file, fmt::format("File to read, known by its content: {}", formats))
-        ->required();
-    sub->add_option("-o,--out", arguments->out, "The .kvtrace file to write")->required();
-    sub->add_flag("--overwrite", arguments->overwrite, "Replace that file if it exists");
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    Options sub = program.command("import", "Turn what another profiler recorded into a trace");
+    sub.add("file", arguments->file, fmt::format("File to read, known by its content: {}", formats)).required();
+    sub.add("-o,--out", arguments->out, "The .kvtrace file to write").required();
+    sub.flag("--overwrite", arguments->overwrite, "Replace that file if it exists");
+    sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }
 

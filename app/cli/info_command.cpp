@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/import_first.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "core/model/model.h"
@@ -17,7 +18,6 @@
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
@@ -324,18 +324,16 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addInfo(CLI::App& app) {
+Command addInfo(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand("info", "Describe a model or a trace");
-    sub->add_option("subject", arguments->subject,
-                    "Model folder or name, .kvtrace file, or a file that can be imported")
-        ->required();
-    sub->add_option("--context", arguments->context,
-                    "Tokens of a sequence the memory is shown for; 0: the model's context")
-        ->check(CLI::Range(0, 1 << 24));
-    sub->add_option("--batch", arguments->batch, "Sequences the memory is shown for")->check(CLI::Range(1, 256));
-    addColdOption(*sub);
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    Options sub = program.command("info", "Describe a model or a trace");
+    sub.add("subject", arguments->subject, "Model folder or name, .kvtrace file, or a file that can be imported")
+        .required();
+    sub.add("--context", arguments->context, "Tokens of a sequence the memory is shown for; 0: the model's context")
+        .range(0, 1 << 24);
+    sub.add("--batch", arguments->batch, "Sequences the memory is shown for").range(1, 256);
+    addColdOption(sub);
+    sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }
 

@@ -2,12 +2,12 @@
 #include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 #include "profiler/insights/insight.h"
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <fmt/format.h>
 #include <memory>
@@ -173,15 +173,14 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addInsights(CLI::App& app) {
+Command addInsights(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub =
-        app.add_subcommand("insights", "What a recorded run says about itself: exposed transfers, findings");
-    sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
-    sub->add_option("--run", arguments->run, "Run of the trace; default: the last")->check(CLI::Range(1, 255));
-    sub->add_flag("--no-replay", arguments->noReplay, "Leave out findings that replay the cache (faster)");
-    sub->add_flag("--json", arguments->json, "Print one JSON document, with every layer and step");
-    addColdOption(*sub);
+    Options sub = program.command("insights", "What a recorded run says about itself: exposed transfers, findings");
+    sub.add("trace", arguments->trace, "The .kvtrace file").required();
+    sub.add("--run", arguments->run, "Run of the trace; default: the last").range(1, 255);
+    sub.flag("--no-replay", arguments->noReplay, "Leave out findings that replay the cache (faster)");
+    sub.flag("--json", arguments->json, "Print one JSON document, with every layer and step");
+    addColdOption(sub);
     return [arguments] { return run(*arguments); };
 }
 

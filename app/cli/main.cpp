@@ -1,15 +1,15 @@
 // kvscope-cli: everything the desktop does that needs no window. No Qt.
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <new>
-#include <sstream>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,35 +19,24 @@ using namespace kvscope;
 
 /// The exit status, but for what standard output may lack.
 int runCommand(int argc, char** argv) {
-    CLI::App app{"KVScope: decode with sparse attention and KV-cache offloading, record it, look into the recording.",
-                 "kvscope-cli"};
-    app.set_version_flag("--version", KVSCOPE_VERSION);
-    app.require_subcommand(1);
-    std::vector<std::pair<CLI::App*, cli::Command>> commands;
-    using Add = cli::Command (*)(CLI::App&);
+    CommandLine program("kvscope-cli",
+                        "KVScope: decode with sparse attention and KV-cache offloading, record it, look into the "
+                        "recording.",
+                        KVSCOPE_VERSION);
+    program.requireCommand();
+    std::vector<std::pair<Options, cli::Command>> commands;
+    using Add = cli::Command (*)(Options&);
     for (const Add add : {cli::addRun, cli::addExport, cli::addImport, cli::addInfo, cli::addMethods, cli::addTokenize,
                           cli::addReplay, cli::addCheck, cli::addInsights, cli::addCompare, cli::addReport,
                           cli::addEval, cli::addCalibrate, cli::addRoofline, cli::addBench}) {
-        cli::Command command = add(app);
-        commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
+        cli::Command command = add(program);
+        commands.emplace_back(program.commands().back(), std::move(command));
     }
+    if (const std::optional<int> status = program.parse(argc, argv)) return *status;
     try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) { // --help, --version
-            std::ostringstream text;
-            const int status = app.exit(error, text, text);
-            writeOut(text.str());
-            return status;
-        }
-        printErr("kvscope-cli: {}; see kvscope-cli --help\n", error.what());
-        return 2;
-    }
-    try {
-        for (const auto& [subcommand, command] : commands) {
-            if (!subcommand->parsed()) continue;
-            const CLI::Option* json = subcommand->get_option_no_throw("--json");
-            cli::commandPrints(json != nullptr && json->count() > 0 ? cli::Prints::Document : cli::Prints::Text);
+        for (const auto& [options, command] : commands) {
+            if (!options.chosen()) continue;
+            cli::commandPrints(options.has("--json") ? cli::Prints::Document : cli::Prints::Text);
             return command();
         }
         return 2;

@@ -1,10 +1,10 @@
 // kvscope-cli methods: every method with its parameters, from the declarations the engine uses.
 #include "app/cli/commands.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "core/select/method.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -86,14 +86,14 @@ void printText() {
 
 } // namespace
 
-Command addMethods(CLI::App& app) {
+Command addMethods(Options& program) {
     struct Arguments {
         bool json = false, markdown = false;
     };
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand("methods", "List the attention methods and their parameters");
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
-    sub->add_flag("--markdown", arguments->markdown, "Print the tables of docs/methods.md");
+    Options sub = program.command("methods", "List the attention methods and their parameters");
+    sub.flag("--json", arguments->json, "Print one JSON document");
+    sub.flag("--markdown", arguments->markdown, "Print the tables of docs/methods.md");
     return [arguments] {
         if (arguments->json)
             printJson();

@@ -1,10 +1,10 @@
 #include "app/cli/prompt_options.h"
 
+#include "app/terminal/options.h"
 #include "core/prompt/chat_prompt.h"
 #include "core/prompt/prompts.h"
 #include "profiler/read/trace_reader.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <fmt/format.h>
 #include <fstream>
@@ -85,33 +85,29 @@ std::string readPromptFile(const std::string& path) {
     return text;
 }
 
-void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
-    command.add_option("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
-    command.add_option("--prompt-file", arguments.files, "Text file with a prompt; repeatable for a batch");
-    command.add_option("--prompt-ids", arguments.idsFile, "JSON file with token ids, used as they are");
-    command
-        .add_option("--prompt-trace", arguments.trace,
-                    "The prompts of a recorded run, token by token: TRACE, or TRACE:RUN")
-        ->type_name("TRACE[:RUN]");
-    CLI::Option* needle = command
-                              .add_option("--prompt-needle", arguments.needleTokens,
-                                          "Built-in needle-in-a-haystack prompt of this many tokens")
-                              ->check(CLI::Range(1, kLongestPrompt));
-    command.add_option("--needles", arguments.needles, "Facts hidden in the needle prompt")
-        ->needs(needle)
-        ->check(CLI::Range(1, 64))
-        ->capture_default_str();
-    command.add_option("--needle-depth", arguments.needleDepth, "Place of the fact asked for: 0 start, 1 end")
-        ->needs(needle)
-        ->check(CLI::Range(0.0, 1.0))
-        ->capture_default_str();
-    command.add_option("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens")
-        ->check(CLI::Range(1, kLongestPrompt));
-    command.add_flag("--chat", arguments.chat, "Put each text into the model's chat template");
-    command.add_option("--system", arguments.system, "System message for the chat template");
-    command.add_option("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt")
-        ->needs(needle)
-        ->capture_default_str();
+void addPromptOptions(Options& command, PromptArguments& arguments) {
+    command.add("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
+    command.add("--prompt-file", arguments.files, "Text file with a prompt; repeatable for a batch");
+    command.add("--prompt-ids", arguments.idsFile, "JSON file with token ids, used as they are");
+    command.add("--prompt-trace", arguments.trace, "The prompts of a recorded run, token by token: TRACE, or TRACE:RUN")
+        .valueName("TRACE[:RUN]");
+    const Option needle =
+        command
+            .add("--prompt-needle", arguments.needleTokens, "Built-in needle-in-a-haystack prompt of this many tokens")
+            .range(1, kLongestPrompt);
+    command.add("--needles", arguments.needles, "Facts hidden in the needle prompt")
+        .needs(needle)
+        .range(1, 64)
+        .showsDefault();
+    command.add("--needle-depth", arguments.needleDepth, "Place of the fact asked for: 0 start, 1 end")
+        .needs(needle)
+        .range(0.0, 1.0)
+        .showsDefault();
+    command.add("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens")
+        .range(1, kLongestPrompt);
+    command.flag("--chat", arguments.chat, "Put each text into the model's chat template");
+    command.add("--system", arguments.system, "System message for the chat template");
+    command.add("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt").needs(needle).showsDefault();
 }
 
 std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch) {

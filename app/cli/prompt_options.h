@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
+namespace kvscope {
+class Options;
 }
 
 namespace kvscope::cli {
@@ -26,7 +26,7 @@ struct PromptArguments {
 /// The whole file. @throws Error(BadInput)
 std::string readPromptFile(const std::string& path);
 
-void addPromptOptions(CLI::App& command, PromptArguments& arguments);
+void addPromptOptions(Options& command, PromptArguments& arguments);
 
 /// Token ids per sequence, repeated to `batch` sequences when it is larger. Built-in needle prompts get another seed
 /// for each sequence. @throws Error(BadInput) when there is not exactly one kind of prompt, or a file is wrong

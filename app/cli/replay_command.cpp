@@ -3,6 +3,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/replay_check.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
@@ -13,7 +14,6 @@
 #include "profiler/replay/merged_blocks.h"
 #include "profiler/replay/replay.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -413,52 +413,49 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addReplay(CLI::App& app) {
+Command addReplay(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand("replay", "Try other caches and links on the selections of a recorded run");
+    Options sub = program.command("replay", "Try other caches and links on the selections of a recorded run");
     std::vector<std::string> names;
     for (const ReplayPolicyEntry& policy : replayPolicies()) names.push_back(policy.name);
-    sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
-    sub->add_option("--cache-blocks", arguments->cacheBlocks,
-                    "Block slots per sequence, layer and KV head (with --shared-pool per layer and KV head), "
-                    "e.g. 16,24,32; default: as recorded")
-        ->delimiter(',');
-    sub->add_option("--policy", arguments->policies, fmt::format("Some of {}; default: all", fmt::join(names, ", ")))
-        ->delimiter(',');
-    sub->add_option("--block-size", arguments->blockSizes,
-                    "Tokens of a block, multiples of the recorded size, e.g. 64,128: recorded blocks merged")
-        ->delimiter(',');
-    sub->add_option(
-           "--link", arguments->links,
-           "pcie4, pcie5 or GB/s, e.g. 12,26,55.5; default: as recorded; where times were measured, fitted to them")
-        ->delimiter(',');
-    sub->add_option("--latency", arguments->latencyUs, "Microseconds per transfer; default: as recorded, or 10")
-        ->check(CLI::NonNegativeNumber);
-    sub->add_option("--lookahead", arguments->lookahead,
-                    "Also load ahead: guess a layer's misses this many layers before it; default: on demand only")
-        ->check(CLI::Range(1, 1024));
-    sub->add_option("--accuracy", arguments->accuracy, "With --lookahead: share of the guesses that are right")
-        ->check(CLI::Range(0.0, 1.0))
-        ->capture_default_str();
-    sub->add_option("--windows", arguments->windows,
-                    "Also the working set of windows of 1 to this many steps, and the locality at these distances")
-        ->check(CLI::Range(1, 100'000));
-    sub->add_flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
-    sub->add_flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
-    sub->add_option("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01")
-        ->check(CLI::Range(0.0, 1.0));
-    sub->add_flag("--check{3}", arguments->check,
-                  "Run the recorded model, prompt and settings again with other caches and links (--check=5: five of "
-                  "them; or those given by --policy, --cache-blocks, --link) and print the predictions' errors; exit "
-                  "status 3 if hits, misses or bytes differ")
-        ->check(CLI::Range(1, 100));
-    sub->add_option("--model", arguments->model,
-                    "With --check: where the recorded model lies, if it is no longer at the recorded place");
-    sub->add_option("--backend", arguments->backend,
-                    "With --check: cpu or cuda; it must be the recorded one, which is the default")
-        ->check(CLI::IsMember({"cpu", "cuda"}));
-    sub->add_option("--run", arguments->run, "Run of the trace; default: the last")->check(CLI::Range(1, 255));
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    sub.add("trace", arguments->trace, "The .kvtrace file").required();
+    sub.add("--cache-blocks", arguments->cacheBlocks,
+            "Block slots per sequence, layer and KV head (with --shared-pool per layer and KV head), "
+            "e.g. 16,24,32; default: as recorded")
+        .commaSeparated();
+    sub.add("--policy", arguments->policies, fmt::format("Some of {}; default: all", fmt::join(names, ", ")))
+        .commaSeparated();
+    sub.add("--block-size", arguments->blockSizes,
+            "Tokens of a block, multiples of the recorded size, e.g. 64,128: recorded blocks merged")
+        .commaSeparated();
+    sub.add("--link", arguments->links,
+            "pcie4, pcie5 or GB/s, e.g. 12,26,55.5; default: as recorded; where times were measured, fitted to them")
+        .commaSeparated();
+    sub.add("--latency", arguments->latencyUs, "Microseconds per transfer; default: as recorded, or 10").notNegative();
+    sub.add("--lookahead", arguments->lookahead,
+            "Also load ahead: guess a layer's misses this many layers before it; default: on demand only")
+        .range(1, 1024);
+    sub.add("--accuracy", arguments->accuracy, "With --lookahead: share of the guesses that are right")
+        .range(0.0, 1.0)
+        .showsDefault();
+    sub.add("--windows", arguments->windows,
+            "Also the working set of windows of 1 to this many steps, and the locality at these distances")
+        .range(1, 100'000);
+    sub.flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
+    sub.flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
+    sub.add("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01").range(0.0, 1.0);
+    sub.flag("--check{3}", arguments->check,
+             "Run the recorded model, prompt and settings again with other caches and links (--check=5: five of "
+             "them; or those given by --policy, --cache-blocks, --link) and print the predictions' errors; exit "
+             "status 3 if hits, misses or bytes differ")
+        .range(1, 100);
+    sub.add("--model", arguments->model,
+            "With --check: where the recorded model lies, if it is no longer at the recorded place");
+    sub.add("--backend", arguments->backend,
+            "With --check: cpu or cuda; it must be the recorded one, which is the default")
+        .oneOf({"cpu", "cuda"});
+    sub.add("--run", arguments->run, "Run of the trace; default: the last").range(1, 255);
+    sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }
 

@@ -2,11 +2,11 @@
 #include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/options.h"
 
 #include "base/error.h"
 #include "profiler/report/html.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <memory>
 
@@ -38,13 +38,13 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addReport(CLI::App& app) {
+Command addReport(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand("report", "Write a report of one or several traces, side by side");
-    sub->add_option("trace", arguments->traces, "Traces (.kvtrace)")->required()->type_name("TRACE");
-    sub->add_option("-o,--output", arguments->output, "Report to write: .html")->type_name("OUT");
-    sub->add_option("--csv", arguments->csv, "Folder for every table of it as CSV")->type_name("FOLDER");
-    addColdOption(*sub);
+    Options sub = program.command("report", "Write a report of one or several traces, side by side");
+    sub.add("trace", arguments->traces, "Traces (.kvtrace)").required().valueName("TRACE");
+    sub.add("-o,--output", arguments->output, "Report to write: .html").valueName("OUT");
+    sub.add("--csv", arguments->csv, "Folder for every table of it as CSV").valueName("FOLDER");
+    addColdOption(sub);
     return [arguments] { return run(*arguments); };
 }
 

@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
@@ -13,7 +14,6 @@
 #include "core/transfer/link.h"
 #include "profiler/roofline/measured_run.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
@@ -390,46 +390,38 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-Command addRoofline(CLI::App& app) {
+Command addRoofline(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    CLI::App* sub = app.add_subcommand(
-        "roofline", "Predict decode throughput from bytes, operations and the link, and what limits it");
-    auto* shape = sub->add_option("--shape", arguments->shape,
-                                  "A published model shape, e.g. nosa-8b; an unknown name lists all");
-    sub->add_option("--model", arguments->model, "Instead: a model's folder or name")->excludes(shape);
-    auto* trace = sub->add_option("--trace", arguments->trace, "A recorded run, beside what is predicted for it");
-    sub->add_option("--run", arguments->run, "Run of the trace; default: the last")
-        ->needs(trace)
-        ->check(CLI::Range(1, 255));
-    sub->add_option("--gpu", arguments->gpu, "Entry of the GPU table; default: this machine's, else the first");
-    sub->add_option("--gpus", arguments->table, "A GPU table of your own, over the built-in one");
-    sub->add_flag("--list-gpus", arguments->list, "Print the GPU table");
-    sub->add_option("--measure", arguments->measure,
-                    "Measure this machine and write it into your GPU table: gpu, cpu, or auto (a GPU if there is one)")
-        ->expected(0, 1)
-        ->default_str("auto")
-        ->check(CLI::IsMember({"auto", "gpu", "cpu"}));
-    sub->add_option("--link", arguments->link, "pcie4, pcie5 or GB/s instead of the GPU's own link");
-    sub->add_option("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own")
-        ->check(CLI::NonNegativeNumber);
-    sub->add_option("--method", arguments->method, "Sparse method; default: nosa with an eviction head, else infllmv2");
-    sub->add_option("--set", arguments->settings, "A parameter of the method, key=value");
-    sub->add_option("--context", arguments->contexts, "Tokens per sequence, e.g. 16384,65536")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 1 << 28));
-    sub->add_option("--batch", arguments->batches, "Sequences, e.g. 1,16,64")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 1 << 20));
-    sub->add_option("--hit-rate", arguments->hitRates,
-                    "Shares of selected blocks found on the device, or bound (1 - k_q/k)")
-        ->delimiter(',');
-    sub->add_option("--slots", arguments->slots,
-                    "Block slots per sequence, layer and KV head; default: the method's budget")
-        ->check(CLI::NonNegativeNumber);
-    sub->add_option("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
-        ->check(CLI::NonNegativeNumber);
-    sub->add_flag("--json", arguments->json, "Print one JSON document");
-    addColdOption(*sub);
+    Options sub = program.command("roofline",
+                                  "Predict decode throughput from bytes, operations and the link, and what limits it");
+    const Option shape =
+        sub.add("--shape", arguments->shape, "A published model shape, e.g. nosa-8b; an unknown name lists all");
+    sub.add("--model", arguments->model, "Instead: a model's folder or name").excludes(shape);
+    const Option trace = sub.add("--trace", arguments->trace, "A recorded run, beside what is predicted for it");
+    sub.add("--run", arguments->run, "Run of the trace; default: the last").needs(trace).range(1, 255);
+    sub.add("--gpu", arguments->gpu, "Entry of the GPU table; default: this machine's, else the first");
+    sub.add("--gpus", arguments->table, "A GPU table of your own, over the built-in one");
+    sub.flag("--list-gpus", arguments->list, "Print the GPU table");
+    sub.add("--measure", arguments->measure,
+            "Measure this machine and write it into your GPU table: gpu, cpu, or auto (a GPU if there is one)")
+        .valueOptional("auto")
+        .oneOf({"auto", "gpu", "cpu"});
+    sub.add("--link", arguments->link, "pcie4, pcie5 or GB/s instead of the GPU's own link");
+    sub.add("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own").notNegative();
+    sub.add("--method", arguments->method, "Sparse method; default: nosa with an eviction head, else infllmv2");
+    sub.add("--set", arguments->settings, "A parameter of the method, key=value");
+    sub.add("--context", arguments->contexts, "Tokens per sequence, e.g. 16384,65536")
+        .commaSeparated()
+        .range(1, 1 << 28);
+    sub.add("--batch", arguments->batches, "Sequences, e.g. 1,16,64").commaSeparated().range(1, 1 << 20);
+    sub.add("--hit-rate", arguments->hitRates, "Shares of selected blocks found on the device, or bound (1 - k_q/k)")
+        .commaSeparated();
+    sub.add("--slots", arguments->slots, "Block slots per sequence, layer and KV head; default: the method's budget")
+        .notNegative();
+    sub.add("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
+        .notNegative();
+    sub.flag("--json", arguments->json, "Print one JSON document");
+    addColdOption(sub);
     return [arguments] { return run(*arguments); };
 }
 

@@ -3,11 +3,11 @@
 #include "app/cli/logits_file.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "profiler/run/recorded_session.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
@@ -247,61 +247,53 @@ int run(RunArguments& arguments) {
 
 } // namespace
 
-Command addRun(CLI::App& app) {
+Command addRun(Options& program) {
     auto arguments = std::make_shared<RunArguments>();
-    CLI::App* sub = app.add_subcommand("run", "Decode a prompt under a method, optionally recording a trace");
-    sub->add_option("--calibration", arguments->calibration,
-                    "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
-    sub->add_option("--model", arguments->model,
-                    "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
-        ->capture_default_str();
-    addPromptOptions(*sub, arguments->prompts);
-    sub->add_option("--method", arguments->session.method, "Attention method; see kvscope-cli methods")
-        ->capture_default_str();
-    sub->add_option("--set", arguments->settings, "Parameter of the method, key=value; repeatable");
-    sub->add_option("--max-new-tokens", arguments->session.maxNewTokens, "Tokens to generate per sequence")
-        ->capture_default_str();
-    sub->add_flag("--ignore-eos", arguments->noEos, "Do not stop at the end-of-text token");
-    sub->add_option("--temperature", arguments->session.sampling.temperature, "Sampling temperature; 0: greedy");
-    sub->add_option("--top-p", arguments->session.sampling.topP, "Keep the best tokens up to this probability");
-    sub->add_option("--top-k", arguments->session.sampling.topK, "Keep this many best tokens; 0: all");
-    sub->add_option("--seed", arguments->session.sampling.seed, "Seed of the sampling");
-    sub->add_option("--backend", arguments->backend, "cpu or cuda")->capture_default_str();
-    sub->add_option("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it")
-        ->check(CLI::Range(1, 256));
-    sub->add_option("--device-kv", arguments->deviceKv,
-                    "Device tier: block slots per (sequence, layer, KV head), or the pool's size such as 256MiB");
-    sub->add_flag("--no-offload", arguments->resident, "Keep every block on the device; nothing is transferred")
-        ->excludes("--device-kv");
-    sub->add_option("--cache-policy", arguments->session.cachePolicy,
-                    "keep-selected, lru, or lru-s with infllm; default: lru when there are slots to spare");
-    sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();
-    sub->add_option("--threads", arguments->session.threads, "CPU threads; 0: all cores")
-        ->check(CLI::Range(0, 4096))
-        ->capture_default_str();
-    CLI::Option* trace = sub->add_option("--trace", arguments->trace,
-                                         "Record into this .kvtrace file; an existing trace gets another run");
-    sub->add_flag("--overwrite", arguments->overwrite, "Replace the trace file")->needs(trace);
-    sub->add_flag("--no-model-path", arguments->noModelPath,
-                  "Leave out of the trace where the model lies; replay --check then needs --model")
-        ->needs(trace);
-    sub->add_option("--logits", arguments->logits, "Write the logits of every step into this .safetensors file");
-    sub->add_option("--record", arguments->level, "counters, selections or full")->needs(trace)->capture_default_str();
-    sub->add_flag("--no-cuda-calls", arguments->noCalls,
-                  "Leave the CUDA runtime's calls out of a recording at level full")
-        ->needs(trace);
-    sub->add_option(
-           "--pcie-counters", arguments->pcieCounters,
-           "At level full on a GPU, its own count of PCIe bytes: pm (PM sampling), nvml, off, or auto (pm where "
-           "the driver allows it, else nvml)")
-        ->needs(trace)
-        ->capture_default_str();
-    sub->add_option("--name", arguments->session.name, "Name of the run in the trace")->needs(trace);
-    sub->add_flag("--oracle", arguments->session.oracle,
-                  "Also measure the attention mass the selection captures (slow)");
-    sub->add_flag("--verify", arguments->verify,
-                  "Decode again unrecorded and without offloading: the tokens must be the same");
-    sub->add_flag("--json", arguments->json, "Print one JSON document instead of text");
+    Options sub = program.command("run", "Decode a prompt under a method, optionally recording a trace");
+    sub.add("--calibration", arguments->calibration,
+            "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
+    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+        .showsDefault();
+    addPromptOptions(sub, arguments->prompts);
+    sub.add("--method", arguments->session.method, "Attention method; see kvscope-cli methods").showsDefault();
+    sub.add("--set", arguments->settings, "Parameter of the method, key=value; repeatable");
+    sub.add("--max-new-tokens", arguments->session.maxNewTokens, "Tokens to generate per sequence").showsDefault();
+    sub.flag("--ignore-eos", arguments->noEos, "Do not stop at the end-of-text token");
+    sub.add("--temperature", arguments->session.sampling.temperature, "Sampling temperature; 0: greedy");
+    sub.add("--top-p", arguments->session.sampling.topP, "Keep the best tokens up to this probability");
+    sub.add("--top-k", arguments->session.sampling.topK, "Keep this many best tokens; 0: all");
+    sub.add("--seed", arguments->session.sampling.seed, "Seed of the sampling");
+    sub.add("--backend", arguments->backend, "cpu or cuda").showsDefault();
+    sub.add("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it").range(1, 256);
+    const Option deviceKv =
+        sub.add("--device-kv", arguments->deviceKv,
+                "Device tier: block slots per (sequence, layer, KV head), or the pool's size such as 256MiB");
+    sub.flag("--no-offload", arguments->resident, "Keep every block on the device; nothing is transferred")
+        .excludes(deviceKv);
+    sub.add("--cache-policy", arguments->session.cachePolicy,
+            "keep-selected, lru, or lru-s with infllm; default: lru when there are slots to spare");
+    sub.add("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s").showsDefault();
+    sub.add("--threads", arguments->session.threads, "CPU threads; 0: all cores").range(0, 4096).showsDefault();
+    const Option trace =
+        sub.add("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets another run");
+    sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
+    sub.flag("--no-model-path", arguments->noModelPath,
+             "Leave out of the trace where the model lies; replay --check then needs --model")
+        .needs(trace);
+    sub.add("--logits", arguments->logits, "Write the logits of every step into this .safetensors file");
+    sub.add("--record", arguments->level, "counters, selections or full").needs(trace).showsDefault();
+    sub.flag("--no-cuda-calls", arguments->noCalls, "Leave the CUDA runtime's calls out of a recording at level full")
+        .needs(trace);
+    sub.add("--pcie-counters", arguments->pcieCounters,
+            "At level full on a GPU, its own count of PCIe bytes: pm (PM sampling), nvml, off, or auto (pm where "
+            "the driver allows it, else nvml)")
+        .needs(trace)
+        .showsDefault();
+    sub.add("--name", arguments->session.name, "Name of the run in the trace").needs(trace);
+    sub.flag("--oracle", arguments->session.oracle, "Also measure the attention mass the selection captures (slow)");
+    sub.flag("--verify", arguments->verify,
+             "Decode again unrecorded and without offloading: the tokens must be the same");
+    sub.flag("--json", arguments->json, "Print one JSON document instead of text");
     return [arguments] { return run(*arguments); };
 }
 

@@ -1,11 +1,11 @@
 // kvscope-cli tokenize: what a text becomes before a model reads it.
 #include "app/cli/commands.h"
 #include "app/cli/prompt_options.h"
+#include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "core/prompt/chat_prompt.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -57,18 +57,17 @@ int tokenize(const TokenizeArguments& arguments, bool hasText) {
 
 } // namespace
 
-Command addTokenize(CLI::App& app) {
+Command addTokenize(Options& program) {
     auto arguments = std::make_shared<TokenizeArguments>();
-    CLI::App* sub = app.add_subcommand("tokenize", "Show the tokens of a text: ids and what they stand for");
-    sub->add_option("--model", arguments->model, "Folder with a tokenizer, or an embedded model (nosa-tiny)")
-        ->capture_default_str();
-    const CLI::Option* text = sub->add_option("--text", arguments->text, "The text");
-    sub->add_option("--file", arguments->file, "File with the text, UTF-8");
-    sub->add_flag("--chat", arguments->chat, "Put the text into the model's chat template first");
-    sub->add_option("--system", arguments->system, "System message for the chat template");
-    sub->add_flag("--raw", arguments->raw, "Add no special tokens and recognise none");
-    sub->add_flag("--json", arguments->json, "Print one JSON document: text, ids, pieces, decoded");
-    return [arguments, text] { return tokenize(*arguments, text->count() > 0); };
+    Options sub = program.command("tokenize", "Show the tokens of a text: ids and what they stand for");
+    sub.add("--model", arguments->model, "Folder with a tokenizer, or an embedded model (nosa-tiny)").showsDefault();
+    const Option text = sub.add("--text", arguments->text, "The text");
+    sub.add("--file", arguments->file, "File with the text, UTF-8");
+    sub.flag("--chat", arguments->chat, "Put the text into the model's chat template first");
+    sub.add("--system", arguments->system, "System message for the chat template");
+    sub.flag("--raw", arguments->raw, "Add no special tokens and recognise none");
+    sub.flag("--json", arguments->json, "Print one JSON document: text, ids, pieces, decoded");
+    return [arguments, text] { return tokenize(*arguments, text.given()); };
 }
 
 } // namespace kvscope::cli

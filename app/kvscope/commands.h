@@ -22,10 +22,6 @@ struct RenderOptions {
     int step = 0, layer = 0, kvHead = 0, sequence = 0, block = -1;
     bool window = false;
 };
-struct BenchOptions {
-    std::string name;
-    std::vector<std::string> settings; // key=value
-};
 struct FigureOptions {
     std::vector<std::string> words; // name and files; files alone with `list`
     std::string output, size = "85", csv;
@@ -36,7 +32,6 @@ struct FigureOptions {
 int runDesktop(int& argc, char** argv, const DesktopOptions& options);
 int runReport(int& argc, char** argv, const ReportOptions& options);
 int runRender(int& argc, char** argv, const RenderOptions& options);
-int runBench(int& argc, char** argv, const BenchOptions& options);
 int runFigure(int& argc, char** argv, const FigureOptions& options);
 
 } // namespace kvscope::app

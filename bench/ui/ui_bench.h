@@ -1,6 +1,5 @@
-// Benchmarks of the desktop measure what a person waits for. They need Qt and therefore run inside the program
-// `kvscope`
-// (`kvscope --bench NAME`), which kvscope-cli starts. They need no display.
+// Benchmarks of the desktop measure what a person waits for. They need Qt and therefore have a program of their own,
+// kvscope-bench-desktop, which kvscope-bench starts. They need no display.
 #pragma once
 
 #include "bench/bench.h"

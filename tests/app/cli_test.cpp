@@ -365,6 +365,25 @@ TEST_F(Cli, ABenchmarksUnknownPartIsRefused) {
     EXPECT_THAT(result.err, AnyOf(HasSubstr("no part gather"), HasSubstr("known benchmarks"))); // built without CUDA
 }
 
+TEST_F(Cli, BenchHandsItsArgumentsOn) {
+    const Finished help = cli({"bench", "--help"});
+    EXPECT_EQ(help.status, 0) << help.err;
+    EXPECT_THAT(help.out, HasSubstr("kvscope-bench"));
+    EXPECT_THAT(help.out, HasSubstr("--set"));
+    const Finished wrong = cli({"bench", "cpu-decode", "--set", "nothing"});
+    EXPECT_EQ(wrong.status, 1);
+    EXPECT_THAT(wrong.err, HasSubstr("cannot read --set 'nothing'"));
+}
+
+TEST_F(Cli, BenchWithoutItsProgramSaysHowToBuildIt) {
+    const std::string alone = path("kvscope-cli");
+    fs::copy_file(KVSCOPE_CLI, alone);
+    const Finished result = test::runProcess({alone, "bench"});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(path("kvscope-bench") + " cannot be started: No such file"));
+    EXPECT_THAT(result.err, HasSubstr("--target kvscope-bench"));
+}
+
 TEST_F(Cli, TokenizeShowsIdsAndPiecesOfAFolderWithoutWeights) {
     const fs::path golden = fs::path(KVSCOPE_TEST_DATA) / "golden/tokenizers";
     fs::copy_file(golden / "minicpm.json", folder_ / "tokenizer.json");
