@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -54,13 +56,19 @@ LinkClock linkClockOf(Connection& connection, int runId) {
     clock.source = own ? LinkClock::Source::GpuTimer : LinkClock::Source::Engine;
     if (!own || !hasSpans(connection)) return clock;
     // First the names, of which there are few: without the kernel, the long table of spans is not read at all.
-    std::vector<std::int64_t> names;
-    Statement texts(connection, "SELECT id FROM text WHERE value LIKE 'offloading: gather%' LIMIT 8");
-    while (texts.step()) names.push_back(texts.int64(0));
+    // Older traces have the stage in the name.
+    std::vector<std::pair<std::int64_t, bool>> names; // and whether they are such
+    Statement texts(connection, "SELECT id, value LIKE 'offloading: %' FROM text WHERE value LIKE 'gather%'"
+                                " OR value LIKE 'offloading: gather%' LIMIT 16");
+    while (texts.step()) names.emplace_back(texts.int64(0), texts.int64(1) != 0);
     std::vector<std::int64_t> apart;
-    for (const std::int64_t name : names) {
-        Statement kernels(connection, "SELECT step, layer, start_ns, duration_ns FROM span"
-                                      " WHERE run_id = ? AND kind = 1 AND name = ? AND layer >= 0 ORDER BY id LIMIT ?");
+    for (const auto& [name, isWhole] : names) {
+        Statement kernels(
+            connection,
+            fmt::format("SELECT step, layer, start_ns, duration_ns FROM span"
+                        " WHERE run_id = ? AND kind = 1 AND name = ? AND layer >= 0 AND {}"
+                        " ORDER BY id LIMIT ?",
+                        isWhole ? "stage IS NULL" : "stage = (SELECT id FROM text WHERE value = 'offloading')"));
         kernels.bindAll(runId, name, kMostKernels);
         Statement stage(connection,
                         "SELECT start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns"

@@ -2,6 +2,8 @@
 // read the same.
 #include "profiler/export/export.h"
 #include "profiler/format/span_name.h"
+#include "profiler/read/link_clock.h"
+#include "profiler/read/open_trace.h"
 #include "profiler/read/recorded_flows.h"
 #include "profiler/read/span_index.h"
 #include "profiler/record/recorder.h"
@@ -160,6 +162,42 @@ TEST_F(SpanFields, ChromeTracesPutCopiesWithTheLinkAndMemoryThatIsSetWithTheGpu)
     };
     EXPECT_EQ(processOf("32 bytes set"), processOf("stage2: ringKernel"));
     EXPECT_NE(processOf("64 bytes host to device"), processOf("stage2: ringKernel"));
+}
+
+TEST_F(SpanFields, TheKernelThatMovesBlocksTellsTheClockOfTheLink) {
+    constexpr std::int64_t kApart = 300; // of CUPTI's clock and the GPU's timer
+    RunInfo info = synthetic::infoOf({});
+    info.backend = "cuda";
+    info.linkTiming = Timing::Measured;
+    info.layers = 1;
+    Recorder recorder(file_, {});
+    for (const Stage stage : {Stage::Stage1, Stage::Offloading}) { // run 1: a kernel of another stage says nothing
+        recorder.beginRun(info);
+        for (int step = 1; step <= 3; ++step) {
+            auto record = recorder.acquire();
+            record->step = step;
+            record->startNs = step * 10'000;
+            record->durationNs = 5'000;
+            LayerRecord& layer = record->layers.emplace_back();
+            layer.startNs = record->startNs;
+            layer.stageNs[std::size_t(Stage::Offloading)] = 1'000;
+            layer.h2dBytes = 64;
+            layer.transferNs = 800;
+            SpanRecord kernel = span(Kind::Kernel, "stream 7", "gatherKernel<128>", record->startNs + 500, stage);
+            kernel.step = step;
+            kernel.durationNs = 500 + kApart;
+            recorder.take(std::move(record));
+            recorder.take(std::vector<SpanRecord>{kernel});
+        }
+        recorder.endRun(RunStatus::Finished, "");
+    }
+    recorder.flush();
+    const OpenTrace trace = openTrace(file_);
+    EXPECT_EQ(linkClockOf(*trace.connection, 1).source, LinkClock::Source::GpuTimer);
+    const LinkClock clock = linkClockOf(*trace.connection, 2);
+    EXPECT_EQ(clock.source, LinkClock::Source::Cupti);
+    EXPECT_EQ(clock.offsetNs, kApart);
+    EXPECT_EQ(clock.samples, 3);
 }
 
 TEST_F(SpanFields, OfAnOlderTraceComeFromItsNames) {
