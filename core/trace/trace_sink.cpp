@@ -15,6 +15,7 @@ void StepRecord::clear() {
     hit.clear();
     scores.clear();
     generated.clear();
+    denoise.clear();
 }
 
 std::unique_ptr<StepRecord> NullSink::acquire() {

@@ -1,6 +1,7 @@
 // What the engine tells the world. The engine fills one StepRecord per step and hands it over; it never waits.
 #pragma once
 
+#include "core/trace/denoise_record.h"
 #include "core/trace/knowledge.h"
 #include "core/trace/stage.h"
 #include "kernels/selection.h"
@@ -119,7 +120,7 @@ struct TokenRecord {
 struct StepRecord {
     std::int32_t step = 0;
     Phase phase = Phase::Decode;
-    std::int32_t tokens = 0; // tokens fed
+    std::int32_t tokens = 0; // tokens fed; written, in a block-diffusion run
     bool opensBlock = false; // some sequence began a new KV block in this step
     std::int64_t startNs = 0, durationNs = 0;
     std::array<std::int64_t, kStepStageCount> stepStageNs{};
@@ -130,6 +131,7 @@ struct StepRecord {
     std::vector<std::uint8_t> hit; // 1: was resident when selected
     std::vector<float> scores;     // empty below level Full
     std::vector<TokenRecord> generated;
+    DenoiseStep denoise; // of a block-diffusion run
 
     /// Empties it, keeping its memory.
     void clear();
