@@ -61,6 +61,7 @@ private:
     void addLayers(const StepRecord& record);
     void addSelections(const StepRecord& record);
     void addTokens(const StepRecord& record);
+    void addDenoising(const StepRecord& record);
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
@@ -72,7 +73,8 @@ private:
     template <class Spans, class Record> void insertSpans(const Spans& spans, const Record& record);
 
     RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
-        insertLookahead_, insertOracle_, insertTokens_, insertPrompts_;
+        insertLookahead_, insertOracle_, insertTokens_, insertPrompts_, insertForwards_, insertForwardTokens_,
+        insertForwardLayers_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t> texts_;
     std::int64_t lastSpan_ = 0; // id
