@@ -143,6 +143,7 @@ nlohmann::ordered_json report(const DecodeSession& session, const Model& model) 
     out["hit_rate"] = number(summary.hitRate());
     out["locality_mean"] = number(summary.localityMean);
     out["locality_min"] = number(summary.localityMin);
+    if (std::isfinite(summary.densityMean)) out["density_mean"] = summary.densityMean;
     out["hits"] = summary.hits;
     out["misses"] = summary.misses;
     out["h2d_bytes"] = summary.h2dBytes;
@@ -219,6 +220,13 @@ int run(RunArguments& arguments) {
     }
     std::unique_ptr<LogitsFile> logits;
     if (!arguments.logits.empty()) {
+        if (model->config().diffusion)
+            throw Error(
+                ErrorKind::Unsupported,
+                fmt::format("--logits keeps the logits of each next token, and {} decodes by block diffusion, which "
+                            "has none",
+                            model->name()),
+                "leave --logits out, or use another model");
         logits = std::make_unique<LogitsFile>(arguments.logits, sequences, model->config().vocab);
         options.lookahead = false; // the next step would overwrite them
     }
@@ -280,7 +288,7 @@ Command addRun(CLI::App& app) {
     sub->add_option("--calibration", arguments->calibration,
                     "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub->add_option("--model", arguments->model,
-                    "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+                    "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny, losa-tiny)")
         ->capture_default_str();
     addPromptOptions(*sub, arguments->prompts);
     sub->add_option("--method", arguments->session.method, "Attention method; see kvscope-cli methods")
