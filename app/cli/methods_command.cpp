@@ -45,6 +45,11 @@ void printJson() {
                                      {"summary", method.summary}};
         entry["parameters"] = nlohmann::ordered_json::array();
         for (const Parameter& parameter : method.parameters) entry["parameters"].push_back(describe(parameter));
+        if (!method.denoisingParameters.empty()) { // on block-diffusion models
+            entry["denoising_parameters"] = nlohmann::ordered_json::array();
+            for (const Parameter& parameter : method.denoisingParameters)
+                entry["denoising_parameters"].push_back(describe(parameter));
+        }
         out.push_back(std::move(entry));
     }
     printOut("{}\n", out.dump(2));
@@ -61,14 +66,33 @@ std::string rangeOf(const Parameter& parameter) {
     }
 }
 
+/// Whether a method has other parameters on block-diffusion models than elsewhere.
+bool hasOwnForDenoising(const MethodEntry& method) {
+    return method.decodesTokens && !method.denoisingParameters.empty();
+}
+
+void printTable(const std::vector<Parameter>& parameters) {
+    printOut("\n\n| key | default | range | unit | meaning |\n| --- | --- | --- | --- | --- |\n");
+    for (const Parameter& p : parameters)
+        printOut("| `{}` | {} | {} | {} | {} |\n", p.key, p.defaultValue, rangeOf(p), p.unit, p.help);
+}
+
+void printSettings(const std::vector<Parameter>& parameters) {
+    for (const Parameter& p : parameters)
+        printOut("    --set {}={}{}{}\n             {} ({})\n", p.key, p.defaultValue, p.unit.empty() ? "" : "  ",
+                 p.unit, p.help, rangeOf(p));
+}
+
 /// The tables of docs/methods.md.
 void printMarkdown() {
     for (const MethodEntry& method : methods()) {
         printOut("### `{}`: {}\n\n{}\n\nSource: {}.", method.name, method.title, method.summary, method.source);
         if (!method.needs.empty()) printOut(" Needs {}.", method.needs);
-        printOut("\n\n| key | default | range | unit | meaning |\n| --- | --- | --- | --- | --- |\n");
-        for (const Parameter& p : method.parameters)
-            printOut("| `{}` | {} | {} | {} | {} |\n", p.key, p.defaultValue, rangeOf(p), p.unit, p.help);
+        printTable(method.parameters);
+        if (hasOwnForDenoising(method)) {
+            printOut("\nOn block-diffusion models, in their place:");
+            printTable(method.denoisingParameters);
+        }
         printOut("\n");
     }
 }
@@ -77,9 +101,11 @@ void printText() {
     for (const MethodEntry& method : methods()) {
         printOut("{:<12} {}\n             {}\n", method.name, method.title, method.summary);
         if (!method.needs.empty()) printOut("             needs {}\n", method.needs);
-        for (const Parameter& p : method.parameters)
-            printOut("    --set {}={}{}{}\n             {} ({})\n", p.key, p.defaultValue, p.unit.empty() ? "" : "  ",
-                     p.unit, p.help, rangeOf(p));
+        printSettings(method.parameters);
+        if (hasOwnForDenoising(method)) {
+            printOut("             on block-diffusion models, in their place:\n");
+            printSettings(method.denoisingParameters);
+        }
         printOut("\n");
     }
 }

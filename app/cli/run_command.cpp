@@ -140,6 +140,7 @@ nlohmann::ordered_json report(const DecodeSession& session, const Model& model) 
     out["hit_rate"] = number(summary.hitRate());
     out["locality_mean"] = number(summary.localityMean);
     out["locality_min"] = number(summary.localityMin);
+    if (std::isfinite(summary.densityMean)) out["density_mean"] = summary.densityMean;
     out["hits"] = summary.hits;
     out["misses"] = summary.misses;
     out["h2d_bytes"] = summary.h2dBytes;
@@ -204,8 +205,16 @@ int run(RunArguments& arguments) {
     const Interruption interruption; // ends the run cleanly and keeps what was recorded
 
     std::unique_ptr<LogitsFile> logits;
-    if (!arguments.logits.empty())
+    if (!arguments.logits.empty()) {
+        if (model->config().diffusion)
+            throw Error(
+                ErrorKind::Unsupported,
+                fmt::format("--logits keeps the logits of each next token, and {} decodes by block diffusion, which "
+                            "has none",
+                            model->name()),
+                "leave --logits out, or use another model");
         logits = std::make_unique<LogitsFile>(arguments.logits, sequences, model->config().vocab);
+    }
     recorded.begin(model, std::move(prompts));
     const Streaming stream = arguments.json || sequences != 1 ? Streaming::Off
                              : arguments.trace.empty()        ? Streaming::WhileRead
@@ -252,7 +261,8 @@ Command addRun(Options& program) {
     Options sub = program.command("run", "Decode a prompt under a method, optionally recording a trace");
     sub.add("--calibration", arguments->calibration,
             "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
-    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+    sub.add("--model", arguments->model,
+            "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny, losa-tiny)")
         .showsDefault();
     addPromptOptions(sub, arguments->prompts);
     sub.add("--method", arguments->session.method, "Attention method; see kvscope-cli methods").showsDefault();

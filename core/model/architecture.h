@@ -60,6 +60,8 @@ std::span<const Architecture> architectures();
 /// Error(Unsupported) also where class and type belong to different families
 const Architecture& findArchitecture(const ConfigReader& reader, std::string_view className,
                                      std::string_view modelType);
+/// Why a diffusion model of another form is refused, half a sentence; null: it is none that is known.
+const char* refusedDiffusionModel(std::string_view className, std::string_view modelType);
 /// The entry of a configuration that was read. @throws Error(Unsupported)
 const Architecture& architectureOf(const ModelConfig& config);
 

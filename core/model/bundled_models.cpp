@@ -27,10 +27,25 @@ fs::path findBundledModel(const std::string& name, const std::vector<fs::path>& 
         "copy the folder resources/models of the source tree to the first of them, or name a model of your own");
 }
 
-fs::path bundledModelFolder(const std::string& name) {
+namespace {
+
+std::vector<fs::path> placesOfProgram() {
     std::error_code failure;
     const fs::path program = fs::read_symlink("/proc/self/exe", failure);
-    return findBundledModel(name, bundledModelPlaces(failure ? fs::path() : program));
+    return bundledModelPlaces(failure ? fs::path() : program);
 }
+
+} // namespace
+
+bool hasBundledModel(const std::string& name) {
+    for (const fs::path& place : placesOfProgram()) {
+        std::error_code ignored;
+        if (fs::exists(place / name / "config.json", ignored))
+            return fs::exists(place / name / "model.safetensors", ignored);
+    }
+    return false;
+}
+
+fs::path bundledModelFolder(const std::string& name) { return findBundledModel(name, placesOfProgram()); }
 
 } // namespace kvscope

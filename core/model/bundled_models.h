@@ -15,7 +15,10 @@ std::vector<std::filesystem::path> bundledModelPlaces(const std::filesystem::pat
 /// The first of `places` that holds `name`, with the name. @throws Error(BadInput) naming all places
 std::filesystem::path findBundledModel(const std::string& name, const std::vector<std::filesystem::path>& places);
 
-/// The folder of a bundled model, for the running program. Likewise.
+/// Whether the running program finds the model's weights.
+bool hasBundledModel(const std::string& name);
+
+/// The folder of a bundled model, for the running program. @throws as findBundledModel
 std::filesystem::path bundledModelFolder(const std::string& name);
 
 } // namespace kvscope

@@ -159,7 +159,11 @@ void refuseDuplicates(const std::vector<TensorTable>& files) {
 
 } // namespace
 
-std::vector<std::string> embeddedModels() { return {kDefaultModel}; }
+std::vector<std::string> embeddedModels() {
+    std::vector<std::string> names{kDefaultModel};
+    if (hasBundledModel(kDiffusionModel)) names.emplace_back(kDiffusionModel); // a checkout may leave it out
+    return names;
+}
 
 Model::Model(ModelConfig config, TextFiles text) : config_(std::move(config)), text_(std::move(text)) {}
 Model::~Model() = default;

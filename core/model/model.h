@@ -17,6 +17,7 @@ namespace kvscope {
 /// Names accepted in place of a path: models that come with it.
 std::vector<std::string> embeddedModels();
 inline constexpr const char* kDefaultModel = "nosa-tiny";
+inline constexpr const char* kDiffusionModel = "losa-tiny"; // decodes by block diffusion
 /// Forecast projections that `calibrate` trained, under a checkpoint's own tensor names.
 inline constexpr const char* kForecastFile = "forecast.safetensors";
 

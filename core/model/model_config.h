@@ -54,6 +54,15 @@ struct ExpertConfig {
     std::vector<bool> layers; // [layer] has experts
 };
 
+inline constexpr int kMostBlockLength = 64; // of a block that is denoised: a bit a token
+
+/// A model that writes blocks of tokens by denoising (SDAR): attention is causal between blocks and reaches every token
+/// inside one, and a token is read from the logits at its own, masked position.
+struct BlockDiffusion {
+    int blockLength = 0;
+    std::int32_t maskId = 0;
+};
+
 /// What muP training leaves in a checkpoint (MiniCPM).
 struct ResidualScales {
     double embedding = 1; // x0 = embedding * this
@@ -80,6 +89,7 @@ struct ModelConfig {
     bool queryKeyNorm = false; // every head's query and key are RMS-normalised before rotation (Qwen3)
     std::optional<LatentAttention> latent;
     std::optional<ExpertConfig> experts;
+    std::optional<BlockDiffusion> diffusion; // none: tokens are decoded one by one
     ResidualScales scales;
     std::vector<int> windows; // [layer] tokens a query sees, itself included; 0: all. Empty: all layers see all
     std::int32_t bosId = -1;

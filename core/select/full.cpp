@@ -1,5 +1,6 @@
 // Full causal attention: every block, everything resident.
 #include "core/select/common_parameters.h"
+#include "core/select/denoising.h"
 
 namespace kvscope {
 
@@ -12,7 +13,9 @@ MethodEntry fullMethod() {
         "Attends to every cached token; all KV blocks stay on the device. The reference every other method is "
         "measured against.";
     entry.parameters = {select::blockSize(), select::bias(), select::biasScale()};
+    entry.denoisingParameters = select::denoisingParameters();
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.diffusion) return select::denoisingSpec(values);
         SelectionSpec spec = select::commonSpec(values, config);
         spec.dense = true;
         return spec;

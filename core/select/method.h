@@ -63,6 +63,9 @@ struct MethodEntry {
     bool needsForecastHeads = false;
     bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
     std::vector<Parameter> parameters;
+    std::vector<Parameter>
+        denoisingParameters;   // in their place, on block-diffusion models; empty: it does not run there
+    bool decodesTokens = true; // false: it runs on block-diffusion models alone
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
     /// For a method that is more than its spec; null, or a null result: SpecSelector. Runs on the CPU backend.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
@@ -86,6 +89,8 @@ const MethodEntry& findMethod(std::string_view name);
 const MethodEntry* knownMethod(std::string_view name);
 /// The title of a method of the registry; of any other, its name as it is.
 std::string methodTitle(std::string_view name);
+/// The parameters that the method has on a model.
+const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
 /// Whether the model, or what was learned beside it, has the weights that the method needs.

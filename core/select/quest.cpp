@@ -1,5 +1,6 @@
 // Quest (Tang et al., ICML 2024): per-channel key ranges bound q.k of a block from above.
 #include "core/select/common_parameters.h"
+#include "core/select/denoising.h"
 #include "core/select/memory_sizes.h"
 #include "core/select/page_digests.h"
 #include "core/select/range_products.h"
@@ -200,7 +201,9 @@ MethodEntry questMethod() {
                         select::bias(),
                         select::biasScale(),
                         select::prefill()};
+    entry.denoisingParameters = select::pageDenoisingParameters(false);
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.diffusion) return select::denoisingSpec(values);
         SelectionSpec spec = select::commonSpec(values, config);
         const bool products = values.text("bound") != "max", perHead = values.text("group") == "per_query_head";
         spec.queryScore = products ? QueryScore::None : QueryScore::RangeBound;
@@ -227,6 +230,7 @@ MethodEntry questMethod() {
     };
     entry.onDevice = KVSCOPE_ON_DEVICE(questOnDevice);
     entry.abilities = [](const MethodUse& use) {
+        if (use.config.diffusion) return dataAbilities(use.spec);
         const bool products = use.values.text("bound") != "max";
         if (!products && use.values.text("group") != "per_query_head") return dataAbilities(use.spec);
         Abilities a = select::usualAbilities(use.backend);
@@ -235,7 +239,7 @@ MethodEntry questMethod() {
         return a;
     };
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
-        if (use.values.text("bound") == "max") return {}; // the ranges of the block index
+        if (use.config.diffusion || use.values.text("bound") == "max") return {}; // the ranges of the block index
         return {select::digestsOf(select::Sizes(use, length))};
     };
     return entry;

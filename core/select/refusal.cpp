@@ -20,6 +20,10 @@ struct Reason {
 
 std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& use, int longest) {
     const bool cuda = use.backend == Backend::Cuda;
+    if (use.config.diffusion && method.denoisingParameters.empty())
+        return Reason{"does not run on block-diffusion models", {}};
+    if (use.config.diffusion && cuda) return Reason{"does not run block-diffusion models, which run on the CPU", {}};
+    if (use.config.diffusion) return std::nullopt;
     if (cuda && !method.runsOnCuda()) return Reason{"does not run there", {}};
     const Abilities can = abilitiesOf(method, use);
     if (use.config.latent && !can.latent)
@@ -88,6 +92,15 @@ std::optional<Error> findRefusal(const MethodEntry& method, const MethodUse& use
 
 void refuseUnable(const MethodEntry& method, const MethodUse& use, int longest, const Model* model) {
     if (const std::optional<Error> refusal = findRefusal(method, use, longest, model)) throw *refusal;
+}
+
+Error refusalOnDenoisers(const MethodEntry& method, const std::string& model) {
+    std::vector<std::string> able;
+    for (const MethodEntry& other : methods())
+        if (!other.denoisingParameters.empty()) able.push_back(other.name);
+    return {ErrorKind::Unsupported,
+            fmt::format("method {} does not run on block-diffusion models, and {} is one", method.name, model),
+            fmt::format("use method {}", fmt::join(able, ", "))};
 }
 
 bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest) {

@@ -16,6 +16,9 @@ std::optional<Error> findRefusal(const MethodEntry& method, const MethodUse& use
 /// @throws Error(Unsupported), see findRefusal
 void refuseUnable(const MethodEntry& method, const MethodUse& use, int longest, const Model* model = nullptr);
 
+/// Of a method that has no way to denoise blocks, on a model that needs one.
+Error refusalOnDenoisers(const MethodEntry& method, const std::string& model);
+
 /// Whether the method, with its own parameters for this model, runs on the backend in a sequence of so many tokens.
 bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest);
 

@@ -13,7 +13,8 @@
     method(fullMethod) method(streamingMethod) method(questMethod) method(infllmV2Method) method(dmaMethod)            \
         method(nosaMethod) method(doubleSparsityMethod) method(asyncTlsMethod) method(h2oMethod) method(snapKvMethod)  \
             method(arkValeMethod) method(infLlmMethod) method(shadowKvMethod) method(dmaTokenMethod)                   \
-                method(locretMethod) method(spardaMethod) method(infinigenMethod) method(infinigenTokenMethod)
+                method(locretMethod) method(spardaMethod) method(infinigenMethod) method(infinigenTokenMethod)         \
+                    method(losaMethod)
 
 namespace kvscope {
 
@@ -47,13 +48,19 @@ const MethodEntry& findMethod(std::string_view name) {
                 fmt::format("known methods: {}", fmt::join(known, ", ")));
 }
 
+const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config) {
+    return config.diffusion && !method.denoisingParameters.empty() ? method.denoisingParameters : method.parameters;
+}
+
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config) {
     ParameterValues values;
-    for (const Parameter& parameter : method.parameters) {
+    const std::vector<Parameter>& declared = parametersFor(method, config);
+    for (const Parameter& parameter : declared) {
         const auto scaled =
             config.sparse && parameter.scale != nullptr ? parameter.scale(*config.sparse) : std::nullopt;
-        values.set(method.parameters, parameter.key, scaled ? *scaled : parameter.defaultValue);
+        values.set(declared, parameter.key, scaled ? *scaled : parameter.defaultValue);
     }
+    if (config.diffusion && values.has("block")) values.assign("block", std::to_string(config.diffusion->blockLength));
     return values;
 }
 

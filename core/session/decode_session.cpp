@@ -9,6 +9,7 @@
 #include "core/session/engine.h"
 #include "core/session/processor.h"
 #include "core/session/sampler.h"
+#include "core/session/session_run.h"
 #include "core/trace/run_meta.h"
 
 #include <algorithm>
@@ -23,55 +24,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint) {
     throw Error(ErrorKind::BadInput, message, hint);
-}
-
-void checkOptions(const SessionOptions& options) {
-    if (options.maxNewTokens < 1)
-        refuse(fmt::format("cannot generate {} tokens", options.maxNewTokens), "ask for at least 1 new token");
-    const Sampling& s = options.sampling;
-    if (!(s.temperature >= 0 && s.temperature <= 100))
-        refuse(fmt::format("temperature {} is out of range", s.temperature), "use 0 (greedy) to 100");
-    if (!(s.topP > 0 && s.topP <= 1))
-        refuse(fmt::format("top-p {} is out of range", s.topP), "use a number above 0, at most 1");
-    if (s.topK < 0) refuse(fmt::format("top-k {} is negative", s.topK), "use 0 for all tokens, or a positive number");
-    if (options.threads < 0 || options.threads > 1024)
-        refuse(fmt::format("cannot run on {} threads", options.threads), "use 0 for all cores, or 1 to 1024");
-}
-
-void checkPrompts(const std::vector<std::vector<std::int32_t>>& prompts, const Model& model, int maxNewTokens) {
-    const ModelConfig& config = model.config();
-    if (prompts.empty()) refuse("there is no prompt", "give at least one");
-    if (prompts.size() > 256) refuse(fmt::format("{} sequences are too many", prompts.size()), "use at most 256");
-    for (std::size_t i = 0; i < prompts.size(); ++i) {
-        if (prompts[i].empty()) refuse(fmt::format("prompt {} is empty", i), "give it at least one token");
-        const auto need = std::int64_t(prompts[i].size()) + maxNewTokens - 1; // the last token is not fed back
-        if (need > config.maxPositions)
-            refuse(fmt::format("a prompt of {} tokens and {} new ones exceed the context of {} ({} tokens)",
-                               prompts[i].size(), maxNewTokens, model.name(), config.maxPositions),
-                   "shorten the prompt or ask for fewer new tokens");
-        for (const std::int32_t id : prompts[i])
-            if (id < 0 || id >= config.vocab)
-                refuse(fmt::format("prompt {} holds token id {}, outside the vocabulary of {} ({} entries)", i, id,
-                                   model.name(), config.vocab),
-                       "use ids of this model's tokenizer");
-    }
-}
-
-ParameterValues resolveParameters(const MethodEntry& method, const Model& model, const SessionOptions& options) {
-    if (!hasWeightsFor(method, model))
-        throw Error(ErrorKind::Unsupported,
-                    fmt::format("method {} needs {}, and {} has none", method.name, method.needs, model.name()),
-                    "choose another method or a checkpoint trained for it");
-    ParameterValues values = resolveDefaults(method, model.config());
-    for (const auto& [key, value] : options.settings) {
-        try {
-            values.set(method.parameters, key, value);
-        } catch (Error& error) {
-            error.during("method " + method.name);
-            throw;
-        }
-    }
-    return values;
 }
 
 /// A cache that no block goes through is nobody's to choose.
@@ -121,19 +73,24 @@ double SessionSummary::hitRate() const {
     return all > 0 ? double(part.hits) / all : std::numeric_limits<double>::quiet_NaN();
 }
 
-struct DecodeSession::Impl {
-    Impl(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids, SessionOptions sessionOptions,
-         TraceSink& traceSink);
+namespace {
 
-    void prefill(const Progress& progress, const std::stop_token& stop);
-    bool step();
+struct TokenRun final : SessionRun {
+    TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
+             SessionOptions sessionOptions, TraceSink& traceSink);
+
+    void prefill(const Progress& progress, const std::stop_token& stop) override;
+    bool step() override;
+    bool finished() const override;
+    const float* logits(int sequence) const override;
+    void forceNextTokens(const std::vector<std::int32_t>& ids) override { nextToken = ids; }
     void sampleTokens(StepRecord& record);
     std::int32_t sampledToken(std::size_t sequence, int row);
     [[noreturn]] void refuseLogits(const ActiveSequence& sequence) const;
     void addTransfers(const StepRecord& record);
     void addCold(const StepRecord& record);
-    void commit(std::unique_ptr<StepRecord> record);
-    void endGpuTrace() noexcept;
+    void handOver(std::unique_ptr<StepRecord> record);
+    void endGpuTrace() noexcept override;
     /// Who records kernels; null: nobody.
     GpuTrace* gpuTrace() const { return options.backend == Backend::Cuda ? options.gpuTrace : nullptr; }
     bool done(int sequence) const {
@@ -141,35 +98,20 @@ struct DecodeSession::Impl {
         return !ids.empty() && EndRule(options, model->config()).ends(int(ids.size()), ids.back());
     }
 
-    std::shared_ptr<const Model> model;
-    std::shared_ptr<const RunPrompts::Ids> promptIds; // the sink's too, while it writes them
-    const RunPrompts::Ids& prompts;
-    SessionOptions options;
-    TraceSink& sink;
-    const MethodEntry& method;
-    ParameterValues parameters;
-    SelectionSpec spec;
     std::unique_ptr<DecodeEngine> engine;
-    RunInfo info;
     std::vector<Sampler> samplers;
-    std::vector<std::vector<std::int32_t>> generated;
     std::vector<std::int32_t> nextToken; // [sequence]
     std::vector<ActiveSequence> active;
-    SessionSummary summary;
     double localitySum = 0;
-    int stepNumber = 0;
-    bool prefilled = false, ended = false;
     std::vector<std::int32_t> inputIds;
 };
 
-DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
-                          SessionOptions sessionOptions, TraceSink& traceSink)
-    : model(std::move(loaded)), promptIds(std::make_shared<const RunPrompts::Ids>(std::move(ids))), prompts(*promptIds),
-      options(std::move(sessionOptions)), sink(traceSink), method(findMethod(options.method)) {
+TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
+                   SessionOptions sessionOptions, TraceSink& traceSink)
+    : SessionRun(std::move(loaded), std::move(ids), std::move(sessionOptions), traceSink) {
     const ModelConfig& config = model->config();
-    checkOptions(options);
-    checkPrompts(prompts, *model, options.maxNewTokens);
-    parameters = resolveParameters(method, *model, options);
+    checkPrompts(options.maxNewTokens - 1); // the last token is not fed back
+    resolveParameters();
     spec = method.make(parameters, config);
     if (!model->hasEvictionHead()) {
         spec.bias.scale = 0.f;
@@ -236,26 +178,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     }
     summary.localityMean = summary.localityMin = std::numeric_limits<double>::quiet_NaN();
 
-    info.name = options.name.empty() ? fmt::format("{} on {}", method.title, model->name()) : options.name;
-    info.model = model->name();
-    info.method = method.name;
-    auto params = nlohmann::ordered_json::parse(parameters.toJson(method.parameters));
-    params["cache_policy"] = options.cachePolicy;
-    params["offload"] = options.offload;
-    // What a person needs to run this again; what is not here had its default.
-    params["max_new_tokens"] = options.maxNewTokens;
-    if (!options.stopAtEos) params["ignore_eos"] = true;
-    if (options.sampling.temperature > 0) {
-        params["temperature"] = options.sampling.temperature;
-        params["top_p"] = options.sampling.topP;
-        params["top_k"] = options.sampling.topK;
-        params["seed"] = options.sampling.seed;
-    }
-    if (options.oracle) params["oracle"] = true;
-    if (options.threads > 0) params["threads"] = options.threads;
-    info.paramsJson = params.dump();
-    info.backend = nameOf(options.backend);
-    info.device = engine->description();
+    describe(engine->description());
     info.linkTiming = engine->linkTiming();
     if (info.linkTiming == Timing::Modelled) {
         info.link = options.link.describe();
@@ -264,26 +187,13 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     } else {
         info.link = "PCIe (measured)";
     }
-    info.blockSize = spec.unitTokens();
-    info.layers = config.layers;
-    info.kvHeads = config.kvHeads;
-    info.queryHeads = config.queryHeads;
-    info.headDim = config.headDim;
-    info.sequences = sequences;
     info.deviceSlots = setup.slots;
-    info.budgetBlocks = spec.dense ? 0 : spec.budgetUnits();
     info.blockBytes = blockBytes * spec.unitTokens() / spec.blockSize;
-    info.level = sink.level();
-    info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model))},
-                 {run_meta::kModelFingerprint, model->fingerprint()},
-                 {run_meta::kProcessor, processorName()}};
-    if (options.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model->path());
-    info.prompts = {promptIds, [model = model](std::int32_t id) { return model->tokenizer().bytesOf(id); }};
     sink.beginRun(info);
     if (gpuTrace() != nullptr) gpuTrace()->beginRun(sink);
 }
 
-void DecodeSession::Impl::prefill(const Progress& progress, const std::stop_token& stop) {
+void TokenRun::prefill(const Progress& progress, const std::stop_token& stop) {
     auto record = sink.acquire();
     record->step = stepNumber;
     record->phase = Phase::Prefill;
@@ -294,12 +204,12 @@ void DecodeSession::Impl::prefill(const Progress& progress, const std::stop_toke
     sampleTokens(*record);
     summary.prefillNs = record->durationNs;
     prefilled = true;
-    commit(std::move(record));
+    handOver(std::move(record));
     report(progress, 1.0, "reading the prompt");
 }
 
 /// Chooses the next token of every active sequence; its time is part of the step.
-void DecodeSession::Impl::sampleTokens(StepRecord& record) {
+void TokenRun::sampleTokens(StepRecord& record) {
     const std::int64_t begin = steadyNowNs();
     nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
     for (std::size_t row = 0; row < active.size(); ++row) {
@@ -319,12 +229,12 @@ void DecodeSession::Impl::sampleTokens(StepRecord& record) {
 }
 
 /// Below 0: some of the row's logits are infinite or NaN.
-std::int32_t DecodeSession::Impl::sampledToken(std::size_t sequence, int row) {
+std::int32_t TokenRun::sampledToken(std::size_t sequence, int row) {
     const std::span<const float> logits{engine->logits(row), std::size_t(model->config().vocab)};
     return allFinite(logits) ? samplers[sequence].sample(logits) : -1;
 }
 
-void DecodeSession::Impl::refuseLogits(const ActiveSequence& sequence) const {
+void TokenRun::refuseLogits(const ActiveSequence& sequence) const {
     nvtxPop();
     throw Error(ErrorKind::BadInput,
                 fmt::format("{}: the logits after token {} of sequence {} are not all finite numbers, so that no next "
@@ -334,7 +244,7 @@ void DecodeSession::Impl::refuseLogits(const ActiveSequence& sequence) const {
                 "them again");
 }
 
-bool DecodeSession::Impl::step() {
+bool TokenRun::step() {
     if (!prefilled) throw Error(ErrorKind::BadInput, "a decode step was asked for before the prompt was read");
     active.clear();
     inputIds.clear();
@@ -354,20 +264,17 @@ bool DecodeSession::Impl::step() {
     summary.decodedTokens += int(active.size());
     ++summary.steps;
     addCold(*record);
-    commit(std::move(record));
+    handOver(std::move(record));
     return true;
 }
 
-void DecodeSession::Impl::commit(std::unique_ptr<StepRecord> record) {
-    ++stepNumber;
+void TokenRun::handOver(std::unique_ptr<StepRecord> record) {
     addTransfers(*record);
-    if (sink.level() == RecordLevel::Counters) record->blocks.clear(), record->origins.clear(), record->hit.clear();
-    if (sink.level() != RecordLevel::Full) record->scores.clear();
-    sink.take(std::move(record));
+    commit(std::move(record));
     if (gpuTrace() != nullptr) gpuTrace()->stepDone();
 }
 
-void DecodeSession::Impl::endGpuTrace() noexcept {
+void TokenRun::endGpuTrace() noexcept {
     if (gpuTrace() == nullptr) return;
     try {
         engine->settle();
@@ -376,7 +283,7 @@ void DecodeSession::Impl::endGpuTrace() noexcept {
     gpuTrace()->endRun();
 }
 
-void DecodeSession::Impl::addTransfers(const StepRecord& record) {
+void TokenRun::addTransfers(const StepRecord& record) {
     for (const LayerRecord& layer : record.layers) {
         summary.hits += layer.hits;
         summary.misses += layer.misses;
@@ -398,7 +305,7 @@ void DecodeSession::Impl::addTransfers(const StepRecord& record) {
 }
 
 /// Adds the step to SessionSummary::cold if it is cold.
-void DecodeSession::Impl::addCold(const StepRecord& record) {
+void TokenRun::addCold(const StepRecord& record) {
     bool chooses = false, newcomer = false;
     for (const SelectionRecord& selection : record.selections) {
         chooses |= selection.selected > 0;
@@ -415,40 +322,40 @@ void DecodeSession::Impl::addCold(const StepRecord& record) {
     summary.selects |= chooses;
 }
 
-DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts,
-                             SessionOptions options, TraceSink& sink)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(prompts), std::move(options), sink)) {}
-
-DecodeSession::~DecodeSession() { end(RunStatus::Stopped); }
-
-void DecodeSession::prefill(const Progress& progress, std::stop_token stop) { impl_->prefill(progress, stop); }
-bool DecodeSession::step() { return impl_->step(); }
-
-bool DecodeSession::finished() const {
-    for (int s = 0; s < int(impl_->prompts.size()); ++s)
-        if (!impl_->done(s)) return false;
+bool TokenRun::finished() const {
+    for (int s = 0; s < int(prompts.size()); ++s)
+        if (!done(s)) return false;
     return true;
 }
 
-void DecodeSession::end(RunStatus status, const std::string& message) {
-    if (impl_->ended) return;
-    impl_->ended = true;
-    impl_->endGpuTrace();
-    impl_->sink.endRun(status, message);
-}
-
-const std::vector<std::vector<std::int32_t>>& DecodeSession::generated() const { return impl_->generated; }
-const SessionSummary& DecodeSession::summary() const { return impl_->summary; }
-const SelectionSpec& DecodeSession::spec() const { return impl_->spec; }
-const ParameterValues& DecodeSession::parameters() const { return impl_->parameters; }
-const RunInfo& DecodeSession::runInfo() const { return impl_->info; }
-
-const float* DecodeSession::logits(int sequence) const {
-    for (std::size_t row = 0; row < impl_->active.size(); ++row)
-        if (impl_->active[row].sequence == sequence) return impl_->engine->logits(int(row));
+const float* TokenRun::logits(int sequence) const {
+    for (std::size_t row = 0; row < active.size(); ++row)
+        if (active[row].sequence == sequence) return engine->logits(int(row));
     return nullptr;
 }
 
-void DecodeSession::forceNextTokens(const std::vector<std::int32_t>& ids) { impl_->nextToken = ids; }
+} // namespace
+
+DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts,
+                             SessionOptions options, TraceSink& sink) {
+    if (model->config().diffusion)
+        run_ = makeDenoiseRun(std::move(model), std::move(prompts), std::move(options), sink);
+    else
+        run_ = std::make_unique<TokenRun>(std::move(model), std::move(prompts), std::move(options), sink);
+}
+
+DecodeSession::~DecodeSession() { end(RunStatus::Stopped); }
+
+void DecodeSession::prefill(const Progress& progress, std::stop_token stop) { run_->prefill(progress, stop); }
+bool DecodeSession::step() { return run_->step(); }
+bool DecodeSession::finished() const { return run_->finished(); }
+void DecodeSession::end(RunStatus status, const std::string& message) { run_->end(status, message); }
+const std::vector<std::vector<std::int32_t>>& DecodeSession::generated() const { return run_->generated; }
+const SessionSummary& DecodeSession::summary() const { return run_->summary; }
+const SelectionSpec& DecodeSession::spec() const { return run_->spec; }
+const ParameterValues& DecodeSession::parameters() const { return run_->parameters; }
+const RunInfo& DecodeSession::runInfo() const { return run_->info; }
+const float* DecodeSession::logits(int sequence) const { return run_->logits(sequence); }
+void DecodeSession::forceNextTokens(const std::vector<std::int32_t>& ids) { run_->forceNextTokens(ids); }
 
 } // namespace kvscope

@@ -10,6 +10,7 @@
 #include "core/transfer/link.h"
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ struct Sampling {
     std::uint64_t seed = 0;
 };
 
+class DenoiseObserver; // core/session/denoise_engine.h
+
 struct SessionOptions {
     Backend backend = Backend::Cpu;
     std::string method = "nosa";
@@ -41,6 +44,8 @@ struct SessionOptions {
     std::string cachePolicy;                    // empty: keep-selected, or lru when the pool has slots to spare
     bool offload = true;                        // false: every block stays resident
     Link link;
+    DenoiseObserver* denoiseObserver =
+        nullptr;                              // block diffusion: told what every forward computed; outlives the session
     bool oracle = false;                      // also measure the attention mass the selection captures (slow)
     OracleObserver* oracleObserver = nullptr; // with the oracle: told every selection's best; outlives the session
     int threads = 0;                          // 0: all cores
@@ -62,6 +67,9 @@ struct SessionSummary {
     double localityMean = 0,
            localityMin = 0; // over (layer, sequence, KV head, step), block-opening steps left out; NaN: none
     std::int64_t localityCount = 0;
+    double densityMean =
+        std::numeric_limits<double>::quiet_NaN(); // block diffusion: tokens of the chosen pages / prefix,
+                                                  // over sparse (layer, sequence, KV head, forward)
 
     struct Part { // of the decode steps
         int steps = 0;
@@ -78,7 +86,11 @@ private:
     Part counted() const;
 };
 
-/// Used from one thread. Everything a step allocates is allocated before it.
+struct SessionRun;
+
+/// Used from one thread. A block-diffusion model is decoded block by block: a step is then one denoising forward of
+/// every unfinished sequence, and there are no logits of a next token. Everything a step allocates is allocated before
+/// it.
 class DecodeSession {
 public:
     /// Checks options against the model. @throws Error(BadInput | OutOfMemory)
@@ -102,13 +114,13 @@ public:
     const ParameterValues& parameters() const;
     const RunInfo& runInfo() const;
     /// Logits of the last position of a sequence of the last step, float32 [vocab]; null if it was not part of it.
+    /// @throws Error(Unsupported) on a block-diffusion model, as forceNextTokens does
     const float* logits(int sequence) const;
     /// Feed these ids instead of the sampled ones (teacher forcing in tests). On CUDA only without `lookahead`.
     void forceNextTokens(const std::vector<std::int32_t>& ids);
 
 private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
+    std::unique_ptr<SessionRun> run_;
 };
 
 } // namespace kvscope

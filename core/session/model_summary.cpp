@@ -38,6 +38,9 @@ std::string attentionOf(const ModelConfig& c) {
                            c.queryHeads == 1 ? "" : "s", c.kvHeads, c.kvHeads == 1 ? "" : "s", c.headDim);
     }
     if (c.queryKeyNorm) text += ", query and key norms";
+    if (c.diffusion)
+        text += fmt::format(", block diffusion: blocks of {} tokens see each other, mask token {}",
+                            c.diffusion->blockLength, c.diffusion->maskId);
     if (const std::string windows = windowsOf(c); !windows.empty()) text += ", " + windows;
     return text;
 }
@@ -64,6 +67,11 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
     if (!hasWeightsFor(method, model)) {
         fit.applies = false;
         fit.remark = fmt::format("needs {}, and {} has none", method.needs, model.name());
+        return fit;
+    }
+    if (model.config().diffusion && method.denoisingParameters.empty()) {
+        fit.applies = false;
+        fit.remark = "does not run on block-diffusion models";
         return fit;
     }
     SelectionSpec spec;

@@ -11,4 +11,6 @@ inline constexpr const char* kModelPath = "model_path";               // absolut
 inline constexpr const char* kModelFingerprint = "model_fingerprint"; // fingerprintOf(Model)
 inline constexpr const char* kProcessor = "processor";                // as /proc/cpuinfo or the driver names it
 
+inline constexpr const char* kDenoisingBlock = "denoising_block"; // tokens of a block that is denoised
+
 } // namespace kvscope::run_meta

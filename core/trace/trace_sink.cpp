@@ -16,6 +16,7 @@ void StepRecord::clear() {
     scores.clear();
     generated.clear();
     spans.clear();
+    denoise.clear();
 }
 
 std::unique_ptr<StepRecord> NullSink::acquire() {

@@ -2,6 +2,7 @@
 // fills one StepRecord per step and hands it over; it never waits.
 #pragma once
 
+#include "core/trace/denoise_record.h"
 #include "core/trace/knowledge.h"
 #include "core/trace/stage.h"
 #include "kernels/selection.h"
@@ -148,7 +149,7 @@ struct Remark {
 struct StepRecord {
     std::int32_t step = 0;
     Phase phase = Phase::Decode;
-    std::int32_t tokens = 0; // tokens fed
+    std::int32_t tokens = 0; // tokens fed; written, in a block-diffusion run
     bool opensBlock = false; // some sequence began a new KV block in this step
     std::int64_t startNs = 0, durationNs = 0;
     std::array<std::int64_t, kStepStageCount> stepStageNs{};
@@ -160,6 +161,7 @@ struct StepRecord {
     std::vector<float> scores;     // empty below level Full
     std::vector<TokenRecord> generated;
     std::vector<SpanRecord> spans; // of transfers beside the step's kernels, where somebody records kernels
+    DenoiseStep denoise;           // of a block-diffusion run
 
     /// Empties it, keeping its memory.
     void clear();

@@ -103,7 +103,8 @@ private:
 RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& options) {
     Checker checker(reader, runId, options);
     report(options.progress, 0, "checking rows");
-    for (const auto& rules : {runRules(), stepRules(), selectionRules(), timelineRules()}) checker.add(rules);
+    for (const auto& rules : {runRules(), stepRules(), selectionRules(), denoiseRules(), timelineRules()})
+        checker.add(rules);
     checker.addBlobs([&](double fraction, std::string_view what) {
         report(options.progress, kBlobsShare + (1 - kBlobsShare) * fraction, what);
     });

@@ -42,6 +42,7 @@ std::span<const SqlRule> fileRules(); // ?1 is not used: of all runs at once
 std::span<const SqlRule> runRules();
 std::span<const SqlRule> stepRules();
 std::span<const SqlRule> selectionRules();
+std::span<const SqlRule> denoiseRules();
 std::span<const SqlRule> timelineRules();
 
 /// What only the blobs tell: they decode, agree with their row's counts, and with the ones of the step before.

@@ -1,6 +1,7 @@
 #include "profiler/export/export.h"
 
 #include "base/error.h"
+#include "profiler/export/denoising.h"
 #include "profiler/export/line_writer.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
@@ -51,6 +52,7 @@ TableQuery queryOf(ExportTable table) {
         return {"*", "runs", ""};
     case ExportTable::Kernels:
     case ExportTable::Selections:
+    case ExportTable::Denoising:
         break;
     }
     return {"run_id, step, layer, track, name, start_ns, duration_ns", "v_kernel", " ORDER BY run_id, start_ns"};
@@ -228,7 +230,7 @@ bool hasTable(Connection& connection, std::string_view name) {
 const std::vector<std::string>& exportTableNames() {
     static const std::vector<std::string> names{"selections", "steps",  "breakdown", "transfers", "tokens",
                                                 "kernels",    "layers", "locality",  "spans",     "counters",
-                                                "gauges",     "flows",  "prompt",    "runs"};
+                                                "gauges",     "flows",  "prompt",    "runs",      "denoising"};
     return names;
 }
 
@@ -253,6 +255,9 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         throw Error(ErrorKind::BadInput,
                     fmt::format("the table of {} has no times", exportTableNames()[std::size_t(table)]),
                     "export all of it");
+    if (table == ExportTable::Denoising && format != ExportFormat::Jsonl)
+        throw Error(ErrorKind::BadInput, "denoising forwards hold lists, which CSV does not have",
+                    "use --format jsonl");
     const OpenTrace trace = openTrace(path);
     trace.connection->setInterrupt(options.interrupt);
     const bool recordedByOthers = table == ExportTable::Gauges || table == ExportTable::Flows;
@@ -265,9 +270,12 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
     if (options.guardFormulas) writer.guardFormulas();
     if (table == ExportTable::Counters && !hasTable(*trace.connection, "counter"))
         return {0, "the trace has no counters: it was recorded before there were any"};
-    ExportResult result = table == ExportTable::Selections
-                              ? exportSelections(*trace.connection, format, writer, options)
-                              : exportView(*trace.connection, queryOf(table), format, writer, options);
+    if (table == ExportTable::Denoising && !hasTable(*trace.connection, "denoise"))
+        return {0, "the trace has no denoising forwards: it was recorded before there were any"};
+    ExportResult result =
+        table == ExportTable::Selections  ? exportSelections(*trace.connection, format, writer, options)
+        : table == ExportTable::Denoising ? exportDenoising(*trace.connection, writer, options)
+                                          : exportView(*trace.connection, queryOf(table), format, writer, options);
     if (table == ExportTable::Kernels && result.rows == 0)
         result.note = "the trace has no kernels: they are recorded on GPUs only";
     if (table == ExportTable::Counters && result.rows == 0)

@@ -28,7 +28,8 @@ enum class ExportTable {
     Gauges,
     Flows,
     Prompt,
-    Runs
+    Runs,
+    Denoising // JSON lines only, see denoising.h
 };
 enum class ExportFormat { Csv, Jsonl };
 

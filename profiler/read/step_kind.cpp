@@ -22,7 +22,7 @@ std::vector<StepKind> kindsOf(std::span<const StepMark> steps) {
     bool selectedBefore = false;
     for (const StepMark& step : steps) {
         const bool cold = !selects   ? step.step <= 1
-                          : saysKept ? step.selects && !step.saysKept
+                          : saysKept ? step.selects && !step.saysKept && !(step.opensBlock && selectedBefore)
                                      : step.selects && !selectedBefore;
         kinds.push_back(cold ? StepKind::Cold : step.opensBlock ? StepKind::Opening : StepKind::Steady);
         selectedBefore |= step.selects;

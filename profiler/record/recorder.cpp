@@ -43,10 +43,12 @@ std::size_t bytesOf(const std::vector<SpanRecord>& spans) {
 }
 
 std::size_t bytesOf(const StepRecord& record) {
-    std::size_t bytes = sizeof record + record.layers.size() * sizeof(LayerRecord) +
-                        record.selections.size() * sizeof(SelectionRecord) +
-                        record.blocks.size() * sizeof(std::int32_t) + record.origins.size() + record.hit.size() +
-                        record.scores.size() * sizeof(float);
+    std::size_t bytes =
+        sizeof record + record.layers.size() * sizeof(LayerRecord) +
+        record.selections.size() * sizeof(SelectionRecord) + record.blocks.size() * sizeof(std::int32_t) +
+        record.origins.size() + record.hit.size() + record.scores.size() * sizeof(float) +
+        record.denoise.forwards.size() * sizeof(DenoiseForward) + record.denoise.tokens.size() * sizeof(DenoiseToken) +
+        record.denoise.layers.size() * sizeof(DenoiseLayer) + record.denoise.changes.size() * sizeof(float);
     for (const TokenRecord& token : record.generated) bytes += sizeof token + token.bytes.size();
     return bytes + bytesOf(record.spans);
 }

@@ -1,6 +1,7 @@
 #include "profiler/replay/selection_trace.h"
 
 #include "base/error.h"
+#include "core/trace/run_meta.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
@@ -309,6 +310,12 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),
                     "record a run that generates tokens");
 
+    if (!trace.run.metaOr(run_meta::kDenoisingBlock).empty())
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("run {} of {} denoises blocks, whose dense forwards read the whole prefix without a "
+                                "selection: there is no whole list of requests to replay",
+                                runId, reader.path()),
+                    "choose a run that decodes token by token");
     const StepIndex index(rows);
     const int lastStep = rows.back().step; // later steps of a live run are left out
     if (const auto link = recordedLink(reader, trace.run, lastStep)) trace.link = *link;

@@ -107,6 +107,13 @@ MeasuredRun measuredSteps(const TraceReader& reader, int runId) {
 }
 
 MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
+    if (!row.metaOr(run_meta::kDenoisingBlock).empty())
+        throw Error(
+            ErrorKind::Unsupported,
+            fmt::format("run {} of {} denoises blocks, and the model of costs is of steps that decode one token of "
+                        "each sequence",
+                        row.runId, reader.path()),
+            "choose a run that decodes token by token");
     MeasuredRun run;
     run.row = row;
     const MethodEntry* method = knownMethod(row.method);

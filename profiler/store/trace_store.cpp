@@ -9,6 +9,7 @@
 #include "resources/resources.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <ctime>
@@ -153,9 +154,10 @@ void TraceStore::verify() {
 /// Tables that came later are optional, so a file without them is no older version: they are made when it is written.
 void TraceStore::addWhatOlderTracesLack() {
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    for (const char* what :
-         {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead", "TABLE oracle", "VIEW v_oracle",
-          "TABLE span_detail", "TABLE gauge", "VIEW v_gauge", "TABLE flow", "VIEW v_flow", "TABLE run_meta"}) {
+    for (const char* what : {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead", "TABLE oracle",
+                             "VIEW v_oracle", "TABLE span_detail", "TABLE gauge", "VIEW v_gauge", "TABLE flow",
+                             "VIEW v_flow", "TABLE run_meta", "TABLE denoise", "TABLE denoise_token",
+                             "TABLE denoise_layer", "VIEW v_denoise", "VIEW v_denoise_token", "VIEW v_denoise_layer"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));
@@ -205,6 +207,11 @@ void TraceStore::prepare() {
     insertOracle_ = RowInserter(connection_, "oracle", "id, best_mass, recall, far_mass, far_best_mass, far_recall");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
+    insertForwards_ = RowInserter(connection_, "denoise", "id, block, denoise_step, kind, masked, written");
+    insertForwardTokens_ =
+        RowInserter(connection_, "denoise_token", "id, position, input_id, candidate, confidence, written");
+    insertForwardLayers_ =
+        RowInserter(connection_, "denoise_layer", "id, mode, active, active_set, pages, density, changes");
     insertSpans_ = RowInserter(
         connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, stage, bytes");
     insertFlows_ = RowInserter(connection_, "flow", "run_id, from_span, to_span");
@@ -325,6 +332,7 @@ void TraceStore::addStep(const StepRecord& record) {
     addSelections(record);
     addLayers(record);
     if (!record.spans.empty()) addSpans(record.spans);
+    if (!record.denoise.empty()) addDenoising(record);
 }
 
 void TraceStore::addTokens(const StepRecord& record) {
@@ -343,6 +351,40 @@ void TraceStore::addTokens(const StepRecord& record) {
         const TokenText text(token.bytes);
         insertTokens_.add(trace::tokenKey(run_, record.step, token.sequence, ordinal++), token.position, token.id,
                           text.text, text.raw);
+    }
+}
+
+void TraceStore::addDenoising(const StepRecord& record) {
+    const DenoiseStep& step = record.denoise;
+    insertForwards_.expect(step.forwards.size());
+    for (const DenoiseForward& forward : step.forwards)
+        insertForwards_.add(trace::tokenKey(run_, record.step, forward.sequence, 0), forward.block, forward.step,
+                            forward.final, forward.masked, forward.written);
+    insertForwardTokens_.expect(step.tokens.size());
+    for (const DenoiseForward& forward : step.forwards)
+        for (std::uint32_t i = 0; i < forward.tokens; ++i) {
+            const DenoiseToken& token = step.tokens[forward.firstToken + i];
+            std::optional<std::int64_t> candidate;
+            std::optional<double> confidence;
+            if (token.candidate >= 0) candidate = token.candidate, confidence = double(token.confidence);
+            insertForwardTokens_.add(trace::tokenKey(run_, record.step, forward.sequence, int(i)), token.position,
+                                     token.id, candidate, confidence, token.written);
+        }
+    const std::size_t block = step.forwards.front().tokens;
+    insertForwardLayers_.expect(step.layers.size());
+    for (const DenoiseLayer& layer : step.layers) {
+        std::optional<std::int64_t> active, activeSet, pages;
+        std::optional<double> density;
+        if (layer.sparse) {
+            active = std::popcount(layer.active), activeSet = std::int64_t(layer.active);
+            pages = layer.pages, density = double(layer.density);
+        }
+        std::optional<RowInserter::Blob> changes;
+        if (layer.firstChange >= 0)
+            changes = RowInserter::Blob{
+                std::as_bytes(std::span(step.changes).subspan(std::size_t(layer.firstChange), block))};
+        insertForwardLayers_.add(trace::selectionKey(run_, record.step, layer.layer, layer.sequence, layer.kvHead),
+                                 layer.sparse, active, activeSet, pages, density, changes);
     }
 }
 
@@ -380,7 +422,10 @@ void TraceStore::addSelections(const StepRecord& record) {
                                row.kvHead, connection_.path()),
                    "record a smaller run");
         const std::int32_t fed = fed_[std::size_t(row.sequence)];
-        const bool opens = fed >= 0 && info_.blockSize > 0 ? fed % info_.blockSize == 0 : record.opensBlock;
+        // Whose block is denoised opens it with the first selection in it, whatever is written meanwhile.
+        const bool opens = !record.denoise.empty()           ? row.kept < 0
+                           : fed >= 0 && info_.blockSize > 0 ? fed % info_.blockSize == 0
+                                                             : record.opensBlock;
         std::optional<RowInserter::Blob> blocks;
         if (withBlocks) blocks = encode(record, row);
         insertSelections_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead), opens,
@@ -525,9 +570,9 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (RowInserter* inserter :
-             {&insertSpans_, &insertFlows_, &insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_,
-              &insertLookahead_, &insertOracle_, &insertTokens_, &insertPrompts_})
+        for (RowInserter* inserter : {&insertSpans_, &insertFlows_, &insertCounters_, &insertSteps_, &insertLayers_,
+                                      &insertSelections_, &insertLookahead_, &insertOracle_, &insertTokens_,
+                                      &insertPrompts_, &insertForwards_, &insertForwardTokens_, &insertForwardLayers_})
             inserter->reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
         texts_.clear();                                                   // some may have been rolled back

@@ -62,6 +62,7 @@ private:
     void addLayers(const StepRecord& record);
     void addSelections(const StepRecord& record);
     void addTokens(const StepRecord& record);
+    void addDenoising(const StepRecord& record);
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
@@ -74,7 +75,8 @@ private:
     void addSpanColumns();
 
     RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
-        insertLookahead_, insertOracle_, insertTokens_, insertPrompts_;
+        insertLookahead_, insertOracle_, insertTokens_, insertPrompts_, insertForwards_, insertForwardTokens_,
+        insertForwardLayers_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t, std::less<>> texts_;
     std::int64_t lastSpan_ = 0; // id

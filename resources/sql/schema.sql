@@ -218,6 +218,36 @@ CREATE TABLE run_meta (
     PRIMARY KEY (run_id, key)
 ) STRICT, WITHOUT ROWID;
 
+-- What block-diffusion runs did in each step: one denoising forward of every sequence that is not finished. The id is a
+-- token's with index 0. Traces of before, and those of runs that decode token by token, may lack these three tables.
+CREATE TABLE denoise (
+    id           INTEGER PRIMARY KEY,
+    block        INTEGER NOT NULL,            -- number of the block in the sequence
+    denoise_step INTEGER NOT NULL,            -- forwards of the block before this one
+    kind         INTEGER NOT NULL,            -- 0 denoise, 1 final: the clean forward, whose keys and values are kept
+    masked       INTEGER NOT NULL,            -- positions that the forward read as masks
+    written      INTEGER NOT NULL             -- of those, written after it
+) STRICT;
+
+CREATE TABLE denoise_token (                  -- the id is a token's, its index the place in the block
+    id         INTEGER PRIMARY KEY,
+    position   INTEGER NOT NULL,              -- in the sequence, prompt included
+    input_id   INTEGER NOT NULL,              -- what the forward read there
+    candidate  INTEGER,                       -- token it would write there; NULL: nothing was masked
+    confidence REAL,                          -- its probability, 0..1; NULL likewise
+    written    INTEGER NOT NULL               -- 1: the candidate was written
+) STRICT;
+
+CREATE TABLE denoise_layer (                  -- the id is a selection's
+    id         INTEGER PRIMARY KEY,
+    mode       INTEGER NOT NULL,              -- 0 dense: every token attended to the whole prefix; 1 sparse
+    active     INTEGER,                       -- tokens of the block that attended to the prefix anew; NULL where dense
+    active_set INTEGER,                       -- the same as 64 bits, bit i: token i
+    pages      INTEGER,                       -- united pages of these tokens; NULL where dense
+    density    REAL,                          -- tokens of these pages / prefix, 0..1; NULL where dense
+    changes    BLOB                           -- of each token's queries since the forward before; NULL: none, or KV head 0's
+) STRICT;
+
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
 
 CREATE VIEW runs AS
@@ -268,6 +298,22 @@ SELECT r.run_id, s.id & 0x1FFFFFF AS step, (c.id >> 20) & 0x3FF AS layer, (c.id 
 FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
            CROSS JOIN oracle o ON o.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF
            CROSS JOIN selection c ON c.id = o.id;
+
+CREATE VIEW v_denoise AS
+SELECT r.run_id, (d.id >> 20) & 0x1FFFFFF AS step, (d.id >> 10) & 0x3FF AS seq, d.block, d.denoise_step,
+       CASE d.kind WHEN 1 THEN 'final' ELSE 'denoise' END AS kind, d.masked, d.written
+FROM run r CROSS JOIN denoise d ON d.id BETWEEN r.run_id << 45 AND (r.run_id << 45) | 0x1FFFFFFFFFFF;
+
+CREATE VIEW v_denoise_token AS
+SELECT r.run_id, (t.id >> 20) & 0x1FFFFFF AS step, (t.id >> 10) & 0x3FF AS seq, t.position,
+       coalesce(t.candidate, t.input_id) AS token_id, t.confidence, t.written, t.input_id
+FROM run r CROSS JOIN denoise_token t ON t.id BETWEEN r.run_id << 45 AND (r.run_id << 45) | 0x1FFFFFFFFFFF;
+
+CREATE VIEW v_denoise_layer AS
+SELECT r.run_id, (l.id >> 30) & 0x1FFFFFF AS step, (l.id >> 20) & 0x3FF AS layer, (l.id >> 10) & 0x3FF AS seq,
+       l.id & 0x3FF AS kv_head, CASE l.mode WHEN 1 THEN 'sparse' ELSE 'dense' END AS mode, l.active, l.pages, l.density,
+       l.active_set, l.changes
+FROM run r CROSS JOIN denoise_layer l ON l.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
 
 -- `other` is the wall time of the steps minus everything named, so components and `other` add up exactly.
 CREATE VIEW v_breakdown AS

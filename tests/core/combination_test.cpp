@@ -142,7 +142,8 @@ TEST_P(Combination, RunsLikeTheResidentOneOrSaysWhyNot) {
 
 std::vector<std::string> allMethods() {
     std::vector<std::string> names;
-    for (const MethodEntry& method : methods()) names.push_back(method.name);
+    for (const MethodEntry& method : methods())
+        if (method.decodesTokens) names.push_back(method.name);
     return names;
 }
 

@@ -23,13 +23,14 @@ Architecture glm4LiteArchitecture();
 Architecture mixtralArchitecture();
 Architecture qwen2MoeArchitecture();
 Architecture qwen3MoeArchitecture();
+Architecture sdarArchitecture();
 
 std::span<const Architecture> architectures() {
     static const std::array table{
         llamaArchitecture(),     mistralArchitecture(),  qwen2Architecture(),    qwen3Architecture(),
         minicpmArchitecture(),   nosaArchitecture(),     minicpm3Architecture(), deepseek2Architecture(),
         deepseek3Architecture(), glm4LiteArchitecture(), mixtralArchitecture(),  qwen2MoeArchitecture(),
-        qwen3MoeArchitecture(),
+        qwen3MoeArchitecture(),  sdarArchitecture(),
     };
     return table;
 }
@@ -41,6 +42,9 @@ const Architecture& findArchitecture(const ConfigReader& reader, std::string_vie
             if (const auto& list = entry.*names; std::find(list.begin(), list.end(), name) != list.end()) return &entry;
         return nullptr;
     };
+    if (const char* const why = refusedDiffusionModel(className, modelType))
+        reader.refuseUnsupported(fmt::format("{}, which this version does not", why),
+                                 "of diffusion models this version runs SDAR and TraDo");
     const Architecture* const byClass = find(&Architecture::classes, className);
     const Architecture* const byType = find(&Architecture::modelTypes, modelType);
     // The library goes by the type, the checkpoint's own code by the class.

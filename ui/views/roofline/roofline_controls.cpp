@@ -30,7 +30,9 @@ const QString kUnknown = QStringLiteral("?"); // data of the entries for what th
 const std::vector<ModelShape>& embeddedShapes() {
     static const std::vector<ModelShape> shapes = [] {
         std::vector<ModelShape> list;
-        for (const std::string& name : embeddedModels()) list.push_back(shapeOf(*Model::load(name)));
+        for (const std::string& name : embeddedModels())
+            if (name != kDiffusionModel) // the model of costs is of steps that decode token by token
+                list.push_back(shapeOf(*Model::load(name)));
         return list;
     }();
     return shapes;

@@ -1,0 +1,63 @@
+// One sequence on its way through block diffusion: its tokens so far, the block that is being denoised, and what comes
+// next.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// A prompt, and blocks of masks after it that become tokens one forward at a time. Tokens of the prompt that do not
+/// fill a block stand unmasked at the beginning of the first one. What is masked is remembered, not read from the ids:
+/// a mask id in a prompt is text like any other.
+class BlockRun {
+public:
+    /// endIds: generation ends with the block in which one was written; empty: never by a token.
+    BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, int block, std::int32_t maskId,
+             std::vector<std::int32_t> endIds);
+
+    bool finished() const { return finished_; }
+    int block() const { return first_ / length_; } // number of the present block in the sequence
+    int first() const { return first_; }           // position of its first token
+    int step() const { return step_; }             // forwards of it so far
+    /// Of the present block, [block]: tokens and masks.
+    std::span<const std::int32_t> ids() const {
+        return std::span(ids_).subspan(std::size_t(first_), std::size_t(length_));
+    }
+    bool masked(int i) const { return masked_[std::size_t(i)] != 0; }
+    int masks() const;
+    /// Nothing is masked: the next forward is the clean one.
+    bool clean() const { return clean_; }
+
+    /// Writes a token where position i of the block is masked.
+    void write(int i, std::int32_t id);
+    /// After every forward. After a clean one the next block begins, or the sequence is finished.
+    void forwardDone();
+
+    /// Tokens read by whole blocks before the first forward.
+    int promptBlocksEnd() const { return promptTokens_ / length_ * length_; }
+    int promptTokens() const { return promptTokens_; }
+    /// Tokens after the prompt that are written without a gap, up to an end token, at most maxNewTokens.
+    const std::vector<std::int32_t>& generated() const { return generated_; }
+    /// Positions that the run may reach, whole blocks: for a prompt of so many tokens.
+    static int reach(int promptTokens, int maxNewTokens, int block) {
+        return (promptTokens + maxNewTokens + block - 1) / block * block;
+    }
+
+private:
+    void openBlock();
+    void collect();
+    bool ends(std::int32_t id) const;
+
+    const int promptTokens_, maxNewTokens_, length_;
+    const std::int32_t maskId_;
+    const std::vector<std::int32_t> endIds_;
+    std::vector<std::int32_t> ids_;    // prompt and blocks so far
+    std::vector<std::uint8_t> masked_; // [block] of the present one
+    std::vector<std::int32_t> generated_;
+    int first_ = 0, step_ = 0;
+    bool clean_ = false, finished_ = false;
+};
+
+} // namespace kvscope

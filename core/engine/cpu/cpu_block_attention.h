@@ -1,0 +1,56 @@
+// Attention of several tokens that see the same keys: those of a diffusion block.
+#pragma once
+
+#include "core/engine/cpu/cpu_projections.h"
+#include "kernels/kernels.h"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// The query heads of all these tokens read a key once, together: to the kernel they are one group. Keeps its scratch
+/// memory between calls.
+class CpuBlockAttention {
+public:
+    struct Shape {
+        int queryHeads = 0, kvHeads = 0, dim = 0, valueDim = 0;
+        int blockSize = 0; // of the views
+        float scale = 1;
+    };
+    /// One KV head's queries of some tokens of a block. Both outputs are written for these tokens alone.
+    struct Work {
+        const float* q = nullptr; // [block, queryHeads, dim]
+        int kvHead = 0;
+        std::uint64_t tokens = 0; // bit i: token i of the block
+        std::span<const KvBlockView> views;
+        float* out = nullptr; // [block, queryHeads, valueDim]
+        float* lse = nullptr; // [block, queryHeads] natural logarithm of the softmax denominator
+    };
+
+    CpuBlockAttention(Kernels& kernels, const Shape& shape) : kernels_(kernels), shape_(shape) {}
+
+    /// Without views a token gets zeros and a log sum of -inf.
+    void run(std::span<const Work> work);
+
+private:
+    struct Piece { // tokens of one work that are one item to the kernel
+        const Work* work = nullptr;
+        std::vector<int> tokens;
+        std::size_t at = 0; // of its first token in the scratch rows
+    };
+    int group() const { return shape_.queryHeads / shape_.kvHeads; }
+    void cut(std::span<const Work> work);
+    void gather(const Piece& piece);
+    void scatter(const Piece& piece);
+
+    Kernels& kernels_;
+    const Shape shape_;
+    std::vector<Piece> pieces_;
+    std::vector<float> q_, out_, lse_;                        // [tokens of all pieces, group, ...]
+    std::map<std::size_t, std::vector<AttentionItem>> items_; // by tokens: a call has items of one size
+};
+
+} // namespace kvscope

@@ -1,0 +1,198 @@
+// Block diffusion on the CPU backend: prompts by whole blocks, then forwards through CpuDenoiseStages.
+#include "core/engine/cpu/cpu_denoise_stages.h"
+#include "core/engine/cpu/cpu_memory.h"
+#include "core/engine/cpu/cpu_prompt_reader.h"
+
+#include "core/cache/cache_policy.h"
+#include "core/diffusion/locality.h"
+#include "core/kv/block_index.h"
+#include "core/plan/kv_format.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+std::vector<int> lengthsOf(const std::vector<std::vector<std::int32_t>>& prompts) {
+    std::vector<int> lengths;
+    for (const auto& prompt : prompts) lengths.push_back(int(prompt.size()));
+    return lengths;
+}
+
+LayerPlans plansOf(const DenoiseSetup& setup) { return {setup.model->config().layers, setup.spec, {.offload = false}}; }
+
+KvCacheOptions cacheOptionsOf(const DenoiseSetup& setup) {
+    const ModelConfig& config = setup.model->config();
+    KvCacheOptions options;
+    options.shape = {config.layers, config.kvHeads, config.headDim, config.valueDim()};
+    options.layout = {setup.spec.blockSize, config.headDim, false, config.storedValueDim()};
+    options.maxTokens = setup.maxTokens;
+    options.plans = plansOf(setup);
+    return options;
+}
+
+/// Tokens of a prompt that go through a layer together: whole blocks.
+int pieceTokens(int block) { return kPromptPieceTokens / block * block; }
+
+/// Tokens that go through a layer together: a forward's, or a piece of a prompt.
+std::size_t mostRows(const DenoiseSetup& setup) {
+    return std::max(setup.prompts.size() * std::size_t(setup.options.block),
+                    std::size_t(pieceTokens(setup.options.block)));
+}
+
+MemoryPlan memoryOf(const DenoiseSetup& setup) {
+    const ModelConfig& c = setup.model->config();
+    const std::int64_t number = sizeof(float), sequences = std::int64_t(setup.prompts.size()),
+                       queries = std::int64_t(c.queryHeads) * c.headDim,
+                       values = std::int64_t(c.queryHeads) * c.valueDim(), rows = std::int64_t(mostRows(setup)),
+                       tokens = sequences * setup.options.block;
+    MemoryPlan plan(c, plansOf(setup));
+    std::int64_t longest = 0, all = 0, longestPrompt = 0, index = 0;
+    for (std::size_t s = 0; s < setup.prompts.size(); ++s) {
+        longest = std::max<std::int64_t>(longest, setup.maxTokens[s]);
+        longestPrompt = std::max<std::int64_t>(longestPrompt, std::int64_t(setup.prompts[s].size()));
+        all += setup.maxTokens[s];
+        if (setup.options.pages)
+            index += std::int64_t(setup.spec.grid.blocks(setup.maxTokens[s])) * 2 * c.headDim * number * c.layers *
+                     c.kvHeads;
+    }
+    const auto add = [&](const char* key, const char* what, Holds holds, Lifetime life, std::int64_t bytes) {
+        plan.add({key, what, MemoryTier::Host, holds, life, Per::One, bytes, LayerSet::None});
+    };
+    add("kv_store", "KV blocks", Holds::Kv, Lifetime::Session, KvCache::storeBytes(cacheOptionsOf(setup)));
+    add("block_index", "key ranges", Holds::Index, Lifetime::Session, index);
+    add("block_memory", "queries and outputs of the blocks", Holds::Scratch, Lifetime::Session,
+        tokens * c.layers * (queries + values + c.queryHeads) * number);
+    add("projections", "projections", Holds::Scratch, Lifetime::Session,
+        rows * (queries + values + 2 * std::int64_t(c.kvHeads) * c.headDim + c.hidden + 3 * std::int64_t(c.ffn)) *
+            number);
+    add("logits", "logits", Holds::Scratch, Lifetime::Session, tokens * (std::int64_t(c.vocab) + c.hidden) * number);
+    add("prompt_stream", "a prompt's residual stream", Holds::Scratch, Lifetime::Prompt,
+        longestPrompt * c.hidden * number);
+    add("rotary_tables", "rotary tables", Holds::Scratch, Lifetime::Session,
+        (c.rope.dependsOnLength() ? all : longest) * c.rope.dim * number);
+    return plan;
+}
+
+class CpuDenoiser final : public DenoiseEngine {
+public:
+    explicit CpuDenoiser(const DenoiseSetup& setup)
+        : model_(setup.model), prompts_(setup.prompts), block_(setup.options.block),
+          kernels_(makeCpuKernels(setup.threads)),
+          rope_(model_->config().rope, lengthsOf(setup.prompts), setup.maxTokens),
+          cache_(cacheOptionsOf(setup), setup.spec, findCachePolicy("keep-selected")), clock_(steadyNowNs()),
+          x_(setup.prompts.size() * std::size_t(block_) * std::size_t(model_->config().hidden)),
+          logits_(setup.prompts.size() * std::size_t(block_) * std::size_t(model_->config().vocab)),
+          passes_(*kernels_, *model_, rope_, mostRows(setup), Abilities(), clock_),
+          stages_(setup, *kernels_, cache_, rope_, passes_, clock_, {x_.data(), logits_.data()}),
+          promptAttention_(*kernels_,
+                           {model_->config().queryHeads, model_->config().kvHeads, model_->config().headDim,
+                            model_->config().valueDim(), setup.spec.blockSize, model_->config().attentionScale()}) {}
+
+    std::string description() const override { return kernels_->description(); }
+    void prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) override;
+    void forward(std::span<const DenoiseRow> rows, StepRecord& record) override;
+    std::span<const float> logits(int row, int token) const override { return stages_.logits(row, token); }
+
+private:
+    struct Read { // how far the prompts are
+        std::int64_t done = 0, all = 0;
+    };
+    int promptTokens(int sequence) const { return int(prompts_[std::size_t(sequence)].size()) / block_ * block_; }
+    void readPrompt(int sequence, StepRecord& record, Read& read, const Progress& progress,
+                    const std::stop_token& stop);
+    void readPiece(int sequence, int layer, int first, int n, float* x, LayerRecord& record);
+
+    const std::shared_ptr<const Model> model_;
+    const std::vector<std::vector<std::int32_t>>& prompts_;
+    const int block_;
+    const std::unique_ptr<Kernels> kernels_;
+    const RopeTables rope_;
+    KvCache cache_;
+    StageClock clock_;
+    AlignedBuffer<float> x_, logits_; // of a forward: [rows * block, hidden], [rows * block, vocab]
+    CpuLayerPasses passes_;
+    CpuDenoiseStages stages_;
+    CpuBlockAttention promptAttention_;
+    std::vector<std::vector<KvBlockView>> views_; // of a piece: [block, KV head]
+    std::vector<CpuBlockAttention::Work> work_;
+    std::vector<float> sums_; // of a piece: [tokens, query heads]; nobody reads them
+};
+
+void CpuDenoiser::prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) {
+    const int layers = model_->config().layers;
+    record.layers.resize(std::size_t(layers));
+    clock_.beginStep();
+    record.startNs = clock_.stepStartNs();
+    for (LayerRecord& layer : record.layers) clock_.beginLayer(layer); // also where no prompt fills a block
+    Read read;
+    for (std::size_t s = 0; s < prompts_.size(); ++s) read.all += std::int64_t(promptTokens(int(s))) * layers;
+    for (std::size_t s = 0; s < prompts_.size(); ++s) readPrompt(int(s), record, read, progress, stop);
+    record.durationNs = clock_.endStep();
+}
+
+/// Layer by layer, in each piece by piece.
+void CpuDenoiser::readPrompt(int sequence, StepRecord& record, Read& read, const Progress& progress,
+                             const std::stop_token& stop) {
+    const int tokens = promptTokens(sequence);
+    if (tokens == 0) return;
+    const auto hidden = std::size_t(model_->config().hidden);
+    AlignedBuffer<float> x(std::size_t(tokens) * hidden);
+    clock_.run(record, StepStage::Embed,
+               [&] { passes_.embed(std::span(prompts_[std::size_t(sequence)]).first(std::size_t(tokens)), x.data()); });
+    for (int layer = 0; layer < model_->config().layers; ++layer) {
+        if (sequence == 0) clock_.beginLayer(record.layers[std::size_t(layer)]);
+        for (int first = 0; first < tokens; first += pieceTokens(block_)) {
+            throwIfCancelled(stop);
+            report(progress, double(read.done) / double(read.all), "reading the prompt");
+            const int n = std::min(pieceTokens(block_), tokens - first);
+            readPiece(sequence, layer, first, n, x.data() + std::size_t(first) * hidden,
+                      record.layers[std::size_t(layer)]);
+            read.done += n;
+        }
+    }
+}
+
+/// Every token sees its own block and the blocks before it.
+void CpuDenoiser::readPiece(int sequence, int layer, int first, int n, float* x, LayerRecord& record) {
+    const ModelConfig& config = model_->config();
+    const auto ropeRows = passes_.ropeRows(std::size_t(n));
+    for (int i = 0; i < n; ++i) ropeRows[std::size_t(i)] = rope_.first(sequence) + first + i;
+    passes_.project(layer, x, n, record);
+    const TokenRows rows = passes_.rows();
+    clock_.run(record, Stage::Offloading, [&] { stages_.keep(layer, sequence, first, n, rows.k, rows.v); });
+    clock_.run(record, Stage::Attention, [&] {
+        const std::size_t blocks = std::size_t(n / block_), heads = std::size_t(config.kvHeads),
+                          queries = std::size_t(block_ * config.queryHeads);
+        if (views_.size() < blocks * heads) views_.resize(blocks * heads);
+        sums_.resize(blocks * queries);
+        work_.clear();
+        for (std::size_t b = 0; b < blocks; ++b)
+            for (std::size_t g = 0; g < heads; ++g) {
+                std::vector<KvBlockView>& views = views_[b * heads + g];
+                stages_.viewPrefix(layer, sequence, int(g), first + int(b + 1) * block_, views);
+                work_.push_back({rows.q + b * queries * std::size_t(config.headDim), int(g), allTokens(block_), views,
+                                 rows.out + b * queries * std::size_t(config.valueDim()), sums_.data() + b * queries});
+            }
+        promptAttention_.run(work_);
+    });
+    passes_.finish(layer, x, n, record);
+}
+
+void CpuDenoiser::forward(std::span<const DenoiseRow> rows, StepRecord& record) {
+    record.layers.resize(std::size_t(model_->config().layers));
+    clock_.beginStep();
+    record.startNs = clock_.stepStartNs();
+    stages_.begin(rows, record);
+    runStep(stages_, model_->config().layers);
+    record.durationNs = clock_.endStep();
+}
+
+} // namespace
+
+std::unique_ptr<DenoiseEngine> makeCpuDenoiser(const DenoiseSetup& setup) {
+    refuseTooLarge(memoryOf(setup));
+    return std::make_unique<CpuDenoiser>(setup);
+}
+
+} // namespace kvscope

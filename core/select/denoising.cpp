@@ -1,0 +1,162 @@
+#include "core/select/denoising.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace kvscope::select {
+namespace {
+
+constexpr int kDenseBlockTokens = 64; // of the prefix's KV blocks where nothing is chosen among them
+
+Parameter choice(const char* key, const char* fallback, const char* help, std::vector<std::string> names) {
+    return {key, ParameterType::Choice, fallback, 0, 0, "", help, std::move(names)};
+}
+
+Unmasking strategyOf(const std::string& name) {
+    for (const Unmasking strategy : {Unmasking::Sequential, Unmasking::LowConfidenceStatic, Unmasking::EntropyBounded})
+        if (name == nameOf(strategy)) return strategy;
+    return Unmasking::LowConfidenceDynamic;
+}
+
+} // namespace
+
+std::vector<Parameter> denoisingParameters() {
+    return {
+        {"block",
+         ParameterType::Integer,
+         "16",
+         1,
+         kMostBlockLength,
+         "tokens",
+         "Tokens that are denoised together; they see each other and everything before them. Default: the checkpoint's "
+         "block_size.",
+         {}},
+        {"steps",
+         ParameterType::Integer,
+         "0",
+         0,
+         kMostBlockLength,
+         "forwards",
+         "Forwards that share the writing of a block: each writes block / steps tokens, the first ones one more where "
+         "that leaves a rest. 0: as many as the block has tokens.",
+         {}},
+        choice(
+            "strategy", "low_confidence_dynamic",
+            "Which masked positions a forward writes. sequential: the leftmost; low_confidence_static: the most "
+            "confident; low_confidence_dynamic: all more confident than threshold, or as static where those are fewer; "
+            "entropy_bounded: those of least entropy whose sum stays below entropy_bound, at least one.",
+            {"sequential", "low_confidence_static", "low_confidence_dynamic", "entropy_bounded"}),
+        {"threshold",
+         ParameterType::Number,
+         "0.9",
+         0,
+         1,
+         "",
+         "Confidence above which low_confidence_dynamic writes.",
+         {}},
+        {"entropy_bound",
+         ParameterType::Number,
+         "0.35",
+         0,
+         1000,
+         "nats",
+         "Sum of entropies that entropy_bounded allows.",
+         {}},
+    };
+}
+
+std::vector<Parameter> pageDenoisingParameters(bool activeSets) {
+    std::vector<Parameter> all = denoisingParameters();
+    all.push_back(
+        {"budget",
+         ParameterType::Integer,
+         "256",
+         1,
+         1 << 24,
+         "tokens",
+         "Tokens of the prefix that a query chooses: budget / page pages, at least one. An incomplete last page "
+         "comes on top.",
+         {}});
+    all.push_back({"page",
+                   ParameterType::Integer,
+                   "16",
+                   16,
+                   256,
+                   "tokens",
+                   "Tokens of one page of the prefix: the unit of selection. A multiple of 16.",
+                   {}});
+    if (activeSets) {
+        all.push_back({"active",
+                       ParameterType::Integer,
+                       "5",
+                       0,
+                       kMostBlockLength,
+                       "tokens",
+                       "Tokens of a block that attend to the prefix anew: those whose queries changed most since the "
+                       "forward before. The others keep their outputs.",
+                       {}});
+        all.push_back({"active_threshold",
+                       ParameterType::Number,
+                       "-1",
+                       -1,
+                       1e9,
+                       "",
+                       "Replaces active: every token whose change is at least this attends anew, so that 0 means all. "
+                       "-1: active decides.",
+                       {}});
+        all.push_back(choice("active_set", "layer",
+                             "layer: one active set for all heads of a layer, by the mean change of its query heads; "
+                             "kv_head: one for each KV head.",
+                             {"layer", "kv_head"}));
+    }
+    all.push_back(choice("first", "dense",
+                         "A block's first forward. dense: every token attends to the whole prefix; sparse: every token "
+                         "chooses pages.",
+                         {"dense", "sparse"}));
+    all.push_back(choice("final", "dense",
+                         "A block's clean forward, whose keys and values are kept. dense: every token attends to the "
+                         "whole prefix; reuse: as the forwards before it.",
+                         {"dense", "reuse"}));
+    return all;
+}
+
+DenoiseOptions denoiseOptions(const ParameterValues& values) {
+    DenoiseOptions options;
+    options.block = values.integer("block");
+    options.steps = values.integer("steps");
+    if (options.steps == 0) options.steps = options.block;
+    options.strategy = strategyOf(values.text("strategy"));
+    options.threshold = values.number("threshold");
+    options.entropyBound = values.number("entropy_bound");
+    options.pages = values.has("page");
+    if (!options.pages) return options;
+    options.page = values.integer("page");
+    if (options.page % 16 != 0)
+        throw Error(ErrorKind::BadInput, fmt::format("a page of {} tokens is not a multiple of 16", options.page),
+                    "use page=16, 32, 48 ... up to 256");
+    options.pagesPerQuery = std::max(1, values.integer("budget") / options.page);
+    options.everyToken = !values.has("active");
+    if (!options.everyToken) {
+        options.active = values.integer("active");
+        if (values.number("active_threshold") >= 0) options.activeThreshold = values.number("active_threshold");
+        options.activePerHead = values.text("active_set") == "kv_head";
+    }
+    options.firstSparse = values.text("first") == "sparse";
+    options.finalSparse = values.text("final") == "reuse";
+    return options;
+}
+
+SelectionSpec denoisingSpec(const ParameterValues& values) {
+    const DenoiseOptions options = denoiseOptions(values);
+    SelectionSpec spec;
+    spec.dense = !options.pages;
+    spec.blockSize = options.pages ? options.page : kDenseBlockTokens;
+    spec.grid.blockSize = spec.blockSize;
+    if (options.pages) spec.queryScore = QueryScore::RangeBound;
+    spec.traceBudget = -1; // a union of what the active tokens chose: it has no bound but the prefix
+    return spec;
+}
+
+} // namespace kvscope::select

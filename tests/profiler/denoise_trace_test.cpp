@@ -1,0 +1,157 @@
+// Denoising forwards in a trace: rows as the engine said, the export's lines, steps that are cold, traces from before.
+#include "core/trace/run_meta.h"
+#include "profiler/check/check.h"
+#include "profiler/export/export.h"
+#include "profiler/read/step_kind.h"
+#include "profiler/record/recorder.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <gmock/gmock.h>
+#include <sqlite3.h>
+#include <sstream>
+
+namespace kvscope {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Two forwards of a block of three tokens: a dense one and a sparse one, in one layer with two KV heads.
+void recordTwoForwards(const std::string& file) {
+    RunInfo info;
+    info.name = info.model = info.method = info.backend = info.device = info.link = "x";
+    info.paramsJson = "{}";
+    info.blockSize = 16, info.layers = 1, info.kvHeads = info.queryHeads = 2, info.headDim = 32, info.sequences = 1;
+    info.meta.emplace_back(run_meta::kDenoisingBlock, "3");
+    Recorder recorder(file, {});
+    recorder.beginRun(info);
+    for (int step = 0; step < 4; ++step) {
+        auto record = recorder.acquire();
+        record->step = step;
+        record->phase = step == 0 ? Phase::Prefill : Phase::Decode;
+        record->startNs = step * 100, record->durationNs = 50;
+        record->layers.resize(1);
+        record->layers[0].startNs = record->startNs;
+        if (step > 0) {
+            const bool sparse = step > 1;
+            record->tokens = 1;
+            record->opensBlock = step < 3;
+            record->denoise.forwards.push_back({0, 11, step - 1, false, 3 - (step - 1), 1, 0, 3});
+            for (int i = 0; i < 3; ++i) {
+                const bool masked = i >= step - 1;
+                record->denoise.tokens.push_back(
+                    {33 + i, masked ? 99 : 7, masked ? 7 : -1, masked ? 0.5f : -1.f, i == step - 1});
+            }
+            if (sparse) record->denoise.changes = {0.f, 2.5f, 0.25f};
+            for (int head = 0; head < 2; ++head) {
+                DenoiseLayer layer{0, 0, head, sparse, 0, 0, 0, -1};
+                if (sparse) {
+                    layer.active = 0b110, layer.pages = 1 + head, layer.density = head == 0 ? 0.5f : 1.f;
+                    if (head == 0) layer.firstChange = 0;
+                    SelectionRecord selection;
+                    selection.kvHead = head, selection.selected = selection.hits = 1 + head;
+                    selection.kept = step == 2 ? -1 : 1 + head;
+                    selection.first = std::uint32_t(record->blocks.size());
+                    record->selections.push_back(selection);
+                    for (int page = 1 - head; page < 2; ++page) {
+                        record->blocks.push_back(page);
+                        record->origins.push_back(Origin::QueryAware);
+                        record->hit.push_back(1);
+                    }
+                }
+                record->denoise.layers.push_back(layer);
+            }
+            if (sparse) {
+                record->layers[0].selected = record->layers[0].hits = 3;
+                record->layers[0].kept = step == 2 ? -1 : 3;
+            }
+        }
+        recorder.commit(std::move(record));
+    }
+    recorder.endRun(RunStatus::Finished, "");
+}
+
+TEST(DenoiseTrace, HoldsWhatTheEngineSaid) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    recordTwoForwards(file);
+    using Row = std::vector<std::string>;
+    EXPECT_EQ(test::sql(file, "SELECT step, seq, block, denoise_step, kind, masked, written FROM v_denoise").rows,
+              (std::vector<Row>{{"1", "0", "11", "0", "denoise", "3", "1"},
+                                {"2", "0", "11", "1", "denoise", "2", "1"},
+                                {"3", "0", "11", "2", "denoise", "1", "1"}}));
+    EXPECT_EQ(
+        test::sql(file, "SELECT position, token_id, confidence, written, input_id FROM v_denoise_token WHERE step = 2")
+            .rows,
+        (std::vector<Row>{
+            {"33", "7", "NULL", "0", "7"}, {"34", "7", "0.5", "1", "99"}, {"35", "7", "0.5", "0", "99"}}));
+    EXPECT_EQ(test::sql(file,
+                        "SELECT kv_head, mode, active, pages, density, active_set, length(changes) FROM v_denoise_layer"
+                        " WHERE step IN (1, 2)")
+                  .rows,
+              (std::vector<Row>{{"0", "dense", "NULL", "NULL", "NULL", "NULL", "NULL"},
+                                {"1", "dense", "NULL", "NULL", "NULL", "NULL", "NULL"},
+                                {"0", "sparse", "2", "1", "0.5", "6", "12"},
+                                {"1", "sparse", "2", "2", "1.0", "6", "NULL"}}));
+    for (const RunCheck& check : checkTrace(TraceReader(file), {}))
+        EXPECT_EQ(check.violations(), 0) << check.sentence();
+}
+
+TEST(DenoiseTrace, IsExportedAForwardALine) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    recordTwoForwards(file);
+    std::ostringstream out;
+    const ExportResult result = exportTable(file, ExportTable::Denoising, ExportFormat::Jsonl, out);
+    EXPECT_EQ(result.rows, 3);
+    EXPECT_EQ(result.note, "");
+    EXPECT_THAT(
+        out.str(),
+        HasSubstr("{\"run_id\":1,\"seq\":0,\"block\":11,\"step\":0,\"kind\":\"denoise\",\"ids\":[99,99,99],\"masked\":"
+                  "[33,34,35],\"written\":[33],\"tokens\":[7,7,7],\"confidence\":[0.5,0.5,0.5],\"layers\":[{\"mode\":"
+                  "\"dense\"}]}\n"));
+    EXPECT_THAT(out.str(), HasSubstr("\"layers\":[{\"mode\":\"sparse\",\"active\":[[1,2],[1,2]],\"pages\":[[1],[0,1]],"
+                                     "\"density\":[0.5,1],\"delta\":[0,2.5,0.25]}]}\n"));
+    EXPECT_THROW(exportTable(file, ExportTable::Denoising, ExportFormat::Csv, out), Error);
+}
+
+TEST(DenoiseTrace, OnlyTheFirstStepThatSelectsIsCold) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    recordTwoForwards(file);
+    std::vector<StepMark> marks;
+    for (const StepRow& row : TraceReader(file).steps(1))
+        if (row.phase == Phase::Decode) marks.push_back(markOf(row));
+    EXPECT_EQ(kindsOf(marks), (std::vector{StepKind::Opening, StepKind::Cold, StepKind::Steady}));
+    marks.push_back(
+        marks[0]); // the next block: dense, then its first sparse forward, which has nothing to compare with
+    marks.push_back(marks[1]);
+    EXPECT_EQ(kindsOf(marks).back(), StepKind::Opening);
+}
+
+TEST(DenoiseTrace, ATraceOfBeforeGetsTheTablesWhenItIsWritten) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    {
+        Recorder recorder(file, {});
+        synthetic::record(recorder, {});
+    }
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(file.c_str(), &database), SQLITE_OK);
+    ASSERT_EQ(sqlite3_exec(database,
+                           "DROP VIEW v_denoise; DROP VIEW v_denoise_token; DROP VIEW v_denoise_layer; DROP TABLE"
+                           " denoise; DROP TABLE denoise_token; DROP TABLE denoise_layer",
+                           nullptr, nullptr, nullptr),
+              SQLITE_OK);
+    sqlite3_close(database);
+    std::ostringstream out;
+    EXPECT_THAT(exportTable(file, ExportTable::Denoising, ExportFormat::Jsonl, out).note, HasSubstr("before"));
+    recordTwoForwards(file);
+    EXPECT_EQ(test::sql(file, "SELECT run_id, count(*) FROM v_denoise GROUP BY 1").rows[0],
+              (std::vector<std::string>{"2", "3"}));
+    EXPECT_EQ(exportTable(file, ExportTable::Denoising, ExportFormat::Jsonl, out).rows, 3);
+}
+
+} // namespace
+} // namespace kvscope
