@@ -277,6 +277,8 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model))},
                  {run_meta::kModelFingerprint, model->fingerprint()},
                  {run_meta::kProcessor, processorName()}};
+    if (spec.unitTokens() != spec.blockSize)
+        info.meta.emplace_back(run_meta::kKvBlockTokens, std::to_string(spec.blockSize));
     if (options.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model->path());
     info.prompts = {promptIds, [model = model](std::int32_t id) { return model->tokenizer().bytesOf(id); }};
     sink.beginRun(info);
