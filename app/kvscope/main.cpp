@@ -27,6 +27,11 @@ int runProgram(int argc, char** argv) {
         ->check(CLI::IsMember({"light", "dark"}));
     parser.add_flag("--fresh", desktop.fresh, "Start without the last session and leave it untouched");
 
+    parser
+        .add_flag("--again", desktop.again,
+                  "Run the first run of the named trace again: its model, prompt, method and settings")
+        ->needs("trace");
+
     app::BenchOptions bench; // for kvscope-cli bench, so in no group: not in --help
     parser.add_option("--bench", bench.name, "Run a benchmark of the desktop and print one JSON document")->group("");
     parser.add_option("--set", bench.settings, "key=value, for --bench")->group("")->take_all();
