@@ -114,7 +114,12 @@ int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
     window.show();
     QStringList files;
     for (const std::string& file : options.files) files << absolute(file);
-    QObject::connect(&window, &ui::MainWindow::firstPainted, &window, [&window, files] { window.openFiles(files); });
+    QObject::connect(&window, &ui::MainWindow::firstPainted, &window, [&window, files, again = options.again] {
+        if (again)
+            window.runAgainWhenOpen(files.front());
+        else
+            window.openFiles(files);
+    });
     const Interruption interruption;
     const std::stop_callback onStop(Interruption::token(), [&application] {
         QMetaObject::invokeMethod(&application, endOrderly, Qt::QueuedConnection);

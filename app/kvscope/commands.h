@@ -10,6 +10,7 @@ struct DesktopOptions {
     std::vector<std::string> files;
     std::string theme; // empty: as last time
     bool fresh = false;
+    bool again = false; // run the first trace's first run again, as Run > Run Again and then Run
 };
 struct ReportOptions {
     std::vector<std::string> traces;

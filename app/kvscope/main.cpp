@@ -22,10 +22,15 @@ int runProgram(int argc, char** argv) {
         "apart.",
         "kvscope " KVSCOPE_VERSION);
     app::DesktopOptions desktop;
-    program.add("trace", desktop.files, "Traces to open: .kvtrace, Nsight Systems SQLite, trace-event JSON")
-        .valueName("FILE");
+    const Option files =
+        program.add("trace", desktop.files, "Traces to open: .kvtrace, Nsight Systems SQLite, trace-event JSON")
+            .valueName("FILE");
     program.add("--theme", desktop.theme, "Colours; without it as last time").oneOf({"light", "dark"});
     program.flag("--fresh", desktop.fresh, "Start without the last session and leave it untouched");
+    program
+        .flag("--again", desktop.again,
+              "Run the first run of the named trace again: its model, prompt, method and settings")
+        .needs(files);
 
     app::ReportOptions report;
     Options reportCommand = program.command("report", "Write a report of one or several traces, side by side");

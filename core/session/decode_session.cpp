@@ -189,6 +189,8 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
     }
     info.deviceSlots = setup.slots;
     info.blockBytes = blockBytes * spec.unitTokens() / spec.blockSize;
+    if (spec.unitTokens() != spec.blockSize)
+        info.meta.emplace_back(run_meta::kKvBlockTokens, std::to_string(spec.blockSize));
     sink.beginRun(info);
     if (gpuTrace() != nullptr) gpuTrace()->beginRun(sink);
 }

@@ -57,6 +57,21 @@ public:
         }
     }
 
+    /// Zeros that a writer left where it knew nothing, without saying so: readers guess from the first steps then.
+    void addKnowledge() {
+        RuleResult& result =
+            begin("knows-said", "a run whose columns are 0 because it does not know them says so with key knows",
+                  Concern::Identity);
+        Statement said(connection_, "SELECT 1 FROM run_meta WHERE run_id = ? AND key = 'knows'");
+        if (said.bind(1, result_.run).step()) return;
+        const Knowledge rows = knowledgeFromRows(connection_, result_.run);
+        for (int i = 0; i < kKnownCount; ++i)
+            if (!rows.has(Known(i)))
+                note(result, {},
+                     fmt::format("{} are 0 in the first steps, and run_meta has no key knows",
+                                 kKnownNames[std::size_t(i)]));
+    }
+
     void addBlobs(const Progress& progress) {
         const std::size_t first = result_.rules.size();
         bool any = false;
@@ -105,6 +120,7 @@ RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& opti
     report(options.progress, 0, "checking rows");
     for (const auto& rules : {runRules(), stepRules(), selectionRules(), denoiseRules(), timelineRules()})
         checker.add(rules);
+    checker.addKnowledge();
     checker.addBlobs([&](double fraction, std::string_view what) {
         report(options.progress, kBlobsShare + (1 - kBlobsShare) * fraction, what);
     });
@@ -167,11 +183,25 @@ std::string RunCheck::sentence() const {
     return text;
 }
 
-std::vector<RunCheck> checkTrace(const TraceReader& reader, const CheckOptions& options) {
-    std::vector<RunCheck> checks;
+RunCheck checkFile(const TraceReader& reader, const CheckOptions& options) {
     Checker file(reader, 0, options);
     file.add(fileRules());
-    checks.push_back(file.take());
+    return file.take();
+}
+
+Knowledge trusted(Knowledge knows, const RunCheck& check) {
+    constexpr std::pair<Concern, Known> groups[] = {
+        {Concern::Times, Known::StepTimes},      {Concern::Times, Known::StageTimes},
+        {Concern::Selection, Known::Selections}, {Concern::Hits, Known::Hits},
+        {Concern::Bytes, Known::Bytes},          {Concern::Transfer, Known::TransferTimes},
+        {Concern::Exposed, Known::ExposedTimes}};
+    for (const auto& [concern, known] : groups)
+        if (check.concerns(concern)) knows = knows.without(known);
+    return knows;
+}
+
+std::vector<RunCheck> checkTrace(const TraceReader& reader, const CheckOptions& options) {
+    std::vector<RunCheck> checks{checkFile(reader, options)};
     Statement runs(*ReaderAccess::of(reader).connection, "SELECT run_id FROM run ORDER BY run_id");
     std::vector<int> ids;
     while (runs.step()) ids.push_back(runs.int32(0));

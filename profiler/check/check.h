@@ -65,7 +65,12 @@ struct CheckOptions {
 
 /// The file as a whole, then every run. @throws Error(BadInput | Cancelled): a file that cannot be read at all
 std::vector<RunCheck> checkTrace(const TraceReader& reader, const CheckOptions& options = {});
+/// The file alone: the rules that belong to no run. @throws Error(BadInput | Cancelled)
+RunCheck checkFile(const TraceReader& reader, const CheckOptions& options = {});
 /// One run. @throws Error(BadInput) if there is no such run
 RunCheck checkRun(const TraceReader& reader, int runId, const CheckOptions& options = {});
+
+/// What a run knows, without the groups whose numbers a broken rule makes worthless: they are shown as not known.
+Knowledge trusted(Knowledge knows, const RunCheck& check);
 
 } // namespace kvscope

@@ -1,5 +1,6 @@
 // Rules about the file as a whole, and about a run's own row.
 #include "profiler/check/rule.h"
+#include "profiler/read/own_views.h"
 
 #include <fmt/format.h>
 #include <vector>
@@ -19,6 +20,19 @@ SqlRule orphans(const char* id, const char* says, const char* table, const char*
         fmt::format("SELECT NULL, '{0} has ' || count(*) || ' rows of run ' || ({1}) || ', which is not in the file'"
                     " FROM {0} WHERE ({1}) NOT IN (SELECT run_id FROM run) GROUP BY {1}",
                     table, run)};
+}
+
+/// A text that readers cut. The file's own table is asked, in which it is whole.
+SqlRule lengthOf(const char* id, const char* says, const char* table, const char* column, const char* key) {
+    return {id,
+            says,
+            Concern::Timeline,
+            Needs::Nothing,
+            table,
+            Form::None,
+            fmt::format("SELECT NULL, '{0} of {1} ' || {2} || ' has ' || length({0}) || ' characters and begins with '"
+                        " || substr({0}, 1, 60) FROM main.{1} WHERE length({0}) > {3}",
+                        column, table, key, kLongestName)};
 }
 
 /// `column` of the run is one of `words`.
@@ -46,6 +60,14 @@ std::span<const SqlRule> fileRules() {
         orphans("flow-run", "a flow belongs to a run of the file", "flow", "run_id"),
         orphans("note-run", "a note belongs to a run of the file", "note", "run_id"),
         orphans("health-run", "a health row belongs to a run of the file", "health", "run_id"),
+        lengthOf("text-length", "a name has at most 65536 characters; a longer one is cut", "text", "value", "id"),
+        lengthOf("note-length", "a note has at most 65536 characters; a longer one is cut", "note", "text", "id"),
+        lengthOf("meta-length", "a value of run_meta has at most 65536 characters; a longer one is cut", "run_meta",
+                 "value", "key"),
+        lengthOf("error-length", "a health row's error has at most 65536 characters; a longer one is cut", "health",
+                 "error", "run_id"),
+        lengthOf("args-length", "a span's args have at most 65536 characters; longer ones are cut", "span_detail",
+                 "args", "id"),
     };
     return rules;
 }
@@ -90,6 +112,24 @@ std::span<const SqlRule> runRules() {
          "SELECT NULL, 'there is no health row' WHERE NOT EXISTS (SELECT 1 FROM health WHERE run_id = ?1)"
          " UNION ALL SELECT NULL, 'dropped_steps is ' || dropped_steps || ', writer_busy_ns is ' || writer_busy_ns"
          " FROM health WHERE run_id = ?1 AND (dropped_steps < 0 OR writer_busy_ns < 0)"},
+        {"fingerprint-form", "model_fingerprint is VERSION:FILES:BYTES:HASH", Concern::Identity, Needs::Nothing,
+         "run_meta", Form::None,
+         "SELECT NULL, 'model_fingerprint is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND"
+         " key = 'model_fingerprint' AND (value NOT GLOB '[0-9]*:[0-9]*:[0-9]*:[0-9a-f]*' OR"
+         " value GLOB '*[^0-9a-f:]*' OR length(value) - length(replace(value, ':', '')) <> 3)"},
+        {"shape-of-run", "model_shape has the layers, query heads, KV heads and head size of the run",
+         Concern::Identity, Needs::Nothing, "run_meta", Form::None,
+         "SELECT NULL, CASE WHEN json_valid(m.value) THEN 'model_shape has ' ||"
+         " coalesce(json_extract(m.value, '$.layers'), 'no') || ' layers, ' ||"
+         " coalesce(json_extract(m.value, '$.query_heads'), 'no') || ' query heads, ' ||"
+         " coalesce(json_extract(m.value, '$.kv_heads'), 'no') || ' KV heads of ' ||"
+         " coalesce(json_extract(m.value, '$.head_dim'), 'no size') || '; the run ' || r.layers || ', ' ||"
+         " r.query_heads || ', ' || r.kv_heads || ' of ' || r.head_dim ELSE 'model_shape is no JSON' END"
+         " FROM run_meta m JOIN run r ON r.run_id = m.run_id WHERE m.run_id = ?1 AND m.key = 'model_shape' AND"
+         " CASE WHEN json_valid(m.value) THEN json_extract(m.value, '$.layers') IS NOT r.layers OR"
+         " json_extract(m.value, '$.query_heads') IS NOT r.query_heads OR"
+         " json_extract(m.value, '$.kv_heads') IS NOT r.kv_heads OR"
+         " json_extract(m.value, '$.head_dim') IS NOT r.head_dim ELSE 1 END"},
         {"finished-without-error", "a run whose recording ended with an error is not finished", Concern::Identity,
          Needs::Nothing, "health", Form::None,
          "SELECT NULL, 'status is finished, error is ''' || substr(h.error, 1, 60) || '''' FROM run r JOIN health h ON"

@@ -94,6 +94,11 @@ std::span<const SqlRule> stepRules() {
         {"step-opens", "opens_block is 0 or 1", Concern::Selection, Needs::Nothing, "step", Form::Step,
          fmt::format("SELECT id, 'opens_block is ' || opens_block FROM step WHERE {} AND opens_block NOT IN (0, 1)",
                      kSteps)},
+        {"step-opens-selection", "a step opens a block if one of its selections does", Concern::Selection,
+         Needs::Selections, "selection", Form::Step,
+         "SELECT s.id, 'opens_block is 0, of its selections ' || count(*) || ' have 1' FROM selection c JOIN step s ON"
+         " s.id = c.id >> 30 WHERE c.id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF AND c.opens_block = 1 AND"
+         " s.opens_block = 0 GROUP BY s.id"},
         {"step-hits-and-misses", "hits + misses = selected, in a step", Concern::Hits, Needs::Hits, "step", Form::Step,
          hitsAndMisses("step", kSteps)},
         {"step-kept", "kept is at most selected, in a step", Concern::Selection, Needs::Selections, "step", Form::Step,

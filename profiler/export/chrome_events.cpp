@@ -99,12 +99,26 @@ void ChromeEvents::counter(int process, std::string_view name, std::string_view 
     last.unit = unit;
     last.timeNs = timeNs;
     last.value = value;
+    last.endNs.reset();
+}
+
+void ChromeEvents::counterOf(int process, std::string_view name, std::string_view unit, std::int64_t startNs,
+                             std::int64_t endNs, double value) {
+    if (!std::isfinite(value) || endNs <= startNs) return;
+    const auto before = counters_.find({process, std::string(name)});
+    if (before != counters_.end() && before->second.endNs && *before->second.endNs < startNs)
+        counter(process, name, unit, *before->second.endNs, 0);
+    counter(process, name, unit, startNs, value);
+    counters_[{process, std::string(name)}].endNs = endNs;
 }
 
 void ChromeEvents::closeCounters(std::int64_t timeNs) {
     const auto all = std::exchange(counters_, {});
     for (const auto& [key, last] : all)
-        if (last.timeNs < timeNs) counter(key.first, key.second, last.unit, timeNs, last.value);
+        if (last.endNs)
+            counter(key.first, key.second, last.unit, *last.endNs, 0);
+        else if (last.timeNs < timeNs)
+            counter(key.first, key.second, last.unit, timeNs, last.value);
     counters_.clear();
 }
 

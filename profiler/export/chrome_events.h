@@ -40,13 +40,18 @@ public:
     /// Slices of a thread come by start, outer ones first. One that would overlap another without lying in it goes to
     /// the thread's next lane. @return where it went
     EventTrack slice(const Slice& slice);
-    /// Perfetto calls the track by its name and its unit.
+    /// A value that holds until the next one. Perfetto calls the track by its name and its unit.
     void counter(int process, std::string_view name, std::string_view unit, std::int64_t timeNs, double value);
+    /// A rate or an amount of an interval. Viewers hold a value until the next one and know no absent one: where the
+    /// next interval of this counter begins later than this one ends, 0 stands in between.
+    void counterOf(int process, std::string_view name, std::string_view unit, std::int64_t startNs, std::int64_t endNs,
+                   double value);
     /// An arrow between two slices that were written: from a moment of one to the start of the other, not before it.
     void flow(std::string_view kind, EventTrack from, std::int64_t fromNs, EventTrack to, std::int64_t toNs);
     /// One end of an arrow whose other end comes under the same number.
     void flowEnd(std::string_view kind, std::uint64_t number, bool isStart, EventTrack at, std::int64_t timeNs);
-    /// Every counter once more at this moment: viewers draw a value only up to the next one.
+    /// Ends every counter: that of an interval with 0 where its last one ends, any other with its value at this moment,
+    /// because viewers draw a value only up to the next one.
     void closeCounters(std::int64_t timeNs);
 
     std::int64_t events() const { return events_; }
@@ -64,6 +69,7 @@ private:
         std::string unit;
         std::int64_t timeNs = 0;
         double value = 0;
+        std::optional<std::int64_t> endNs; // of an interval
     };
     void begin(char phase, int process, int thread);
     void startTime(std::int64_t ns);

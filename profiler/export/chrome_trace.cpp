@@ -129,17 +129,20 @@ void RunExport::step(const StepSlices& step, std::string_view timing) {
 void RunExport::counters(const StepSlices& step) {
     const double seconds = double(step.durationNs) / 1e9;
     const int cache = use(kCache), link = use(kLink);
-    if (seconds > 0) {
-        events_.counter(process(kEngine), "decode", "tokens/s", step.startNs, double(step.tokens) / seconds);
-        if (knows_.has(Known::Bytes)) {
-            events_.counter(link, "host to device", "GB/s", step.startNs, double(step.h2dBytes) / 1e9 / seconds);
-            events_.counter(link, "device to host", "GB/s", step.startNs, double(step.d2hBytes) / 1e9 / seconds);
-        }
+    const auto ofStep = [&](int process, std::string_view name, std::string_view unit, double value) {
+        events_.counterOf(process, name, unit, step.startNs, sumOf(step.startNs, step.durationNs), value);
+    };
+    if (step.phase == Phase::Decode && knows_.has(Known::StepTimes))
+        ofStep(process(kEngine), "decode", "tokens/s", double(step.tokens) / seconds);
+    if (knows_.has(Known::Bytes)) {
+        ofStep(link, "host to device", "GB/s", double(step.h2dBytes) / 1e9 / seconds);
+        ofStep(link, "device to host", "GB/s", double(step.d2hBytes) / 1e9 / seconds);
     }
-    if (knows_.has(Known::ExposedTimes))
-        events_.counter(link, "exposed transfer", "us", step.startNs, double(step.exposedNs) / 1e3);
+    if (knows_.has(Known::ExposedTimes)) ofStep(link, "exposed transfer", "us", double(step.exposedNs) / 1e3);
+    // Between two steps a hit rate of 0 would be as false as any other: the name says whose it is, and it holds.
     if (knows_.has(Known::Hits) && step.hits + step.misses > 0)
-        events_.counter(cache, "hit rate", "share", step.startNs, double(step.hits) / double(step.hits + step.misses));
+        events_.counter(cache, "hit rate of the last step", "share", step.startNs,
+                        double(step.hits) / double(step.hits + step.misses));
 }
 
 void RunExport::steps(std::string_view timing, int deviceSlots) {
@@ -264,10 +267,11 @@ void RunExport::spans() {
 
 void RunExport::recordedCounters() {
     if (hasTable(connection_, "counter")) { // what the GPU's own counters saw; bytes per nanosecond are GB/s
-        Statement samples(connection_,
-                          "SELECT t.value, c.start_ns, CAST(c.value AS REAL) / c.duration_ns FROM counter c"
-                          " JOIN text t ON t.id = c.track WHERE c.run_id = ? AND c.duration_ns > 0"
-                          " ORDER BY c.start_ns, c.id");
+        Statement samples(
+            connection_,
+            "SELECT t.value, c.start_ns, CAST(c.value AS REAL) / c.duration_ns, c.duration_ns FROM counter c"
+            " JOIN text t ON t.id = c.track WHERE c.run_id = ? AND c.duration_ns > 0"
+            " ORDER BY c.start_ns, c.id");
         samples.bind(1, run_);
         while (samples.step()) {
             if (!isInRange(samples.int64(1), 0)) continue;
@@ -275,7 +279,8 @@ void RunExport::recordedCounters() {
             const auto* counted = std::find_if(std::begin(kByteTracks), std::end(kByteTracks),
                                                [&](const ByteTrack& each) { return each.name == track; });
             if (counted == std::end(kByteTracks)) continue; // records that were lost
-            events_.counter(use(counted->process), track, "GB/s", samples.int64(1), samples.real(2));
+            events_.counterOf(use(counted->process), track, "GB/s", samples.int64(1),
+                              sumOf(samples.int64(1), samples.int64(3)), samples.real(2));
             lastNs_ = std::max(lastNs_, samples.int64(1));
         }
     }

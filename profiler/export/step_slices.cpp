@@ -65,6 +65,7 @@ bool StepSliceReader::next(StepSlices& step) {
     if (!steps_.step()) return false;
     const std::int64_t key = steps_.int64(0);
     step.step = trace::stepOf(key, 0);
+    step.phase = steps_.int64(1) == 0 ? Phase::Prefill : Phase::Decode;
     step.startNs = steps_.int64(2);
     step.durationNs = steps_.int64(3);
     const std::int64_t embed = steps_.int64(4), head = steps_.int64(5), sample = steps_.int64(6);
@@ -77,8 +78,7 @@ bool StepSliceReader::next(StepSlices& step) {
     step.slices.clear();
     step.transfers.clear();
     const std::int64_t end = sumOf(step.startNs, step.durationNs);
-    step.slices.push_back(
-        {nameOf(steps_.int64(1) == 0 ? Phase::Prefill : Phase::Decode), step.startNs, step.durationNs});
+    step.slices.push_back({nameOf(step.phase), step.startNs, step.durationNs});
     const auto outside = [&](StepStage stage, std::int64_t start, std::int64_t length) {
         if (length > 0) step.slices.push_back({std::string(kStepStageNames[std::size_t(stage)]), start, length});
     };

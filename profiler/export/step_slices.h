@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/trace/stage.h"
+#include "core/trace/trace_sink.h"
 #include "profiler/read/link_clock.h"
 #include "profiler/sqlite/sqlite.h"
 
@@ -26,6 +27,7 @@ struct LayerTransfer {
 
 struct StepSlices {
     std::int32_t step = 0;
+    Phase phase = Phase::Decode;
     std::int64_t startNs = 0, durationNs = 0, tokens = 0, hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0,
                  exposedNs = 0;
     std::vector<StageSlice> slices; // by start, outer ones first

@@ -98,6 +98,8 @@ InsightReport refused(InsightReport report, const RunCheck& check) {
     if (std::none_of(std::begin(kNumbers), std::end(kNumbers), [&](Concern each) { return check.concerns(each); }))
         return report;
     report.refusal = check.sentence();
+    report.exposure.layers.clear(); // bars of numbers that mean nothing
+    report.exposure.byLayer = report.exposure.known = false;
     report.exposure.headline = "No statement about exposed transfer time: rows break rules of the trace format";
     report.exposure.detail = report.refusal + ".";
     std::erase_if(report.insights, [](const Insight& insight) { return !insight.trust; });

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "profiler/format/trace_keys.h"
+#include "profiler/read/own_views.h"
 #include "profiler/read/reader_impl.h"
 
 #include <fmt/format.h>
@@ -42,9 +43,14 @@ template <class Change> void change(const std::string& path, const Change& chang
 }
 
 /// Inside the change's own transaction, so that nobody else can come between. @throws Error(BadInput)
+/// The text of a note as readers get it, in SQL: cut where it is too long (own_views.h).
+std::string shownText() {
+    return fmt::format("CASE WHEN length(text) > {0} THEN substr(text, 1, {0}) || '…' ELSE text END", kLongestName);
+}
+
 void requireRow(Connection& connection, const Note& note) {
-    Statement row(connection, "SELECT 1 FROM note WHERE id=? AND run_id=? AND start_ns=? AND duration_ns=? AND text=?"
-                              " AND created_utc=?");
+    Statement row(connection, "SELECT 1 FROM note WHERE id=? AND run_id=? AND start_ns=? AND duration_ns=? AND " +
+                                  shownText() + "=? AND created_utc=?");
     row.bindAll(note.id, note.runId, note.startNs, note.durationNs, std::string_view(note.text),
                 std::string_view(note.createdUtc));
     if (!row.step())
@@ -60,8 +66,8 @@ std::vector<Note> readNotes(const TraceReader& reader, int runId) {
     if (connection.integer("SELECT count(*) FROM main.sqlite_schema WHERE type='table' AND rootpage > 0 AND"
                            " name='note'") == 0)
         return {};
-    Statement rows(connection, "SELECT id, run_id, start_ns, duration_ns, text, created_utc FROM main.note"
-                               " WHERE run_id=? ORDER BY start_ns, id");
+    Statement rows(connection, "SELECT id, run_id, start_ns, duration_ns, " + shownText() +
+                                   ", created_utc FROM main.note WHERE run_id=? ORDER BY start_ns, id");
     rows.bind(1, runId);
     std::vector<Note> notes;
     while (rows.step())

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "resources/resources.h"
 
+#include <fmt/format.h>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,55 @@ std::string viewOfOlderSpans(Connection& connection) {
            (stage ? "stage" : "NULL AS stage") + (bytes ? ", bytes" : ", NULL AS bytes") + " FROM main.span;\n";
 }
 
+/// A column with texts that are shown and kept as a whole.
+struct TextColumn {
+    const char *table, *column;
+};
+constexpr TextColumn kTexts[] = {
+    {"text", "value"}, {"note", "text"}, {"run_meta", "value"}, {"health", "error"}, {"span_detail", "args"}};
+
+bool hasLongText(Connection& connection, const TextColumn& text) {
+    Statement find(connection, fmt::format("SELECT 1 FROM main.{} WHERE length({}) > {} LIMIT 1", text.table,
+                                           text.column, kLongestName));
+    return find.step();
+}
+
+/// All columns of a table as the file has them, but for this one, which is cut where it is too long. Empty: the table
+/// has no such column.
+std::string columnsOf(Connection& connection, const TextColumn& text) {
+    Statement names(connection, "SELECT name FROM pragma_table_info(?, 'main')");
+    names.bind(1, std::string_view(text.table));
+    std::string columns;
+    bool found = false;
+    while (names.step()) {
+        std::string name = "\"";
+        for (const char letter : names.text(0)) name += letter == '"' ? std::string(2, letter) : std::string(1, letter);
+        name += '"';
+        columns += columns.empty() ? "" : ", ";
+        if (names.text(0) != text.column) {
+            columns += name;
+            continue;
+        }
+        found = true;
+        columns += fmt::format("CASE WHEN length({0}) > {1} THEN substr({0}, 1, {1}) || '…' ELSE {0} END AS {0}", name,
+                               kLongestName);
+    }
+    return found ? columns : std::string();
+}
+
+/// Hides a table that holds a name of megabytes behind a view that cuts the name: views, tables and pictures copy names
+/// many times.
+void cutLongTexts(Connection& connection) {
+    std::string sql;
+    for (const TextColumn& text : kTexts) {
+        if (!isOrdinaryTable(connection, text.table)) continue;
+        const std::string columns = columnsOf(connection, text);
+        if (!columns.empty() && hasLongText(connection, text))
+            sql += fmt::format("CREATE TEMP VIEW {0} AS SELECT {1} FROM main.{0};\n", text.table, columns);
+    }
+    if (!sql.empty()) connection.execute(sql);
+}
+
 } // namespace
 
 void useOwnViews(Connection& connection) {
@@ -45,6 +95,7 @@ void useOwnViews(Connection& connection) {
         ((sql += "CREATE TEMP ") += rest) += ";\n";
     }
     connection.execute(sql);
+    cutLongTexts(connection);
 }
 
 } // namespace kvscope

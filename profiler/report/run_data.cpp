@@ -1,6 +1,7 @@
 #include "profiler/report/run_data.h"
 
 #include "base/error.h"
+#include "profiler/check/check.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
@@ -199,6 +200,34 @@ double RunData::meanContext() const {
     return double(summary.promptTokens) / row.sequences + (double(steps.size()) + 1) / 2;
 }
 
+namespace {
+
+/// Where rows break rules of the format: what is worthless then is not known, and a note says why.
+void refuseBroken(const TraceReader& reader, RunData& run) {
+    CheckOptions counted;
+    counted.examples = 0;
+    counted.blobs = false; // kvscope-cli check reads those, too
+    const RunCheck check = checkRun(reader, run.row.runId, counted);
+    if (check.violations() == 0) return;
+    run.row.knows = trusted(run.row.knows, check);
+    RunSummary& summary = run.summary;
+    if (check.concerns(Concern::Tokens) || check.concerns(Concern::Times))
+        summary.tokensPerSecond = summary.tokensPerSecondWithGaps = kUndefined;
+    if (check.concerns(Concern::Selection)) {
+        summary.localityMean = summary.localityMin = kUndefined;
+        summary.localityCount = 0;
+        for (LayerTotals& layer : run.layers) {
+            layer.localityMean = layer.localityMin = kUndefined;
+            layer.localityCount = 0;
+        }
+    }
+    run.notes.insert(run.notes.begin(),
+                     "Rows break rules of the trace format, so the numbers concerned are left out: " +
+                         check.sentence() + ". kvscope-cli check names every row.");
+}
+
+} // namespace
+
 RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress) {
     RunData run;
     run.path = reader.path();
@@ -235,6 +264,7 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
     run.lookahead = lookaheadTotals(reader, row.runId);
     run.lostGpuRecords = lostGpuRecords(reader, row.runId).value_or(0);
     run.lostPmSamples = lostPmSamples(reader, row.runId).value_or(0);
+    if (row.backend != kImported && (row.status != nameOf(RunStatus::Running) || row.stale)) refuseBroken(reader, run);
     return run;
 }
 

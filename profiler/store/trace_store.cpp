@@ -12,6 +12,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fmt/format.h>
@@ -267,6 +268,9 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     calls_.clear();
     level_ = level;
     info_ = info;
+    kvBlockTokens_ = info.blockSize;
+    for (const auto& [key, value] : info.meta)
+        if (key == run_meta::kKvBlockTokens) kvBlockTokens_ = std::atoi(value.c_str());
     info_.prompts = {};
     return run_;
 }
@@ -304,6 +308,7 @@ void TraceStore::addStep(const StepRecord& record) {
                            connection_.path()),
                "record a shorter run");
     begin();
+    noteFed(record);
     std::int64_t selected = 0, kept = 0, hits = 0, misses = 0, h2dBlocks = 0, d2hBlocks = 0, h2dBytes = 0, d2hBytes = 0,
                  transferNs = 0, exposedNs = 0;
     bool anyKept = false, keptDefined = true;
@@ -324,7 +329,7 @@ void TraceStore::addStep(const StepRecord& record) {
         exposedNs += layer.exposedNs;
     }
     insertSteps_.expect(1);
-    insertSteps_.add(trace::stepKey(run_, record.step), int(record.phase), record.tokens, record.opensBlock,
+    insertSteps_.add(trace::stepKey(run_, record.step), int(record.phase), record.tokens, someBlockOpens(record),
                      record.startNs, record.durationNs, record.stepStageNs[0], record.stepStageNs[1],
                      record.stepStageNs[2], selected, whereDefined(anyKept && keptDefined ? kept : -1), hits, misses,
                      h2dBlocks, d2hBlocks, h2dBytes, d2hBytes, transferNs, exposedNs);
@@ -335,8 +340,36 @@ void TraceStore::addStep(const StepRecord& record) {
     if (!record.denoise.empty()) addDenoising(record);
 }
 
-void TraceStore::addTokens(const StepRecord& record) {
+/// Notes the position of the token that each sequence is fed in this step: the one before the first that it generates.
+void TraceStore::noteFed(const StepRecord& record) {
     fed_.assign(std::size_t(trace::kMaxSequences), -1);
+    for (const TokenRecord& token : record.generated)
+        if (std::int32_t* fed = token.sequence >= 0 && token.sequence < trace::kMaxSequences
+                                    ? &fed_[std::size_t(token.sequence)]
+                                    : nullptr;
+            fed != nullptr && *fed < 0)
+            *fed = token.position - 1;
+}
+
+/// Whether a sequence begins a KV block in this step: the token that it is fed is the first one of a block. Where the
+/// record does not say which token that is, the record's own word counts.
+bool TraceStore::opensBlock(const StepRecord& record, std::int32_t sequence) const {
+    const std::int32_t fed = fed_[std::size_t(sequence)];
+    return fed >= 0 && kvBlockTokens_ > 0 ? fed % kvBlockTokens_ == 0 : record.opensBlock;
+}
+
+/// A step begins a block if one of its sequences does. Its selections say the same of their sequences, so that averages
+/// of steps and of selections leave out the same ones.
+bool TraceStore::someBlockOpens(const StepRecord& record) const {
+    if (!record.denoise.empty()) return record.opensBlock; // tokens are written in any order there
+    const auto opens = [&](const auto& row) {
+        return row.sequence >= 0 && row.sequence < trace::kMaxSequences && opensBlock(record, row.sequence);
+    };
+    return record.opensBlock || std::any_of(record.selections.begin(), record.selections.end(), opens) ||
+           (record.phase == Phase::Decode && std::any_of(record.generated.begin(), record.generated.end(), opens));
+}
+
+void TraceStore::addTokens(const StepRecord& record) {
     tokenIndex_.assign(std::size_t(trace::kMaxSequences), 0);
     insertTokens_.expect(record.generated.size());
     for (const TokenRecord& token : record.generated) {
@@ -347,7 +380,6 @@ void TraceStore::addTokens(const StepRecord& record) {
         if (ordinal >= trace::kMaxTokensPerStep)
             refuse(fmt::format("step {} makes too many tokens for {}", record.step, connection_.path()),
                    "record a smaller run");
-        if (ordinal == 0) fed_[std::size_t(token.sequence)] = token.position - 1;
         const TokenText text(token.bytes);
         insertTokens_.add(trace::tokenKey(run_, record.step, token.sequence, ordinal++), token.position, token.id,
                           text.text, text.raw);
@@ -421,11 +453,8 @@ void TraceStore::addSelections(const StepRecord& record) {
             refuse(fmt::format("layer {}, sequence {}, KV head {} cannot be numbered in {}", row.layer, row.sequence,
                                row.kvHead, connection_.path()),
                    "record a smaller run");
-        const std::int32_t fed = fed_[std::size_t(row.sequence)];
         // Whose block is denoised opens it with the first selection in it, whatever is written meanwhile.
-        const bool opens = !record.denoise.empty()           ? row.kept < 0
-                           : fed >= 0 && info_.blockSize > 0 ? fed % info_.blockSize == 0
-                                                             : record.opensBlock;
+        const bool opens = record.denoise.empty() ? opensBlock(record, row.sequence) : row.kept < 0;
         std::optional<RowInserter::Blob> blocks;
         if (withBlocks) blocks = encode(record, row);
         insertSelections_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead), opens,

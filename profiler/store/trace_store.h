@@ -61,6 +61,9 @@ private:
     void addOracle(const StepRecord& record);
     void addLayers(const StepRecord& record);
     void addSelections(const StepRecord& record);
+    void noteFed(const StepRecord& record);
+    bool opensBlock(const StepRecord& record, std::int32_t sequence) const;
+    bool someBlockOpens(const StepRecord& record) const;
     void addTokens(const StepRecord& record);
     void addDenoising(const StepRecord& record);
     /// The blob of one selection; lives until the row's statement has run.
@@ -82,7 +85,8 @@ private:
     std::int64_t lastSpan_ = 0; // id
     RecentCalls calls_;
     int run_ = 0;
-    RunInfo info_; // of the current run, without its prompts
+    RunInfo info_;          // of the current run, without its prompts
+    int kvBlockTokens_ = 0; // of it; 0: not known
     RecordLevel level_ = RecordLevel::Full;
     std::array<std::vector<std::byte>, RowInserter::kRowsAtOnce> blobs_;
     std::vector<float> massSum_;    // [layer] scratch

@@ -1,6 +1,11 @@
 // The program `kvscope` from the outside: exit status, one line on stderr, pictures and reports without a display.
+#include "tests/app/process.h"
+#include "tests/profiler/sql_rows.h"
+
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -8,6 +13,7 @@
 #include <iterator>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #ifdef KVSCOPE_DESKTOP
@@ -110,6 +116,56 @@ TEST_F(DesktopProgramTest, TheWholeWindowIsDrawnAtAnyScale) {
     }
 }
 
+/// The window of the real program records; whoever logs out or ends it from outside gets a whole trace that says
+/// `stopped`, as with the Stop button.
+TEST_F(DesktopProgramTest, ASignalEndsARecordingAsStopDoes) {
+    const std::string shortRun = path("run.kvtrace");
+    recorded();
+    test::sql(
+        shortRun,
+        "UPDATE run SET params_json = json_set(params_json, '$.max_new_tokens', 6000, '$.ignore_eos', json('true'))",
+        SQLITE_OPEN_READWRITE);
+    for (const int signal : {SIGTERM, SIGHUP, SIGINT}) {
+        SCOPED_TRACE(signal);
+        const std::filesystem::path home = folder / ("home" + std::to_string(signal)),
+                                    traces = home / "data/kvscope/traces";
+        std::filesystem::create_directories(home);
+        test::Process desktop({"/usr/bin/env", "-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM=offscreen",
+                               "HOME=" + home.string(), "XDG_DATA_HOME=" + (home / "data").string(),
+                               "XDG_CONFIG_HOME=" + (home / "config").string(), KVSCOPE_DESKTOP, "--again", shortRun});
+        std::string recording;
+        const auto hasSteps = [&] {
+            if (!std::filesystem::exists(traces)) return false;
+            for (const auto& entry : std::filesystem::directory_iterator(traces))
+                if (entry.path().extension() == ".kvtrace") recording = entry.path().string();
+            try {
+                return !recording.empty() && std::stoi(test::value(recording, "SELECT count(*) FROM step")) > 4;
+            } catch (const std::exception&) { // its tables are not there yet
+                return false;
+            }
+        };
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+        while (!hasSteps() && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        ASSERT_TRUE(hasSteps()) << "nothing was recorded";
+        EXPECT_EQ(test::value(recording, "SELECT status FROM run"), "running");
+        desktop.signal(signal);
+        const test::Finished end = desktop.wait();
+        EXPECT_EQ(end.status, 128 + signal) << end.err;
+        EXPECT_EQ(end.err, "");
+        std::vector<std::string> files;
+        for (const auto& entry : std::filesystem::directory_iterator(traces))
+            files.push_back(entry.path().filename().string());
+        EXPECT_EQ(files, std::vector<std::string>{std::filesystem::path(recording).filename().string()})
+            << "one file, without what SQLite keeps beside it while it writes";
+        EXPECT_EQ(test::value(recording, "SELECT status FROM run"), "stopped");
+        EXPECT_EQ(test::value(recording, "SELECT method FROM run"), "nosa") << "as the run that was run again";
+        EXPECT_EQ(test::value(recording, "SELECT count(*) FROM prompt"),
+                  test::value(shortRun, "SELECT count(*) FROM prompt"));
+        EXPECT_EQ(test::runProcess({KVSCOPE_CLI, "check", recording}).status, 0);
+    }
+}
+
 TEST_F(DesktopProgramTest, MistakesAreOneLineThatNamesThem) {
     const std::string trace = recorded();
     std::ofstream(path("broken.kvtrace")) << "no database";
@@ -127,6 +183,7 @@ TEST_F(DesktopProgramTest, MistakesAreOneLineThatNamesThem) {
         {"report " + broken + " -o '" + path("report.html") + "'", "broken.kvtrace"},
         {"report " + trace + " -o /nowhere/report.pdf", "/nowhere/report.pdf"},
         {"--theme pink", "pink"},
+        {"--again", "--again"},
         {"missing.kvtrace", "missing.kvtrace"},
     };
     for (const auto& [arguments, named] : cases) {

@@ -72,6 +72,7 @@ TEST_F(Check, FindsEveryEditByHand) {
         {"UPDATE step SET transfer_ns = transfer_ns + 1 WHERE id & 0x1FFFFFF = 5", "step-sum-transfer"},
         {"UPDATE step SET phase = 7 WHERE id & 0x1FFFFFF = 5", "step-phase"},
         {"UPDATE step SET opens_block = 9 WHERE id & 0x1FFFFFF = 5", "step-opens"},
+        {"UPDATE step SET opens_block = 0", "step-opens-selection"},
         {"UPDATE step SET embed_ns = duration_ns + 1 WHERE id & 0x1FFFFFF = 5", "step-has-stages"},
         {"UPDATE step SET kept = selected + 1 WHERE id & 0x1FFFFFF = 5", "step-kept"},
         {"DELETE FROM step WHERE id & 0x1FFFFFF = 5", "layer-step"},
@@ -109,6 +110,17 @@ TEST_F(Check, FindsEveryEditByHand) {
         {"UPDATE run SET link_gbps = -3", "run-sizes"},
         {"UPDATE run SET link_gbps = 0", "modelled-link"},
         {"UPDATE run SET device_slots = 0; UPDATE step SET h2d_bytes = 0", "resident-hits"},
+        {"INSERT OR REPLACE INTO run_meta VALUES (1, 'model_fingerprint', '1:1:77:nonsense')", "fingerprint-form"},
+        {"INSERT OR REPLACE INTO run_meta VALUES (1, 'model_fingerprint', '1:1:77')", "fingerprint-form"},
+        {"INSERT OR REPLACE INTO run_meta VALUES (1, 'model_shape', '{\"layers\": 99, \"kv_heads\": 2}')",
+         "shape-of-run"},
+        {"INSERT OR REPLACE INTO run_meta VALUES (1, 'model_shape', 'large')", "shape-of-run"},
+        {"DELETE FROM run_meta WHERE key = 'knows'; UPDATE step SET hits = 0, misses = 0", "knows-said"},
+        {"INSERT INTO text VALUES (901, printf('%.*c', 65537, 'x'))", "text-length"},
+        {"INSERT INTO note VALUES (1, 1, 5, 6, printf('%.*c', 65537, 'x'), '')", "note-length"},
+        {"INSERT INTO run_meta VALUES (1, 'diary', printf('%.*c', 65537, 'x'))", "meta-length"},
+        {"UPDATE health SET error = printf('%.*c', 65537, 'x')", "error-length"},
+        {"INSERT INTO span_detail VALUES (1, NULL, printf('%.*c', 65537, 'x'))", "args-length"},
         {"DELETE FROM health", "health-row"},
         {"UPDATE health SET error = 'the disk is full'", "finished-without-error"},
         {"INSERT INTO step SELECT id + (1 << 25), phase, tokens, opens_block, start_ns, duration_ns, embed_ns, "
@@ -159,6 +171,14 @@ TEST_F(Check, AppliesRulesOnlyToWhatTheRunKnows) {
                                    [](const RuleResult& rule) { return rule.id == "hits-and-misses"; });
     ASSERT_NE(hits, check.rules.end());
     EXPECT_FALSE(hits->tested);
+}
+
+TEST_F(Check, TakesTheFingerprintAndShapeThatSessionsWrite) {
+    change("INSERT OR REPLACE INTO run_meta VALUES (1, 'model_fingerprint', '1:1:29224224:daed7af7b6b5a3b4');"
+           "INSERT OR REPLACE INTO run_meta SELECT 1, 'model_shape', json_object('layers', layers, 'query_heads',"
+           " query_heads, 'kv_heads', kv_heads, 'head_dim', head_dim) FROM run;"
+           "INSERT INTO text VALUES (901, printf('%.*c', 65536, 'x'))");
+    EXPECT_EQ(broken(), std::vector<std::string>());
 }
 
 TEST_F(Check, CountsAllAndShowsAsManyAsAsked) {

@@ -165,12 +165,65 @@ TEST_F(ChromeExport, KeepsTheRulesAndHoldsEverySpanCounterAndArrow) {
     // Every fetch has an arrow to its attention; modelled ones begin with the offloading stage, before it.
     EXPECT_EQ(std::to_string(checked.flows.at("transfer to attention")),
               test::value(file, "SELECT count(*) FROM v_transfer WHERE direction='h2d'"));
-    for (const char* name : {"decode tokens/s", "host to device GB/s", "device to host GB/s", "exposed transfer us"})
-        EXPECT_EQ(std::to_string(checked.counters.at(name) - 2), // each run's counters are closed once
-                  test::value(file, "SELECT count(*) FROM v_step"))
-            << name;
-    EXPECT_EQ(std::to_string(checked.counters.at("hit rate share") - 2),
+    // A value for each step, and a 0 where one ends and the next one begins later, or none does.
+    const auto values = [&](const std::string& of) {
+        return test::value(file,
+                           "SELECT count(*) + total(next IS NULL OR next > start_ns + duration_ns) FROM (SELECT *,"
+                           " lead(start_ns) OVER (PARTITION BY run_id ORDER BY step) AS next FROM v_step WHERE " +
+                               of + ")");
+    };
+    EXPECT_EQ(double(checked.counters.at("decode tokens/s")), std::stod(values("phase = 'decode'")));
+    for (const char* name : {"host to device GB/s", "device to host GB/s", "exposed transfer us"})
+        EXPECT_EQ(double(checked.counters.at(name)), std::stod(values("1"))) << name;
+    EXPECT_EQ(std::to_string(checked.counters.at("hit rate of the last step share") - 2), // each run's is closed once
               test::value(file, "SELECT count(*) FROM v_step WHERE hits + misses > 0"));
+}
+
+/// Of the values that a viewer draws until the next one, what stands at each time that a step begins or ends.
+TEST_F(ChromeExport, NoRateIsDrawnThroughAPause) {
+    synthetic::RunShape shape;
+    shape.decodeSteps = 6;
+    synthetic::recordFile(file, shape);
+    // The person pauses behind step 3, and a step begins the moment that the one before it ends.
+    test::sql(file,
+              "UPDATE step SET start_ns = start_ns + 72000000000 WHERE id & 0x1FFFFFF > 3;"
+              "UPDATE layer_step SET start_ns = start_ns + 72000000000 WHERE (id >> 10) & 0x1FFFFFF > 3;"
+              "UPDATE step SET start_ns = (SELECT p.start_ns + p.duration_ns FROM step p WHERE p.id = step.id - 1)"
+              " WHERE id & 0x1FFFFFF = 3;"
+              "INSERT INTO text(id, value) VALUES (900, 'PCIe bytes to device');"
+              "INSERT INTO counter VALUES (1, 1, 900, 1000, 500, 4096), (2, 1, 900, 1500, 500, 8192),"
+              " (3, 1, 900, 9000, 500, 4096)",
+              SQLITE_OPEN_READWRITE);
+    const auto steps = test::sql(file, "SELECT start_ns, start_ns + duration_ns, tokens * 1e9 / duration_ns FROM v_step"
+                                       " WHERE phase = 'decode' ORDER BY step")
+                           .rows;
+    ASSERT_EQ(steps.size(), 6u);
+    std::map<std::string, std::map<std::int64_t, double>> drawn; // by counter and time
+    const json exported = document();
+    for (const json& event : exported.at("traceEvents"))
+        if (event.at("ph") == "C")
+            drawn[event.at("name")][nanoseconds(event.at("ts"))] = event.at("args").begin()->get<double>();
+    const auto at = [&](const std::string& name, std::int64_t ns) {
+        const std::map<std::int64_t, double>& values = drawn[name];
+        const auto after = values.upper_bound(ns);
+        return after == values.begin() ? std::nan("") : std::prev(after)->second;
+    };
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const std::int64_t start = std::stoll(steps[i][0]), end = std::stoll(steps[i][1]);
+        EXPECT_NEAR(at("decode", start), std::stod(steps[i][2]), 1e-6 * std::stod(steps[i][2])) << i;
+        EXPECT_NEAR(at("decode", end - 1), std::stod(steps[i][2]), 1e-6 * std::stod(steps[i][2])) << i;
+        const bool follows = i + 1 < steps.size() && std::stoll(steps[i + 1][0]) == end;
+        if (!follows) {
+            EXPECT_EQ(at("decode", end), 0) << i;
+            EXPECT_EQ(at("host to device", end), 0) << i;
+            EXPECT_EQ(at("exposed transfer", end), 0) << i;
+            EXPECT_GT(at("hit rate of the last step", end), 0) << "the name says whose it is";
+        }
+        EXPECT_EQ(follows, i == 1);
+    }
+    EXPECT_TRUE(std::isnan(at("decode", std::stoll(steps[0][0]) - 1))) << "the prefill decodes nothing";
+    EXPECT_EQ(drawn["PCIe bytes to device"],
+              (std::map<std::int64_t, double>{{1000, 8.192}, {1500, 16.384}, {2000, 0}, {9000, 8.192}, {9500, 0}}));
 }
 
 TEST_F(ChromeExport, OneRunLeavesTheOthersOut) {
@@ -215,7 +268,7 @@ TEST_F(ChromeExport, TimeBeginsWithTheProfilersOwnWorkBecausePerfettoDropsNegati
         return all;
     };
     EXPECT_THAT(moments(after, "buffer"), testing::ElementsAre(0));
-    for (const char* name : {"stage2: decode", "hit rate", "transfer to attention", "prefill"}) {
+    for (const char* name : {"stage2: decode", "hit rate of the last step", "transfer to attention", "prefill"}) {
         std::vector<std::int64_t> expected = moments(before, name);
         EXPECT_FALSE(expected.empty()) << name;
         for (std::int64_t& moment : expected) moment += 390000123;
@@ -266,8 +319,8 @@ TEST_F(ChromeExport, ComesBackThroughTheImporterAsItWas) {
     const Checked checked(document());
     EXPECT_EQ(std::to_string(checked.flows.at("launch to kernel") + checked.flows.at("transfer to attention")),
               test::value(again, "SELECT count(*) FROM flow"));
-    EXPECT_EQ(test::value(again, "SELECT count(*) FROM v_gauge WHERE track LIKE '% / hit rate share'"),
-              std::to_string(checked.counters.at("hit rate share")));
+    EXPECT_EQ(test::value(again, "SELECT count(*) FROM v_gauge WHERE track LIKE '% / hit rate of the last step share'"),
+              std::to_string(checked.counters.at("hit rate of the last step share")));
     // And once more: what was imported exports to the same spans, arrows and values.
     const std::string twice = (folder / "twice.json").string(), third = (folder / "third.kvtrace").string();
     {

@@ -4,6 +4,8 @@
 #include "profiler/export/export.h"
 #include "profiler/read/notes.h"
 #include "profiler/read/open_trace.h"
+#include "profiler/read/own_views.h"
+#include "profiler/read/span_batch.h"
 #include "profiler/read/summary.h"
 #include "profiler/record/recorder.h"
 #include "resources/resources.h"
@@ -61,6 +63,35 @@ TEST_F(HostileTrace, RunsNoTriggerWhenANoteIsKept) {
     note.text = "a note";
     addNote(file, note);
     EXPECT_EQ(TraceReader(file).runs().size(), 1u);
+}
+
+TEST_F(HostileTrace, ReadsTheBeginningOfAnEndlessName) {
+    constexpr std::size_t kMost = std::size_t(kLongestName) + 3; // an ellipsis has three bytes
+    change("INSERT INTO text VALUES (901, 'name' || hex(zeroblob(5000000))), (902, 'a track');"
+           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) INSERT INTO span SELECT i, 1,"
+           " 2, 0, 1, 902, 901, 10 * i, 5, 0 FROM n;"
+           "INSERT INTO span_detail SELECT id, 901, 'args' || hex(zeroblob(100000)) FROM span LIMIT 1;"
+           "INSERT INTO note VALUES (1, 1, 5, 6, 'note' || hex(zeroblob(5000000)), '2026-01-01T00:00:00Z');"
+           "INSERT OR REPLACE INTO run_meta VALUES (1, 'engine', 'engine' || hex(zeroblob(5000000)));"
+           "UPDATE health SET error = 'error' || hex(zeroblob(5000000))");
+    const TraceReader reader(file);
+    const SpanBatch spans = readSpans(reader, 1, {}, 1 << 20);
+    ASSERT_GE(spans.spans.size(), 200u);
+    std::size_t longest = 0;
+    for (const std::string& text : spans.texts) longest = std::max(longest, text.size());
+    EXPECT_EQ(longest, kMost);
+    EXPECT_EQ(reader.run(1)->metaOr("engine").size(), kMost);
+    EXPECT_EQ(reader.run(1)->error.size(), kMost);
+    std::vector<Note> notes = readNotes(reader, 1);
+    ASSERT_EQ(notes.size(), 1u);
+    EXPECT_EQ(notes[0].text.size(), kMost);
+    EXPECT_THAT(notes[0].text, testing::AllOf(testing::StartsWith("note000"), testing::EndsWith("0…")));
+    std::ostringstream timeline;
+    exportChromeTrace(file, timeline);
+    EXPECT_LT(timeline.str().size(), 205 * kMost) << "every span carries its name";
+    changeNote(file, notes[0], "short"); // what was cut can still be changed
+    EXPECT_EQ(readNotes(TraceReader(file), 1)[0].text, "short");
+    EXPECT_EQ(test::value(file, "SELECT length(value) FROM text WHERE id = 901"), "10000004") << "the file keeps it";
 }
 
 TEST_F(HostileTrace, LosesNoRunToAConstraintThatReplaces) {

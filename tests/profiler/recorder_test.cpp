@@ -85,6 +85,38 @@ TEST_F(RecorderTest, KeepsSpansOfOtherSourcesInBothRunsOfAFile) {
     EXPECT_EQ(spans.rows[1], (std::vector<std::string>{"2", "9", "7", "stream 0", "kernel0", "98000", "598"}));
 }
 
+/// Steps of a recorder that says nothing about blocks, as the benchmark's: the token that is fed tells it.
+TEST_F(RecorderTest, AStepBeginsABlockWhereOneOfItsSequencesDoes) {
+    const RunShape shape{.layers = 1, .kvHeads = 1, .decodeSteps = 40, .blockSize = 16};
+    for (const bool parts : {false, true}) { // the method selects tokens, of which a block has 16
+        Recorder recorder(file, {});
+        RunInfo info = synthetic::infoOf(shape);
+        if (parts) {
+            info.blockSize = 1;
+            info.meta.emplace_back("kv_block_tokens", "16");
+        }
+        recorder.beginRun(info);
+        for (const StepRecord& step : synthetic::stepsOf(shape)) {
+            auto copy = recorder.acquire();
+            *copy = step;
+            copy->opensBlock = false;
+            recorder.commit(std::move(copy));
+        }
+        recorder.endRun(RunStatus::Finished, {});
+        recorder.flush();
+        ASSERT_EQ(recorder.health().error, "");
+    }
+    for (const char* run : {"1", "2"}) {
+        const std::string of = " WHERE run_id = " + std::string(run) + " AND opens_block = 1 ORDER BY step";
+        std::vector<std::vector<std::string>> wanted;
+        for (int step = 1; step <= shape.decodeSteps; ++step)
+            if (synthetic::fedPosition(shape, 0, step) % 16 == 0) wanted.push_back({std::to_string(step)});
+        ASSERT_GE(wanted.size(), 2u);
+        EXPECT_EQ(test::sql(file, "SELECT step FROM v_step" + of).rows, wanted) << "run " << run;
+        EXPECT_EQ(test::sql(file, "SELECT DISTINCT step FROM v_locality" + of).rows, wanted) << "run " << run;
+    }
+}
+
 TEST_F(RecorderTest, LeavesOneFileBehind) {
     synthetic::recordFile(file, {});
     int files = 0;

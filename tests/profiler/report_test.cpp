@@ -554,5 +554,30 @@ TEST(Reproduce, ARunOfAnotherEngineHasNoCommand) {
     EXPECT_NE(again.notes[0].find("not recorded by KVScope's own engine"), std::string::npos);
 }
 
+/// A report of rows that break rules of the format has no number that they make worthless, and says why.
+TEST_F(ReportTables, LeavesOutWhatBrokenRulesMakeWorthless) {
+    test::sql(file,
+              "UPDATE selection SET kept = 3 * selected WHERE kept IS NOT NULL;"
+              "UPDATE step SET exposed_ns = transfer_ns + 5 WHERE phase = 1",
+              SQLITE_OPEN_READWRITE);
+    const Report refused = makeReport({file});
+    const auto shown = [&](const char* quantity) {
+        const auto* row = refused.table("key_numbers")->find("quantity", quantity);
+        return row == nullptr ? std::string("no such row") : display((*row)[1]);
+    };
+    EXPECT_EQ(shown("Locality γ, mean"), "–");
+    EXPECT_EQ(shown("Locality γ, smallest"), "–");
+    EXPECT_EQ(shown("Exposed transfer time"), "not known");
+    EXPECT_NE(shown("Hit rate"), "–") << "hits are in order";
+    EXPECT_NE(shown("Hit rate"), "not known");
+    bool said = false;
+    for (const Table& table : refused.tables)
+        for (const auto& row : table.rows)
+            for (const Cell& cell : row)
+                said = said || display(cell).find("Rows break rules of the trace format") != std::string::npos;
+    EXPECT_TRUE(said);
+    EXPECT_EQ(refused.table("exposure")->rows.size(), 0u) << "no table of times that cannot be";
+}
+
 } // namespace
 } // namespace kvscope::reports

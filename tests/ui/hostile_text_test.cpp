@@ -3,7 +3,13 @@
 #include "tests/ui/view_fixture.h"
 
 #include "profiler/read/notes.h"
+#include "profiler/report/report.h"
+#include "ui/figures/figure.h"
 #include "ui/figures/figure_dialog.h"
+#include "ui/figures/figure_drawing.h"
+#include "ui/frame/clipboard.h"
+#include "ui/frame/json_lines.h"
+#include "ui/output/report.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/window/main_window.h"
@@ -11,9 +17,11 @@
 #include <QAction>
 #include <QHeaderView>
 #include <QHelpEvent>
+#include <QJsonDocument>
 #include <QLabel>
 #include <QMenu>
 #include <QMessageBox>
+#include <QProcess>
 #include <QStandardPaths>
 #include <QTabBar>
 #include <QTableWidget>
@@ -24,6 +32,7 @@
 #include <QXmlStreamReader>
 
 #include <fstream>
+#include <sstream>
 
 namespace kvscope::ui {
 namespace {
@@ -310,6 +319,151 @@ TEST_F(HostileText, PicturesAreWellFormedAndHoldNoForeignElement) {
     }
     const Parsed breakdown = parsed(folder.filePath(QStringLiteral("breakdown.svg")));
     EXPECT_TRUE(breakdown.title.contains(shown)) << breakdown.title.toStdString();
+}
+
+/// Records of a CSV by RFC 4180; empty where it is none.
+std::vector<QStringList> recordsOf(const QString& csv) {
+    std::vector<QStringList> rows{{QString()}};
+    bool quoted = false;
+    for (qsizetype i = 0; i < csv.size(); ++i) {
+        const QChar c = csv[i];
+        QString& field = rows.back().back();
+        if (quoted && c == QLatin1Char('"') && i + 1 < csv.size() && csv[i + 1] == c)
+            field += csv[++i];
+        else if (quoted && c == QLatin1Char('"'))
+            quoted = false;
+        else if (quoted)
+            field += c;
+        else if (c == QLatin1Char('"') && field.isEmpty())
+            quoted = true;
+        else if (c == QLatin1Char('"'))
+            return {};
+        else if (c == QLatin1Char(','))
+            rows.back() << QString();
+        else if (c == QLatin1Char('\n'))
+            rows.push_back({QString()});
+        else
+            field += c;
+    }
+    if (quoted || rows.back() != QStringList{QString()}) return {};
+    rows.pop_back();
+    return rows;
+}
+
+TEST_F(HostileText, NumbersOfViewsStayTablesAndObjects) {
+    const QString a = hostileTrace("a.kvtrace", RunStatus::Finished),
+                  b = hostileTrace("b.kvtrace", RunStatus::Failed, 2);
+    Workspace workspace;
+    workspace.open(b);
+    ASSERT_TRUE(waitFor([&] { return workspace.current() && workspace.idle(); }));
+    workspace.open(a);
+    ASSERT_TRUE(waitFor([&] { return workspace.runs().size() == 2 && workspace.idle(); }));
+    workspace.setCurrent({a, 1});
+    workspace.setCompare(RunKey{b, 1});
+    int tables = 0;
+    for (const ViewEntry& entry : views()) {
+        std::unique_ptr<View> view(entry.make(workspace, nullptr));
+        view->resize(1100, 800);
+        view->show();
+        ASSERT_TRUE(QTest::qWaitForWindowExposed(view.get()));
+        const auto check = [&](const std::string& name) {
+            QCoreApplication::processEvents();
+            ASSERT_TRUE(waitFor([&] { return workspace.idle(); }));
+            const QString csv = view->exportCsv();
+            if (csv.isEmpty()) return;
+            ++tables;
+            const auto rows = recordsOf(csv);
+            ASSERT_FALSE(rows.empty()) << name;
+            for (const QStringList& row : rows)
+                EXPECT_EQ(row.size(), rows.front().size()) << name << ": " << row.join('|').toStdString();
+            const std::string lines = JsonLines().convert(csv.toStdString());
+            std::istringstream stream(lines);
+            std::size_t objects = 0;
+            for (std::string line; std::getline(stream, line); ++objects)
+                EXPECT_TRUE(QJsonDocument::fromJson(QByteArray::fromStdString(line)).isObject())
+                    << name << ": " << line;
+            EXPECT_EQ(objects + 1, rows.size()) << name;
+            for (const QString& line : tableFromCsv(csv).split(QLatin1Char('\n'), Qt::SkipEmptyParts))
+                EXPECT_EQ(line.count(QLatin1Char('\t')) + 1, rows.front().size()) << name;
+        };
+        check(entry.id);
+        if (auto* pages = view->findChild<QTabBar*>(QStringLiteral("comparePages")))
+            for (int page = 0; page < pages->count(); ++page) {
+                pages->setCurrentIndex(page);
+                check(std::string(entry.id) + " page " + std::to_string(page));
+            }
+    }
+    EXPECT_GE(tables, 6);
+}
+
+/// Every object of a PDF is where its table says; the text of its pages, where a reader of it is installed.
+TEST_F(HostileText, ReportsAreWholeDocuments) {
+    const QString a = hostileTrace("a.kvtrace", RunStatus::Finished),
+                  b = hostileTrace("b.kvtrace", RunStatus::Failed, 2);
+    const reports::Report report = reports::makeReport({a.toStdString(), b.toStdString()});
+    const auto content = [](const QString& path) {
+        QFile file(path);
+        EXPECT_TRUE(file.open(QIODevice::ReadOnly)) << path.toStdString();
+        return file.readAll();
+    };
+    const QString html = folder.filePath(QStringLiteral("report.html"));
+    writeReport(report, html);
+    QXmlStreamReader page(content(html));
+    QSet<QString> elements;
+    while (!page.atEnd())
+        if (page.readNext() == QXmlStreamReader::StartElement) elements << page.name().toString();
+    EXPECT_FALSE(page.hasError()) << page.errorString().toStdString() << " in line " << page.lineNumber();
+    for (const char* element : {"img", "b"}) EXPECT_FALSE(elements.contains(QLatin1String(element))) << element;
+
+    const QString path = folder.filePath(QStringLiteral("report.pdf"));
+    writeReport(report, path);
+    const QByteArray pdf = content(path);
+    ASSERT_TRUE(pdf.startsWith("%PDF-1."));
+    ASSERT_TRUE(pdf.trimmed().endsWith("%%EOF"));
+    const qsizetype last = pdf.lastIndexOf("startxref");
+    ASSERT_GT(last, 0);
+    const qsizetype table = pdf.mid(last + 9, 30).trimmed().split('\n').front().trimmed().toLongLong();
+    ASSERT_TRUE(pdf.mid(table).startsWith("xref"));
+    const QList<QByteArray> rows = pdf.mid(table, last - table).split('\n');
+    int objects = 0;
+    for (qsizetype i = 3; i < rows.size(); ++i) { // behind "xref", the range and the free entry
+        const QList<QByteArray> fields = rows[i].simplified().split(' ');
+        if (fields.size() != 3 || fields[2] != "n") break;
+        ++objects;
+        EXPECT_TRUE(pdf.mid(fields[0].toLongLong()).startsWith(QByteArray::number(objects) + " 0 obj")) << objects;
+    }
+    EXPECT_GT(objects, 10);
+
+    const QString reader = QStandardPaths::findExecutable(QStringLiteral("pdftotext"));
+    if (reader.isEmpty()) GTEST_SKIP() << "pdftotext (poppler-utils) is not installed: the text of the PDF is not read";
+    QProcess text;
+    text.start(reader, {QStringLiteral("-layout"), path, QStringLiteral("-")});
+    ASSERT_TRUE(text.waitForFinished(60'000));
+    EXPECT_EQ(text.exitCode(), 0) << text.readAllStandardError().toStdString();
+    const QString words = QString::fromUtf8(text.readAllStandardOutput());
+    EXPECT_TRUE(words.contains(QStringLiteral("<img src="))) << "text of a trace is shown as it is written";
+    EXPECT_TRUE(words.contains(QStringLiteral("<script>")));
+}
+
+TEST_F(HostileText, FiguresAreWellFormed) {
+    const QString a = hostileTrace("a.kvtrace", RunStatus::Finished),
+                  b = hostileTrace("b.kvtrace", RunStatus::Failed, 2);
+    const FigureSources sources = readFigureSources({a.toStdString(), b.toStdString()});
+    int drawn = 0;
+    for (const FigureEntry& entry : figures()) {
+        if (!entry.refusal(sources).empty()) continue;
+        ++drawn;
+        const FigureData data = makeFigure(entry, sources);
+        const QString path = folder.filePath(QString::fromStdString(std::string(entry.id)) + QStringLiteral(".svg"));
+        writeFigure(data, path, {85, 60});
+        const Parsed svg = parsed(path);
+        for (const char* element : {"img", "b", "script"})
+            EXPECT_FALSE(svg.elements.contains(QLatin1String(element))) << entry.id;
+        const auto rows = recordsOf(QString::fromStdString(figureCsv(data)));
+        ASSERT_FALSE(rows.empty()) << entry.id;
+        for (const QStringList& row : rows) EXPECT_EQ(row.size(), rows.front().size()) << entry.id;
+    }
+    EXPECT_GE(drawn, 2);
 }
 
 } // namespace

@@ -69,6 +69,26 @@ TEST_F(RunStatisticsTest, FollowTheRunThatIsShown) {
     EXPECT_TRUE(until([&] { return number(*window, "tokenRate") == QStringLiteral("(hidden)"); }));
 }
 
+TEST_F(RunStatisticsTest, FollowTheSwitchForColdStepsInEveryWindow) {
+    const QString a = trace("a.kvtrace", {.missesPerHead = 1});
+    const auto window = makeWindow();
+    open(*window, a);
+    MainWindow* second = window->newWindow();
+    ASSERT_TRUE(until([&] { return second->workspace().current() && second->workspace().idle(); }));
+    const QStringList without = wanted(a);
+    ASSERT_TRUE(until([&] { return numbers(*window) == without && numbers(*second) == without; }));
+    trigger(*window, "countCold");
+    const QStringList with = wanted(a);
+    ASSERT_NE(with, without) << "the cold step misses every block";
+    EXPECT_TRUE(until([&] { return numbers(*window) == with; })) << numbers(*window).join(' ').toStdString();
+    EXPECT_TRUE(until([&] { return numbers(*second) == with; })) << numbers(*second).join(' ').toStdString();
+    EXPECT_TRUE(second->action("countCold")->isChecked()) << "one switch for all windows";
+    trigger(*second, "countCold");
+    EXPECT_TRUE(until([&] { return numbers(*window) == without && numbers(*second) == without; }));
+    EXPECT_FALSE(window->action("countCold")->isChecked());
+    second->close();
+}
+
 TEST_F(RunStatisticsTest, StayWithTheShownRunWhileAnotherIsRecorded) {
     const QString a = trace("a.kvtrace", {});
     const auto window = makeWindow();

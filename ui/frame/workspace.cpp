@@ -1,6 +1,7 @@
 #include "ui/frame/workspace.h"
 
 #include "base/error.h"
+#include "ui/frame/run_checks.h"
 
 #include <QDir>
 #include <QElapsedTimer>
@@ -256,6 +257,7 @@ struct Workspace::Impl {
             OpenRun* run = find({path, row.runId});
             if (!run) continue;
             const RunRow before = std::exchange(run->row, row);
+            refuse(*run);
             if (before.steps == row.steps && before.status == row.status && before.stale == row.stale &&
                 before.droppedSteps == row.droppedSteps && before.name == row.name && before.layers == row.layers)
                 continue;
@@ -281,6 +283,19 @@ struct Workspace::Impl {
         pauseMs = std::clamp(qint64(usedMs / (kShare * cores)), qint64(kCoalesceMs), qint64(kSlowestMs));
         sinceRefresh.start();
     }
+    /// What broken rules make worthless is not known; the views say so.
+    void refuse(OpenRun& run) const {
+        if (const RunCheck* check = checks->find(run.key)) run.row.knows = trusted(run.row.knows, *check);
+    }
+    void refuseBroken(const RunKey& key) {
+        OpenRun* run = find(key);
+        if (run == nullptr) return;
+        refuse(*run);
+        emit w.runsChanged();
+        if (w.current_ == key) emit w.currentChanged(); // every view reads its numbers again
+        if (w.compares(key)) emit w.compareChanged();
+    }
+
     void updatePolling() {
         const bool foreign = std::any_of(w.runs_.begin(), w.runs_.end(), [](const OpenRun& r) {
             return !r.live && r.row.status == "running" && !r.row.stale;
@@ -293,6 +308,7 @@ struct Workspace::Impl {
             const RunKey key{path, row.runId};
             if (OpenRun* run = find(key)) {
                 run->row = row;
+                checks->forget(key); // the file may be another one
                 continue;
             }
             // Files are read side by side; their runs stand in the order in which they were opened.
@@ -317,6 +333,7 @@ struct Workspace::Impl {
     double secondsAtRefresh = threadSeconds();
     int refreshing = 0;
     bool refreshAgain = false;
+    std::unique_ptr<RunChecks> checks;
     std::unique_ptr<ReaderPool> pool; // last: joined before the rest goes
 };
 
@@ -328,13 +345,17 @@ Workspace::Workspace(QObject* parent) : QObject(parent), impl_(std::make_unique<
         impl_->refresh();
     });
     connect(&impl_->poll, &QTimer::timeout, this, [this] { impl_->schedule(); });
+    impl_->checks = std::make_unique<RunChecks>(*this, [this](const RunKey& key) { impl_->refuseBroken(key); });
     impl_->pool = std::make_unique<ReaderPool>([this](quint64 id, QString failure) {
         QMetaObject::invokeMethod(
             this, [this, id, failure = std::move(failure)] { impl_->finish(id, failure); }, Qt::QueuedConnection);
     });
 }
 
-Workspace::~Workspace() { impl_->pool.reset(); }
+Workspace::~Workspace() {
+    impl_->pool.reset();
+    impl_->checks.reset();
+}
 
 void Workspace::open(const QString& path) {
     const QString file = normalised(path);

@@ -120,7 +120,7 @@ QGroupBox { border: 0; margin-top: 20px; font-weight: 600; }
 QGroupBox::title { subcontrol-origin: margin; left: 0; color: @muted; }
 QSplitter::handle { background: @border; }
 QLabel[role="muted"] { color: @muted; }
-QLabel[role="danger"] { color: @danger; }
+QLabel[role="danger"], QToolButton[role="danger"] { color: @danger; }
 QLabel[role="title"] { font-weight: 600; }
 )");
     const std::pair<const char*, QColor> names[] = {

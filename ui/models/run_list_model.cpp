@@ -2,6 +2,7 @@
 
 #include "profiler/import/import.h"
 #include "ui/frame/as_written.h"
+#include "ui/frame/broken_rules.h"
 #include "ui/frame/run_names.h"
 #include "ui/models/format.h"
 
@@ -98,8 +99,10 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
     }
     case FreePlaceRole:
         return int(workspace_.sides().size());
-    case WarningRole:
-        return lossText(row);
+    case WarningRole: {
+        const QString broken = brokenText(workspace_, run.key);
+        return broken.isEmpty() ? lossText(row) : broken;
+    }
     case Qt::ToolTipRole: {
         const auto place = placeOf(workspace_, run.key);
         QStringList lines{place ? letteredName(*place, workspace_) : names_[index.row()],
@@ -109,6 +112,9 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
         if (!row.method.empty())
             lines << QStringLiteral("%1 %2").arg(QString::fromStdString(row.method), settingsText(row));
         lines << QDir::toNativeSeparators(run.key.path);
+        if (const QString loss = lossText(row); !loss.isEmpty()) lines << loss;
+        if (const QString broken = brokenText(workspace_, run.key); !broken.isEmpty())
+            lines << QObject::tr("%1 of the trace format: the list of them is in this run's menu").arg(broken);
         return asWritten(lines.join(QLatin1Char('\n')));
     }
     case Qt::AccessibleTextRole: {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "ui/frame/picture.h"
+#include "ui/frame/run_checks.h"
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
 #include "ui/session/session_controller.h"
@@ -40,7 +41,7 @@ template <class Condition> void waitUntil(Condition&& condition) {
     QCoreApplication::processEvents();
 }
 void waitUntilIdle(Workspace& workspace) {
-    waitUntil([&] { return workspace.idle(); });
+    waitUntil([&] { return workspace.idle() && !RunChecks::of(workspace).busy(); });
 }
 
 /// Opens a trace and returns its run; the workspace reports trouble through a signal, here it becomes an Error.

@@ -1,6 +1,7 @@
 #include "ui/plots/plot_view.h"
 
 #include "profiler/import/import.h"
+#include "ui/frame/broken_rules.h"
 #include "ui/frame/growth_turn.h"
 #include "ui/frame/picture.h"
 #include "ui/frame/read_filter.h"
@@ -272,6 +273,8 @@ QString PlotView::healthNote() const {
     if (open->row.stale) sentences << tr("The program that recorded this run ended without finishing it.");
     if (open->row.status == "failed" && !open->row.statusMessage.empty())
         sentences << tr("The run failed: %1.").arg(QString::fromStdString(open->row.statusMessage));
+    if (const QString broken = brokenText(workspace_, open->key); !broken.isEmpty())
+        sentences << tr("%1 of the trace format: numbers concerned mean nothing.").arg(broken);
     return sentences.join(QLatin1Char(' '));
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "core/prompt/chat_prompt.h"
+#include "profiler/read/trace_reader.h"
 
 #include <QFile>
 
@@ -22,7 +23,35 @@ std::string readTextFile(const QString& path) {
     return file.readAll().toStdString();
 }
 
+/// The prompts of a recorded run, token by token.
+std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& path, int runId) {
+    const TraceReader reader(path);
+    const std::optional<RunRow> run = reader.run(runId);
+    if (!run) throw Error(ErrorKind::BadInput, path + " has no run " + std::to_string(runId), "choose another prompt");
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (int sequence = 0; sequence < run->sequences; ++sequence) {
+        auto& ids = prompts.emplace_back();
+        for (const TokenRow& token : reader.prompt(runId, sequence)) ids.push_back(token.id);
+        if (ids.empty())
+            throw Error(ErrorKind::BadInput,
+                        "run " + std::to_string(runId) + " of " + path + " does not hold the prompt of sequence " +
+                            std::to_string(sequence),
+                        "choose another prompt");
+    }
+    return prompts;
+}
+
 } // namespace
+
+std::vector<std::vector<std::int32_t>> PromptSource::ids(const Model& model, const std::stop_token& stop) const {
+    if (kind == Kind::Recorded) return recordedPrompts(file.toStdString(), runId);
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const std::string& prompt : build(model.tokenizer())) {
+        throwIfCancelled(stop);
+        prompts.push_back(encode(model, prompt));
+    }
+    return prompts;
+}
 
 std::vector<std::string> PromptSource::build(const Tokenizer& tokenizer) const {
     std::vector<std::string> prompts;

@@ -6,25 +6,32 @@
 
 #include <QString>
 
+#include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 namespace kvscope::ui {
 
 struct PromptSource {
-    enum class Kind { Needle, LongDocument, Text, File };
+    enum class Kind { Needle, LongDocument, Text, File, Recorded };
     Kind kind = Kind::Needle;
     NeedleOptions needle;
     int documentTokens = 4096;
     QString text;
-    QString file; // UTF-8
+    QString file;  // UTF-8; of Recorded a trace
+    int runId = 0; // of Recorded: whose prompts these are, token by token
     int sequences = 1;
     bool chat = false; // the text goes through the model's chat template
     QString system;    // its system message; empty: none
 
     /// One prompt per sequence; the needle's seed grows by one from sequence to sequence, other prompts repeat.
     /// @throws Error(BadInput | Storage)
+    /// Not for Recorded, which has no texts.
     std::vector<std::string> build(const Tokenizer& tokenizer) const;
+    /// The prompts as the model reads them, of every kind, one per sequence. @throws Error(BadInput | Storage |
+    /// Cancelled)
+    std::vector<std::vector<std::int32_t>> ids(const Model& model, const std::stop_token& stop = {}) const;
     /// What the model is given for one of these: itself, or what the chat template makes of it. @throws Error
     std::string finalText(const Model& model, const std::string& prompt) const;
     std::vector<std::int32_t> encode(const Model& model, const std::string& prompt) const;

@@ -209,15 +209,11 @@ struct SessionController::Impl {
         const std::shared_ptr<const Model> model = obtainModel(request.model, stop);
         const Tokenizer& tokenizer = model->tokenizer();
         std::vector<std::vector<std::int32_t>> prompts;
-        const auto encode = [&](const std::string& text) {
-            throwIfCancelled(stop);
-            prompts.push_back(request.source ? request.source->encode(*model, text) : tokenizer.encode(text));
-        };
         post([this] { emit owner.progress(0, QStringLiteral("preparing the prompt")); });
         if (request.source)
-            for (const std::string& text : request.source->build(tokenizer)) encode(text);
+            prompts = request.source->ids(*model, stop);
         else
-            for (const QString& text : request.prompts) encode(text.toStdString());
+            for (const QString& text : request.prompts) prompts.push_back(tokenizer.encode(text.toStdString()));
 
         const QString path = request.tracePath.isEmpty() ? newTracePath(request.options.method) : request.tracePath;
         RecordingRequest recording;

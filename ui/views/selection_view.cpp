@@ -1,6 +1,7 @@
 // Selection: the block x step mask of one (sequence, layer, KV head), coloured by origin, with misses, block text and
 // margins.
 #include "profiler/tiles/filtered_tiles.h"
+#include "ui/frame/broken_rules.h"
 #include "ui/frame/units.h"
 #include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
@@ -571,7 +572,9 @@ private:
         actions.push_back(showView("breakdown"));
         if (!run()->row.knows.has(Known::Selections)) {
             showEmpty(tr("Selected blocks are not known in this run"),
-                      tr("The engine that recorded it did not see which blocks were attended."), actions);
+                      whyUnknown(workspace(), run()->key,
+                                 tr("The engine that recorded it did not see which blocks were attended.")),
+                      actions);
             return;
         }
         showEmpty(tr("Nothing was chosen here"),

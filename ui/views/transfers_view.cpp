@@ -1,6 +1,7 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, of one run or of all that are
 // compared.
 #include "profiler/read/filtered.h"
+#include "ui/frame/broken_rules.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/units.h"
 #include "ui/frame/waiting.h"
@@ -306,10 +307,11 @@ private:
             const Knowledge knows = run()->row.knows;
             if (!knows.has(Known::Hits) && !knows.has(Known::Bytes))
                 showEmpty(tr("Hits and transfers are not known in this run"),
-                          tr("The engine that recorded it did not see which blocks were resident or what crossed the "
-                             "link. What it knows: %1. Which cache would have served it is answered by the what-if "
-                             "view, where it recorded the selected blocks.")
-                              .arg(QString::fromStdString(knows.list())),
+                          whyUnknown(workspace(), run()->key,
+                                     tr("The engine that recorded it did not see which blocks were resident or what "
+                                        "crossed the link. What it knows: %1. Which cache would have served it is "
+                                        "answered by the what-if view, where it recorded the selected blocks.")
+                                         .arg(QString::fromStdString(knows.list()))),
                           {showView("cache"), showView("breakdown")});
             else if (appliedFilter().empty())
                 showEmpty(

@@ -69,7 +69,7 @@ PromptEditor::PromptEditor(QWidget* parent)
     kind_->addItem(tr("Free text"));
     kind_->addItem(tr("Text file"));
     ignoreWheelUnlessFocused(kind_);
-    pages_ = {makeNeedlePage(), makeDocumentPage(), makeTextPage(), makeFilePage()};
+    pages_ = {makeNeedlePage(), makeDocumentPage(), makeTextPage(), makeFilePage(), makeRecordedPage()};
     chatPart_ = makeChatPart();
     counted_ = new MutedLabel;
     counted_->setObjectName(QStringLiteral("promptCount"));
@@ -86,6 +86,7 @@ PromptEditor::PromptEditor(QWidget* parent)
     connect(&counter_->delay, &QTimer::timeout, this, &PromptEditor::count);
     const auto showPage = [this](int index) {
         for (std::size_t page = 0; page < pages_.size(); ++page) pages_[page]->setVisible(int(page) == index);
+        showChat();
         edited();
     };
     connect(kind_, &QComboBox::currentIndexChanged, this, showPage);
@@ -169,6 +170,14 @@ QWidget* PromptEditor::makeFilePage() {
     return page;
 }
 
+QWidget* PromptEditor::makeRecordedPage() {
+    recordedFrom_ = new MutedLabel;
+    recordedFrom_->setObjectName(QStringLiteral("promptRecorded"));
+    recordedFrom_->setWordWrap(true);
+    recordedFrom_->setToolTip(tr("Token by token what the recorded run has read, whatever text made it."));
+    return recordedFrom_;
+}
+
 QWidget* PromptEditor::makeChatPart() {
     auto* part = new QWidget;
     auto* layout = new QVBoxLayout(part);
@@ -204,8 +213,9 @@ QWidget* PromptEditor::makeChatPart() {
 }
 
 void PromptEditor::showChat() {
-    const bool possible = model_ && model_->chatTemplate();
-    const QString problem = model_ ? QString::fromStdString(model_->chatProblem()) : QString();
+    const bool isText = recordedSequences() == 0; // recorded tokens have been through a template, or not
+    const bool possible = isText && model_ && model_->chatTemplate();
+    const QString problem = model_ && isText ? QString::fromStdString(model_->chatProblem()) : QString();
     chat_->setEnabled(possible);
     chat_->setVisible(possible || !problem.isEmpty());
     chatProblem_->setText(problem);
@@ -216,7 +226,8 @@ void PromptEditor::showChat() {
 
 bool PromptEditor::isCounted() const {
     const auto kind = PromptSource::Kind(kind_->currentIndex());
-    return source().chat || kind == PromptSource::Kind::Text || kind == PromptSource::Kind::File;
+    return source().chat || kind == PromptSource::Kind::Text || kind == PromptSource::Kind::File ||
+           kind == PromptSource::Kind::Recorded;
 }
 
 PromptSource PromptEditor::source() const {
@@ -230,6 +241,11 @@ PromptSource PromptEditor::source() const {
     source.text = text_->toPlainText();
     source.file = file_->text();
     source.sequences = sequences_;
+    if (source.kind == PromptSource::Kind::Recorded) {
+        source.file = recordedTrace_;
+        source.runId = recordedRun_;
+        source.sequences = recordedSequences_;
+    }
     source.chat = chat_->isEnabled() && chat_->isChecked();
     source.system = system_->text();
     return source;
@@ -252,6 +268,7 @@ std::optional<int> PromptEditor::tokens() const {
         return documentTokens_->value();
     case PromptSource::Kind::Text:
     case PromptSource::Kind::File:
+    case PromptSource::Kind::Recorded:
         return textTokens_;
     }
     return std::nullopt;
@@ -261,6 +278,7 @@ QString PromptEditor::problem() const {
     switch (PromptSource::Kind(kind_->currentIndex())) {
     case PromptSource::Kind::Needle:
     case PromptSource::Kind::LongDocument:
+    case PromptSource::Kind::Recorded:
         return countProblem_;
     case PromptSource::Kind::Text:
         if (text_->toPlainText().trimmed().isEmpty())
@@ -297,9 +315,13 @@ void PromptEditor::count() {
         int tokens = 0;
         QString sentence, preview;
         try {
-            const std::string prompt = asked.build(model->tokenizer()).front();
-            if (asked.chat) preview = shortened(asked.finalText(*model, prompt));
-            tokens = int(asked.encode(*model, prompt).size());
+            if (asked.kind == PromptSource::Kind::Recorded) {
+                for (const auto& ids : asked.ids(*model)) tokens = std::max(tokens, int(ids.size()));
+            } else {
+                const std::string prompt = asked.build(model->tokenizer()).front();
+                if (asked.chat) preview = shortened(asked.finalText(*model, prompt));
+                tokens = int(asked.encode(*model, prompt).size());
+            }
         } catch (const Error& error) {
             sentence = QString::fromStdString(oneLine(error));
         } catch (const std::exception& error) {
@@ -325,15 +347,41 @@ void PromptEditor::count() {
 
 void PromptEditor::chooseFile(const QString& path) {
     file_->setText(path);
-    kind_->setCurrentIndex(int(pages_.size()) - 1); // files come last
+    kind_->setCurrentIndex(int(PromptSource::Kind::File));
+}
+
+void PromptEditor::chooseRecorded(const QString& trace, int runId, int sequences) {
+    recordedTrace_ = trace;
+    recordedRun_ = runId;
+    recordedSequences_ = std::max(1, sequences);
+    recordedFrom_->setText(
+        recordedSequences_ == 1
+            ? tr("The prompt of run %1 of %2").arg(runId).arg(QFileInfo(trace).fileName())
+            : tr("The %1 prompts of run %2 of %3").arg(recordedSequences_).arg(runId).arg(QFileInfo(trace).fileName()));
+    if (kind_->count() <= int(PromptSource::Kind::Recorded)) kind_->addItem(tr("Recorded prompt"));
+    kind_->setCurrentIndex(int(PromptSource::Kind::Recorded));
+    showChat();
+    edited(); // also where it was of this kind already
+}
+
+int PromptEditor::recordedSequences() const {
+    return kind_->currentIndex() == int(PromptSource::Kind::Recorded) ? recordedSequences_ : 0;
 }
 
 QVariantMap PromptEditor::values() const {
-    return {{"kind", kind_->currentIndex()}, {"needleTokens", needleTokens_->value()},
-            {"needles", needles_->value()},  {"depth", depth_->value()},
-            {"seed", seed_->value()},        {"documentTokens", documentTokens_->value()},
-            {"text", text_->toPlainText()},  {"file", file_->text()},
-            {"chat", chat_->isChecked()},    {"system", system_->text()}};
+    return {{"kind", kind_->currentIndex()},
+            {"needleTokens", needleTokens_->value()},
+            {"needles", needles_->value()},
+            {"depth", depth_->value()},
+            {"seed", seed_->value()},
+            {"documentTokens", documentTokens_->value()},
+            {"text", text_->toPlainText()},
+            {"file", file_->text()},
+            {"chat", chat_->isChecked()},
+            {"system", system_->text()},
+            {"trace", recordedTrace_},
+            {"traceRun", recordedRun_},
+            {"traceSequences", recordedSequences_}};
 }
 
 void PromptEditor::setValues(const QVariantMap& values) {
@@ -349,7 +397,14 @@ void PromptEditor::setValues(const QVariantMap& values) {
     restore("file", [&](const QVariant& v) { file_->setText(v.toString()); });
     restore("chat", [&](const QVariant& v) { chat_->setChecked(v.toBool()); });
     restore("system", [&](const QVariant& v) { system_->setText(v.toString()); });
-    restore("kind", [&](const QVariant& v) { kind_->setCurrentIndex(v.toInt()); });
+    const QString trace = values.value(QStringLiteral("trace")).toString();
+    restore("kind", [&](const QVariant& v) {
+        if (v.toInt() < int(PromptSource::Kind::Recorded))
+            kind_->setCurrentIndex(v.toInt());
+        else if (QFileInfo::exists(trace)) // else the trace is gone, and what is chosen stays
+            chooseRecorded(trace, values.value(QStringLiteral("traceRun")).toInt(),
+                           values.value(QStringLiteral("traceSequences")).toInt());
+    });
 }
 
 } // namespace kvscope::ui

@@ -42,6 +42,10 @@ public:
 
     /// Takes the prompt from this text file.
     void chooseFile(const QString& path);
+    /// Takes the prompts of a recorded run, which then decide how many sequences there are.
+    void chooseRecorded(const QString& trace, int runId, int sequences);
+    /// Of the recorded prompts; 0: the prompt is of another kind, and any number of sequences can be asked for.
+    int recordedSequences() const;
 
     QVariantMap values() const;
     void setValues(const QVariantMap& values);
@@ -54,6 +58,7 @@ private:
     QWidget* makeDocumentPage();
     QWidget* makeTextPage();
     QWidget* makeFilePage();
+    QWidget* makeRecordedPage();
     QWidget* makeChatPart();
     void showChat();
     bool isCounted() const; // on the worker, rather than known from the form
@@ -61,11 +66,14 @@ private:
     void count();
 
     QComboBox* kind_;
-    std::array<QWidget*, 4> pages_; // by kind
+    std::array<QWidget*, 5> pages_; // by kind
     QSpinBox *needleTokens_ = nullptr, *needles_ = nullptr, *seed_ = nullptr, *documentTokens_ = nullptr;
     QDoubleSpinBox* depth_ = nullptr;
     QPlainTextEdit* text_ = nullptr;
     QLineEdit* file_ = nullptr;
+    MutedLabel* recordedFrom_ = nullptr;
+    QString recordedTrace_; // empty: no recorded prompt was chosen yet, and the list of kinds has no such entry
+    int recordedRun_ = 0, recordedSequences_ = 0;
     QWidget* chatPart_ = nullptr;
     QCheckBox* chat_ = nullptr;
     QLineEdit* system_ = nullptr;

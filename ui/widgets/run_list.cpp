@@ -1,11 +1,14 @@
 #include "ui/widgets/run_list.h"
 
 #include "ui/frame/as_written.h"
+#include "ui/frame/broken_rules.h"
+#include "ui/frame/run_checks.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/workspace.h"
 #include "ui/look/theme.h"
 #include "ui/models/run_list_model.h"
+#include "ui/session/run_again.h"
 
 #include <QApplication>
 #include <QClipboard>
@@ -157,6 +160,7 @@ std::vector<ShortcutText> RunList::gestures() {
     return {
         {runs, tr("Show the run"), tr("Enter")},
         {runs, tr("Into the comparison, or out of it"), tr("B")},
+        {runs, tr("Run it again"), tr("R")},
         {runs, tr("Close the run"), tr("Del")},
     };
 }
@@ -200,6 +204,12 @@ bool RunList::eventFilter(QObject* watched, QEvent* event) {
         case Qt::Key_B:
             toggleCompare(*run);
             return true;
+        case Qt::Key_R:
+            if (const OpenRun* open = workspace_.find(*run); open && whyNotAgain(*open).isEmpty())
+                emit againRequested(*run);
+            else if (open)
+                showProblem(whyNotAgain(*open));
+            return true;
         case Qt::Key_Delete:
             if (const OpenRun* open = workspace_.find(*run); open && !open->live) workspace_.close(*run);
             return true;
@@ -228,6 +238,20 @@ void RunList::showMenu(const QPoint& place) {
                     this, [this, key, side] { workspace_.setCompared(*key, !side.has_value()); })
         ->setEnabled(!current);
     if (others > 1) menu->addAction(tr("End the comparison"), this, [this] { workspace_.setCompare(std::nullopt); });
+    menu->addSeparator();
+    const QString refusal = whyNotAgain(*run);
+    QAction* again = menu->addAction(tr("Run again…"), this, [this, key] { emit againRequested(*key); });
+    again->setEnabled(refusal.isEmpty());
+    again->setToolTip(
+        asWritten(refusal.isEmpty() ? tr("Fill the session form with what this run was recorded with") : refusal));
+    menu->setToolTipsVisible(true); // also of what cannot be chosen: why
+    QAction* broken = menu->addAction(tr("Broken rules…"), this, [this, key] { emit violationsRequested(*key); });
+    const RunCheck* check = RunChecks::of(workspace_).find(*key);
+    broken->setEnabled(check && check->violations() > 0);
+    broken->setToolTip(check == nullptr           ? tr("Not tested: the run grows, or the test is under way")
+                       : check->violations() == 0 ? tr("No row breaks a rule of the trace format")
+                                                  : brokenText(workspace_, *key));
+    menu->addSeparator();
     menu->addAction(tr("Copy file path"), this, [key] { QApplication::clipboard()->setText(key->path); });
     menu->addSeparator();
     menu->addAction(tr("Close"), this, [this, key] { workspace_.close(*key); })->setEnabled(!run->live);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ui/frame/shortcuts.h"
+#include "ui/frame/workspace.h"
 
 #include <QWidget>
 
@@ -12,7 +13,6 @@ namespace kvscope::ui {
 
 class InlineMessage;
 class RunListModel;
-class Workspace;
 
 class RunList final : public QWidget {
     Q_OBJECT
@@ -24,6 +24,8 @@ public:
 
 signals:
     void openRequested();
+    void againRequested(const kvscope::ui::RunKey& key);      // Run Again
+    void violationsRequested(const kvscope::ui::RunKey& key); // the list of what breaks rules
 
 private:
     void showMenu(const QPoint& place);

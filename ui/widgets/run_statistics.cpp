@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "profiler/import/import.h"
+#include "ui/frame/run_checks.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
@@ -84,7 +85,8 @@ void RunStatistics::follow() {
         return forget();
     }
     const bool same = created_.empty() || run->row.createdUtc == created_; // of a live run it is known only later
-    if (run->key == key_ && same && (run->live || run->row.steps >= rowsRead_)) return;
+    if (run->key == key_ && same && (run->live || run->row.steps >= rowsRead_))
+        return show(); // what rates count may be another, or what can be trusted
     key_ = run->key;
     created_ = run->row.createdUtc;
     forget();
@@ -94,6 +96,7 @@ void RunStatistics::follow() {
 void RunStatistics::forget() {
     ++epoch_; // what is being read belongs to another run
     rows_ = all_ = {};
+    run_.reset();
     rowsRead_ = allRead_ = 0;
     for (QLabel* label : {rate_, hitRate_, locality_}) label->setText(QStringLiteral("–"));
 }
@@ -135,22 +138,32 @@ void RunStatistics::take(Answer answer) {
     rowsRead_ = answer.rowsRead;
     allRead_ = answer.allRead;
     if (answer.run) created_ = answer.run->createdUtc;
-    if (answer.run && (rowsRead_ >= answer.run->steps || !answer.more)) show(*answer.run);
+    if (answer.run && (rowsRead_ >= answer.run->steps || !answer.more)) {
+        run_ = std::move(answer.run);
+        show();
+    }
     if (answer.more)
         ask();
     else
         again_.answered();
 }
 
-void RunStatistics::show(const RunRow& run) {
-    const RunSummary quick = rows_.summary(run);
+/// A number that a broken rule of the format makes worthless is a dash, as one that is not known.
+void RunStatistics::show() {
+    if (!run_) return;
+    const RunCheck* check = RunChecks::of(workspace_).find(key_);
+    const auto isBroken = [&](auto... concerns) { return check && (check->concerns(concerns) || ...); };
+    const RunSummary quick = rows_.summary(*run_);
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    rate_->setText(formatRate(quick.decodeMs > 0 ? quick.tokensPerSecond : nan));
-    hitRate_->setText(std::isfinite(quick.hitRate) ? QString::number(quick.hitRate * 100, 'f', 1) + QStringLiteral(" %")
-                                                   : QStringLiteral("–"));
-    const RunSummary whole = all_.summary(run);
-    if (allRead_ >= rowsRead_ || isGrowing({key_, run, false})) // of a finished run not the mean of its first part
-        locality_->setText(formatRatio(whole.localityCount > 0 ? whole.localityMean : nan));
+    const bool hasRate = quick.decodeMs > 0 && !isBroken(Concern::Times, Concern::Tokens);
+    rate_->setText(formatRate(hasRate ? quick.tokensPerSecond : nan));
+    const bool hasHits = std::isfinite(quick.hitRate) && !isBroken(Concern::Hits, Concern::Selection);
+    hitRate_->setText(hasHits ? QString::number(quick.hitRate * 100, 'f', 1) + QStringLiteral(" %")
+                              : QStringLiteral("–"));
+    const RunSummary whole = all_.summary(*run_);
+    const bool hasLocality = whole.localityCount > 0 && !isBroken(Concern::Selection);
+    if (allRead_ >= rowsRead_ || isGrowing({key_, *run_, false})) // of a finished run not the mean of its first part
+        locality_->setText(formatRatio(hasLocality ? whole.localityMean : nan));
 }
 
 } // namespace kvscope::ui

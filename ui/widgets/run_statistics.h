@@ -8,6 +8,7 @@
 
 #include <QWidget>
 
+#include <optional>
 #include <string>
 
 class QLabel;
@@ -27,7 +28,7 @@ private:
     void forget();
     void ask();
     void take(Answer answer);
-    void show(const RunRow& run);
+    void show();
 
     Workspace& workspace_;
     RunKey key_; // the run whose numbers these are
@@ -35,6 +36,7 @@ private:
     SummarySums rows_;               // of the steps' own rows: quickly read, they give all but the locality
     SummarySums all_;                // of everything
     int rowsRead_ = 0, allRead_ = 0; // steps
+    std::optional<RunRow> run_;      // when its numbers were shown last
     unsigned epoch_ = 0;
     GrowthTimer again_;
     QLabel *rate_ = nullptr, *hitRate_ = nullptr, *locality_ = nullptr;

@@ -5,6 +5,7 @@
 #include "ui/frame/as_written.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
+#include "ui/session/run_again.h"
 #include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
@@ -15,6 +16,7 @@
 #include <QFileInfo>
 #include <QMimeDatabase>
 #include <QPushButton>
+#include <QSignalBlocker>
 #include <QSpinBox>
 #include <QToolButton>
 
@@ -231,6 +233,13 @@ QString SessionForm::findProblem() {
 
 void SessionForm::revalidate() {
     if (loading_) return;
+    const int recorded = prompt_->recordedSequences();
+    sequences_->setEnabled(recorded == 0);
+    sequences_->setMaximum(std::max(kMostSequences, recorded));
+    if (recorded > 0) {
+        const QSignalBlocker quiet(sequences_);
+        sequences_->setValue(recorded);
+    }
     prompt_->setSequences(sequences_->value());
     const bool sampled = temperature_->value() > 0;
     for (QWidget* widget : {static_cast<QWidget*>(topP_), static_cast<QWidget*>(topK_), static_cast<QWidget*>(seed_)})
@@ -337,6 +346,81 @@ void SessionForm::setValues(const QVariantMap& values) {
         chooseModel(name);
     });
     showMethod();
+}
+
+QString SessionForm::fill(const RecordedSession& recorded) {
+    const SessionRequest& request = recorded.request;
+    const SessionOptions& options = request.options;
+    QVariantMap settings;
+    for (const auto& [key, value] : options.settings)
+        settings[QString::fromStdString(key)] = QString::fromStdString(value);
+    const QString method = QString::fromStdString(options.method);
+    int link = link_->findData(QString::fromStdString(options.link.name));
+    if (link < 0) link = link_->count() - 1; // the last one is a bandwidth
+    setValues({{"settings", QVariantMap{{method, settings}}},
+               {"method", method},
+               {"maxNewTokens", options.maxNewTokens},
+               {"stopAtEos", options.stopAtEos},
+               {"temperature", options.sampling.temperature},
+               {"topP", options.sampling.topP},
+               {"topK", options.sampling.topK},
+               {"seed", QVariant::fromValue(options.sampling.seed)},
+               {"offload", options.offload},
+               {"deviceSlots", int(options.deviceKvBlocks.value_or(0))},
+               {"cachePolicy", QString::fromStdString(options.cachePolicy)},
+               {"link", link},
+               {"linkGbps", options.link.gigabytesPerSecond},
+               {"level", int(request.level)},
+               {"oracle", options.oracle},
+               {"backend", int(options.backend)}});
+    prompt_->chooseRecorded(request.source->file, request.source->runId, request.source->sequences);
+    revalidate();
+    const QString difference = findDifference(recorded);
+    if (!difference.isEmpty())
+        return tr("This form cannot hold what the run was recorded with: %1. The report of the run has a command that "
+                  "does.")
+            .arg(difference);
+    QStringList notes{
+        tr("As run %1 of %2 was recorded.").arg(recorded.key.runId).arg(QFileInfo(recorded.key.path).fileName())};
+    notes += recorded.remarks;
+    runMessage_->show(InlineMessage::Kind::Note, notes.join(QLatin1Char(' ')));
+    run_->setFocus(Qt::OtherFocusReason);
+    return {};
+}
+
+/// Numbers that a field rounds or cuts: a run with those would be another one.
+QString SessionForm::findDifference(const RecordedSession& recorded) const {
+    const SessionOptions wanted = recorded.request.options, now = options();
+    const auto differs = [](const QString& what, const auto& recordedValue, const auto& here) {
+        return tr("%1 was %2, here it becomes %3").arg(what).arg(recordedValue).arg(here);
+    };
+    const MethodEntry& entry = method();
+    ParameterValues here, then;
+    if (loaded_) here = then = resolveDefaults(entry, loaded_->config());
+    for (const auto& [key, value] : now.settings) here.set(entry.parameters, key, value);
+    for (const auto& [key, value] : wanted.settings) then.set(entry.parameters, key, value);
+    for (const Parameter& parameter : entry.parameters) {
+        if (!then.has(parameter.key) || !here.has(parameter.key)) continue;
+        const bool isSame = parameter.type == ParameterType::Number
+                                ? then.number(parameter.key) == here.number(parameter.key)
+                                : then.text(parameter.key) == here.text(parameter.key);
+        if (!isSame)
+            return differs(QString::fromStdString(parameter.key), QString::fromStdString(then.text(parameter.key)),
+                           QString::fromStdString(here.text(parameter.key)));
+    }
+    if (now.maxNewTokens != wanted.maxNewTokens)
+        return differs(tr("the number of new tokens"), wanted.maxNewTokens, now.maxNewTokens);
+    if (now.sampling.temperature != wanted.sampling.temperature)
+        return differs(tr("the temperature"), wanted.sampling.temperature, now.sampling.temperature);
+    if (wanted.sampling.temperature > 0 && now.sampling.topP != wanted.sampling.topP)
+        return differs(tr("top-p"), wanted.sampling.topP, now.sampling.topP);
+    if (wanted.sampling.temperature > 0 && now.sampling.topK != wanted.sampling.topK)
+        return differs(tr("top-k"), wanted.sampling.topK, now.sampling.topK);
+    if (wanted.sampling.temperature > 0 && now.sampling.seed != wanted.sampling.seed)
+        return differs(tr("the seed"), qulonglong(wanted.sampling.seed), qulonglong(now.sampling.seed));
+    if (wanted.backend == Backend::Cpu && now.link.gigabytesPerSecond != wanted.link.gigabytesPerSecond)
+        return differs(tr("the link"), wanted.link.gigabytesPerSecond, now.link.gigabytesPerSecond);
+    return {};
 }
 
 } // namespace kvscope::ui

@@ -32,6 +32,7 @@ class MutedLabel;
 class ParameterPanel;
 class PromptEditor;
 class Section;
+struct RecordedSession;
 
 /// Whether a file or folder is meant as a model: GGUF, or a checkpoint with its config.json. Its content decides later.
 bool isModel(const QString& path);
@@ -64,6 +65,9 @@ public:
 
     QVariantMap values() const;
     void setValues(const QVariantMap& values);
+    /// Takes all that a recorded run says of itself, but for its model, which is loaded already, and offers to run it.
+    /// @return what this form cannot hold as it was recorded: one sentence, and the form is not to be run; else empty
+    QString fill(const RecordedSession& recorded);
 
 public slots:
     void run(); // emits runRequested unless there is a problem
@@ -74,6 +78,8 @@ signals:
     void problemChanged();
 
 private:
+    static constexpr int kMostSequences = 32; // that can be asked for; a recorded prompt may have more
+
     void makeModelSection(QVBoxLayout* layout);
     void makePromptSection(QVBoxLayout* layout);
     void makeMethodSection(QVBoxLayout* layout);
@@ -91,6 +97,7 @@ private:
     QString findProblem();
     const MethodEntry& method() const;
     SessionOptions options() const;
+    QString findDifference(const RecordedSession& recorded) const;
 
     QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr,
               *backend_ = nullptr, *pcieCounting_ = nullptr;

@@ -236,7 +236,7 @@ void SessionForm::makePromptSection(QVBoxLayout* layout) {
     prompt_ = new PromptEditor;
     section->body()->addWidget(prompt_);
     QFormLayout* form = addForm(section->body());
-    sequences_ = makeSpin(1, 32, 1, {}, "sequences",
+    sequences_ = makeSpin(1, kMostSequences, 1, {}, "sequences",
                           tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
     maxNewTokens_ =
         makeSpin(1, 100000, 128, tr("tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));

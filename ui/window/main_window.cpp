@@ -13,6 +13,7 @@
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
+#include "ui/session/run_again.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/help_overlay.h"
@@ -259,6 +260,8 @@ void MainWindow::makeDocks() {
     tokensDock_ = add(tr("Tokens"), "tokensDock", tokens_, Qt::BottomDockWidgetArea, tokens_->heading());
     inspectorDock_ = add(tr("Inspector"), "inspectorDock", inspector_, Qt::RightDockWidgetArea);
     connect(runs_, &RunList::openRequested, this, &MainWindow::chooseFiles);
+    connect(runs_, &RunList::againRequested, this, &MainWindow::runAgain);
+    connect(runs_, &RunList::violationsRequested, this, &MainWindow::showViolations);
     connect(inspector_, &Inspector::definitionRequested, this,
             [this](const QString& id) { help_->open(HelpOverlay::Page::Definitions, id); });
     connect(welcome_, &WelcomePage::runRequested, form_, &SessionForm::run);
@@ -284,6 +287,16 @@ void MainWindow::makeStatusBar() {
     dismiss_->setToolTip(tr("Hide this message"));
     dismiss_->setAccessibleName(tr("Hide this message"));
     dismiss_->hide();
+    broken_ = new QToolButton;
+    broken_->setObjectName(QStringLiteral("brokenRules"));
+    broken_->setAccessibleName(tr("Rows that break rules of the trace format"));
+    broken_->setAutoRaise(true);
+    broken_->setProperty("role", QStringLiteral("danger"));
+    broken_->setStyleSheet(QStringLiteral("padding: 0px 6px;"));
+    broken_->hide();
+    connect(broken_, &QToolButton::clicked, this, [this] {
+        if (const OpenRun* run = workspace_->current()) showViolations(run->key);
+    });
     busy_ = new MutedLabel(tr("reading…"));
     busy_->setMinimumWidth(70);
     busy_->setVisible(false);
@@ -291,6 +304,7 @@ void MainWindow::makeStatusBar() {
     statusBar()->setContentsMargins(10, 0, 6, 0);
     statusBar()->addWidget(message_, 1);
     statusBar()->addPermanentWidget(dismiss_);
+    statusBar()->addPermanentWidget(broken_);
     statusBar()->addPermanentWidget(busy_);
     connect(dismiss_, &QToolButton::clicked, this, [this] { showMessage({}); });
     connect(workspace_.get(), &Workspace::busyChanged, busy_, &QWidget::setVisible);
@@ -333,6 +347,7 @@ void MainWindow::connectSession() {
     connect(form_, &SessionForm::modelRequested, this, [this](const QString& name) {
         if (message_->text() == modelProblem_) showMessage({}); // it was of another model
         modelProblem_.clear();
+        if (again_ && again_->request.model != name) again_.reset(); // the person chose another model meanwhile
         controller_->loadModel(name);
     });
     connect(form_, &SessionForm::problemChanged, this, &MainWindow::updateActions);
@@ -347,6 +362,7 @@ void MainWindow::connectSession() {
         if (!controller_->model()) return;
         form_->setModel(name, controller_->model());
         if (auto* dialog = findChild<CalibrateDialog*>()) dialog->setModel(name, controller_->model());
+        if (again_ && again_->request.model == name) fillFormAgain();
     });
     connect(session, &SessionController::stateChanged, this, &MainWindow::updateActions);
     connect(session, &SessionController::progress, this, [this](double fraction, const QString& what) {
@@ -360,6 +376,7 @@ void MainWindow::connectSession() {
     });
     connect(session, &SessionController::remark, this, [this](const QString& sentence) { showMessage(sentence); });
     connect(session, &SessionController::failed, this, [this](const QString& sentence) {
+        again_.reset();
         if (std::exchange(sessionActive_, false))
             form_->setRunProblem(sentence);
         else

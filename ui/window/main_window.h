@@ -37,6 +37,7 @@ class SessionForm;
 class TokenPanel;
 class View;
 class WelcomePage;
+struct RecordedSession;
 
 class MainWindow final : public QMainWindow {
     Q_OBJECT
@@ -45,6 +46,9 @@ public:
     ~MainWindow() override;
 
     void openFiles(const QStringList& paths);
+    /// Opens a trace and runs its first run again, as Run > Run Again and then Run. Where that cannot be, the window
+    /// says why.
+    void runAgainWhenOpen(const QString& path);
     void setTheme(const QString& id); // "light" or "dark"; of all windows
     /// Ids of ui/colour_maps.h, for all windows. Remembered unless it is only tried.
     void setColourMaps(const QString& sequential, const QString& diverging, bool remember = true);
@@ -90,6 +94,7 @@ private:
     void continueFrom(MainWindow& other);
     void restoreLook();
     void adoptTheme();
+    void countCold(bool count);
     void makeNavigation();
     void updateNavigation();
     void makeCentre();
@@ -126,6 +131,10 @@ private:
     void makeViewActions();
     void makeCursorActions();
     void makeHelpActions();
+    void runAgain(const RunKey& key);
+    void fillFormAgain();
+    void updateAgain();
+    void showViolations(const RunKey& key);
     void updateActions();
     void updateIcons();
     void updateRecent();
@@ -162,6 +171,8 @@ private:
     RecoveryBar* recovery_ = nullptr;         // what a program that crashed has left
     std::unique_ptr<SessionJournal> journal_; // null: nothing is remembered
     std::vector<std::shared_ptr<SessionJournal::LeftBehind>> leftBehind_;
+    std::unique_ptr<RecordedSession> again_; // waits for its model
+    bool runsFilledForm_ = false;            // and is run when the form holds it
     QTimer saveTimer_, regularTimer_;
     QByteArray defaultDocks_;
     QList<int> roomyColumns_;                               // widths of the side panels before a small window took them
@@ -178,7 +189,7 @@ private:
     QLabel* progressText_ = nullptr;
     QProgressBar* progressBar_ = nullptr;
     QLabel *message_ = nullptr, *busy_ = nullptr;
-    QToolButton* dismiss_ = nullptr;
+    QToolButton *dismiss_ = nullptr, *broken_ = nullptr; // broken_: how many rows of the shown run break rules
     QString theme_, reportProgram_;
     QString openProblem_, modelProblem_; // what the status bar last said of files and of a model
     bool painted_ = false, sessionActive_ = false;

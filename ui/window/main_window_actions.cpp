@@ -101,6 +101,11 @@ void MainWindow::makeSessionActions() {
             [this] { controller_->stepOnce(); });
     connect(addNamed("stop", tr("Stop"), keys({"Shift+F5"}), tr("Stop the session")), &QAction::triggered, this,
             [this] { controller_->stop(); });
+    connect(addNamed("again", tr("Run Again…"), keys({"Ctrl+F5"}),
+                     tr("Fill the session form with what the shown run was recorded with")),
+            &QAction::triggered, this, [this] {
+                if (const OpenRun* run = workspace_->current()) runAgain(run->key);
+            });
     QAction* path = addNamed("modelPath", tr("Keep the Model's Path in Traces"), {},
                              tr("A trace says where its model lies, so that it can be run again and checked without "
                                 "asking. Reports and exports never show more than its name"));
@@ -221,11 +226,7 @@ void MainWindow::makeViewActions() {
                                 "time; totals always do"));
     cold->setCheckable(true);
     cold->setChecked(coldSteps() == ColdSteps::Counted);
-    connect(cold, &QAction::toggled, this, [this](bool on) {
-        saved_.countCold = on;
-        setColdSteps(on ? ColdSteps::Counted : ColdSteps::LeftOut);
-        emit workspace_->currentChanged(); // every view reads its numbers again
-    });
+    connect(cold, &QAction::toggled, this, &MainWindow::countCold);
     connect(addNamed("viewsOnly", tr("Only the Views"), keys({"F11"}),
                      tr("Put the panels and the filter away, and bring them back")),
             &QAction::triggered, this, [this] { setViewsOnly(!viewsOnly_); });
@@ -348,7 +349,10 @@ void MainWindow::makeMenus() {
     go->addAction(action("linkCursor"));
 
     QMenu* run = menuBar()->addMenu(tr("&Run"));
+    run->setToolTipsVisible(true); // why a run cannot be run again
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
+    run->addSeparator();
+    run->addAction(action("again"));
     run->addSeparator();
     run->addAction(action("calibrate"));
     run->addAction(action("modelPath"));
@@ -436,6 +440,7 @@ void MainWindow::updateActions() {
     for (const char* name :
          {"exportView", "copyTable", "copyImage", "copySql", "openSql", "zoomUndo", "zoomRedo", "zoomReset"})
         action(name)->setEnabled(open || currentView() != nullptr);
+    updateAgain();
 }
 
 void MainWindow::updateIcons() {

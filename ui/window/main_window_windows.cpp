@@ -1,4 +1,5 @@
 // What all windows have in common: theme, colour maps, the way back through the cursor's places, and a second window.
+#include "profiler/read/step_kind.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/cursor_history.h"
 #include "ui/frame/view.h"
@@ -40,6 +41,18 @@ void MainWindow::setTheme(const QString& id) {
     adoptTheme();
     for (MainWindow* window : allWindows())
         if (window != this) window->adoptTheme();
+}
+
+/// One switch for all windows: every view, and every tool bar, reads its numbers again.
+void MainWindow::countCold(bool count) {
+    const ColdSteps wanted = count ? ColdSteps::Counted : ColdSteps::LeftOut;
+    if (wanted == coldSteps() && saved_.countCold == count) return; // another window has been here before
+    setColdSteps(wanted);
+    for (MainWindow* window : allWindows()) {
+        window->saved_.countCold = count;
+        window->action("countCold")->setChecked(count);
+        emit window->workspace_->currentChanged();
+    }
 }
 
 /// The first window brings back what was saved; the others look like it.

@@ -199,7 +199,9 @@ protected:
         if (!report_) return healthNote();
         const ExposureReport& exposure = report_->exposure;
         QString bars;
-        if (exposure.counted().time.transferNs > 0 && !exposure.byLayer)
+        if (!report_->refusal.empty())
+            bars = tr("The link time of each layer is not shown: rows break rules of the trace format.");
+        else if (exposure.counted().time.transferNs > 0 && !exposure.byLayer)
             bars =
                 stopped_ ? tr("The link time of each layer was not read.") : tr("The link time of each layer follows.");
         else if (exposure.counted().time.transferNs > 0)

@@ -1,4 +1,5 @@
 // What the locality view says in words: of a cell, a row, a step, the whole picture, and of a run that has no values.
+#include "ui/frame/broken_rules.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/locality/locality_view.h"
 #include "ui/views/run_text.h"
@@ -114,8 +115,9 @@ bool LocalityView::explainNothing() {
     const Metric metric = info().metric;
     if (run() && !run()->row.knows.has(neededBy(metric))) {
         showEmpty(tr("%1 is not known in this run").arg(QString::fromUtf8(info().title)),
-                  tr("The engine that recorded it did not see it. What the run knows: %1.")
-                      .arg(QString::fromStdString(run()->row.knows.list())),
+                  whyUnknown(workspace(), run()->key,
+                             tr("The engine that recorded it did not see it. What the run knows: %1.")
+                                 .arg(QString::fromStdString(run()->row.knows.list()))),
                   {{tr("Show locality"), [this] { showMetric(Metric::Locality); }}});
         return true;
     }

@@ -1,0 +1,120 @@
+// Two windows and six traces in random order: whatever was shown before, a view draws what a fresh one draws.
+#include "tests/ui/view_fixture.h"
+#include "tests/ui/window_fixture.h"
+
+#include "profiler/record/recorder.h"
+#include "tests/profiler/synthetic_run.h"
+#include "ui/frame/run_checks.h"
+#include "ui/widgets/session_form.h"
+
+#include <QScrollArea>
+#include <QToolTip>
+
+#include <random>
+
+namespace kvscope::ui {
+namespace {
+
+constexpr const char* kViews[] = {"timeline", "locality", "selection", "transfers", "breakdown", "insights", "cache"};
+constexpr Cursor kCursor{.step = 3, .layer = 1};
+
+class ManyTraces : public WindowTest {
+protected:
+    /// A run of its own shape, with kernels whose names have other numbers than in the other runs.
+    QString trace(int number) {
+        const QString path = folder.filePath(QStringLiteral("run%1.kvtrace").arg(number));
+        const synthetic::RunShape shape{.layers = 2 + number % 3,
+                                        .kvHeads = 1 + number % 2,
+                                        .denseLayers = number == 4 ? 1 : 0,
+                                        .decodeSteps = 8 + 5 * number,
+                                        .seed = std::uint64_t(number) + 1};
+        Recorder recorder(path.toStdString(), {});
+        RunInfo info = synthetic::infoOf(shape);
+        info.name = "run " + std::to_string(number);
+        recorder.beginRun(info);
+        std::vector<SpanRecord> spans;
+        synthetic::RunGenerator generator(shape);
+        for (int i = 0; i < generator.steps(); ++i) {
+            auto step = recorder.acquire();
+            generator.fillNext(*step, RecordLevel::Full);
+            for (int kernel = 0; kernel < 3; ++kernel)
+                spans.push_back({step->step, 0, SpanRecord::Kind::Kernel, "stream 7",
+                                 "kernel " + std::to_string((number + kernel) % 5),
+                                 step->startNs + kernel * step->durationNs / 3, step->durationNs / 4, 0});
+            recorder.commit(std::move(step));
+        }
+        recorder.addSpans(std::move(spans));
+        recorder.endRun(RunStatus::Finished, {});
+        recorder.flush();
+        return path;
+    }
+    static QImage grabbed(View& view, Workspace& workspace) {
+        workspace.setCursor(kCursor);
+        view.resetZoom();
+        QToolTip::hideText();
+        for (int quiet = 0; quiet < 3;) { // an answer may lead to another question
+            QCoreApplication::processEvents();
+            EXPECT_TRUE(until([&] { return workspace.idle() && !RunChecks::of(workspace).busy(); }));
+            QTest::qWait(5);
+            quiet = workspace.idle() ? quiet + 1 : 0;
+        }
+        return view.grab().toImage();
+    }
+    /// What a view draws that has shown nothing else.
+    static QImage fresh(const char* id, const QString& path, QSize size) {
+        Workspace workspace;
+        workspace.open(path);
+        EXPECT_TRUE(until([&] { return workspace.idle() && workspace.current(); }));
+        std::unique_ptr<View> view;
+        for (const ViewEntry& entry : views())
+            if (std::string_view(entry.id) == id) view.reset(entry.make(workspace, nullptr));
+        view->applyTheme(Theme::current());
+        QScrollArea frame; // as in the window, whose style sheet looks at what is around a view
+        frame.setWidgetResizable(true);
+        frame.setFrameShape(QFrame::NoFrame);
+        View& shown = *view;
+        frame.setWidget(view.release());
+        frame.resize(size);
+        frame.show();
+        EXPECT_TRUE(QTest::qWaitForWindowExposed(&frame));
+        shown.resize(size);
+        return grabbed(shown, workspace);
+    }
+};
+
+TEST_F(ManyTraces, LookAsInAFreshWindowWhateverWasShownBefore) {
+    QStringList paths;
+    for (int number = 0; number < 6; ++number) paths << trace(number);
+    const auto first = makeWindow(true, {1300, 850});
+    MainWindow* second = first->newWindow();
+    second->resize(1300, 850);
+    second->action("linkCursor")->setChecked(false); // each goes its own way
+    MainWindow* const windows[] = {first.get(), second};
+    std::mt19937 random(19);
+    const auto below = [&](std::size_t limit) { return std::size_t(random() % limit); };
+    for (int move = 0; move < 24; ++move) {
+        MainWindow& window = *windows[below(2)];
+        const QString& path = paths[qsizetype(below(6))];
+        const char* view = kViews[below(std::size(kViews))];
+        SCOPED_TRACE(std::to_string(move) + ": " + view + " of " + path.toStdString());
+        window.showView(QString::fromLatin1(view));
+        window.openFiles({path}); // again, where it is open already
+        ASSERT_TRUE(until([&] {
+            return window.workspace().current() && window.workspace().current()->key.path == path &&
+                   window.workspace().idle();
+        }));
+        ASSERT_NE(window.currentView(), nullptr);
+        window.form().setFocus(); // a frame around the view in focus is no part of what it shows
+        const QImage shown = grabbed(*window.currentView(), window.workspace());
+        const QImage wanted = fresh(view, path, window.currentView()->size());
+        if (shown != wanted) {
+            shown.save(folder.filePath(QStringLiteral("shown.png")));
+            wanted.save(folder.filePath(QStringLiteral("wanted.png")));
+        }
+        EXPECT_EQ(shown, wanted);
+    }
+    second->close();
+}
+
+} // namespace
+} // namespace kvscope::ui

@@ -1,0 +1,29 @@
+// A recorded run as a session to be run again: model, prompt, method and settings as its trace says.
+#pragma once
+
+#include "ui/frame/workspace.h"
+#include "ui/session/session_controller.h"
+
+#include <QStringList>
+
+#include <string>
+
+namespace kvscope::ui {
+
+struct RecordedSession {
+    RunKey key;
+    SessionRequest request;  // its prompt is PromptSource::Kind::Recorded
+    std::string fingerprint; // of the model's weight files; empty: the trace is older than that
+    int layers = 0, queryHeads = 0, kvHeads = 0, headDim = 0; // of the model
+    QStringList remarks;                                      // what the session form does not repeat; whole sentences
+};
+
+/// What a run was recorded with. @throws Error(BadInput) where it cannot be run again: another tool or engine recorded
+/// it, a method, setting or policy is not known here, the trace does not say where the model lies
+RecordedSession recordedSession(const RunKey& key, const RunRow& row);
+/// Why this run cannot be run again; empty: it can, as far as its row tells.
+QString whyNotAgain(const OpenRun& run);
+/// That this is the model that the run was recorded with, by fingerprint and shape. @throws Error(BadInput)
+void requireRecordedModel(const RecordedSession& recorded, const Model& model);
+
+} // namespace kvscope::ui

@@ -1,0 +1,119 @@
+// Running a recorded run again, and the list of the rows that break rules of the trace format.
+#include "ui/frame/as_written.h"
+#include "ui/frame/broken_rules.h"
+#include "ui/frame/run_checks.h"
+#include "ui/frame/run_names.h"
+#include "ui/session/run_again.h"
+#include "ui/widgets/check_dialog.h"
+#include "ui/widgets/run_list.h"
+#include "ui/widgets/session_form.h"
+#include "ui/window/main_window.h"
+
+#include "base/error.h"
+#include "core/model/model.h"
+
+#include <QAction>
+#include <QDir>
+#include <QDockWidget>
+#include <QFileInfo>
+#include <QToolButton>
+
+#include <utility>
+
+namespace kvscope::ui {
+
+/// First the model, then the rest of the form: a model with another fingerprint must leave the form as it was.
+void MainWindow::runAgain(const RunKey& key) {
+    const OpenRun* run = workspace_->find(key);
+    if (!run) return;
+    again_.reset();
+    QString refusal = sessionActive_ ? tr("A session is running. Stop it or wait for its end.") : whyNotAgain(*run);
+    if (refusal.isEmpty()) {
+        auto recorded = std::make_unique<RecordedSession>(recordedSession(run->key, run->row));
+        const QString model = recorded->request.model;
+        const bool isPath = QFileInfo(model).isAbsolute();
+        if (isPath && !QFileInfo::exists(model))
+            refusal = tr("The model of this run is not at %1 any more. Put it back there, or choose model, prompt and "
+                         "settings in the session form.")
+                          .arg(QDir::toNativeSeparators(model));
+        else
+            again_ = std::move(recorded);
+    }
+    if (!again_) {
+        runsFilledForm_ = false;
+        form_->setRunProblem(refusal);
+        return showMessage(refusal, true);
+    }
+    sessionDock_->show();
+    sessionDock_->raise();
+    if (form_->hasModel() && form_->modelName() == again_->request.model) return fillFormAgain();
+    showMessage(tr("Loading the model of the recorded run…"));
+    form_->chooseModel(again_->request.model); // goes on when it is there
+}
+
+void MainWindow::fillFormAgain() {
+    const std::unique_ptr<RecordedSession> recorded = std::move(again_);
+    QString problem;
+    try {
+        requireRecordedModel(*recorded, *controller_->model());
+        problem = form_->fill(*recorded);
+    } catch (const Error& error) {
+        problem = QString::fromStdString(oneLine(error));
+    }
+    const bool runs = std::exchange(runsFilledForm_, false);
+    if (!problem.isEmpty()) {
+        form_->setRunProblem(problem);
+        return showMessage(problem, true);
+    }
+    if (runs) {
+        if (form_->problem().isEmpty()) return form_->run();
+        auto* waits = new QObject(this); // for the count of the prompt's tokens; any other problem is the person's
+        connect(form_, &SessionForm::problemChanged, waits, [this, waits] {
+            waits->deleteLater();
+            if (form_->problem().isEmpty()) form_->run();
+        });
+    }
+    showMessage(tr("The session form holds what run %1 of %2 was recorded with.")
+                    .arg(recorded->key.runId)
+                    .arg(QFileInfo(recorded->key.path).fileName()));
+}
+
+void MainWindow::runAgainWhenOpen(const QString& path) {
+    auto* waits = new QObject(this);
+    connect(workspace_.get(), &Workspace::currentChanged, waits, [this, waits] {
+        waits->deleteLater();
+        if (!workspace_->current()) return;
+        runsFilledForm_ = true;
+        runAgain(workspace_->current()->key);
+    });
+    connect(workspace_.get(), &Workspace::openFailed, waits, [waits] { waits->deleteLater(); });
+    openFiles({path});
+}
+
+void MainWindow::updateAgain() {
+    const OpenRun* run = workspace_->current();
+    const QString refusal = !run             ? tr("No run is open.")
+                            : sessionActive_ ? tr("A session is running. Stop it or wait for its end.")
+                                             : whyNotAgain(*run);
+    QAction* again = action("again");
+    again->setEnabled(refusal.isEmpty());
+    again->setToolTip(refusal.isEmpty() ? tr("Fill the session form with what the shown run was recorded with "
+                                             "(%1)")
+                                              .arg(again->shortcut().toString(QKeySequence::NativeText))
+                                        : asWritten(refusal));
+    const QString broken = run ? brokenText(*workspace_, run->key) : QString();
+    broken_->setVisible(!broken.isEmpty());
+    if (broken.isEmpty()) return;
+    broken_->setText(QStringLiteral("⚠ ") + broken);
+    broken_->setToolTip(asWritten(violationText(*workspace_, run->key)));
+    broken_->setAccessibleName(broken);
+}
+
+void MainWindow::showViolations(const RunKey& key) {
+    const OpenRun* run = workspace_->find(key);
+    if (!run || RunChecks::of(*workspace_).violations(key) == 0) return;
+    auto* dialog = new CheckDialog(*workspace_, key, runName(*run, workspace_->runs()), this);
+    dialog->show();
+}
+
+} // namespace kvscope::ui
