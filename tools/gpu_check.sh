@@ -3,7 +3,7 @@
 # without a display; DEPS may point at a folder with the libraries' headers and binaries (usr/include, usr/lib/...).
 #   tools/gpu_check.sh build|test|sanitize|bench...      in that order, as many as wanted
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 build=build/gpu
 mkdir -p build
 export PATH=$PATH:/usr/local/cuda/bin

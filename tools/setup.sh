@@ -8,6 +8,13 @@ packages=(g++ cmake ninja-build pkg-config ccache git ca-certificates
           qt6-base-dev qt6-svg-dev libqt6svg6 libgl-dev libqcustomplot-dev libqcustomplot2.1-qt6 fonts-dejavu-core)
 [ "${1:-}" = tests ] && packages+=(libgtest-dev libgmock-dev sqlite3 xvfb xauth)
 
+# Checks of the sources: ./test says what it skips where a system does not have them in this version.
+if [ "${1:-}" = tests ] && command -v apt-cache >/dev/null; then
+    for package in clang-format-14 clang-tidy-14 shellcheck; do
+        if apt-cache show "$package" >/dev/null 2>&1; then packages+=("$package"); fi
+    done
+fi
+
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")

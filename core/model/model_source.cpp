@@ -40,7 +40,7 @@ template <class Wanted> std::vector<std::string> entries(const fs::path& folder,
     return names;
 }
 
-std::string listed(std::vector<std::string> names) {
+std::string joined(std::vector<std::string> names) {
     const std::size_t more = names.size() - std::min(names.size(), kMostListed);
     names.resize(names.size() - more);
     return more > 0 ? fmt::format("{} and {} more", fmt::join(names, ", "), more)
@@ -78,7 +78,7 @@ fs::path snapshotOf(const fs::path& folder) {
     throw Error(ErrorKind::BadInput,
                 names.empty()
                     ? fmt::format("{} holds no snapshot of its model", folder.string())
-                    : fmt::format("{} holds several snapshots of its model: {}", folder.string(), listed(names)),
+                    : fmt::format("{} holds several snapshots of its model: {}", folder.string(), joined(names)),
                 names.empty() ? "download the model again" : "give the folder of one of them");
 }
 
@@ -105,7 +105,7 @@ void refusePickles(const fs::path& folder) {
     });
     if (pickles.empty()) return;
     throw Error(ErrorKind::Unsupported,
-                fmt::format("{} has no {}, only {}", folder.string(), kWeights, listed(pickles)),
+                fmt::format("{} has no {}, only {}", folder.string(), kWeights, joined(pickles)),
                 "such files may run code when they are read: use a checkpoint with .safetensors weights");
 }
 
@@ -145,7 +145,7 @@ fs::path modelPath(const std::string& given) {
     if (const fs::path snapshot = snapshotOf(path); !snapshot.empty()) return modelPath(snapshot.string());
     const auto models = ggufModels(path);
     if (models.size() > 1)
-        throw Error(ErrorKind::BadInput, fmt::format("{} holds several models: {}", path.string(), listed(models)),
+        throw Error(ErrorKind::BadInput, fmt::format("{} holds several models: {}", path.string(), joined(models)),
                     "give one of these files");
     return models.empty() ? path : path / models.front();
 }

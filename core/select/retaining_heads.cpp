@@ -14,7 +14,7 @@
 namespace kvscope::select {
 namespace {
 
-std::string tensorName(int layer, const char* what) {
+std::string layerTensor(int layer, const char* what) {
     return fmt::format("model.layers.{}.self_attn.{}.weight", layer, what);
 }
 
@@ -27,18 +27,18 @@ void append(const TensorView& view, DType type, std::vector<float>& to) {
 RetainingHeads parse(std::span<const std::byte> bytes, const std::string& origin, const ModelConfig& config) {
     const SafetensorsFile tensors(bytes, origin);
     RetainingHeads heads{config.layers, RetainingHeads::inputsOf(config), 0, config.kvHeads, {}, {}};
-    if (const TensorView* first = tensors.find(tensorName(0, "fc1")); first != nullptr && first->shape.size() == 2)
+    if (const TensorView* first = tensors.find(layerTensor(0, "fc1")); first != nullptr && first->shape.size() == 2)
         heads.width = int(first->shape[0]);
     for (int layer = 0; layer < config.layers; ++layer)
         for (const auto& [what, values] : {std::pair{"fc1", &heads.in}, std::pair{"fc2", &heads.out}}) {
             const bool in = values == &heads.in;
             const std::vector<std::int64_t> shape{in ? heads.width : heads.kvHeads, in ? heads.inputs : heads.width};
-            const TensorView* view = tensors.find(tensorName(layer, what));
+            const TensorView* view = tensors.find(layerTensor(layer, what));
             const auto type = view != nullptr ? weightType(view->dtype) : std::nullopt;
             const bool plain = type && *type <= DType::BF16; // not a block format
             if (!plain || view->shape != shape)
                 throw Error(ErrorKind::BadInput,
-                            fmt::format("{} lacks the tensor {} of shape [{}, {}]", origin, tensorName(layer, what),
+                            fmt::format("{} lacks the tensor {} of shape [{}, {}]", origin, layerTensor(layer, what),
                                         in && heads.width == 0 ? "width" : std::to_string(shape[0]), shape[1]),
                             "calibrate it for this model, or remove the file");
             append(*view, *type, *values);
@@ -84,8 +84,8 @@ bool hasRetainingHeads(const Model& model) { return !pathBeside(model).empty(); 
 void writeRetainingHeads(const std::string& path, const RetainingHeads& heads) {
     std::vector<NamedTensor> tensors;
     for (int layer = 0; layer < heads.layers; ++layer) {
-        tensors.push_back({tensorName(layer, "fc1"), {heads.width, heads.inputs}, heads.inOf(layer)});
-        tensors.push_back({tensorName(layer, "fc2"), {heads.kvHeads, heads.width}, heads.outOf(layer)});
+        tensors.push_back({layerTensor(layer, "fc1"), {heads.width, heads.inputs}, heads.inOf(layer)});
+        tensors.push_back({layerTensor(layer, "fc2"), {heads.kvHeads, heads.width}, heads.outOf(layer)});
     }
     writeSafetensors(path, tensors, {{"format", "kvscope.locret"}});
 }

@@ -21,7 +21,7 @@ std::int32_t argMax(std::span<const float> logits) {
 }
 
 Sampler::Sampler(const Sampling& sampling, int sequence)
-    : sampling_(sampling), random_(sampling.seed + 0x9E3779B97F4A7C15ull * std::uint64_t(sequence)) {}
+    : sampling_(sampling), random_(sampling.seed + std::uint64_t(0x9E3779B97F4A7C15) * std::uint64_t(sequence)) {}
 
 std::int32_t Sampler::sample(std::span<const float> logits) {
     if (sampling_.temperature <= 0) return argMax(logits);

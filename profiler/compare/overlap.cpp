@@ -14,7 +14,7 @@ namespace kvscope {
 namespace {
 
 using Blocks = std::span<const std::int32_t>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 /// The number of tokens that both selections cover. Blocks are in ascending order, so that one pass over both lists is
 /// enough.
@@ -77,7 +77,7 @@ auto placeOf(const SelectionRow& row) { return std::tuple(row.layer, row.sequenc
 double jaccard(Blocks a, int blockSizeA, Blocks b, int blockSizeB) {
     const std::int64_t common = commonTokens(a, blockSizeA, b, blockSizeB);
     const std::int64_t all = std::int64_t(a.size()) * blockSizeA + std::int64_t(b.size()) * blockSizeB - common;
-    return all > 0 ? double(common) / double(all) : kNan;
+    return all > 0 ? double(common) / double(all) : kNoValue;
 }
 
 std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& other) {
@@ -108,7 +108,7 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
     OverlapRows result;
     result.pairs = int(pairs.size());
     result.layers = left.layers;
-    result.jaccard.assign(pairs.size() * std::size_t(left.layers), float(kNan));
+    result.jaccard.assign(pairs.size() * std::size_t(left.layers), float(kNoValue));
     StepSelections selectionsA(a, runA), selectionsB(b, runB);
     std::vector<double> sums(std::size_t(left.layers));
     std::vector<int> counts(std::size_t(left.layers));
@@ -160,7 +160,7 @@ std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const Ste
             sum += value, ++count;
             if (pairs[std::size_t(pair)].steady) steadySum += value, ++steadyCount;
         }
-        result.push_back(steadyCount > 0 ? steadySum / steadyCount : count > 0 ? sum / count : kNan);
+        result.push_back(steadyCount > 0 ? steadySum / steadyCount : count > 0 ? sum / count : kNoValue);
     }
     return result;
 }
@@ -174,7 +174,7 @@ std::vector<double> overlapPerPair(const OverlapRows& rows) {
             const auto value = double(rows.jaccard[std::size_t(pair) * std::size_t(rows.layers) + std::size_t(layer)]);
             if (!std::isnan(value)) sum += value, ++count;
         }
-        result.push_back(count > 0 ? sum / count : kNan);
+        result.push_back(count > 0 ? sum / count : kNoValue);
     }
     return result;
 }

@@ -31,7 +31,7 @@ struct ByteTrack {
 };
 constexpr ByteTrack kByteTracks[] = {{kPcieToDevice, kLink}, {kPcieToHost, kLink},  {kPmToDevice, kLink},
                                      {kPmToHost, kLink},     {kPmMemoryRead, kGpu}, {kPmMemoryWritten, kGpu}};
-constexpr int kRowsPerReport = 1 << 14;
+constexpr int kSpansPerReport = 1 << 14;
 constexpr double kStepsShare = 0.5; // of the progress; the rest is spans
 
 bool hasTable(Connection& connection, const char* name) {
@@ -259,8 +259,8 @@ void RunExport::spans() {
             events_.flow("transfer to attention", gather.at, gather.startNs, at, startNs);
             gather.step = -1;
         }
-        if (seen % kRowsPerReport == 0)
-            report(progress_, kStepsShare + (1 - kStepsShare) * double(seen) / double(seen + kRowsPerReport),
+        if (seen % kSpansPerReport == 0)
+            report(progress_, kStepsShare + (1 - kStepsShare) * double(seen) / double(seen + kSpansPerReport),
                    fmt::format("exporting spans: {} events", events_.events() - firstEvent));
     }
 }

@@ -45,9 +45,8 @@ std::string cachedName(const std::string& path) {
     const fs::path file = fs::absolute(path, ignored).lexically_normal();
     const auto changed = fs::last_write_time(path, ignored).time_since_epoch().count();
     std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-    for (const unsigned char c :
-         fmt::format("{}|{}|{}|{}", kConverter, file.string(), changed, fs::file_size(path, ignored)))
-        hash = (hash ^ c) * 0x100000001b3;
+    for (const char c : fmt::format("{}|{}|{}|{}", kConverter, file.string(), changed, fs::file_size(path, ignored)))
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     return fmt::format("{:016x}.kvtrace", hash);
 }
 

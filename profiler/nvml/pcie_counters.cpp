@@ -26,7 +26,7 @@ struct FieldValue {
 };
 static_assert(sizeof(FieldValue) == 40, "nvmlFieldValue_t");
 
-constexpr std::chrono::milliseconds kInterval(10);
+constexpr std::chrono::milliseconds kSampleInterval(10);
 
 } // namespace
 
@@ -107,7 +107,7 @@ std::unique_ptr<PcieCounters> PcieCounters::open(const std::string& pciBusId, st
     impl->total = {};
     impl->sampler = std::jthread([self = impl.get()](const std::stop_token& stop) {
         std::unique_lock lock(self->mutex);
-        while (!self->wake.wait_for(lock, stop, kInterval, [&] { return stop.stop_requested(); })) self->sample();
+        while (!self->wake.wait_for(lock, stop, kSampleInterval, [&] { return stop.stop_requested(); })) self->sample();
     });
     return std::unique_ptr<PcieCounters>(new PcieCounters(std::move(impl)));
 }

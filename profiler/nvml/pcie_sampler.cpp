@@ -12,7 +12,7 @@
 namespace kvscope {
 namespace {
 
-constexpr std::chrono::milliseconds kInterval(5);
+constexpr std::chrono::milliseconds kCutInterval(5);
 
 struct Reading {
     std::int64_t atNs = 0;
@@ -57,7 +57,7 @@ std::unique_ptr<PcieSampler> PcieSampler::start(const std::string& pciBusId, std
     impl->last = impl->read();
     impl->sampler = std::jthread([self = impl.get()](const std::stop_token& stop) {
         std::unique_lock lock(self->mutex);
-        while (!self->wake.wait_for(lock, stop, kInterval, [&] { return stop.stop_requested(); })) self->cut();
+        while (!self->wake.wait_for(lock, stop, kCutInterval, [&] { return stop.stop_requested(); })) self->cut();
     });
     return std::unique_ptr<PcieSampler>(new PcieSampler(std::move(impl)));
 }

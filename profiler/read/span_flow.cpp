@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-constexpr std::size_t kMostFlows = 64;
+constexpr std::size_t kMostFlowsShown = 64;
 constexpr std::string_view kAttention = nameOf(Stage::Stage2), kOffloading = nameOf(Stage::Offloading);
 
 enum class Place { Host, Link, Elsewhere };
@@ -78,7 +78,7 @@ std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
     const Place place = step.placeOf(ref.lane);
     const std::string_view component = step.componentOf(span.name);
     const auto add = [&](SpanFlow::Kind kind, SpanRef from, SpanRef to) {
-        if (flows.size() < kMostFlows) flows.push_back({kind, from, to});
+        if (flows.size() < kMostFlowsShown) flows.push_back({kind, from, to});
     };
     const bool transferred = place == Place::Link && index.names()[std::size_t(span.name)] == kToDeviceName;
     const bool depth0 = place == Place::Host && index.lane(ref.lane).depth == 0;

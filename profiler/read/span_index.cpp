@@ -6,7 +6,7 @@
 namespace kvscope {
 namespace {
 
-constexpr int kMostRows = 8;                 // of one track and depth; what overlaps even then is drawn over each other
+constexpr int kMostRowsOfOverlap = 8;        // of one track and depth; what overlaps even then is drawn over each other
 constexpr std::size_t kMovedAtOnce = 65'536; // a few milliseconds
 
 /// Where two begin together, the shorter first: one without length fits before the other.
@@ -136,7 +136,7 @@ template <class LaneAt> int SpanIndex::rowFor(const IndexedSpan& span, int rows,
         const Lane& lane = laneAt(row);
         if (lane.size == 0 || lane.lastEnd <= span.startNs) return row;
     }
-    return std::min(rows, kMostRows - 1);
+    return std::min(rows, kMostRowsOfOverlap - 1);
 }
 
 void SpanIndex::pushInOrder(const std::pair<int, int>& place, Group& group, const IndexedSpan* first,

@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-constexpr std::int64_t kMaxBlockBytes = std::int64_t(1) << 32;
+constexpr std::int64_t kMaxMergedBytes = std::int64_t(1) << 32;
 
 /// Goes through the requests of a recorded pool and makes requests of larger blocks.
 class Merger {
@@ -86,7 +86,7 @@ private:
 } // namespace
 
 SelectionTrace withMergedBlocks(const SelectionTrace& trace, int factor, const std::stop_token& stop) {
-    if (factor < 1 || trace.run.blockBytes > kMaxBlockBytes / factor || trace.shared)
+    if (factor < 1 || trace.run.blockBytes > kMaxMergedBytes / factor || trace.shared)
         throw Error(ErrorKind::BadInput, fmt::format("cannot merge {} recorded blocks to one", factor),
                     "use --block-size with a multiple of the recorded one, up to some thousand blocks");
     if (factor == 1) return trace;

@@ -1,6 +1,7 @@
 // The first run against each other one: numbers side by side, the verdict on step times, and which component changed.
 #include "base/error.h"
 #include "profiler/compare/compare.h"
+#include "profiler/report/ratio.h"
 #include "profiler/report/report.h"
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 namespace kvscope::reports {
 namespace {
 
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 constexpr const char* kJudging = "comparing step times";
 
 struct Measure {
@@ -24,8 +24,6 @@ struct Measure {
     Known needed;
     std::function<double(const RunData&)> value;
 };
-
-double ratio(double part, double whole) { return whole > 0 ? part / whole : kUndefined; }
 
 const std::vector<Measure>& measures() {
     static const auto of = [](double RunSummary::*rate, double factor = 1) {

@@ -1,6 +1,7 @@
 #include "profiler/report/html_charts.h"
 
 #include "base/utf8.h"
+#include "profiler/report/ratio.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,11 +15,10 @@
 namespace kvscope::reports {
 namespace {
 
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 constexpr double kWidth = 1000, kLeft = 78, kRight = 12; // of a chart, in its own units
 constexpr std::size_t kMostColumns = 400;                // of steps; more are averaged
 
-template <class... Values> void put(std::string& out, fmt::format_string<Values...> format, Values&&... values) {
+template <class... Values> void append(std::string& out, fmt::format_string<Values...> format, Values&&... values) {
     fmt::format_to(std::back_inserter(out), format, std::forward<Values>(values)...);
 }
 
@@ -74,27 +74,28 @@ std::string draw(const LineChart& chart, const Report& report) {
     const auto y = [&](double value) { return kTop + kHeight * (1 - (value - low) / (high - low)); };
 
     std::string out;
-    put(out, "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", kWidth,
-        kTop + kHeight + kBottom, escaped(chart.title));
-    put(out, "<text class=\"strong\" x=\"0\" y=\"14\">{}</text>", escaped(chart.title));
+    append(out, "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", kWidth,
+           kTop + kHeight + kBottom, escaped(chart.title));
+    append(out, "<text class=\"strong\" x=\"0\" y=\"14\">{}</text>", escaped(chart.title));
     for (const double tick : ticks(low, high, 4)) {
         if (tick > high * 1.0001) continue;
-        put(out,
+        append(
+            out,
             "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3}\" y=\"{4:.1f}\" "
             "text-anchor=\"end\">{5}</text>",
             kLeft, kWidth - kRight, y(tick), kLeft - 8, y(tick) + 4, display(tick, chart.quantity));
     }
-    put(out, "<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>", kLeft, kWidth - kRight,
-        kTop + kHeight);
+    append(out, "<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>", kLeft, kWidth - kRight,
+           kTop + kHeight);
     std::vector<double> below;
     for (const double tick : ticks(first, last, std::min(10, std::max(1, int(span)))))
         if (tick == std::floor(tick) && tick >= first && tick <= last) below.push_back(tick);
     for (const double tick : below)
-        put(out, "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            kLeft + margin + (inner - 2 * margin) * (tick - first) / span, kTop + kHeight + 16,
-            display(tick, Quantity::Count));
-    put(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", kLeft + inner / 2, kTop + kHeight + 34,
-        escaped(chart.axis));
+        append(out, "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+               kLeft + margin + (inner - 2 * margin) * (tick - first) / span, kTop + kHeight + 16,
+               display(tick, Quantity::Count));
+    append(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", kLeft + inner / 2, kTop + kHeight + 34,
+           escaped(chart.axis));
     for (const Series& series : chart.series) {
         std::string path;
         bool pen = false;
@@ -104,15 +105,15 @@ std::string draw(const LineChart& chart, const Report& report) {
                 pen = false;
                 continue;
             }
-            put(path, "{}{:.1f} {:.1f}", pen ? 'L' : 'M', x(column), y(value));
+            append(path, "{}{:.1f} {:.1f}", pen ? 'L' : 'M', x(column), y(value));
             pen = true;
         }
-        put(out, "<path class=\"line\" stroke=\"{}\" d=\"{}\"/>", runColour(series.run), path);
+        append(out, "<path class=\"line\" stroke=\"{}\" d=\"{}\"/>", runColour(series.run), path);
         if (chart.dots)
             for (std::size_t column = 0; column < series.values.size(); ++column)
                 if (std::isfinite(series.values[column]))
-                    put(out, "<circle r=\"3\" cx=\"{:.1f}\" cy=\"{:.1f}\" fill=\"{}\"/>", x(column),
-                        y(series.values[column]), runColour(series.run));
+                    append(out, "<circle r=\"3\" cx=\"{:.1f}\" cy=\"{:.1f}\" fill=\"{}\"/>", x(column),
+                           y(series.values[column]), runColour(series.run));
     }
     const double width = inner / double(chart.places.size());
     for (std::size_t column = 0; column < chart.places.size(); ++column) {
@@ -121,8 +122,8 @@ std::string draw(const LineChart& chart, const Report& report) {
             if (column < series.values.size())
                 hint += (report.runs.size() > 1 ? "\n" + report.runs[series.run].row.name + ": " : "\n") +
                         display(series.values[column], chart.quantity);
-        put(out, "<rect class=\"hover\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" data-tip=\"{}\"/>",
-            x(column) - width / 2, kTop, width, kHeight, escaped(hint));
+        append(out, "<rect class=\"hover\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" data-tip=\"{}\"/>",
+               x(column) - width / 2, kTop, width, kHeight, escaped(hint));
     }
     return out + "</svg>";
 }
@@ -131,7 +132,7 @@ std::string legend(const Report& report) {
     if (report.runs.size() < 2) return {};
     std::string out = "<div class=\"legend\">";
     for (std::size_t run = 0; run < report.runs.size(); ++run)
-        put(out, "<span><i class=\"swatch {}\"></i>{}</span>", runClass(run), escaped(report.runs[run].row.name));
+        append(out, "<span><i class=\"swatch {}\"></i>{}</span>", runClass(run), escaped(report.runs[run].row.name));
     return out + "</div>";
 }
 
@@ -222,29 +223,30 @@ std::string breakdownChart(const Report& report) {
     if (longest <= 0) return "<p class=\"about\">No decode step was recorded.</p>";
     const double scale = kWidth / longest;
     std::string out;
-    put(out, "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Mean decode step by component\">",
-        kWidth, kRow * double(report.runs.size()));
+    append(out, "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Mean decode step by component\">",
+           kWidth, kRow * double(report.runs.size()));
     for (std::size_t index = 0; index < report.runs.size(); ++index) {
         const RunData& run = report.runs[index];
         const double top = kRow * double(index), wall = run.summary.stepMs * 1e6;
-        put(out, "<text class=\"strong\" x=\"0\" y=\"{}\">{} · mean decode step {}</text>", top + 14,
-            escaped(run.row.name), display(wall, Quantity::Nanoseconds));
+        append(out, "<text class=\"strong\" x=\"0\" y=\"{}\">{} · mean decode step {}</text>", top + 14,
+               escaped(run.row.name), display(wall, Quantity::Nanoseconds));
         if (!(wall > 0)) continue;
         double x = 0;
         for (const ComponentShare& part : run.summary.components) {
             if (part.phase != nameOf(Phase::Decode) || part.totalNs <= 0) continue;
             const double mean = run.componentMeanNs(part.component);
-            put(out,
-                "<rect class=\"seg\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"var(--c{})\" "
-                "data-tip=\"{}\"/>",
-                x, top + 20, mean * scale, kBar, colourOf(part.component),
-                escaped(fmt::format("{}\n{} per step, {} of decode time", part.component,
-                                    display(mean, Quantity::Nanoseconds), display(mean / wall, Quantity::Share))));
+            append(out,
+                   "<rect class=\"seg\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"var(--c{})\" "
+                   "data-tip=\"{}\"/>",
+                   x, top + 20, mean * scale, kBar, colourOf(part.component),
+                   escaped(fmt::format("{}\n{} per step, {} of decode time", part.component,
+                                       display(mean, Quantity::Nanoseconds), display(mean / wall, Quantity::Share))));
             x += mean * scale;
         }
         const double exposed = run.summary.exposedMsPerStep * 1e6;
         if (run.row.timing == nameOf(Basis::Modelled) && exposed > 0)
-            put(out,
+            append(
+                out,
                 "<rect class=\"seg extra\" pointer-events=\"all\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" "
                 "stroke=\"var(--c5)\" data-tip=\"{}\"/>",
                 x + 1, top + 21, std::max(0.0, exposed * scale - 2), kBar - 2,
@@ -253,7 +255,7 @@ std::string breakdownChart(const Report& report) {
     }
     out += "</svg><div class=\"legend\">";
     for (const std::string& component : components)
-        put(out, "<span><i class=\"swatch c{}\"></i>{}</span>", colourOf(component), escaped(component));
+        append(out, "<span><i class=\"swatch c{}\"></i>{}</span>", colourOf(component), escaped(component));
     if (modelled)
         out += "<span><i class=\"swatch would\"></i>exposed transfer time, modelled: "
                "what the link would add</span>";
@@ -278,7 +280,7 @@ std::string stepCharts(const Report& report) {
          [](const StepRow& s) { return double(s.exposedNs); }},
     };
     std::string out = legend(report);
-    if (perColumn > 1) put(out, "<p class=\"about\">Every point is the mean of {} steps.</p>", perColumn);
+    if (perColumn > 1) append(out, "<p class=\"about\">Every point is the mean of {} steps.</p>", perColumn);
     for (const auto& each : charts) {
         LineChart chart;
         chart.title = each.title;
@@ -387,7 +389,7 @@ std::string heatmap(const RunData& run, std::size_t index) {
                                    {"low", share ? nlohmann::ordered_json() : nlohmann::ordered_json(0)},
                                    {"high", share ? nlohmann::ordered_json(1) : nlohmann::ordered_json()},
                                    {"data", base64(bytes)}});
-        put(options, "<option>{}</option>", escaped(title));
+        append(options, "<option>{}</option>", escaped(title));
     }
     if (options.empty()) return {};
     std::string json = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -395,14 +397,14 @@ std::string heatmap(const RunData& run, std::size_t index) {
         for (std::size_t at = 0; (at = json.find(letter, at)) != std::string::npos; at += 6) json.replace(at, 1, code);
     const std::string top = data["rows"].front().get<std::string>(), bottom = data["rows"].back().get<std::string>();
     std::string out;
-    put(out,
-        "<h3>{}</h3><div class=\"heat\" id=\"heat-{}\"><div class=\"bar\"><select aria-label=\"Metric\">{}</select>"
-        "<span class=\"low\"></span><i class=\"ramp\"></i><span class=\"high\"></span><span>grey: undefined</span>"
-        "</div><div class=\"axes\"><div class=\"rows\"><span>{}</span><span>{}</span></div><canvas></canvas>"
-        "<div class=\"cols\"><span>step {}</span><span>{}</span><span>step {}</span></div></div>"
-        "<p class=\"about help\"></p><script type=\"application/json\">{}</script></div>",
-        escaped(run.row.name), index, options, escaped(top), bottom == top ? "" : escaped(bottom), first,
-        perColumn > 1 ? fmt::format("a column is the mean of {} steps", perColumn) : "", last, json);
+    append(out,
+           "<h3>{}</h3><div class=\"heat\" id=\"heat-{}\"><div class=\"bar\"><select aria-label=\"Metric\">{}</select>"
+           "<span class=\"low\"></span><i class=\"ramp\"></i><span class=\"high\"></span><span>grey: undefined</span>"
+           "</div><div class=\"axes\"><div class=\"rows\"><span>{}</span><span>{}</span></div><canvas></canvas>"
+           "<div class=\"cols\"><span>step {}</span><span>{}</span><span>step {}</span></div></div>"
+           "<p class=\"about help\"></p><script type=\"application/json\">{}</script></div>",
+           escaped(run.row.name), index, options, escaped(top), bottom == top ? "" : escaped(bottom), first,
+           perColumn > 1 ? fmt::format("a column is the mean of {} steps", perColumn) : "", last, json);
     return out;
 }
 

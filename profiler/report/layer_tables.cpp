@@ -1,14 +1,11 @@
 // Tables of a report about layers and transfers.
+#include "profiler/report/ratio.h"
 #include "profiler/report/report.h"
 
 #include <limits>
 
 namespace kvscope::reports {
-namespace {
-
-double ratio(double part, double whole) { return whole > 0 ? part / whole : std::numeric_limits<double>::quiet_NaN(); }
-
-} // namespace
+namespace {} // namespace
 
 Table layers(const std::vector<RunData>& runs) {
     Table table{"layers",

@@ -1,4 +1,5 @@
 // Tables of a report about time: key numbers, how sure they are, breakdown, slowest steps.
+#include "profiler/report/ratio.h"
 #include "profiler/report/report.h"
 #include "profiler/report/step_intervals.h"
 #include "profiler/report/wide_table.h"
@@ -11,10 +12,7 @@
 namespace kvscope::reports {
 namespace {
 
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kSlowest = 10;
-
-double ratio(double part, double whole) { return whole > 0 ? part / whole : kUndefined; }
 
 template <class Value> std::vector<double> series(const RunData& run, Value&& value) {
     std::vector<double> out;

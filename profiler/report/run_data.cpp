@@ -5,6 +5,7 @@
 #include "profiler/format/trace_keys.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
+#include "profiler/report/ratio.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +16,6 @@
 
 namespace kvscope::reports {
 namespace {
-
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 /// What v_layer and v_transfer have, summed by layer, and by phase and direction: one pass in the order of the rows.
 /// SQL's grouping would sort all of them. Sums of absurd numbers wrap.
@@ -40,8 +39,8 @@ public:
                     report(progress, double(step - steps_.begin()) / double(steps_.size()), "reading layers");
             if (step == steps_.end()) break;
             if (step->step > number) continue; // of a step that has no row
-            for (int way = 0; way < 2; ++way)
-                addTransfer(transfers_[step->phase == Phase::Decode][way], rows, 5 + 3 * way);
+            for (std::size_t way = 0; way < 2; ++way)
+                addTransfer(transfers_[step->phase == Phase::Decode][way], rows, 5 + 3 * int(way));
             if (step->phase == Phase::Decode) addLayer(rows, !cold_.contains(number));
         }
     }
@@ -81,7 +80,7 @@ public:
     }
     std::vector<TransferTotals> transfers() const {
         std::vector<TransferTotals> totals;
-        for (const int way : {0, 1})
+        for (std::size_t way = 0; way < 2; ++way)
             for (const Phase phase : {Phase::Prefill, Phase::Decode})
                 if (TransferTotals sums = transfers_[phase == Phase::Decode][way]; sums.transfers > 0) {
                     sums.phase = nameOf(phase);

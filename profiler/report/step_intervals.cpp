@@ -1,5 +1,7 @@
 #include "profiler/report/step_intervals.h"
 
+#include "profiler/report/ratio.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -7,7 +9,6 @@
 namespace kvscope::reports {
 namespace {
 
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kSeed = 1;
 
 double sumOf(const std::vector<double>& series) { return std::accumulate(series.begin(), series.end(), 0.0); }

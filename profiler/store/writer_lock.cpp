@@ -22,7 +22,7 @@ constexpr std::int64_t kLivingMs = 5000; // a writer signs at least once a secon
 constexpr off_t kRoom = 128 << 10;       // the pages of one small transaction, in the log and in its index
 constexpr const char* kWait = "wait until it is done or choose another file";
 
-[[noreturn]] void refuse(const std::string& path, const std::string& who) {
+[[noreturn]] void refuseLock(const std::string& path, const std::string& who) {
     throw Error(ErrorKind::Storage, fmt::format("{} is being written by {}", path, who), kWait);
 }
 
@@ -58,7 +58,7 @@ WriterLock::WriterLock(const std::string& path) : name_(path + "-lock") {
             const bool held = errno == EWOULDBLOCK;
             const std::string owner = held ? ownerOf(descriptor) : "";
             close(descriptor);
-            if (held) refuse(path, owner);
+            if (held) refuseLock(path, owner);
             return;
         }
         // Its last owner may have removed it between the two calls: then the lock is on a file that nobody else finds.
@@ -99,7 +99,7 @@ void refuseWhileWritten(const std::string& path, Heartbeat heartbeat) {
         Connection connection(path, Connection::Mode::ReadWrite);
         sqlite3_busy_timeout(connection.handle(), 300);
         const int code = sqlite3_exec(connection.handle(), "BEGIN IMMEDIATE; ROLLBACK", nullptr, nullptr, nullptr);
-        if ((code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED) refuse(path, "another program");
+        if ((code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED) refuseLock(path, "another program");
         if (heartbeat == Heartbeat::IsOver || connection.integer("PRAGMA application_id") != trace::kApplicationId)
             return;
         const auto now =
@@ -109,7 +109,8 @@ void refuseWhileWritten(const std::string& path, Heartbeat heartbeat) {
                                      " WHERE r.status = 'running' AND h.heartbeat_ms BETWEEN ?1 - ?2 AND ?1 + ?2");
         living.bindAll(std::int64_t(now), kLivingMs);
         if (living.step())
-            refuse(path, fmt::format("{} (run {} is recorded into it)", living.text(1).substr(0, 80), living.int64(0)));
+            refuseLock(path,
+                       fmt::format("{} (run {} is recorded into it)", living.text(1).substr(0, 80), living.int64(0)));
     } catch (const Error& error) {
         if (error.hint == kWait) throw;
         // Damaged, or not ours to open: what replaces it needs only the folder.

@@ -88,7 +88,7 @@ void MaskTile::grow() {
             const std::size_t first = group * kSpanFanOut, last = first + kSpanFanOut;
             if (l == 0) {
                 for (std::size_t i = offsets_[first]; i < offsets_[last]; ++i)
-                    merger.add(cells_[i], 1, (cells_[i] & kMaskMiss) ? 1 : 0);
+                    merger.add(cells_[i], 1, (cells_[i] & kMaskMiss) ? 1u : 0u);
             } else {
                 const Level& lower = upper_[l - 1];
                 for (std::size_t i = lower.offsets[first]; i < lower.offsets[last]; ++i)
@@ -175,7 +175,7 @@ void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
             for (std::size_t i = offsets_[group]; i < offsets_[group + 1]; ++i) {
                 const auto block = std::size_t(blockOf(cells_[i]));
                 ++counts.selected[block];
-                counts.missed[block] += (cells_[i] & kMaskMiss) ? 1 : 0;
+                counts.missed[block] += (cells_[i] & kMaskMiss) ? 1u : 0u;
             }
             return;
         }

@@ -1,5 +1,5 @@
 // The command line as a person and a script use it.
-#include "tests/app/process.h"
+#include "tests/app/cli_fixture.h"
 #include "tests/core/golden_file.h"
 
 #include <algorithm>
@@ -18,15 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::cli;
 using test::Finished;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-Finished cli(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), KVSCOPE_CLI);
-    return test::runProcess(arguments);
-}
 
 class Cli : public ::testing::Test {
 protected:

@@ -1,5 +1,5 @@
 // kvscope-cli insights, as a person and a script use it.
-#include "tests/app/process.h"
+#include "tests/app/cli_fixture.h"
 
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -10,14 +10,10 @@
 namespace kvscope {
 namespace {
 
+using test::cli;
 namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
-
-test::Finished cli(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), KVSCOPE_CLI);
-    return test::runProcess(arguments);
-}
 
 const std::string kSample = std::string(KVSCOPE_SOURCE_DIR) + "/resources/samples/h200-nosa-tiny.kvtrace";
 

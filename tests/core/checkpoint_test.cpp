@@ -1,9 +1,9 @@
 // Whole checkpoints, sound and damaged.
 #include "core/model/model.h"
 
-#include "tests/core/refusal.h"
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <algorithm>
 #include <cstring>

@@ -4,6 +4,7 @@
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
 #include "tests/core/backend.h"
+#include "tests/support/random_prompt.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,8 @@
 namespace kvscope {
 namespace {
 
+using test::randomPrompt;
+
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 std::shared_ptr<const Model> model() {
@@ -21,13 +24,6 @@ std::shared_ptr<const Model> model() {
 }
 
 /// Seeds of our own, shown on failure.
-std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<std::int32_t> ids{0};
-    while (int(ids.size()) < tokens) ids.push_back(std::int32_t(2 + random() % 4094));
-    return ids;
-}
-
 struct Decoded {
     std::vector<std::vector<std::int32_t>> ids;
     CollectingSink sink;

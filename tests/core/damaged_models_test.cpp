@@ -6,8 +6,8 @@
 #include "tests/core/damage.h"
 #include "tests/core/files.h"
 #include "tests/core/library_reference.h"
-#include "tests/core/refusal.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <cstdlib>
 #include <fmt/format.h>

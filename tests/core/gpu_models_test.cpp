@@ -7,9 +7,9 @@
 #include "core/session/engine.h"
 #include "tests/core/gguf_writer.h"
 #include "tests/core/random_checkpoint.h"
-#include "tests/core/refusal.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 // Methods that fetch a layer ahead on the GPU against the CPU backend, and what their records say of transfers.
 #include "core/session/decode_session.h"
 #include "tests/core/backend.h"
+#include "tests/support/random_prompt.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,10 +20,7 @@ std::shared_ptr<const Model> model() {
 }
 
 std::vector<std::int32_t> randomPrompt(int tokens, std::mt19937& random) {
-    std::uniform_int_distribution<std::int32_t> id(2, model()->config().vocab - 1);
-    std::vector<std::int32_t> prompt{0};
-    while (int(prompt.size()) < tokens) prompt.push_back(id(random));
-    return prompt;
+    return test::randomPrompt(tokens, random, model()->config().vocab);
 }
 
 struct Outcome {

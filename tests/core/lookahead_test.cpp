@@ -5,6 +5,7 @@
 #include "core/session/decode_session.h"
 #include "core/transfer/link_timeline.h"
 #include "tests/core/backend.h"
+#include "tests/support/random_prompt.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,10 +24,7 @@ std::shared_ptr<const Model> model() {
 
 std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
     std::mt19937 random(seed);
-    std::uniform_int_distribution<std::int32_t> id(2, model()->config().vocab - 1);
-    std::vector<std::int32_t> prompt{0};
-    while (int(prompt.size()) < tokens) prompt.push_back(id(random));
-    return prompt;
+    return test::randomPrompt(tokens, random, model()->config().vocab);
 }
 
 struct Outcome {

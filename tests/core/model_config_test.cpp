@@ -4,7 +4,7 @@
 #include "core/model/model.h"
 #include "tests/core/files.h"
 #include "tests/core/random_checkpoint.h"
-#include "tests/core/refusal.h"
+#include "tests/support/refusal.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // Headers of single safetensors files.
 #include "core/model/safetensors.h"
 
-#include "tests/core/refusal.h"
+#include "tests/support/refusal.h"
 
 #include <cstdint>
 #include <cstring>

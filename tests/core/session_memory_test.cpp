@@ -5,6 +5,7 @@
 #include "core/select/method.h"
 #include "core/session/decode_session.h"
 #include "tests/core/counting_allocator.h"
+#include "tests/support/random_prompt.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -13,18 +14,13 @@
 namespace kvscope {
 namespace {
 
+using test::randomPrompt;
+
 constexpr int kSteps = 24;
 
 std::shared_ptr<const Model> model() {
     static const auto loaded = Model::load(kDefaultModel);
     return loaded;
-}
-
-std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<std::int32_t> ids{0};
-    while (int(ids.size()) < tokens) ids.push_back(std::int32_t(2 + random() % 4094));
-    return ids;
 }
 
 /// Budgets that a prompt of some hundred tokens does not fit.

@@ -4,9 +4,10 @@
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
 #include "core/session/sampler.h"
-#include "tests/core/refusal.h"
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/random_prompt.h"
+#include "tests/support/refusal.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,16 +21,11 @@
 namespace kvscope {
 namespace {
 
+using test::randomPrompt;
+
 std::shared_ptr<const Model> model() {
     static const auto loaded = Model::load(kDefaultModel);
     return loaded;
-}
-
-std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<std::int32_t> ids{0};
-    while (int(ids.size()) < tokens) ids.push_back(std::int32_t(2 + random() % 4094));
-    return ids;
 }
 
 /// Two kernels sum in different orders: rounding through 8 layers, of float32 on the CPU, of bf16 on the GPU, where the

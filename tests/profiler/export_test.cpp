@@ -5,6 +5,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <functional>
 #include <gmock/gmock.h>
@@ -16,16 +17,9 @@
 namespace kvscope {
 namespace {
 
-using testing::HasSubstr;
+using test::failureOf;
 
-std::string failureOf(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return oneLine(error);
-    }
-    return "nothing was thrown";
-}
+using testing::HasSubstr;
 
 /// RFC 4180, strict: a quote is only legal around a whole field or doubled inside one.
 std::vector<std::vector<std::string>> parseCsv(const std::string& text) {

@@ -7,6 +7,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <cmath>
 #include <fstream>
@@ -18,17 +19,10 @@
 namespace kvscope {
 namespace {
 
+using test::failureOf;
+
 using synthetic::RunShape;
 using testing::HasSubstr;
-
-std::string failureOf(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return oneLine(error);
-    }
-    return "nothing was thrown";
-}
 
 class ReaderTest : public testing::Test {
 protected:

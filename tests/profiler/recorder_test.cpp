@@ -6,6 +6,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -20,17 +21,10 @@
 namespace kvscope {
 namespace {
 
+using test::failureOf;
+
 using synthetic::RunShape;
 using testing::HasSubstr;
-
-std::string failureOf(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return oneLine(error);
-    }
-    return "nothing was thrown";
-}
 
 std::string contentsOf(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<const char*, 10> kStages{"qkv_linear", "rope",   "compression", "stage1",   "pooling",
                                               "offloading", "stage2", "attention",   "o_linear", "ffn"};
 
-QString quoted(const std::string& text) {
+QString sqlText(const std::string& text) {
     return QLatin1Char('\'') + QString::fromStdString(text).replace(QLatin1Char('\''), QLatin1String("''")) +
            QLatin1Char('\'');
 }
@@ -37,7 +37,7 @@ QStringList stepTerms(const SqlScope& scope) {
     QStringList terms{inRanges("step", scope.filter.steps)};
     if (!scope.filter.text.empty())
         terms << QStringLiteral("step IN (SELECT step FROM v_token WHERE run_id = %1 AND text LIKE %2 ESCAPE '\\')")
-                     .arg(QString::number(scope.runId), quoted(likePattern(scope.filter.text)));
+                     .arg(QString::number(scope.runId), sqlText(likePattern(scope.filter.text)));
     terms.removeAll(QString());
     return terms;
 }
@@ -188,7 +188,7 @@ QString stageSumsSql(const SqlScope& scope) {
     const ReadFilter& filter = scope.filter;
     if (filter.steps.empty() && filter.text.empty()) {
         QStringList terms{QStringLiteral("run_id = %1").arg(scope.runId), inRanges("layer", filter.layers)};
-        if (!filter.component.empty()) terms << QStringLiteral("component = %1").arg(quoted(filter.component));
+        if (!filter.component.empty()) terms << QStringLiteral("component = %1").arg(sqlText(filter.component));
         terms.removeAll(QString());
         return QStringLiteral("SELECT phase, layer, component, calls, total_ns\nFROM v_breakdown\nWHERE %1\n"
                               "ORDER BY phase, layer, total_ns DESC;")

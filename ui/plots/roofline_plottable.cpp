@@ -10,7 +10,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kPen = 2.5, kDot = 4.5, kTick = 9;
+constexpr double kPen = 2.5, kPointRadius = 4.5, kTick = 9;
 constexpr int kLeader = 14, kNameGap = 4;
 } // namespace
 
@@ -164,7 +164,7 @@ void RooflinePlottable::drawPoints(QCPPainter& painter, const QRect& area) const
     std::vector<QRectF> taken; // places of dots and labels, which no further label may cover
     for (const RooflinePoint& point : points_) {
         const QPointF at = pixel({point.x, point.measured});
-        taken.emplace_back(at - QPointF(kDot, kDot), QSizeF(2 * kDot, 2 * kDot));
+        taken.emplace_back(at - QPointF(kPointRadius, kPointRadius), QSizeF(2 * kPointRadius, 2 * kPointRadius));
         if (!std::isnan(point.predicted)) { // a dotted line to what the run's own conditions allow
             const QPointF top = pixel({point.x, point.predicted});
             painter.setPen(QPen(point.colour, 1, Qt::DotLine));
@@ -174,17 +174,17 @@ void RooflinePlottable::drawPoints(QCPPainter& painter, const QRect& area) const
         }
         painter.setPen(Qt::NoPen); // a ring of background sets the dot off from curves of similar colour
         painter.setBrush(background_);
-        painter.drawEllipse(at, kDot + 2.5, kDot + 2.5);
+        painter.drawEllipse(at, kPointRadius + 2.5, kPointRadius + 2.5);
         painter.setPen(QPen(point.colour, 2));
         painter.setBrush(point.filled ? point.colour : background_);
-        painter.drawEllipse(at, kDot, kDot);
+        painter.drawEllipse(at, kPointRadius, kPointRadius);
     }
     painter.setBrush(Qt::NoBrush);
     for (const RooflinePoint& point : points_) {
         const QPointF at = pixel({point.x, point.measured});
         if (!QRectF(area).contains(at)) continue;
         const double width = metrics.horizontalAdvance(point.label) + 4, height = metrics.height();
-        const QRectF beside(at.x() + kDot + 5, at.y() - height / 2, width, height);
+        const QRectF beside(at.x() + kPointRadius + 5, at.y() - height / 2, width, height);
         const auto free = [&](const QRectF& place) {
             return QRectF(area).contains(place) && std::none_of(taken.begin(), taken.end(), [&](const QRectF& other) {
                        return other.intersects(place);
@@ -194,7 +194,7 @@ void RooflinePlottable::drawPoints(QCPPainter& painter, const QRect& area) const
         QRectF place = beside;
         for (int i = 0; i < 24 && !free(place); ++i) {
             place = beside.translated(0, (i / 2 % 2 == 0 ? -1 : 1) * (i / 4) * (height / 2 + 1));
-            if (i % 2 == 1) place.moveRight(at.x() - kDot - 5);
+            if (i % 2 == 1) place.moveRight(at.x() - kPointRadius - 5);
         }
         if (!free(place)) continue; // no room for the label, which the tooltip shows too
         taken.push_back(place);

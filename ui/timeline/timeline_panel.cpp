@@ -1,5 +1,6 @@
 #include "ui/timeline/timeline_panel.h"
 
+#include "ui/frame/fact_table.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/timeline/self_time_numbers.h"

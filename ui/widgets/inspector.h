@@ -3,15 +3,14 @@
 #pragma once
 
 #include "profiler/read/trace_reader.h"
+#include "ui/frame/fact_table.h"
 
-#include <QHash>
 #include <QScrollArea>
 
 #include <optional>
 #include <utility>
 #include <vector>
 
-class QGridLayout;
 class QLabel;
 class QPlainTextEdit;
 
@@ -20,43 +19,6 @@ namespace kvscope::ui {
 class MutedLabel;
 class Section;
 class Workspace;
-
-/// Rows "name  value"; a name with a definition is a link to it.
-class FactTable final : public QWidget {
-    Q_OBJECT
-public:
-    explicit FactTable(QWidget* parent = nullptr);
-    /// Adds or changes a row. An empty value hides it.
-    void set(const QString& name, const QString& value, const char* definition = nullptr);
-    QString value(const QString& name) const;
-    /// Rows that are not set while it lives are hidden at its end: rows that stay are not laid out anew.
-    class Update {
-    public:
-        explicit Update(FactTable* table);
-        ~Update();
-        Update(const Update&) = delete;
-        Update& operator=(const Update&) = delete;
-
-    private:
-        FactTable* table_;
-    };
-
-signals:
-    void definitionRequested(const QString& id);
-
-protected:
-    void changeEvent(QEvent* event) override;
-
-private:
-    struct Row {
-        QLabel *name, *value;
-        QString definition; // id; empty: none
-        bool set = false;   // in the present Update
-    };
-    static void writeName(const QString& name, const Row& row);
-    QGridLayout* grid_;
-    QHash<QString, Row> rows_;
-};
 
 class Inspector final : public QScrollArea {
     Q_OBJECT

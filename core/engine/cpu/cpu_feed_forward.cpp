@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-const float* orNull(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
+const float* dataOrNull(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
 
 float sigmoid(float x) { return 1.f / (1.f + std::exp(-x)); }
 
@@ -99,10 +99,10 @@ CpuFeedForward::CpuFeedForward(Kernels& kernels, const Model& model, std::size_t
 void CpuFeedForward::apply(const FeedForwardWeights& mlp, const std::vector<float>& norm, const float* x, int n,
                            float* out, bool accumulate) {
     GatedArgs gated{x, n, norm.data(), config_.streamNormEps(), mlp.gate, mlp.up, hidden_.data()};
-    gated.gateBias = orNull(mlp.gateBias);
-    gated.upBias = orNull(mlp.upBias);
+    gated.gateBias = dataOrNull(mlp.gateBias);
+    gated.upBias = dataOrNull(mlp.upBias);
     kernels_.gatedLinear(gated);
-    const LinearTarget target{mlp.down, orNull(mlp.downBias), out, config_.hidden, accumulate};
+    const LinearTarget target{mlp.down, dataOrNull(mlp.downBias), out, config_.hidden, accumulate};
     kernels_.linear({hidden_.data(), n, mlp.down.cols, nullptr, 0.f, {&target, 1}});
 }
 
@@ -124,7 +124,7 @@ void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
     for (int row = 0; row < n; ++row) {
         auto& chosen = choices_[std::size_t(row)];
         chooseExperts(experts, logits_.data() + std::size_t(row) * std::size_t(experts.count),
-                      orNull(weights.moe.choiceBias), chosen);
+                      dataOrNull(weights.moe.choiceBias), chosen);
         for (const ExpertChoice& choice : chosen) rowsOf_[std::size_t(choice.expert)].push_back(row);
     }
     std::fill_n(sum_.data(), std::size_t(n) * hidden, 0.f);

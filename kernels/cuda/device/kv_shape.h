@@ -37,7 +37,9 @@ struct Divider {
 /// Elements of one KV block of one KV head, bf16, contiguous: keys [blockSize, dim], then values transposed
 /// [dim, blockSize]. In this order 16 neighbouring bytes of a key are a tensor-core operand of the product with the
 /// queries, and 16 neighbouring bytes of a value's channel one of the product with the probabilities.
-constexpr std::size_t blockElements(int blockSize, int dim) { return std::size_t(2) * blockSize * dim; }
+constexpr std::size_t blockElements(int blockSize, int dim) {
+    return std::size_t(2) * std::size_t(blockSize) * std::size_t(dim);
+}
 /// With latent attention keys alone: [blockSize, dim].
 constexpr std::size_t blockElements(const AttentionShape& shape) {
     return std::size_t(shape.latentValue > 0 ? 1 : 2) * std::size_t(shape.blockSize) * std::size_t(shape.dim);

@@ -11,7 +11,7 @@
 namespace kvscope::cuda {
 
 /// Elements of one token of one KV head in a token store: the key, then the value.
-constexpr std::size_t tokenElements(int dim) { return std::size_t(2) * dim; }
+constexpr std::size_t tokenElements(int dim) { return std::size_t(2) * std::size_t(dim); }
 constexpr std::size_t tokenBytes(int dim) { return tokenElements(dim) * 2; }
 
 struct PackArgs {

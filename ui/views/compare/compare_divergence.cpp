@@ -32,9 +32,9 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kChunkPairs = 128; // looked at until one differs
+constexpr int kPairsAtOnce = 128; // looked at until one differs
 constexpr int kBlocksNamed = 12;
-constexpr int kRefreshMs = 1500; // tokens of a run that grows
+constexpr int kRedrawMs = 1500; // tokens of a run that grows
 
 /// Text as one escaped paragraph whose line ends and control characters can be seen.
 QString visible(const std::string& text) { return blockTextHtml(text, 4000); }
@@ -52,7 +52,7 @@ class Card final : public QFrame {
     Q_OBJECT
 public:
     Card(Workspace& workspace, const OpenRun& a, const OpenRun& b, std::size_t index, int only, QWidget* parent)
-        : QFrame(parent), workspace_(workspace), feed_(workspace, this, "compare divergence", kChunkPairs), a_(a),
+        : QFrame(parent), workspace_(workspace), feed_(workspace, this, "compare divergence", kPairsAtOnce), a_(a),
           b_(b), letter_(runLetter(index)), index_(index), only_(only) {
         setObjectName(QStringLiteral("divergence"));
         auto* column = new QVBoxLayout(this);
@@ -345,7 +345,7 @@ private:
     SelectionCoverage coverage_; // of the steps read so far
     QLabel *title_ = nullptr, *tokens_ = nullptr, *text_ = nullptr, *selections_ = nullptr;
     QPushButton *toToken_ = nullptr, *toSelection_ = nullptr;
-    GrowthTimer tokensAgain_{kRefreshMs, [this] { askTokens(); }};
+    GrowthTimer tokensAgain_{kRedrawMs, [this] { askTokens(); }};
 };
 
 class DivergencePage final : public View {

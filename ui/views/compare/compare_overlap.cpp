@@ -20,7 +20,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kChunkPairs = 512; // selections are read whole: some thousand a step
+constexpr int kOverlapPairs = 512; // selections are read whole: some thousand a step
 enum Panel { PerStep, PerLayer };
 
 struct Chunk {
@@ -226,7 +226,7 @@ private:
     }
 
     struct Side {
-        explicit Side(Workspace& workspace) : feed(workspace, &context, "compare overlap", kChunkPairs) {}
+        explicit Side(Workspace& workspace) : feed(workspace, &context, "compare overlap", kOverlapPairs) {}
         QObject context; // answers for a side that is gone are dropped with it
         PairFeed<Chunk> feed;
         QString name, letter;

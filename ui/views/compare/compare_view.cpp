@@ -30,7 +30,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kRefreshMs = 1000; // runs that grow are judged again this often at most
+constexpr int kJudgeMs = 1000; // runs that grow are judged again this often at most
 
 /// What the library says about A and one other run.
 struct Judgement {
@@ -465,7 +465,7 @@ private:
     ComparisonTable* table_ = nullptr;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
-    GrowthTimer again_{kRefreshMs, [this] { ask(); }};
+    GrowthTimer again_{kJudgeMs, [this] { ask(); }};
 };
 
 } // namespace
