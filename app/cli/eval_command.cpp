@@ -148,8 +148,9 @@ int run(Arguments& arguments) {
     const auto model = Model::load(arguments.model, action.part(0, 0.01), action.stop(), arguments.calibration);
     const std::vector<EvalCase> cases = casesOf(arguments, *model);
     for (const EvalCase& row : cases) { // before the long part
-        ParameterValues values = resolveDefaults(findMethod(row.method), model->config());
-        for (const auto& [key, value] : row.settings) values.set(findMethod(row.method).parameters, key, value);
+        const MethodEntry& method = findMethod(row.method);
+        ParameterValues values = resolveDefaults(method, model->config());
+        for (const auto& [key, value] : row.settings) values.set(parametersFor(method, model->config()), key, value);
     }
     EvalFolder results(
         arguments.folder,

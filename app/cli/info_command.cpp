@@ -101,7 +101,7 @@ Json describeModel(const Arguments& arguments) {
         if (!fit.remark.empty()) entry[fit.applies ? "remark" : "needs"] = fit.remark;
         if (fit.applies) {
             const MethodEntry& method = findMethod(fit.name);
-            entry["defaults"] = Json::parse(resolveDefaults(method, c).toJson(method.parameters));
+            entry["defaults"] = Json::parse(resolveDefaults(method, c).toJson(parametersFor(method, c)));
         }
         out["methods"].push_back(std::move(entry));
     }

@@ -139,7 +139,7 @@ void DenoiseRun::prefill(const Progress& progress, const std::stop_token& stop) 
     auto record = sink.acquire();
     record->step = stepNumber;
     record->phase = Phase::Prefill;
-    for (const BlockRun& run : runs) record->tokens += run.promptBlocksEnd();
+    record->tokens = summary.promptTokens; // those that fill no block are read with the first one
     engine->prefill(*record, progress, stop);
     summary.prefillNs = record->durationNs;
     prefilled = true;

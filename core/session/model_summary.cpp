@@ -193,7 +193,8 @@ std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batc
             const bool gpu = backend == Backend::Cuda;
             if (gpu && (!gpuToo || !couldRun(method, c, backend, context))) continue;
             const MethodMemory own = methodMemory(method, {values, spec, c, backend}, {context, 0}, batch);
-            const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
+            const bool offloads = !c.diffusion; // whose prefix stays on the device
+            const KvEstimate kv = estimateKv(model, spec, context, batch, offloads, std::nullopt, backend);
             SessionMemory need;
             need.method = method.name;
             need.backend = backend;

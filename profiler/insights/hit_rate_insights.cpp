@@ -1,4 +1,5 @@
 // Hit rates that are right and still mislead.
+#include "core/trace/run_meta.h"
 #include "profiler/insights/insight_rule.h"
 #include "profiler/insights/words.h"
 
@@ -27,8 +28,16 @@ void findResidentHitRate(RunFacts& facts, std::vector<Insight>& out) {
                     "transfers)",
                     words::count(double(hits)));
     insight.detail = "The run was made without offloading, so every selected block counts as a hit.";
-    insight.advice = "Run with offloading and, if you like, --device-kv; or kvscope-cli replay --cache-blocks on this "
-                     "trace, which needs no second run.";
+    if (!facts.run().metaOr(run_meta::kDenoisingBlock).empty()) {
+        insight.detail =
+            "The prefix of a block-diffusion run stays on the device, so every selected block counts as a hit.";
+        insight.advice =
+            "Look at the density of the forwards instead: kvscope-cli export --what denoising, or v_denoise_layer.";
+    } else {
+        insight.advice =
+            "Run with offloading and, if you like, --device-kv; or kvscope-cli replay --cache-blocks on this "
+            "trace, which needs no second run.";
+    }
     insight.evidence = facts.evidence("transfers", "hit_rate");
     insight.figures = {{"hits", double(hits), "blocks"}, {"device_slots", 0, "blocks"}};
     out.push_back(std::move(insight));

@@ -28,7 +28,7 @@ ParameterPanel::ParameterPanel(QWidget* parent) : QWidget(parent), grid_(new QGr
     grid_->setColumnMinimumWidth(1, 22); // keeps the editors in place when a reset button appears
 }
 
-void ParameterPanel::setMethod(const MethodEntry& method, const ParameterValues& defaults) {
+void ParameterPanel::setParameters(const std::vector<Parameter>& parameters, const ParameterValues& defaults) {
     loading_ = true;
     while (QLayoutItem* item = grid_->takeAt(0)) {
         if (QWidget* widget = item->widget()) {
@@ -39,7 +39,7 @@ void ParameterPanel::setMethod(const MethodEntry& method, const ParameterValues&
         delete item;
     }
     rows_.clear();
-    declared_ = method.parameters;
+    declared_ = parameters;
     for (const Parameter& parameter : declared_)
         rows_.push_back(
             makeRow(parameter, defaults.has(parameter.key) ? defaults.text(parameter.key) : parameter.defaultValue));

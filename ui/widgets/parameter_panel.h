@@ -22,7 +22,7 @@ public:
     explicit ParameterPanel(QWidget* parent = nullptr);
 
     /// Rebuilds the editors. `defaults` are the declared ones overridden by the checkpoint's.
-    void setMethod(const MethodEntry& method, const ParameterValues& defaults);
+    void setParameters(const std::vector<Parameter>& parameters, const ParameterValues& defaults);
     /// Tab goes from `before` through the editors: they are made later than what lies below them.
     void tabAfter(QWidget* before);
     /// Values that differ from the defaults, in declaration order: what --set would say.

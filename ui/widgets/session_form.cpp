@@ -91,7 +91,7 @@ void SessionForm::showMethod() {
             defaults = resolveDefaults(entry, loaded_->config());
         else
             for (const Parameter& parameter : entry.parameters) defaults.assign(parameter.key, parameter.defaultValue);
-        parameters_->setMethod(entry, defaults);
+        parameters_->setParameters(loaded_ ? parametersFor(entry, loaded_->config()) : entry.parameters, defaults);
         parameters_->tabAfter(method_);
         for (const auto& [key, value] : settings_.value(name)) parameters_->setValue(key, value);
         loading_ = false;
@@ -176,7 +176,8 @@ QString SessionForm::findProblem() {
     SelectionSpec spec;
     ParameterValues values = resolveDefaults(entry, loaded_->config());
     try {
-        for (const auto& [key, value] : parameters_->settings()) values.set(entry.parameters, key, value);
+        for (const auto& [key, value] : parameters_->settings())
+            values.set(parametersFor(entry, loaded_->config()), key, value);
         spec = entry.make(values, loaded_->config());
     } catch (const Error& error) {
         return refuse(QString::fromStdString(oneLine(error)));
