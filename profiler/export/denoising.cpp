@@ -178,9 +178,7 @@ ExportResult exportDenoising(Connection& connection, LineWriter& writer, const E
                    fmt::format("exporting: {} forwards", result.rows));
         forwards.write(rows.int64(0), rows.int64(1), rows.int64(2), rows.int64(3) != 0);
     }
-    if (result.rows == 0)
-        result.note = "the trace has no denoising forwards: its model decodes token by token";
-    else if (forwards.lackedPages())
+    if (forwards.lackedPages())
         result.note = "the trace was recorded at level counters: it has no pages and no changes";
     return result;
 }

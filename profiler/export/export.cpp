@@ -50,9 +50,10 @@ TableQuery queryOf(ExportTable table) {
         return {"run_id, seq, position, token_id, text", "v_prompt", ""};
     case ExportTable::Runs:
         return {"*", "runs", ""};
+    case ExportTable::Denoising:
+        return {"*", "v_denoise", ""};
     case ExportTable::Kernels:
     case ExportTable::Selections:
-    case ExportTable::Denoising:
         break;
     }
     return {"run_id, step, layer, track, name, start_ns, duration_ns", "v_kernel", " ORDER BY run_id, start_ns"};
@@ -255,9 +256,6 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         throw Error(ErrorKind::BadInput,
                     fmt::format("the table of {} has no times", exportTableNames()[std::size_t(table)]),
                     "export all of it");
-    if (table == ExportTable::Denoising && format != ExportFormat::Jsonl)
-        throw Error(ErrorKind::BadInput, "denoising forwards hold lists, which CSV does not have",
-                    "use --format jsonl");
     const OpenTrace trace = openTrace(path);
     trace.connection->setInterrupt(options.interrupt);
     const bool recordedByOthers = table == ExportTable::Gauges || table == ExportTable::Flows;
@@ -272,10 +270,13 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         return {0, "the trace has no counters: it was recorded before there were any"};
     if (table == ExportTable::Denoising && !hasTable(*trace.connection, "denoise"))
         return {0, "the trace has no denoising forwards: it was recorded before there were any"};
-    ExportResult result =
-        table == ExportTable::Selections  ? exportSelections(*trace.connection, format, writer, options)
-        : table == ExportTable::Denoising ? exportDenoising(*trace.connection, writer, options)
-                                          : exportView(*trace.connection, queryOf(table), format, writer, options);
+    const bool forwards = table == ExportTable::Denoising && format == ExportFormat::Jsonl; // with what they hold
+    ExportResult result = table == ExportTable::Selections
+                              ? exportSelections(*trace.connection, format, writer, options)
+                          : forwards ? exportDenoising(*trace.connection, writer, options)
+                                     : exportView(*trace.connection, queryOf(table), format, writer, options);
+    if (table == ExportTable::Denoising && result.rows == 0)
+        result.note = "the trace has no denoising forwards: its model decodes token by token";
     if (table == ExportTable::Kernels && result.rows == 0)
         result.note = "the trace has no kernels: they are recorded on GPUs only";
     if (table == ExportTable::Counters && result.rows == 0)

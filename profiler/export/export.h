@@ -29,7 +29,7 @@ enum class ExportTable {
     Flows,
     Prompt,
     Runs,
-    Denoising // JSON lines only, see denoising.h
+    Denoising // JSON lines hold whole forwards, see denoising.h; CSV the rows of v_denoise
 };
 enum class ExportFormat { Csv, Jsonl };
 
