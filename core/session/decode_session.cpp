@@ -44,7 +44,7 @@ void checkPrompts(const std::vector<std::vector<std::int32_t>>& prompts, const M
     if (prompts.size() > 256) refuse(fmt::format("{} sequences are too many", prompts.size()), "use at most 256");
     for (std::size_t i = 0; i < prompts.size(); ++i) {
         if (prompts[i].empty()) refuse(fmt::format("prompt {} is empty", i), "give it at least one token");
-        const auto need = std::int64_t(prompts[i].size()) + maxNewTokens - 1; // the last token is not fed back
+        const auto need = std::int64_t(prompts[i].size()) + maxNewTokens - 1; // no step feeds the last token
         if (need > config.maxPositions)
             refuse(fmt::format("a prompt of {} tokens and {} new ones exceed the context of {} ({} tokens)",
                                prompts[i].size(), maxNewTokens, model.name(), config.maxPositions),
@@ -74,7 +74,8 @@ ParameterValues resolveParameters(const MethodEntry& method, const Model& model,
     return values;
 }
 
-/// A cache that no block goes through is nobody's to choose.
+/// Refuses a cache size or a cache policy where no block goes through the common cache, so that they would have no
+/// effect.
 void refuseIdleCache(const SessionOptions& options, const MethodEntry& method, const SelectionSpec& spec) {
     const bool sized = options.deviceKvBlocks || options.deviceKvBytes;
     const bool policy = !options.cachePolicy.empty() && options.cachePolicy != "keep-selected";
@@ -95,7 +96,7 @@ void checkCachePolicy(const std::string& name, const MethodEntry& method, const 
     for (const MethodEntry& other : methods()) {
         try {
             if (other.make(resolveDefaults(other, config), config).ranksBlocks) able.push_back(other.name);
-        } catch (const Error&) { // not made for this model
+        } catch (const Error&) { // the method is not made for this model
         }
     }
     refuse(fmt::format("cache policy {} needs to know what blocks are worth, which method {} does not say", name,
@@ -134,7 +135,7 @@ struct DecodeSession::Impl {
     void addCold(const StepRecord& record);
     void commit(std::unique_ptr<StepRecord> record);
     void endGpuTrace() noexcept;
-    /// Who records kernels; null: nobody.
+    /// The recorder of kernels, or null.
     GpuTrace* gpuTrace() const { return options.backend == Backend::Cuda ? options.gpuTrace : nullptr; }
     bool done(int sequence) const {
         const auto& ids = generated[std::size_t(sequence)];
@@ -142,7 +143,7 @@ struct DecodeSession::Impl {
     }
 
     std::shared_ptr<const Model> model;
-    std::shared_ptr<const RunPrompts::Ids> promptIds; // the sink's too, while it writes them
+    std::shared_ptr<const RunPrompts::Ids> promptIds; // shared with the sink while it writes the ids
     const RunPrompts::Ids& prompts;
     SessionOptions options;
     TraceSink& sink;
@@ -190,7 +191,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
     const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
     const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get()};
-    if (cuda && method.makeSelector) requireGpu(); // the first reason, where there is none
+    if (cuda && method.makeSelector) requireGpu(); // without a GPU this refusal comes before those about the method
     refuseUnable(method, use, longest, model.get());
     setup.abilities = abilitiesOf(method, use);
     const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
@@ -213,7 +214,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
                     slots, method.name, needed),
                 fmt::format("give at least --device-kv {}, or lower the budget", needed));
         setup.slots = int(std::min<std::int64_t>(slots, maxBlocks));
-        // Keep-selected fills the first free slot, so spare slots would stay empty.
+        // Keep-selected always fills the first free slot, so spare slots would stay empty.
         if (options.cachePolicy.empty() && setup.slots > needed) options.cachePolicy = "lru";
     } else {
         refuseIdleCache(options, method, spec);
@@ -242,7 +243,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     auto params = nlohmann::ordered_json::parse(parameters.toJson(method.parameters));
     params["cache_policy"] = options.cachePolicy;
     params["offload"] = options.offload;
-    // What a person needs to run this again; what is not here had its default.
+    // What is needed to run this again. Options that are not here had their defaults.
     params["max_new_tokens"] = options.maxNewTokens;
     if (!options.stopAtEos) params["ignore_eos"] = true;
     if (options.sampling.temperature > 0) {
@@ -298,7 +299,7 @@ void DecodeSession::Impl::prefill(const Progress& progress, const std::stop_toke
     report(progress, 1.0, "reading the prompt");
 }
 
-/// Chooses the next token of every active sequence; its time is part of the step.
+/// Chooses the next token of every active sequence. The time that this takes is part of the step.
 void DecodeSession::Impl::sampleTokens(StepRecord& record) {
     const std::int64_t begin = steadyNowNs();
     nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
@@ -318,7 +319,7 @@ void DecodeSession::Impl::sampleTokens(StepRecord& record) {
     record.durationNs += duration;
 }
 
-/// Below 0: some of the row's logits are infinite or NaN.
+/// The next token of a row. Below 0: some of the row's logits are infinite or NaN.
 std::int32_t DecodeSession::Impl::sampledToken(std::size_t sequence, int row) {
     const std::span<const float> logits{engine->logits(row), std::size_t(model->config().vocab)};
     return allFinite(logits) ? samplers[sequence].sample(logits) : -1;
@@ -371,7 +372,7 @@ void DecodeSession::Impl::endGpuTrace() noexcept {
     if (gpuTrace() == nullptr) return;
     try {
         engine->settle();
-    } catch (const Error&) { // the device has failed, and whoever decoded has been told
+    } catch (const Error&) { // the device has failed; the call that decoded has thrown this error before
     }
     gpuTrace()->endRun();
 }
@@ -388,7 +389,8 @@ void DecodeSession::Impl::addTransfers(const StepRecord& record) {
         if (selection.kept < 0) continue;
         const auto row = std::find_if(active.begin(), active.end(),
                                       [&](const ActiveSequence& a) { return a.sequence == selection.sequence; });
-        if (row->position % spec.blockSize == 0) continue; // a block begins: the window moves whatever the method does
+        if (row->position % spec.blockSize == 0)
+            continue; // a new block begins, and moves the local window with any method
         const double locality = double(selection.kept) / selection.selected;
         localitySum += locality;
         ++summary.localityCount;
@@ -397,14 +399,14 @@ void DecodeSession::Impl::addTransfers(const StepRecord& record) {
     }
 }
 
-/// Adds the step to SessionSummary::cold if it is cold.
+/// Adds the step to SessionSummary::cold if it is one of the steps counted there.
 void DecodeSession::Impl::addCold(const StepRecord& record) {
     bool chooses = false, newcomer = false;
     for (const SelectionRecord& selection : record.selections) {
         chooses |= selection.selected > 0;
         newcomer |= selection.selected > 0 && selection.kept < 0;
     }
-    if (chooses && !summary.selects) summary.cold = {}; // it held a dense step, which only stood in for this one
+    if (chooses && !summary.selects) summary.cold = {}; // cold had the first decode step while no step had selected
     if (newcomer || (summary.steps == 1 && !chooses)) {
         SessionSummary::Part& cold = summary.cold;
         ++cold.steps;
