@@ -17,7 +17,8 @@ public:
     virtual void append(int layer) = 0;
     /// Scores blocks or tokens and chooses those that the layer attends to (stage1, pooling).
     virtual void choose(int layer) = 0;
-    /// Asks for what later layers will attend to, so that it travels while this layer computes (pooling; on the GPU also stage1).
+    /// Asks for what later layers will attend to, so that it travels while this layer computes (pooling; on the GPU
+    /// also stage1).
     virtual void lookAhead(int layer) = 0;
     /// Loads chosen blocks that are not on the device, and writes back blocks that have become full (offloading).
     virtual void load(int layer) = 0;
