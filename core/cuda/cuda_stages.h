@@ -58,7 +58,7 @@ public:
 
 private:
     const DeviceLayerState& stateOf(int layer) const { return p_.layers[std::size_t(layer)]; }
-    /// Whether the method has kernels of its own in the layer's choice or attention.
+    /// Whether the method has a selector and the layer chooses what it attends to.
     bool isMethods(int layer) const { return stateOf(layer).sparse && p_.selector != nullptr; }
     cuda::AppendArgs appendArgs(int layer) const;
     cuda::DecodeAttentionArgs attentionArgs(int layer) const;

@@ -1,6 +1,6 @@
-// A method at work on the GPU: the device form of core/select/selector.h. Methods that are data (SelectionSpec) need
-// none; one that remembers or scores something of its own brings a DeviceSelector (core/cuda/select/), which its
-// entry names (MethodEntry::onDevice) with what it asks for and can do (Abilities).
+// The code of a method on the GPU: the device form of core/select/selector.h. Methods that are data (SelectionSpec)
+// need no selector. A method that remembers or scores something else has a DeviceSelector (core/cuda/select/). The
+// method's entry names the selector (MethodEntry::onDevice), what it asks for and what it can do (Abilities).
 //
 // Everything a step does is recorded into one graph: calls here only launch kernels on `Launch::stream`. They allocate
 // nothing, wait for nothing and read nothing back; what differs from step to step lies in device memory. A layer of a

@@ -8,7 +8,7 @@ namespace kvscope {
 
 class StageRanges {
 public:
-    /// trace: null where nobody records kernels.
+    /// trace: the recorder of kernels, or null.
     explicit StageRanges(GpuTrace* trace) : trace_(trace) {}
 
     /// What is launched or captured from now on belongs to this stage. layer: -1 for a stage of the whole step.

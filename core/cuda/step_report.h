@@ -57,7 +57,7 @@ struct StepReport {
     cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
     std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
     std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity], or null
-    float* scores = nullptr;              // likewise, or null
+    float* scores = nullptr;              // [layers][rows*kvHeads][capacity], or null
     float* masses = nullptr;              // [layers][rows*kvHeads][units], or null
     char* own = nullptr;                  // [layers][ownBytes], or null
 

@@ -51,7 +51,7 @@ protected:
     const DeviceSelectorContext context_;
     const int capacity_, mostTokens_; // mostTokens_: tokens of the longest sequence
     float* promptScores_ = nullptr;   // [kvHeads, mostTokens_] of the prompt that is being read
-    double* promptMass_ = nullptr;    // likewise, if countsMass_
+    double* promptMass_ = nullptr;    // [kvHeads, mostTokens_], if countsMass_
     cuda::TokenLists chosen_;         // what keepFromPrompt chose
 
 private:

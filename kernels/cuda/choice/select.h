@@ -69,7 +69,7 @@ struct SelectArgs {
     bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]
     const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store
     MoveList moves;
-    // For the recorder; null: nobody records.
+    // For the recorder; null: not recorded.
     std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
     std::uint8_t* hasPrevious = nullptr;   // [sequence*kvHeads]
     SelectionHead* recordHead = nullptr;   // [rows, kvHeads]
