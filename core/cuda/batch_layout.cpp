@@ -31,7 +31,8 @@ BatchLayout::BatchLayout(const ModelConfig& config, const CudaEngineOptions& opt
     capacity = spec.dense ? 0 : std::min(wanted, maxBlocks);
     chunk = std::max(rows, std::min(options.maxPrompt, kPrefillChunk));
     selectRows = spec.sparsePrefill ? std::max(rows, std::min(options.maxPrompt, kSparsePrefillRows)) : rows;
-    for (const LayerPlan& plan : options.plans) // a window begins and ends anywhere in a block
+    // A sliding window may begin and end inside a block, so it can reach one block more than its tokens fill.
+    for (const LayerPlan& plan : options.plans)
         sight_.push_back(plan.window > 0 ? std::min(maxBlocks, spec.grid.blocks(plan.window) + 1) : maxBlocks);
 }
 
@@ -39,7 +40,8 @@ std::size_t BatchLayout::partialFloats(const cuda::Launch& launch) const {
     std::vector<int> counts{std::max(capacity, 1)};
     counts.insert(counts.end(), sight_.begin(), sight_.end());
     std::size_t most = 0;
-    for (int n = 1; n <= std::max(rows, selectRows); ++n) // fewer rows may be cut into more parts
+    // The attention may cut the lists of fewer rows into more parts, so fewer rows can need more memory.
+    for (int n = 1; n <= std::max(rows, selectRows); ++n)
         for (const int count : counts) most = std::max(most, cuda::attentionPartialFloats(launch, shape, n, count));
     return most;
 }

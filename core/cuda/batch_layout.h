@@ -1,5 +1,5 @@
 // How a batch lies in an engine's arrays: where each sequence's blocks, windows and tokens begin, and the sizes that
-// the engine's scratch memory must hold. Arithmetic: takes no memory of the GPU.
+// the engine's scratch memory must hold. This file only computes; it takes no GPU memory.
 #pragma once
 
 #include "core/cuda/cuda_engine_options.h"
@@ -21,11 +21,11 @@ struct BatchLayout {
     std::size_t heads() const { return std::size_t(rows) * std::size_t(kvHeads); }
     /// A sequence's first head.
     std::size_t headOf(int sequence) const { return std::size_t(sequence) * std::size_t(kvHeads); }
-    /// Elements from one head's blocks to the next one's, of a sequence.
+    /// Elements between the first blocks of two neighbouring heads of a sequence.
     std::int64_t headStride(int sequence) const {
         return std::int64_t(blocks[std::size_t(sequence)]) * std::int64_t(blockElements);
     }
-    /// First element of a sequence's blocks in a layer's store.
+    /// Index of the first element of a sequence's blocks in a layer's store.
     std::size_t firstElement(int sequence) const { return std::size_t(blockFirst[headOf(sequence)]) * blockElements; }
     /// Most blocks that a query of a layer reaches.
     int blocksInSight(int layer) const { return sight_[std::size_t(layer)]; }
@@ -35,13 +35,13 @@ struct BatchLayout {
     int rows = 0; // of a step; row = sequence
     int kvHeads = 0, dim = 0;
     cuda::AttentionShape shape;
-    std::size_t blockElements = 0;                                 // of one KV block of one head
-    int maxBlocks = 0;                                             // most blocks of a sequence
-    int maxUnits = 0;                                              // and of what the trace counts
-    int capacity = 0;                                              // of the lists of chosen blocks
-    int chunk = 0;                                                 // most tokens projected together
-    int selectRows = 0;                                            // most rows selected together
-    std::vector<int> blocks;                                       // [sequence] most of it
+    std::size_t blockElements = 0; // of one KV block of one head
+    int maxBlocks = 0;             // most blocks of any sequence
+    int maxUnits = 0;              // most units of any sequence, see SelectionSpec::unitTokens
+    int capacity = 0;              // of the lists of chosen blocks
+    int chunk = 0;                 // most prompt tokens or rows projected together
+    int selectRows = 0;            // most rows that choose blocks together
+    std::vector<int> blocks;       // [sequence] most blocks of the sequence
     std::vector<std::int64_t> blockFirst, windowFirst, tokenFirst; // [sequence*kvHeads]
     std::int64_t blocksTotal = 0, windowsTotal = 0, tokensTotal = 0;
 

@@ -4,12 +4,14 @@
 
 namespace kvscope {
 
-/// Layers that follow each other have lists of their own: one is written while the other is attended.
+/// With lookahead, layers of even and of odd number have separate lists: the choice for the next layer writes its lists
+/// while the attention of this layer reads the others.
 ChoiceLists BlockChoice::listsOf(int layer) const {
     const std::size_t heads = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads),
                       capacity = std::size_t(std::max(layout_.capacity, 1));
     const std::size_t first = order_.looksAhead() && layer % 2 == 1 ? heads : 0;
-    // A lookahead's write-backs wait until the token is there: by then the next but one layer may have chosen.
+    // With lookahead a layer's write-backs start when the layer has written its new token. While they run, the choice
+    // for the layer after the next may write its list already, so every layer has its own list of write-backs.
     const std::size_t writeBacks = order_.looksAhead() ? std::size_t(layer) * layout_.heads() : 0;
     return {lists.block + first * capacity, lists.slot + first * capacity, lists.count + first,
             lists.loads + first * capacity, lists.writeBacks + writeBacks};

@@ -1,5 +1,5 @@
-// The arguments of a layer's choice of blocks, and the lists in which it leaves them: in a step, and for a prompt that
-// is read sparsely.
+// Makes the arguments with which a layer chooses its blocks, and says to which lists the choice is written: in a decode
+// step, and for a prompt whose tokens choose blocks too (SelectionSpec::sparsePrefill).
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -13,7 +13,8 @@
 
 namespace kvscope {
 
-/// Device memory: what is attended, and what moves.
+/// Lists in device memory: the chosen blocks, their slots and their number for each head, and the blocks to load and to
+/// write back.
 struct ChoiceLists {
     std::int32_t *block = nullptr, *slot = nullptr, *count = nullptr;
     cuda::BlockMove *loads = nullptr, *writeBacks = nullptr;
@@ -21,16 +22,16 @@ struct ChoiceLists {
 
 class BlockChoice {
 public:
-    /// All outlive it. selector: null where the method is data.
+    /// Everything passed must outlive this object. selector: null where the method is data.
     BlockChoice(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout,
                 const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const RowTable& rows,
                 const StepBuffers& buffers, const std::unique_ptr<DeviceSelector>& selector)
         : config_(config), options_(options), spec_(options.spec), layout_(layout), layers_(layers), order_(order),
           rows_(rows), buffers_(buffers), selector_(selector) {}
 
-    /// What a step and a prompt have in common.
+    /// The arguments that are the same in a step and in a prompt.
     cuda::SelectArgs layerArgs(int layer) const;
-    /// A step's, but for the marks.
+    /// The arguments of a decode step's choice; the caller sets the marks.
     cuda::SelectArgs stepArgs(int layer, const StepReport& report) const;
     ChoiceLists listsOf(int layer) const;
     /// See Abilities::valuesByToken.
@@ -38,7 +39,7 @@ public:
         return selector_ && options_.abilities.valuesByToken && layers_[std::size_t(layer)].sparse;
     }
 
-    ChoiceLists lists; // of all layers; an arena fills them in
+    ChoiceLists lists; // for all layers; DeviceArena::take sets the pointers
 
 private:
     const ModelConfig& config_;

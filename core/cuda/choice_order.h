@@ -9,7 +9,7 @@ namespace kvscope {
 
 class ChoiceOrder {
 public:
-    /// layers: outlive it, and are complete when it is asked.
+    /// `layers` must outlive this object and be complete before the first question.
     explicit ChoiceOrder(const std::vector<DeviceLayerState>& layers) : layers_(layers) {}
 
     void lookAhead() { ahead_ = true; }
@@ -18,9 +18,9 @@ public:
     bool chosenAhead(int layer) const {
         return ahead_ && layer < int(layers_.size()) && of(layer).chosen == Chosen::LayerAhead && !of(layer).ownTier;
     }
-    /// A selector with a device tier of its own does.
+    /// A selector with its own device tier chooses for the layer one layer ahead.
     bool ownAhead(int layer) const { return ahead_ && layer < int(layers_.size()) && of(layer).ownTier; }
-    /// Something is chosen in the layer: its own blocks or the next one's.
+    /// Kernels of this layer choose something: the layer's own blocks or those of the next layer.
     bool choosesIn(int layer) const {
         return chosenAhead(layer + 1) || ownAhead(layer + 1) || (of(layer).sparse && !chosenAhead(layer));
     }

@@ -49,8 +49,9 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         const bool offloads = options_.plans.offloaded() > 0;
         const bool wanted = options_.transferLoop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
         transfers_.openBeside(offloads && launch_.clusters && wanted);
-        // Kernels of a thread block for each processor would have some wait for those that transfers hold. Without
-        // transfers as well: the same sums in the same order.
+        // Transfers occupy some multiprocessors. A kernel with a thread block for each multiprocessor would have thread
+        // blocks that wait for those, so kernels count on fewer. They count on as few where nothing is transferred, so
+        // that with and without offloading the same sums are made in the same order.
         launch_.multiprocessors -= std::min(transfers_.blocks(), launch_.multiprocessors / 2);
     }
     planMemory();
@@ -79,7 +80,7 @@ void CudaEngine::makeSelector() {
     const ModelConfig& config = model_->config;
     std::vector<cuda::HeadNorms> norms;
     for (const DeviceLayer& layer : model_->layers) norms.push_back(layer.headNorms);
-    const RecordLevel level = // the oracle compares what was chosen
+    const RecordLevel level = // the oracle needs the chosen blocks of every step
         options_.oracle ? std::max(options_.level, RecordLevel::Selections) : options_.level;
     selector_ = options_.makeSelector(options_.parameters,
                                       {launch_,
@@ -113,8 +114,9 @@ void CudaEngine::makeSelector() {
                                        passes_.linear()});
 }
 
-/// Tries a step, then captures its graphs. Plans and attributes are made outside the capture; no row is active, so that
-/// nothing changes.
+/// Runs one step outside a graph, because cuBLASLt's plans and the attributes of kernels must not be made during a
+/// capture, and then captures the step graphs. In the first step no row is active, so that it changes nothing of the
+/// session.
 void CudaEngine::prepareSteps() {
     rows_.setAll(false);
     stepKernels(0);
@@ -133,7 +135,7 @@ void CudaEngine::launch(int step) {
     transfers_.startLoop(entry);
     graphs_.launch(entry);
     nvtxPop();
-    // The report goes to the host beside the next step.
+    // The copy stream brings the report to the host while the next step runs.
     graphs_.follow(entry, transfers_.copyStream());
     transfers_.copyAfterLoop();
     reports_.copyOut(entry, transfers_.copyStream());
@@ -148,7 +150,8 @@ void CudaEngine::wait() {
     logitsFetched_ = false;
 }
 
-/// What a graph holds. Once it is captured, launching it costs one call.
+/// Launches all kernels of a step. StepGraphs calls this while it captures a graph, or in every step where it uses
+/// none.
 void CudaEngine::stepKernels(int entry) {
     const StepReport& report = reports_.device(entry);
     float* const logits = buffers_.logits[entry];
@@ -171,7 +174,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     if (options_.trace != nullptr) options_.trace->atStep(0);
     const std::int64_t begin = steadyNowNs();
     nvtxPush(nameOf(Phase::Prefill), 0);
-    struct EndOfRange { // also when it is cancelled
+    struct EndOfRange { // a destructor, because reading a prompt may end with an exception
         StageRanges& ranges;
         ~EndOfRange() { ranges.leave(), nvtxPop(); }
     } const endOfRange{ranges_};

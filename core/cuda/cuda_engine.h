@@ -1,7 +1,7 @@
-// The CUDA backend: a session's set-up on a GPU, its prompts and its steps. Parts of one purpose each do the work: the
-// rows of a step (RowTable), its stages (CudaStages) with projections and feed-forwards (LayerPasses), choices
-// (BlockChoice) and transfers (Transfers), its graphs (StepGraphs), what it reports (StepReports, ReportReader), and
-// prompts (PromptReader).
+// The CUDA backend: sets a session up on a GPU, reads its prompts and makes its decode steps. The engine connects parts
+// with one purpose each: the rows of a step (RowTable), the stages of a step (CudaStages) with projections and
+// feed-forwards (LayerPasses), choices (BlockChoice) and transfers (Transfers), the step graphs (StepGraphs), what a
+// step reports (StepReports, ReportReader), and prompts (PromptReader).
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -41,30 +41,32 @@ public:
     std::string description() const;
     std::size_t deviceBytes() const { return arena_.bytes(); }
     std::size_t hostBytes() const { return storeBytes_ + (selector_ ? selector_->hostBytes() : 0); }
-    /// Lookahead's transfers: one kernel for the whole step, or one for each layer.
+    /// With lookahead: true if one kernel makes all transfers of a step, false if every layer launches its own.
     bool transferLoop() const { return transfers_.hasLoop(); }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);
 
-    /// What the next step feeds; only what differs from the device's own state is copied.
+    /// Sets the tokens that the next step feeds and its active rows. Copies only what differs from what the device
+    /// holds.
     void setInputs(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> active) {
         rows_.setInputs(tokens, active, stream());
     }
     /// Starts a step; at most two may be in flight.
-    void launch(int step = -1); // step: its number, for whoever records kernels
-    /// Waits for the oldest step in flight. Its tokens and logits stay valid until the next but one launch.
+    void launch(int step = -1); // step: its number, for the recorder of kernels
+    /// Waits for the oldest step in flight. The tokens and logits of that step stay valid until the second launch after
+    /// its own.
     void wait();
     int inFlight() const { return int(launched_ - waited_); }
     std::span<const std::int32_t> tokens() const; // [sequence] chosen by the last step waited for
     const float* logits(int sequence);            // float32 [vocab] on the host
-    /// Fills a record from the last step waited for. active: its sequences, ascending.
+    /// Fills a record from the last step waited for. active: the sequences of that step, ascending.
     void fill(StepRecord& record, std::span<const ActiveSequence> active) {
         reader_.fill(reports_.host(lastEntry()), record, active);
     }
     /// Waits until every step that was launched is over.
     void settle();
-    /// GPU time of the last step waited for.
+    /// GPU time of the last step waited for, in nanoseconds.
     std::int64_t stepNs() const;
     cudaStream_t stream() const { return graphs_.stream(); }
     const std::int32_t* devicePositions() const { return rows_.position; }
@@ -74,7 +76,7 @@ private:
     static constexpr int kEntries = StepReports::kEntries;
     using Layer = DeviceLayerState;
 
-    // Once a session
+    // Called once for each session
     void refuseUnsupported() const;
     void makeSelector();
     void planMemory();
@@ -82,9 +84,9 @@ private:
     void prepareSteps();
     ReportNeeds reportNeeds() const;
 
-    // Once a graph
+    // Called once for each graph
     void stepKernels(int entry);
-    /// The report of the last step waited for; of the prompt, before any.
+    /// Which report the last step waited for has written; 0, the prompt's, before the first step.
     int lastEntry() const { return waited_ == 0 ? 0 : int((waited_ - 1) % kEntries); }
 
     std::shared_ptr<const DeviceModel> model_;
@@ -110,7 +112,8 @@ private:
     std::vector<float> logitsHost_;
     bool logitsFetched_ = false;
     std::int64_t launched_ = 0, waited_ = 0;
-    // Last, and so destroyed first: their streams wait for their work, which uses the memory above.
+    // The last members are destroyed first: their destructors wait for the work on their streams, and that work uses
+    // the memory of the members above.
     Transfers transfers_;
     CudaStages stages_;
     StepGraphs graphs_;

@@ -1,4 +1,5 @@
-// What a session takes of both memories: planned, compared with what is free, and only then taken.
+// The memory of a session: plans the GPU memory, compares the sum with what is free and takes it in one piece; then
+// takes the pinned host memory.
 #include "core/cuda/cuda_engine.h"
 #include "kernels/cuda/transfer/gather.h"
 
@@ -32,7 +33,7 @@ void CudaEngine::planMemory() {
             arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
             if (options_.leastRecentlyUsed)
                 arena_.plan(layer.lastUse, heads * std::size_t(options_.slots), "slot maps");
-        } else if (!layer.ownTier) { // those are the selector's affair
+        } else if (!layer.ownTier) { // a layer with ownTier has its blocks in memory of the selector
             arena_.plan(layer.blocks, std::size_t(layout_.blocksTotal) * layout_.blockElements, "resident KV cache");
         }
         cuda::DeviceIndex& index = layer.index;
@@ -125,7 +126,8 @@ void CudaEngine::planMemory() {
     transfers_.upload(reports_);
 }
 
-/// The host store of the offloaded layers, in one piece, and what the layers' kernels find where.
+/// Takes the host store of all offloaded layers in one piece, sets the pointers that each layer's kernels use, and
+/// empties the slot maps.
 void CudaEngine::openStore() {
     const std::size_t layerElements = std::size_t(layout_.blocksTotal) * layout_.blockElements;
     const auto offloadedLayers = std::size_t(options_.plans.offloaded());

@@ -1,4 +1,5 @@
-// What a CUDA engine needs to know, without prompts or a tokenizer: benchmarks build one directly.
+// What a CUDA engine needs to know. It needs no prompts and no tokenizer, so that benchmarks can build an engine
+// directly.
 #pragma once
 
 #include "core/cuda/device_memory.h"
@@ -18,11 +19,11 @@ struct CudaEngineOptions {
     SelectionSpec spec;
     std::vector<int> maxTokens;    // [sequence]
     std::vector<int> promptTokens; // [sequence]; empty: as maxTokens (matters where rotation depends on the length)
-    int maxPrompt = 1;             // longest prompt that prefill() will get; bounds the scratch
+    int maxPrompt = 1;             // longest prompt that prefill() will get; bounds the scratch memory
     int slots = 0;
     LayerPlans plans; // of all layers
     bool leastRecentlyUsed = false;
-    bool ranksBlocks = false; // the selector says how recent a block counts as (CachePolicy::byWorth)
+    bool ranksBlocks = false; // the selector writes lastUse by worth (CachePolicy::byWorth)
     RecordLevel level = RecordLevel::Counters;
     bool record = true; // false: no selections, counters or marks at all
     bool useLibrary = true;
@@ -30,15 +31,15 @@ struct CudaEngineOptions {
     OracleObserver* oracleObserver = nullptr;
     Sampling sampling; // of maxTokens - promptTokens tokens of each sequence
     GpuTrace* trace = nullptr;
-    DeviceSelectorMaker makeSelector = nullptr; // of a method with kernels of its own
-    ParameterValues parameters;                 // its
-    Abilities abilities;                        // its, as it is used
-    const Model* model = nullptr;               // for what only it knows; null with random weights
+    DeviceSelectorMaker makeSelector = nullptr; // null: the method has no selector
+    ParameterValues parameters;                 // parameters of the method
+    Abilities abilities;                        // abilities of the method with these parameters
+    const Model* model = nullptr;               // null with random weights
     bool offload = true;
     int aheadBlocks = 0;                    // thread blocks of a transfer beside other kernels; 0: by the batch
     bool transferLoop = false;              // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
-    const EngineChanges* changes = nullptr; // of whoever measures the engine; outlives it
-    const PinnedMemory* store = nullptr;    // used for the KV store when it is large enough; outlives the engine
+    const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
+    const PinnedMemory* store = nullptr;    // used as the host store if large enough; must outlive the engine
 };
 
 } // namespace kvscope

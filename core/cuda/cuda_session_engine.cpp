@@ -1,4 +1,4 @@
-// A session's DecodeEngine on the GPU.
+// The DecodeEngine of a session on the GPU.
 #include "core/cache/cache_policy.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
@@ -10,7 +10,8 @@
 namespace kvscope {
 namespace {
 
-/// A session's view of the engine: follows sequences, keeps one step ahead where the tokens are certain.
+/// Connects a session with the engine: knows which sequences are in a step, and launches the next step before the
+/// session has seen this step's tokens, unless one of the tokens ends its sequence.
 class CudaSessionEngine final : public DecodeEngine {
 public:
     explicit CudaSessionEngine(const EngineSetup& setup)
@@ -44,7 +45,7 @@ public:
             rowSequence_.push_back(sequence.sequence);
             certain &= !finishes(sequence, engine_.tokens()[std::size_t(sequence.sequence)]);
         }
-        if (certain) engine_.launch(record.step + 1); // while the host looks at this one
+        if (certain) engine_.launch(record.step + 1); // the next step runs while the host reads this step's report
         engine_.fill(record, active);
     }
 
@@ -79,7 +80,7 @@ private:
         options.offload = setup.options.offload;
         return options;
     }
-    /// Whether this token ends the sequence, by the session's own rule.
+    /// Whether this token ends the sequence, by the rule that the session uses too.
     bool finishes(const ActiveSequence& sequence, std::int32_t token) const {
         const int generated = sequence.position + 2 - int(prompts_[std::size_t(sequence.sequence)].size());
         return EndRule(options_, model_->config()).ends(generated, token);

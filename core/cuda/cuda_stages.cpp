@@ -35,19 +35,19 @@ void CudaStages::choose(int layer) {
         chooseInLayer(layer);
 }
 
-/// Selection, slots and transfers of a layer that is not chosen ahead.
+/// Chooses the blocks of a layer that the layer before has not chosen for, gives them slots and starts their transfers.
 void CudaStages::chooseInLayer(int layer) {
     cuda::SelectArgs select = p_.choice.stepArgs(layer, *report_);
     select.marks[2] = report_->mark(layer, kOffloading);
-    p_.ranges.at(layer, Stage::Stage1); // and pooling, and the set difference: one kernel
-    if (p_.selector) {                  // whose kernels have the other marks
+    p_.ranges.at(layer, Stage::Stage1); // one kernel does stage1, pooling and the set difference
+    if (p_.selector) {                  // the selector's kernels write the marks of stage1 and pooling
         p_.selector->choose(deviceStep(layer), select);
     } else {
         select.marks[0] = report_->mark(layer, kStage1);
         select.marks[1] = report_->mark(layer, kPooling);
     }
     const DeviceLayerState& state = stateOf(layer);
-    // Resident blocks that the step before listed need nothing more of the executor.
+    // The step before has listed these blocks, and resident blocks need neither slots nor transfers.
     const bool listed = p_.selector && state.chosen == Chosen::StepAhead && !state.offloaded;
     if (state.ownTier || listed) return;
     cuda::selectBlocksOnDevice(p_.launch, select);
@@ -60,7 +60,7 @@ void CudaStages::chooseInLayer(int layer) {
     attendToList(layer);
 }
 
-/// The layer attends to what its choice has listed.
+/// Gives the attention of the layer the lists that the choice has written.
 void CudaStages::attendToList(int layer) {
     const ChoiceLists lists = p_.choice.listsOf(layer);
     if (stateOf(layer).offloaded) attention_.listSlot = lists.slot;
@@ -74,14 +74,16 @@ void CudaStages::lookAhead(int layer) {
     if (!p_.order.looksAhead()) return;
     const DeviceLayerState& state = stateOf(layer);
     const int next = layer + 1;
-    if (p_.order.ownAhead(next)) { // lists and transfers are the selector's
+    if (p_.order.ownAhead(next)) { // the selector keeps the lists and makes the transfers
         p_.ranges.at(layer, Stage::Stage1);
         cuda::SelectArgs none;
         return p_.selector->lookAhead(deviceStep(layer), next, none);
     }
     const bool nextChosen = p_.order.chosenAhead(next);
     if (nextChosen) chooseNext(layer);
-    if (p_.transfers.hasLoop()) { // the lists of the next layer are there; this layer's blocks must be
+    // Tells the transfer loop that the lists of the next layer are complete, and waits until the blocks of this layer
+    // are there.
+    if (p_.transfers.hasLoop()) {
         const bool awaited = nextChosen ? state.offloaded : state.sparse;
         if (nextChosen || state.sparse) p_.transfers.handOver(next, awaited ? layer : -1, report_->mark(layer, kReady));
         return;
@@ -91,14 +93,15 @@ void CudaStages::lookAhead(int layer) {
                              state.offloaded && p_.order.chosenAhead(layer), *report_);
 }
 
-/// Chooses the next layer's blocks, which its own token is not among yet.
+/// Chooses the next layer's blocks. The next layer has not seen the step's token yet (SelectArgs::unseen).
 void CudaStages::chooseNext(int layer) {
     const int next = layer + 1;
     cuda::SelectArgs select = p_.choice.stepArgs(next, *report_);
     select.unseen = 1;
-    select.newKey = select.newValue = nullptr; // the layer itself writes them
+    select.newKey = select.newValue = nullptr; // the next layer writes its own key and value
     DeviceStep step = deviceStep(layer);
-    if (p_.order.chosenAhead(layer) || !stateOf(layer).sparse) // else the marks are those of this layer's own choice
+    // Where this layer makes its own choice, that choice writes the layer's marks, and this one writes none.
+    if (p_.order.chosenAhead(layer) || !stateOf(layer).sparse)
         select.marks[2] = step.offloadingMark;
     else
         step.stage1Mark = step.poolingMark = step.offloadingMark = nullptr;
@@ -151,7 +154,7 @@ cuda::AppendArgs CudaStages::appendArgs(int index) const {
     append.rows = p_.layout.rows;
     append.position = p_.rows.position;
     append.active = p_.rows.active;
-    if (layer.offloaded && p_.order.chosenAhead(index)) { // its slot is known
+    if (layer.offloaded && p_.order.chosenAhead(index)) { // the choice has given the newest block a slot already
         const ChoiceLists lists = p_.choice.listsOf(index);
         append.blocks = layer.blocks;
         append.headFirst = p_.rows.poolFirst;
@@ -189,7 +192,7 @@ DeviceStep CudaStages::deviceStep(int index) const {
     return step;
 }
 
-/// Attention to all that the layer's queries reach.
+/// Arguments of an attention over all blocks that the layer's queries see.
 cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
     const DeviceLayerState& layer = stateOf(index);
     cuda::DecodeAttentionArgs attend;
@@ -213,7 +216,7 @@ cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
     return attend;
 }
 
-/// The oracle: how much attention every block of the cache would get.
+/// Launches the oracle's kernels, which measure how much attention every cached block would get.
 void CudaStages::measureMass(int index) {
     const DeviceLayerState& layer = stateOf(index);
     cuda::BlockMassArgs args;
@@ -224,7 +227,7 @@ void CudaStages::measureMass(int index) {
     args.q = p_.buffers.q;
     args.blocks = layer.allKeys != nullptr ? layer.allKeys : layer.offloaded ? layer.store : layer.blocks;
     args.headFirst = p_.rows.blockFirst;
-    if (layer.offloaded && layer.allKeys == nullptr) { // the newest block's store copy comes when it is full
+    if (layer.offloaded && layer.allKeys == nullptr) { // the host store gets the newest block only when it is full
         args.slots = p_.options.slots;
         args.pool = layer.blocks;
         args.map = layer.map;

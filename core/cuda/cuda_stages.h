@@ -1,5 +1,5 @@
-// The stages of a decode step on the CUDA backend: each launches kernels, and all of them together are captured into a
-// graph.
+// The stages of a decode step on the CUDA backend. Each stage launches kernels; the engine captures the kernels of all
+// stages into a step graph.
 #pragma once
 
 #include "core/cuda/block_choice.h"
@@ -14,7 +14,7 @@
 
 namespace kvscope {
 
-/// What the stages build on; all of it outlives them. selector: null where the method is data.
+/// What the stages use; everything must outlive them. selector: null where the method is data.
 struct CudaStagesParts {
     const DeviceModel& model;
     const CudaEngineOptions& options;
@@ -35,29 +35,30 @@ class CudaStages final : public Stages {
 public:
     explicit CudaStages(const CudaStagesParts& parts) : p_(parts), spec_(parts.options.spec) {}
 
-    /// What is launched next writes this report, and its logits to `logits` [rows, vocab].
+    /// The kernels launched from now on write to this report, and logits to `logits` [rows, vocab].
     void begin(const StepReport& report, float* logits) { report_ = &report, logits_ = logits; }
 
     void embed() override;
     void project(int layer) override;
     void append(int layer) override;
-    /// And the layer's transfers start, where it is not chosen ahead.
+    /// Chooses the layer's blocks and starts their transfers. Where the layer before has done both, this only gives the
+    /// lists to the attention.
     void choose(int layer) override;
-    /// The next layer's choice and transfers: its blocks travel on a second stream while this layer attends and runs
-    /// its feed-forward.
+    /// Chooses the next layer's blocks and starts their transfers, so that the blocks travel on a second stream while
+    /// this layer attends and runs its feed-forward.
     void lookAhead(int layer) override;
-    /// What travels beside the step has arrived: the attention joins the second stream.
+    /// Makes the attention wait until the layer's blocks have arrived on the second stream.
     void load(int layer) override;
     void attend(int layer) override;
-    /// The oracle's kernels come first: methods read its sums here.
+    /// Launches the oracle's kernels before the method's, because methods read the oracle's sums.
     void after(int layer) override;
-    void measure(int) override {} // see after
+    void measure(int) override {} // after() launches the oracle's kernels
     void finish(int layer) override;
     void head() override;
 
 private:
     const DeviceLayerState& stateOf(int layer) const { return p_.layers[std::size_t(layer)]; }
-    /// Whether the method has kernels of its own in the layer's choice or attention.
+    /// Whether the method has a selector and the layer chooses what it attends to.
     bool isMethods(int layer) const { return stateOf(layer).sparse && p_.selector != nullptr; }
     cuda::AppendArgs appendArgs(int layer) const;
     cuda::DecodeAttentionArgs attentionArgs(int layer) const;
@@ -71,7 +72,7 @@ private:
     const SelectionSpec& spec_;
     const StepReport* report_ = nullptr;
     float* logits_ = nullptr;
-    // Of the layer at hand
+    // For the attention of the present layer
     cuda::DecodeAttentionArgs attention_;
     cuda::Launch attentionLaunch_;
 };

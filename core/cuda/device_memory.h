@@ -1,4 +1,5 @@
-// A session's device memory: planned first, checked against what is free, then taken in one piece.
+// A session's device memory: the parts of the engine plan what they need, the sum is compared with what is free, and
+// all of it is taken in one piece.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -12,8 +13,8 @@ namespace kvscope {
 
 using cuda::PinnedMemory;
 
-/// Asks for the memory of several arrays, then takes all of it at once, so that a session either fits or is refused
-/// with the numbers before anything was allocated.
+/// Collects the needs of many arrays and then takes the memory of all of them at once, so that a session either fits or
+/// is refused with the numbers before anything is allocated.
 class DeviceArena {
 public:
     DeviceArena() = default;

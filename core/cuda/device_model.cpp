@@ -32,7 +32,7 @@ bool hasAttentionBiases(const Model& model) {
     return false;
 }
 
-/// After the value projection and the eviction head have arrived.
+/// Call this after the value projection and the eviction head have been copied to the GPU.
 void foldEvictionHead(const DeviceLayer& layer, const ModelConfig& config) {
     if (layer.eviction.folded)
         cuda::foldEvictionHead({}, layer.qkv.front(), layer.eviction.delta, config.kvHeads,
@@ -92,7 +92,7 @@ void DeviceModel::planAttention(DeviceLayer& layer, const LayerWeights* from, bo
     }
     const bool folded =
         evictionHead && !biases && !config.latent && parts.size() == 1 && !isQuantised(parts.front().type);
-    layer.qkv.resize(parts.size()); // the arena fills it in later: it stays where it is from here on
+    layer.qkv.resize(parts.size()); // must not move from here on: the arena sets its pointers later
     for (std::size_t i = 0; i < parts.size(); ++i) {
         planMatrix(layer.qkv[i], parts[i].type, parts[i].rows + (folded ? 2 * config.kvHeads : 0), config.hidden);
         layer.qkv[i].rows = parts[i].rows;
@@ -150,7 +150,8 @@ void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool e
     planFloats(layer.postNorm, hidden);
 }
 
-/// SparDA's heads for the layer after, and for the first layer's own.
+/// Plans SparDA's heads: in every layer but the last the head for the next layer, and in layer 0 also the head for
+/// layer 0.
 void DeviceModel::planForecast(DeviceLayer& layer, const LayerWeights* from, int index) {
     const int rows = config.kvHeads * config.headDim;
     if (index + 1 < config.layers)
@@ -209,7 +210,7 @@ void uploadExperts(DeviceUpload& upload, const DeviceExperts& to, const ExpertWe
     if (to.shared.down.rows > 0) uploadFeedForward(upload, to.shared, from.shared);
 }
 
-/// Heads follow each other on the GPU; the matrices into and out of the latent space are bf16 there.
+/// On the GPU the matrices of the heads follow each other, and the matrices into and out of the latent space are bf16.
 void uploadLatent(DeviceUpload& upload, const DeviceLatent& to, const LayerWeights& from, int heads) {
     if (to.queryUp.rows > 0) upload.rows(to.queryUp, from.q);
     upload.floats(to.queryNorm, from.queryDownNorm);
@@ -230,9 +231,9 @@ void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights
     if (to.latent.keyUp != nullptr) uploadLatent(upload, to.latent, from, heads);
     const WeightMatrix& first = from.queryDown.rows > 0 ? from.queryDown : from.q;
     std::size_t part = 0;
-    int row = 0; // within the part
+    int row = 0; // first row of `matrix` within to.qkv[part]
     for (const WeightMatrix* matrix : {&first, &from.k, &from.v}) {
-        if (matrix->rows == 0) continue; // latent attention has no values of its own
+        if (matrix->rows == 0) continue; // with latent attention there is no value matrix
         if (row == to.qkv[part].rows) ++part, row = 0;
         upload.rows(to.qkv[part], *matrix, row);
         row += matrix->rows;
@@ -293,7 +294,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
     if (config.experts || config.latent)
         requireFit("random weights are made for heads of their own and dense feed-forwards alone");
     made->planAll(nullptr);
-    // Activations stay near 1: weights of variance 1/inputs.
+    // Weights have the variance 1/inputs, so that activations stay near 1.
     const auto fill = [&](const cuda::DeviceMatrix& matrix) {
         cuda::fillNormal(const_cast<__nv_bfloat16*>(matrix.data), std::size_t(matrix.rows) * std::size_t(matrix.cols),
                          1.f / std::sqrt(float(matrix.cols)), seed++);

@@ -13,31 +13,32 @@
 namespace kvscope {
 
 struct DeviceFeedForward {
-    cuda::DeviceMatrix gateUp, down; // without rows when absent
+    cuda::DeviceMatrix gateUp, down; // a matrix without rows is absent
 };
 
 struct DeviceExperts {
     const float* router = nullptr;     // [experts, hidden], then the shared expert's gate where it has one
     const float* choiceBias = nullptr; // [experts], or null
-    cuda::DeviceMatrix gateUp, down;   // packed, of the first expert; the others follow
+    cuda::DeviceMatrix gateUp, down;   // packed; the first expert's, the other experts' follow it in memory
     std::size_t gateUpBytes = 0, downBytes = 0;
     DeviceFeedForward shared;
 };
 
-/// Latent attention: what follows the first projections and comes before the last one.
+/// Latent attention: the weights between the first projections and the output projection.
 struct DeviceLatent {
     cuda::DeviceMatrix queryUp;                               // without rows when queries have no latent
-    const float *queryNorm = nullptr, *latentNorm = nullptr;  // of the latents
+    const float *queryNorm = nullptr, *latentNorm = nullptr;  // norms of the latents
     const __nv_bfloat16 *keyUp = nullptr, *valueUp = nullptr; // [heads, rank, nopeDim], [heads, valueDim, rank]
 };
 
 struct DeviceLayer {
-    /// Latent attention: the queries (or their latent) and the key, likewise.
-    /// One matrix, or several, each with the rows that follow the one before: neighbours of one format are together.
+    /// Weights of queries, keys and values; with latent attention of the queries (or their latent) and the key.
+    /// Neighbours of the same format lie in one matrix, so there are one to three matrices; their rows follow each
+    /// other.
     std::vector<cuda::DeviceMatrix> qkv;
     cuda::DeviceMatrix o;
     DeviceLatent latent;
-    DeviceFeedForward mlp; // or
+    DeviceFeedForward mlp; // without rows where the layer has experts
     DeviceExperts experts;
     const float *inputNorm = nullptr, *postNorm = nullptr;
     const float *qkvBias = nullptr, *oBias = nullptr; // null when the checkpoint has none
@@ -46,11 +47,12 @@ struct DeviceLayer {
     cuda::DeviceMatrix forecast, ownForecast; // SparDA's heads; without rows when absent, see LayerWeights
 };
 
-/// Immutable; shared by sessions on the same GPU.
+/// Does not change after it is made; sessions on the same GPU share it.
 class DeviceModel {
 public:
-    /// Uploads once per model: later calls share it while any session holds it. f16 and f32 weights are rounded to
-    /// bf16 (routers to nothing: they choose).
+    /// Uploads a model once: later calls get the same object while any session holds it. f16 and f32 weights are
+    /// rounded to bf16. Routers become float32 without rounding, because small differences decide which experts are
+    /// chosen.
     /// @throws Error(OutOfMemory | Unsupported)
     static std::shared_ptr<const DeviceModel> of(const std::shared_ptr<const Model>& model,
                                                  const Progress& progress = {});
@@ -63,7 +65,8 @@ public:
     cuda::DeviceMatrix embedding, lmHead;
     const float* finalNorm = nullptr;
     bool evictionHead = false, forecastHeads = false;
-    /// Read by a step of one token: matrices but the embedding table, and of experts those that one token uses.
+    /// Bytes of weights that a step of one token reads: all matrices but the embedding table, and of the experts only
+    /// those that one token uses.
     std::size_t weightBytes = 0;
 
 private:

@@ -1,17 +1,17 @@
-// A method at work on the GPU: the device form of core/select/selector.h. Methods that are data (SelectionSpec) need
-// none; one that remembers or scores something of its own brings a DeviceSelector (core/cuda/select/), which its
-// entry names (MethodEntry::onDevice) with what it asks for and can do (Abilities).
+// The code of a method on the GPU: the device form of core/select/selector.h. Methods that are data (SelectionSpec)
+// need no selector. A method that remembers or scores something else has a DeviceSelector (core/cuda/select/). The
+// method's entry names the selector (MethodEntry::onDevice), what it asks for and what it can do (Abilities).
 //
 // Everything a step does is recorded into one graph: calls here only launch kernels on `Launch::stream`. They allocate
 // nothing, wait for nothing and read nothing back; what differs from step to step lies in device memory. A layer of a
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
 //   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
-//   lookAhead   stage1, pooling  with Ahead::NextLayer: likewise for the next layer, whose blocks then travel on a
-//   second
-//                                stream while this layer attends; choose is not called for a layer chosen so
-//   attend   stage2              only where attention over the chosen blocks is not all
-//   after    offloading          what the attention leaves behind; blocks for other layers or the next step
+//   lookAhead   stage1, pooling  with Ahead::NextLayer: does for the next layer what choose does, so that the blocks
+//                                travel on a second stream while this layer attends; choose is then not called for
+//                                the next layer
+//   attend   stage2              where the method needs more or other than attention over the chosen blocks
+//   after    offloading          reads what the attention has left; asks for blocks of other layers or the next step
 // For layers that attend to everything only attendPrompt, prompt and promptDone are called, and lookAhead where the
 // next layer chooses. With SelectionSpec::ownDeviceTier the executor has no pool, selection or transfers for sparse
 // layers: the selector takes the prompt's keys and values in promptDone and the new token's from DeviceStep::newKey and
@@ -34,11 +34,11 @@
 
 namespace kvscope {
 
-/// What a layer does, and where its memory lies: on the device, but for storeHost.
+/// What a layer does (LayerPlan), and pointers to its memory. All are device pointers but storeHost.
 struct DeviceLayerState : LayerPlan {
     __nv_bfloat16* blocks = nullptr;      // the resident store, or the slot pool of an offloaded layer
     const __nv_bfloat16* store = nullptr; // offloaded: pinned host memory, as the device sees it
-    __nv_bfloat16* storeHost = nullptr;   // and as the host sees it
+    __nv_bfloat16* storeHost = nullptr;   // offloaded: the same memory, as the host sees it
     __nv_bfloat16* allKeys = nullptr;     // with the oracle: blocks with every key, where the tiers lack some of them
     cuda::DeviceIndex index;
     std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
@@ -46,7 +46,8 @@ struct DeviceLayerState : LayerPlan {
     std::uint32_t* counts = nullptr; // [2] blocks the step loads and writes back
 };
 
-/// What a selector may build on; everything outlives it. Pointers to device memory are valid after DeviceArena::take.
+/// What a selector may use; everything outlives the selector. Pointers to device memory are valid after
+/// DeviceArena::take.
 struct DeviceSelectorContext {
     const cuda::Launch& launch;
     const ModelConfig& config;
@@ -61,12 +62,12 @@ struct DeviceSelectorContext {
     int promptChunk = 0;                    // most tokens of a DevicePromptChunk
     int slots = 0;                          // per (sequence, offloaded layer, KV head)
     bool offload = true;
-    bool ranksBlocks = false; // the selector writes lastUse: the cache policy goes by what blocks are worth
+    bool ranksBlocks = false; // the selector writes lastUse (CachePolicy::byWorth)
     int transferBlocks = 0;   // thread blocks of a transfer of KV blocks beside other kernels
     bool record = true;       // false: no reports and no marks
-    bool oracle = false;      // what all keys would get is measured too
+    bool oracle = false;      // the oracle measures the attention that all keys would get
     RecordLevel level = RecordLevel::Counters;
-    const PinnedMemory* store = nullptr; // to be used for what goes to the host, if it is large enough
+    const PinnedMemory* store = nullptr; // use this memory for what goes to the host, if large enough
     const std::vector<DeviceLayerState>& layers;
     const std::int64_t *const &blockFirst, *const &windowFirst, *const &tokenFirst; // see cuda::DeviceIndex
     const std::int64_t* const& poolFirst;         // [sequence*kvHeads] first slot of the head
@@ -75,7 +76,7 @@ struct DeviceSelectorContext {
     const DeviceModel& weights;
     const std::unique_ptr<cuda::Linear>& linear; // made after plan()
     int rows() const { return int(maxTokens.size()); }
-    /// Whether there is such a layer and it chooses: asked of the layer after another one.
+    /// Whether the layer exists and chooses what it attends to. Callers ask about the layer after theirs.
     bool sparse(int layer) const { return layer < int(layers.size()) && layers[std::size_t(layer)].sparse; }
     int heads() const { return rows() * shape.kvHeads; }
 };
@@ -115,38 +116,43 @@ public:
 
     /// Asks for device memory; it is taken afterwards.
     virtual void plan(DeviceArena& arena) = 0;
-    /// The memory is there: uploads what does not change. May wait.
+    /// Called when the device memory has been taken: uploads what does not change. May wait.
     virtual void begin() {}
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
-    /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done
+    /// May attend to a chunk of a prompt in the method's own way; args are those of full attention. @return whether
+    /// this call has done the attention; else the executor does full attention
     virtual bool attendPrompt(const DevicePromptChunk&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }
     virtual void prompt(const DevicePromptChunk&) {}
-    /// The whole prompt of a sequence is in `blocks`. Also called for filled contexts (benchmarks), without prompt().
+    /// Called when the whole prompt of a sequence is in `blocks`. For filled contexts (benchmarks) this is called
+    /// without prompt().
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
                             std::int64_t /*headStride*/) {}
 
-    /// With ownDeviceTier: what of a sequence's prompt went to the host, and host memory the selector keeps.
+    /// With ownDeviceTier: bytes of a sequence's prompt that went to the host, and bytes of host memory that the
+    /// selector holds.
     virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
     virtual std::size_t hostBytes() const { return 0; }
 
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
-    /// Where layers are chosen one layer ahead (Ahead::NextLayer) and the next one chooses. Layer `target` = step.layer
-    /// + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1). With ownDeviceTier the executor
-    /// does nothing more; args are empty.
+    /// Called with Ahead::NextLayer where the next layer, `target` = step.layer + 1, chooses what it attends to. The
+    /// index of that layer lacks the step's token (args.unseen is 1). With ownDeviceTier args are empty and the
+    /// executor does nothing more.
     virtual void lookAhead(const DeviceStep& /*step*/, int /*target*/, cuda::SelectArgs&) {}
-    /// With SelectionSpec::sparsePrefill, before the attention of every piece of a chunk, whose x and q begin at its
-    /// first token.
+    /// Called with SelectionSpec::sparsePrefill before the attention of every piece of a chunk. x and q begin at the
+    /// first token of the piece.
     virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
-    /// May change what is attended, after the transfers. @return whether the output is written already
+    /// Called after the transfers; may change what is attended or attend itself. @return whether this call has written
+    /// the output
     virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }
     virtual void after(const DeviceStep&) {}
 
-    /// Completes a layer's record from what its kernels reported (host memory). firstSelection: where the layer's
-    /// selections begin in the record, which the executor has filled but for own layers. active: sequences, ascending.
+    /// Completes a layer's record from what the layer's kernels reported (host memory). firstSelection: where the
+    /// layer's selections begin in the record; the executor has filled them, but not with ownDeviceTier. active:
+    /// sequences, ascending.
     virtual void fill(int /*layer*/, const char* /*report*/, std::span<const int> /*active*/, LayerRecord&, StepRecord&,
                       std::size_t /*firstSelection*/) const {}
 };

@@ -53,7 +53,8 @@ DeviceUpload::DeviceUpload() {
 
 DeviceUpload::~DeviceUpload() { cudaStreamSynchronize(launch_.stream); }
 
-/// The bytes of `count` rows, in the file itself where they need no conversion; valid until the next call.
+/// The bytes of `count` rows in the format `type`: in the mapped file where the rows have this format already, else a
+/// converted copy that is valid until the next call.
 const void* DeviceUpload::rowsAs(const WeightMatrix& w, int first, int count, DType type) {
     if (w.type == type) return rowOf(w, first);
     const auto cols = std::size_t(w.cols);
@@ -66,7 +67,7 @@ const void* DeviceUpload::rowsAs(const WeightMatrix& w, int first, int count, DT
     return halves_.data();
 }
 
-/// low alone: its rows fill the tiles; with high: 8 rows of each make one.
+/// Packs rows into tiles. With `low` alone its rows fill the tiles; with `high` 8 rows of each make a tile.
 void DeviceUpload::pack(const cuda::DeviceMatrix& to, int firstTile, const WeightMatrix& low,
                         const WeightMatrix* high) {
     const int perTile = high == nullptr ? 16 : 8;
@@ -80,7 +81,7 @@ void DeviceUpload::pack(const cuda::DeviceMatrix& to, int firstTile, const Weigh
     for (int first = 0; first < low.rows; first += slab) {
         const int count = std::min(slab, low.rows - first);
         const WeightMatrix* parts[] = {&low, high};
-        for (int i = 0; i < 2; ++i) // waits for the kernel before, which reads the staging memory
+        for (int i = 0; i < 2; ++i) // the copy waits for the kernel before, which reads the staging memory
             if (parts[i] != nullptr)
                 copyToDevice(staging_[i].data(), rowsAs(*parts[i], first, count, to.type), std::size_t(count) * bytes);
         cuda::packRows(launch_, to.type, staging_[0].data(), high == nullptr ? nullptr : staging_[1].data(),

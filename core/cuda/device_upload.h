@@ -1,4 +1,5 @@
-// A checkpoint's matrices on their way to the GPU: quantised blocks in the kernels' order, the rest as bf16.
+// Copies a checkpoint's matrices to the GPU: quantised blocks in the order in which the kernels read them, all others
+// as bf16.
 #pragma once
 
 #include "core/model/layer_weights.h"
@@ -12,12 +13,12 @@
 
 namespace kvscope {
 
-/// How `w` lies on the GPU: quantised weights keep their format, all others are bf16.
+/// The format of `w` on the GPU: quantised weights keep theirs, all others are bf16.
 DType deviceType(const WeightMatrix& w);
-/// The format of matrices that lie interleaved: theirs where they agree, else bf16.
+/// The format of two matrices that are interleaved on the GPU: their own where both have the same, else bf16.
 DType deviceType(const WeightMatrix& a, const WeightMatrix& b);
 
-/// Copies matrices; its staging memory is bounded whatever their size. Everything has arrived when it is destroyed.
+/// Copies matrices through staging memory of a fixed size. The destructor waits until everything has arrived.
 class DeviceUpload {
 public:
     /// @throws Error(OutOfMemory)
@@ -26,11 +27,11 @@ public:
     DeviceUpload(const DeviceUpload&) = delete;
     DeviceUpload& operator=(const DeviceUpload&) = delete;
 
-    /// `from` becomes the rows of `to` from `firstRow` on (packed: a multiple of 16).
+    /// Copies `from` to the rows of `to` from `firstRow` on. firstRow: a multiple of 16 where `to` is packed.
     void rows(const cuda::DeviceMatrix& to, const WeightMatrix& from, int firstRow = 0);
-    /// Gate and up, interleaved as the kernels want them.
+    /// Copies gate and up interleaved, in the order in which the kernels read them.
     void gated(const cuda::DeviceMatrix& to, const WeightMatrix& gate, const WeightMatrix& up);
-    /// As float32.
+    /// Copies `from` as float32.
     void asFloats(const float* to, const WeightMatrix& from);
     void floats(const float* to, const std::vector<float>& from);
 

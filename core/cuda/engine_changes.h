@@ -1,4 +1,4 @@
-// What whoever measures an engine may change of it. A session changes nothing.
+// What a benchmark may change in the steps of an engine. A session changes nothing.
 #pragma once
 
 #include "kernels/cuda/choice/select.h"
@@ -11,12 +11,12 @@ namespace kvscope {
 class EngineChanges {
 public:
     virtual ~EngineChanges() = default;
-    /// Every choice of blocks, before the method sees its arguments.
+    /// Called for every choice of blocks, before the method sees the arguments.
     virtual void change(cuda::SelectArgs& /*choice*/) const {}
-    /// Every transfer. nobodys: a pair of counters that stays 0.
+    /// Called for every transfer. nobodys: a pair of counters that no kernel raises, so that it stays 0.
     virtual void change(cuda::GatherArgs& /*transfer*/, std::uint32_t* /*nobodys*/) const {}
-    /// So many sequences have blocks on the host; the others read those and write over them what they store themselves.
-    /// 0: all.
+    /// How many sequences have blocks in the host store; 0: all. The other sequences read blocks of those, and what
+    /// they store overwrites them.
     virtual int storedSequences() const { return 0; }
 };
 

@@ -8,7 +8,8 @@
 namespace kvscope {
 
 void GpuClock::calibrate(const cuda::Launch& launch, std::uint64_t* mark) {
-    // The tightest of several brackets: host clock before, GPU timer, host clock after.
+    // Reads the host's clock, the GPU's timer and the host's clock again, several times, and uses the pair of host
+    // times that lie closest together.
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     for (int i = 0; i < 20; ++i) {
         cuda::check(cudaStreamSynchronize(launch.stream), "reading the GPU's clock");

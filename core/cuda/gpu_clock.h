@@ -1,4 +1,4 @@
-// The GPU's timer, on which kernels stamp marks, beside the host's steady clock.
+// Converts times of the GPU's timer, which kernels write as marks, to times of the host's steady clock.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -9,12 +9,13 @@ namespace kvscope {
 
 class GpuClock {
 public:
-    /// Compares both clocks; the session's times begin now. mark: host memory that the GPU may write. Waits.
+    /// Compares both clocks, waiting for the GPU, and takes the present time as the origin of the session's times.
+    /// mark: host memory that the GPU can write.
     void calibrate(const cuda::Launch& launch, std::uint64_t* mark);
 
-    /// When the session's times begin, on the steady clock.
+    /// The origin of the session's times, in nanoseconds of the steady clock.
     std::int64_t originNs() const { return originNs_; }
-    /// A mark, relative to the origin.
+    /// The time of a mark in nanoseconds after the origin.
     std::int64_t sinceOrigin(std::uint64_t mark) const { return std::int64_t(mark) + offset_ - originNs_; }
 
 private:

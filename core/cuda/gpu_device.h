@@ -7,7 +7,8 @@
 
 namespace kvscope {
 
-/// The first GPU. @throws Error(Device | Unsupported) in a sentence when there is none that fits
+/// Properties of the first GPU. @throws Error(Device | Unsupported) with a sentence for people where there is no GPU or
+/// KVScope cannot use it
 cudaDeviceProp usableGpu();
 
 } // namespace kvscope

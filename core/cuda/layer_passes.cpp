@@ -28,7 +28,8 @@ void LayerPasses::plan(DeviceArena& arena) {
 void LayerPasses::open(bool useLibrary) {
     const int queryRank = config_.latent ? config_.latent->queryRank : 0;
     linear_ = std::make_unique<cuda::Linear>(launch_, layout_.chunk, std::max(config_.hidden, queryRank), useLibrary);
-    // The memory is not there yet: only that the output is set counts.
+    // prepare() only asks whether an output for hidden values is set. The memory of that output does not exist yet, so
+    // any address but null will do.
     auto* const somewhere = reinterpret_cast<__nv_bfloat16*>(1);
     linear_->prepare(model_.layers.empty() ? cuda::DeviceMatrix{} : model_.layers.front().mlp.gateUp, layout_.chunk,
                      {nullptr, 0, false, nullptr, somewhere});
@@ -37,7 +38,9 @@ void LayerPasses::open(bool useLibrary) {
 void LayerPasses::embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear, int clearCount,
                         std::uint64_t* mark) {
     cuda::Launch how = launch_;
-    how.joined = true; // it begins a step, after transfers of the one before, or a prompt, after a copy
+    // This kernel begins a step after transfers of the step before, or a prompt after a copy, so it must not start
+    // early.
+    how.joined = true;
     const cuda::DeviceMatrix& table = model_.embedding;
     const float scale = config_.streamEmbeddingScale();
     if (table.packed != nullptr)
@@ -112,7 +115,7 @@ void LayerPasses::placePrompt(const cuda::PromptArgs& args) {
         cuda::rotatePrompt(launch_, args);
 }
 
-/// What the heads attended to, as the output projection takes it.
+/// The attention's output as the output projection reads it: with latent attention taken back from the latent space.
 const __nv_bfloat16* LayerPasses::leaveLatent(const DeviceLayer& weights, int n) {
     if (!config_.latent) return buffers_.attended;
     cuda::HeadProductArgs leave;
@@ -149,7 +152,8 @@ void LayerPasses::finish(int index, float* x, int n, std::uint64_t* oMark, std::
                      first == 0 ? ffnMark : nullptr);
 }
 
-/// Every token's experts are found, run and added on the device. An expert's weights are read once for up to 16 tokens.
+/// Finds every token's experts, runs them and adds the results, all on the device. The weights of an expert are read
+/// once for up to 16 tokens.
 void LayerPasses::applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark) {
     const ExpertConfig& e = *config_.experts;
     const DeviceExperts& experts = weights.experts;

@@ -1,4 +1,4 @@
-// What surrounds the attention of a layer, the same for a step and for a prompt: embedding, projections, feed-forward
+// Everything of a model but the attention, the same for a step and for a prompt: embedding, projections, feed-forward
 // and the output head.
 #pragma once
 
@@ -15,31 +15,34 @@ namespace kvscope {
 
 class LayerPasses {
 public:
-    /// All outlive it. launch: as it is when something is launched.
+    /// Everything passed must outlive this object. launch: read at every launch, so that it may change until then.
     LayerPasses(const DeviceModel& model, const BatchLayout& layout, const StepBuffers& buffers,
                 const cuda::Launch& launch, StageRanges& stages)
         : model_(model), config_(model.config), layout_(layout), buffers_(buffers), launch_(launch), stages_(stages) {}
 
-    /// Asks for the experts' memory, where there are experts.
+    /// Asks the arena for the experts' memory, where the model has experts.
     void plan(DeviceArena& arena);
-    /// Takes the linear layers' own memory, which is not the arena's. @throws Error(OutOfMemory | Device)
+    /// Takes the memory of the linear layers, which is not part of the arena. @throws Error(OutOfMemory | Device)
     void open(bool useLibrary);
     /// Null before open().
     const std::unique_ptr<cuda::Linear>& linear() const { return linear_; }
 
-    /// Token ids [n] into the residual stream x [n, hidden]; sets `clearCount` words of `clear` to 0 beside.
+    /// Writes the embeddings of token ids [n] to the residual stream x [n, hidden]. The same kernel sets `clearCount`
+    /// words of `clear` to 0.
     void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
                std::uint64_t* mark = nullptr);
-    /// Queries, keys and values of x into StepBuffers::qkv; with latent attention queries into q as well.
+    /// Writes queries, keys and values of x to StepBuffers::qkv; with latent attention also the queries in the latent
+    /// space to StepBuffers::q.
     void project(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark);
-    /// A step's queries, keys and values into the cache: where the kernels can, in one launch.
-    /// @param keepsPlain also leave them in qkv, for a method that reads them
+    /// Makes a step's queries, keys and values, rotates them and writes keys and values to the cache; in one launch
+    /// where the kernels can.
+    /// @param keepsPlain the one launch also writes StepBuffers::qkv, for a method that reads it
     void projectAndAppend(int layer, const cuda::AppendArgs& append, bool keepsPlain, std::uint64_t* mark);
-    /// A prompt's, after project().
+    /// Rotates what project() has made of a prompt and writes keys and values to the cache.
     void placePrompt(const cuda::PromptArgs& args);
-    /// From the attention's output to the next layer's input: output projection and feed-forward, added to x.
+    /// Adds the output projection of the attention's output to x, and then the feed-forward.
     void finish(int layer, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
-    /// Logits of StepBuffers::x.
+    /// Writes the logits of StepBuffers::x.
     void head(float* logits, std::uint64_t* mark = nullptr);
 
 private:
@@ -57,8 +60,8 @@ private:
     const cuda::Launch& launch_;
     StageRanges& stages_;
     std::unique_ptr<cuda::Linear> linear_;
-    cuda::LatentTokens latent_; // what the last projections made
-    // Mixtures of experts: expertRows_ tokens at a time
+    cuda::LatentTokens latent_; // what the last call of project() made
+    // For mixtures of experts, which take expertRows_ tokens at a time
     int expertRows_ = 0;
     __nv_bfloat16 *expertInput_ = nullptr, *expertHidden_ = nullptr;
     float *routerLogits_ = nullptr, *expertWeights_ = nullptr, *expertResults_ = nullptr, *sharedResult_ = nullptr;

@@ -65,11 +65,12 @@ void PromptReader::readLayer(int index, int sequence, int tokens, LayerRecord& o
     if (p_.selector) {
         p_.stages.at(index, Stage::Compression);
         handToSelector(blocks);
-        cuda::stampNow(p_.launch, marksOf(index) + (tokens - 1) / kPiece * kMarks + kPooling); // its end
+        cuda::stampNow(p_.launch,
+                       marksOf(index) + (tokens - 1) / kPiece * kMarks + kPooling); // the end of the selector's work
     }
     if (layer.offloaded) {
         placeTail(blocks);
-        // Full blocks stream to the host while the next layer computes.
+        // The copy stream copies the full blocks to the host while the next layer computes.
         const cudaStream_t copy = p_.transfers.copyStream();
         cuda::check(cudaEventRecord(computed_.get(), p_.launch.stream), "marking a layer");
         cuda::check(cudaStreamWaitEvent(copy, computed_.get()), "waiting for a layer");
@@ -132,7 +133,7 @@ void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
         attendSparsely(chunk);
     else
         attend(chunk);
-    stamp(kStage1); // what the selector reads is compression again
+    stamp(kStage1); // the selector's reading counts as compression too
     if (p_.selector) p_.selector->prompt(chunk);
     stamp(kOLinear);
     p_.passes.finish(index, piece.x, piece.n, nullptr, piece.marks + kFfn);
@@ -160,7 +161,8 @@ void PromptReader::attend(const DevicePromptChunk& chunk) const {
     if (!p_.selector || !p_.selector->attendPrompt(chunk, args)) cuda::prefillAttention(p_.launch, args);
 }
 
-/// Every token has a list of its own, over the blocks of this one sequence: head g begins at g*headStride.
+/// Every token of the chunk has its own list of blocks, all of this one sequence. The blocks of head g begin at
+/// g*headStride.
 void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
     const BatchLayout& layout = p_.layout;
     const DeviceLayerState& layer = p_.layers[std::size_t(chunk.layer)];
@@ -189,7 +191,8 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         attend.q = p_.buffers.q + std::size_t(start) * width;
         attend.oneSequence = true;
         attend.sequence = chunk.sequence;
-        // headFirst counts from the store's begin: shift so that this sequence's blocks fall on the chunk's.
+        // headFirst counts blocks from the beginning of a layer's store. The shift makes the first block of this
+        // sequence fall on the first block of the chunk.
         attend.blocks = chunk.blocks - layout.firstElement(chunk.sequence);
         attend.headFirst = p_.rows.blockFirst;
         attend.listBlock = select.listBlock;
@@ -232,7 +235,7 @@ void PromptReader::finish(const Blocks& filled) const {
     if (p_.layers[std::size_t(filled.layer)].offloaded) placeTail(filled);
 }
 
-/// The selector may write over keys: the oracle takes its copy before.
+/// The selector may overwrite keys, so the oracle's copy of the keys is made before.
 void PromptReader::handToSelector(const Blocks& filled) const {
     if (!p_.selector) return;
     if (Bf16* const all = p_.layers[std::size_t(filled.layer)].allKeys)
@@ -245,7 +248,7 @@ void PromptReader::handToSelector(const Blocks& filled) const {
     p_.selector->promptDone(filled.layer, filled.sequence, filled.tokens, filled.blocks, filled.headStride);
 }
 
-/// The newest block of an offloaded layer stays on the device.
+/// Puts the newest block of an offloaded layer into a slot.
 void PromptReader::placeTail(const Blocks& filled) const {
     const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
     cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence, filled.tokens,

@@ -1,5 +1,5 @@
-// Reads prompts into the cache: layer by layer and piece by piece, KV blocks streaming to the host while the next layer
-// computes.
+// Reads prompts into the cache, layer by layer and in each layer piece by piece. The blocks of an offloaded layer are
+// copied to the host while the next layer computes.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -16,7 +16,7 @@
 
 namespace kvscope {
 
-/// What the reader builds on; all of it outlives the reader.
+/// What the reader uses; everything must outlive the reader.
 struct PromptReaderParts {
     const DeviceModel& model;
     const CudaEngineOptions& options;
@@ -38,32 +38,36 @@ public:
     /// @throws Error(OutOfMemory | Device)
     explicit PromptReader(const PromptReaderParts& parts);
 
-    /// Once the arena is there. Waits. @throws Error(OutOfMemory | Device)
+    /// Fills the device memory and takes pinned memory, after the arena has been taken. Waits. @throws
+    /// Error(OutOfMemory | Device)
     void open();
-    /// Host memory for marks of the GPU's timer, of a prompt's first layer.
+    /// Host memory for marks of the GPU's timer: that of layer 0.
     std::uint64_t* marks() const { return marksOf(0); }
 
-    /// One sequence's prompt. progress: from `begin` to `end`. Adds to the record's layers. @throws Error(Cancelled)
+    /// Reads the prompt of one sequence and adds times and bytes to the record's layers. progress: told shares from
+    /// `begin` to `end`. @throws Error(Cancelled)
     void read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record, const Progress& progress,
               double begin, double end, const std::stop_token& stop);
 
-    /// A sequence's blocks in a layer while they are filled: head g's begin at blocks + g*headStride.
+    /// The blocks of a sequence in a layer while the prompt fills them. The blocks of head g begin at blocks +
+    /// g*headStride.
     struct Blocks {
         int layer = 0, sequence = 0, tokens = 0;
         __nv_bfloat16* blocks = nullptr;
         std::int64_t headStride = 0;
     };
     Blocks blocksOf(int layer, int sequence, int tokens) const;
-    /// They are filled: the method's memory and an offloaded layer's newest block are made of them.
+    /// Called when the blocks are filled: hands them to the selector, and puts the newest block of an offloaded layer
+    /// into a slot.
     void finish(const Blocks& filled) const;
-    /// An offloaded layer's full blocks go to the host.
+    /// Copies the full blocks of an offloaded layer to the host store.
     void store(const Blocks& filled, cudaStream_t stream) const;
 
     // Device memory
     float* x = nullptr;                                // [maxPrompt, hidden] the residual stream
     std::int32_t *ids = nullptr, *positions = nullptr; // [maxPrompt]
-    float* logSums = nullptr;                          // [chunk, queryHeads] where the method needs them
-    __nv_bfloat16* scratch[2] = {};                    // blocks of a layer and sequence that do not stay
+    float* logSums = nullptr;                          // [chunk, queryHeads], with Abilities::logSums
+    __nv_bfloat16* scratch[2] = {}; // blocks of one layer and sequence that do not stay on the device
 
 private:
     static constexpr int kPiece = BatchLayout::kPrefillChunk; // tokens projected together

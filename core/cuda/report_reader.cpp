@@ -32,7 +32,7 @@ void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<
     }
 }
 
-/// Stages follow each other: each ends where the next one begins.
+/// The stages of a layer follow each other; each lasts until the mark of the next one.
 void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& out) const {
     const DeviceLayerState& layer = layers_[std::size_t(index)];
     const std::uint64_t* marks = report.marksOf(index);
@@ -53,7 +53,8 @@ void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& 
     const std::uint64_t end = last ? report.stepMarks[kLmHead] : report.marksOf(index + 1)[kQkv];
     for (std::size_t s = 0; s < order.size(); ++s) {
         std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
-        if (options_.oracle && order[s].first == Stage::Stage2) next = marks[kOracle]; // the rest is "other"
+        if (options_.oracle && order[s].first == Stage::Stage2)
+            next = marks[kOracle]; // the oracle's time counts as "other"
         out.stageNs[std::size_t(order[s].first)] += std::int64_t(next - order[s].second);
     }
 }
@@ -72,7 +73,7 @@ void ReportReader::fillTransfers(const StepReport& report, int index, StepRecord
         out.transferNs = out.exposedNs = std::int64_t(marks[kLoaded] - marks[kGather]);
 }
 
-/// Transfer times of a layer whose blocks travelled beside other kernels.
+/// Fills the transfer times of a layer whose blocks travelled while other kernels ran.
 void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& record) const {
     LayerRecord& out = record.layers[std::size_t(index)];
     const std::uint64_t* marks = report.marksOf(index);
@@ -81,7 +82,7 @@ void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& r
     if (blocks > 0) {
         const auto span = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
         const std::int64_t moved = span(marks[kGather], marks[kLoaded]);
-        // The attention could have begun at `ready`: it waited if the last block came later.
+        // The attention could have begun at the mark kReady. It waited if the last block arrived later.
         if (marks[kLoaded] > marks[kReady]) out.exposedNs = span(marks[kReady], marks[kAttention]);
         out.transferNs = std::max(moved, out.exposedNs);
         if (options_.trace != nullptr)
@@ -92,7 +93,7 @@ void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& r
     if (out.d2hBlocks > 0 && ahead) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
 }
 
-/// Selections that the engine's own choice made, one for each head that did not attend to everything.
+/// Fills in the selections of the engine's own choice: one for each head that did not attend to everything.
 void ReportReader::fillSelections(const StepReport& report, int index, StepRecord& record,
                                   std::span<const ActiveSequence> active) const {
     LayerRecord& out = record.layers[std::size_t(index)];
@@ -104,7 +105,7 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
         for (int g = 0; g < layout_.kvHeads; ++g) {
             const std::size_t item = layout_.headOf(sequence.sequence) + std::size_t(g);
             const cuda::SelectionHead& head = report.headsOf(index)[item];
-            if (head.selected == 0) continue; // attended everything
+            if (head.selected == 0) continue; // the head attended to everything
             any = true;
             SelectionRecord selection;
             selection.layer = index;
@@ -114,7 +115,7 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
             selection.kept = head.kept;
             selection.hits = head.hits;
             selection.misses = head.misses;
-            if (ahead) { // what was asked for is what is attended
+            if (ahead) { // all blocks that were asked for are attended
                 selection.predicted = selection.used = head.selected;
                 selection.late = std::int32_t(head.late);
             }
@@ -143,23 +144,23 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
     complete(report, index, record, active, firstSelection);
 }
 
-/// Selections that a method with a device tier of its own reports.
+/// Fills in the selections that a method with its own device tier reports.
 void ReportReader::fillOwnSelections(const StepReport& report, int index, StepRecord& record,
                                      std::span<const ActiveSequence> active) const {
     const std::size_t firstSelection = record.selections.size();
     complete(report, index, record, active, firstSelection);
     if (report.masses == nullptr) return;
-    auto of = active.begin(); // selections are those of the active sequences in turn
+    auto of = active.begin(); // selections come in the order of the active sequences
     for (std::size_t s = firstSelection; s < record.selections.size(); ++s) {
         SelectionRecord& selection = record.selections[s];
         while (of->sequence != selection.sequence) ++of;
-        const float attended = selection.mass; // as the method says
+        const float attended = selection.mass; // the method's own measure, or NaN
         measure(report.massesOf(index), index, *of, record, selection);
         if (!std::isnan(attended)) selection.mass = attended;
     }
 }
 
-/// What the method adds to the layer's selections, or all of them.
+/// Lets the selector complete the layer's selections; with its own device tier the selector adds all of them.
 void ReportReader::complete(const StepReport& report, int index, StepRecord& record,
                             std::span<const ActiveSequence> active, std::size_t firstSelection) const {
     if (!selector_) return;
@@ -168,7 +169,8 @@ void ReportReader::complete(const StepReport& report, int index, StepRecord& rec
     selector_->fill(index, report.ownOf(index), sequences, record.layers[std::size_t(index)], record, firstSelection);
 }
 
-/// The oracle: what the selection's blocks got of all attention, beside the best choice. masses: of the layer.
+/// Adds what the oracle says of a selection: the share of all attention that the chosen blocks got, and what the best
+/// choice would have got. masses: those of the layer.
 void ReportReader::measure(const float* masses, int index, const ActiveSequence& sequence, StepRecord& record,
                            SelectionRecord& selection) const {
     const float* mass =
@@ -179,7 +181,8 @@ void ReportReader::measure(const float* masses, int index, const ActiveSequence&
     selection.mass = float(std::min(1.0, sum));
     OracleRecord best{record.step, index, sequence.sequence, selection.kvHead};
     const int window = layers_[std::size_t(index)].window, tokens = sequence.position + 1;
-    const int unit = spec_.unitTokens(), first = window > 0 ? std::max(0, tokens - window) / unit : 0; // in sight
+    const int unit = spec_.unitTokens(),
+              first = window > 0 ? std::max(0, tokens - window) / unit : 0; // the first unit that the query sees
     std::vector<std::int32_t> inSight;
     for (const std::int32_t block : chosen) inSight.push_back(block - first);
     describeSelection({mass + first, std::size_t((tokens + unit - 1) / unit - first)}, inSight,

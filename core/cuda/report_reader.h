@@ -1,5 +1,5 @@
-// From what a step reported to its record: marks of the GPU's timer become times of the host's clock, counters and
-// lists become selections.
+// Makes the record of a step from the step's report: marks of the GPU's timer become times of the host's clock, and
+// counters and lists become selections.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -16,7 +16,7 @@ namespace kvscope {
 
 class ReportReader {
 public:
-    /// All outlive it. selector: null where the method is data.
+    /// Everything passed must outlive this object. selector: null where the method is data.
     ReportReader(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout,
                  const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const GpuClock& clock,
                  const std::unique_ptr<DeviceSelector>& selector)

@@ -41,7 +41,7 @@ void RowTable::upload() {
     copy(poolFirst, pool);
 }
 
-/// The numbers that the session's samplers would draw, all of them now: a step then needs nothing from the host.
+/// Uploads all random numbers that the session's samplers would draw, so that a step needs nothing from the host.
 void RowTable::uploadDraws() {
     std::vector<double> numbers;
     std::vector<std::int32_t> first;

@@ -1,5 +1,5 @@
-// The rows of a step: where each one's blocks, windows and tokens begin, which token it feeds next, at which position,
-// and the random numbers that its samples take. Row = sequence.
+// The rows of a step: where the blocks, windows and tokens of each row begin, which token the row feeds next and at
+// which position, and the random numbers for sampling. Row = sequence.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -16,17 +16,18 @@ namespace kvscope {
 struct RowTable {
     RowTable(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout);
 
-    /// Fills the device memory, once it is there: all rows active. Waits.
+    /// Fills the tables in device memory, after the arena has been taken. Waits.
     void upload();
-    /// What the next step feeds; only what differs from the device's own state is copied.
+    /// Sets the tokens that the next step feeds and its active rows. Copies only what differs from what the device
+    /// holds.
     void setInputs(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> active, cudaStream_t stream);
-    /// A step has chosen these tokens: its active rows feed them next.
+    /// Notes the tokens that a step has chosen: the active rows feed them next.
     void advance(const std::int32_t* tokens);
-    /// The prompts have been read, and these are the first tokens. [rows]
+    /// Notes the first tokens [rows], which follow from the prompts.
     void begin(const std::int32_t* tokens);
-    /// All rows on the device take part, or none. Waits.
+    /// Makes all rows active on the device, or none.
     void setAll(bool active);
-    /// How the rows' next tokens are chosen. record: where they are reported.
+    /// Arguments with which the rows' next tokens are chosen. record: where the tokens are reported.
     cuda::NextTokenArgs nextTokens(const float* logits, std::int32_t* record) const;
 
     // Device memory
@@ -36,7 +37,7 @@ struct RowTable {
     double* draws = nullptr;                           // [rows, drawsPerRow], where tokens are sampled
     std::int32_t* firstSampled = nullptr;              // [rows] position that takes the first draw
     std::int64_t *blockFirst = nullptr, *windowFirst = nullptr, *tokenFirst = nullptr,
-                 *poolFirst = nullptr;            // [rows*kvHeads] as in BatchLayout, and the first slot
+                 *poolFirst = nullptr;            // [rows*kvHeads] as in BatchLayout; poolFirst: the first slot
     float *ropeCos = nullptr, *ropeSin = nullptr; // [rope.rows(), rope.dim/2]
 
     RopeTables rope;
@@ -48,7 +49,7 @@ private:
     const CudaEngineOptions& options_;
     const BatchLayout& layout_;
     const int vocab_, ropeDim_;
-    // What the device holds
+    // What the device holds in `next` and `active`
     std::vector<std::int32_t> nextHost_;
     std::vector<std::uint8_t> activeHost_;
 };

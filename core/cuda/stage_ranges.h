@@ -1,4 +1,4 @@
-// Which layer and stage an engine's launches belong to, for our recorder and for tools that read NVTX.
+// Says to which layer and stage the engine's launches belong, for KVScope's recorder and for tools that read NVTX.
 #pragma once
 
 #include "core/session/stage_clock.h"
@@ -8,10 +8,10 @@ namespace kvscope {
 
 class StageRanges {
 public:
-    /// trace: null where nobody records kernels.
+    /// trace: the recorder of kernels, or null.
     explicit StageRanges(GpuTrace* trace) : trace_(trace) {}
 
-    /// What is launched or captured from here on belongs to this stage. layer: -1: none.
+    /// What is launched or captured from now on belongs to this stage. layer: -1 for a stage of the whole step.
     void at(int layer, StageId stage) {
         leave();
         nvtxPush(stage.name());
@@ -19,7 +19,7 @@ public:
         if (trace_ != nullptr) trace_->atStage(layer, stage);
     }
     void at(StepStage stage) { at(-1, stage); }
-    /// And to none from here on.
+    /// What is launched or captured from now on belongs to no stage.
     void leave() {
         if (inStage_) nvtxPop();
         inStage_ = false;

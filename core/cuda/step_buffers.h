@@ -1,4 +1,4 @@
-// Device memory that the layers of a step use in turn, and those of a prompt.
+// Device memory that the layers of a step use one after another, and the layers of a prompt too.
 #pragma once
 
 #include "core/cuda/step_report.h"
@@ -8,19 +8,19 @@
 
 namespace kvscope {
 
-/// chunk: BatchLayout::chunk. Null where the session needs none.
+/// chunk: BatchLayout::chunk. A pointer is null where the session does not need the buffer.
 struct StepBuffers {
     float* x = nullptr;                                   // [rows, hidden] the residual stream
     float* qkv = nullptr;                                 // [chunk, (queryHeads + 2 kvHeads)*dim] before rotation
-    float* plainQ = nullptr;                              // [chunk, queryHeads*dim] from the queries' own latent
+    float* plainQ = nullptr;                              // [chunk, queryHeads*queryDim] made from the queries' latent
     __nv_bfloat16* q = nullptr;                           // [chunk, queryHeads*dim] rotated
     __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim] of the tokens being fed, rotated
     __nv_bfloat16* attended = nullptr;                    // [chunk, queryHeads*valueDim] the attention's output
-    __nv_bfloat16* output = nullptr;                      // [chunk, queryHeads*outputDim] back from the latent space
+    __nv_bfloat16* output = nullptr;                      // [chunk, queryHeads*outputDim] out of the latent space
     __nv_bfloat16* hidden = nullptr;                      // [chunk, ffn] of the feed-forward
     float* logits[StepReports::kEntries] = {};            // [rows, vocab]
-    float* partial = nullptr;                             // parts of an attention that are not merged yet
-    std::uint32_t* arrivals = nullptr;                    // and which of them are there
+    float* partial = nullptr;                             // parts of an attention before they are merged
+    std::uint32_t* arrivals = nullptr;                    // how many parts of each list have arrived
     float* blockLogSums = nullptr;                        // [rows, queryHeads, maxUnits] with the oracle
 };
 

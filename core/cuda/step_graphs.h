@@ -1,4 +1,5 @@
-// The kernels of a step as graphs, captured once: one for each report entry, since two steps may be in flight.
+// The step graphs: the kernels of a decode step, captured once for each report entry. There are two entries because two
+// steps may be in flight.
 #pragma once
 
 #include "core/cuda/step_report.h"
@@ -10,16 +11,18 @@ namespace kvscope {
 
 class StepGraphs {
 public:
-    /// Opens the step's stream. kernels: launches those of a step that writes this report entry. With KVSCOPE_NO_GRAPH
-    /// in the environment they are launched one by one, each inside its stage's NVTX range. @throws Error(OutOfMemory |
-    /// Device)
+    /// Opens the stream of the steps. kernels: launches the kernels of a step that writes this report entry. With
+    /// KVSCOPE_NO_GRAPH in the environment there are no graphs: every step launches its kernels one by one, each inside
+    /// its stage's NVTX range. @throws Error(OutOfMemory | Device)
     explicit StepGraphs(std::function<void(int entry)> kernels);
 
     cudaStream_t stream() const { return stream_.get(); }
-    /// Once a step has been tried: plans and attributes must not be made while kernels are captured. Waits.
+    /// Captures the graphs. A step must have run before, because cuBLASLt's plans and the attributes of kernels must
+    /// not be made during a capture. Waits.
     void capture();
-    /// Launches a step. What `copy` gets from here on follows it.
+    /// Launches a step.
     void launch(int entry);
+    /// Makes what is launched on `copy` from now on wait for the step launched last.
     void follow(int entry, cudaStream_t copy) const;
 
 private:

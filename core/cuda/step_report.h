@@ -1,5 +1,6 @@
-// What a step tells the host. Its kernels write a report into device memory; a copy reaches the host while the next
-// step runs. Two steps may be in flight, so there are two of each.
+// What a step tells the host. The kernels of the step write a report to device memory, and the report is copied to the
+// host while the next step runs. Two steps may be in flight, so there are two reports on the device and two on the
+// host.
 #pragma once
 
 #include "kernels/cuda/choice/select.h"
@@ -10,20 +11,20 @@
 
 namespace kvscope {
 
-/// What a report must hold.
+/// Sizes of a report, and which parts it has.
 struct ReportNeeds {
     int rows = 0, kvHeads = 0, layers = 0;
-    std::size_t capacity = 0;            // of a list of chosen blocks
-    bool recorded = true;                // false: the tokens alone are wanted
-    bool blocks = false, scores = false; // of every choice
+    std::size_t capacity = 0;            // blocks of a list of chosen blocks
+    bool recorded = true;                // false: only the tokens are copied to the host
+    bool blocks = false, scores = false; // the blocks and the scores of every choice
     std::size_t units = 0;               // attention masses of a KV head, with the oracle; 0: none
-    std::size_t ownBytes = 0;            // of a layer of the method's own report
+    std::size_t ownBytes = 0;            // bytes of a layer in the selector's own report
     std::size_t heads() const { return std::size_t(rows) * std::size_t(kvHeads); }
 };
 
 /// One report, on the device or its copy on the host.
 struct StepReport {
-    /// Points in time of a layer, on the GPU's timer.
+    /// Marks of a layer.
     enum Mark {
         kQkv,
         kRope,
@@ -34,7 +35,7 @@ struct StepReport {
         kGather,
         kAttention,
         kOracle,
-        kReady,  // what the attention needs but for transferred blocks is there
+        kReady,  // everything the attention needs is there but transferred blocks
         kLoaded, // the last transferred block has arrived
         kBack,
         kBackEnd,
@@ -42,24 +43,25 @@ struct StepReport {
         kFfn,
         kMarks
     };
-    /// And of the step.
+    /// Marks of the step.
     enum StepMark { kEmbed, kLmHead, kSample, kEnd, kStepMarks };
 
     StepReport() = default;
-    /// Lies at `base`; null: it is only measured. @param bytes how many it takes
+    /// Lays the parts of a report out from `base`. With `base` null only the size counts. @param bytes is set to the
+    /// size
     StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes);
 
-    std::int32_t* tokens = nullptr;       // [rows] first: all that is copied when nothing is recorded
+    std::int32_t* tokens = nullptr;       // [rows] the first part, because alone it is copied when nothing is recorded
     std::uint64_t* marks = nullptr;       // [layers][kMarks]
     std::uint64_t* stepMarks = nullptr;   // [kStepMarks]
     cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
     std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
     std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity], or null
-    float* scores = nullptr;              // likewise, or null
+    float* scores = nullptr;              // [layers][rows*kvHeads][capacity], or null
     float* masses = nullptr;              // [layers][rows*kvHeads][units], or null
     char* own = nullptr;                  // [layers][ownBytes], or null
 
-    // Of a layer; null where the report has none
+    // Parts of one layer; null where the report has no such part
     cuda::SelectionHead* headsOf(int layer) const { return heads + first(layer); }
     std::uint32_t* countsOf(int layer) const { return counts + 2 * layer; }
     std::uint32_t* blocksOf(int layer) const { return blocks == nullptr ? nullptr : blocks + first(layer) * capacity_; }
@@ -68,7 +70,7 @@ struct StepReport {
     char* ownOf(int layer) const { return own == nullptr ? nullptr : own + std::size_t(layer) * ownBytes_; }
     const std::uint64_t* marksOf(int layer) const { return marks + layer * kMarks; }
 
-    /// Where a kernel stamps a mark; null: nobody wants it.
+    /// Where a kernel writes the mark; null: nothing is recorded.
     std::uint64_t* mark(int layer, Mark which) const { return recorded_ ? marks + layer * kMarks + which : nullptr; }
     std::uint64_t* mark(StepMark which) const { return recorded_ ? stepMarks + which : nullptr; }
 
@@ -83,20 +85,20 @@ class StepReports {
 public:
     static constexpr int kEntries = 2;
 
-    /// Settles what a report holds; deviceBytes() and region() are for the arena then.
+    /// Computes the size of a report. After that deviceBytes() and region() can be given to the arena.
     void layOut(const ReportNeeds& needs);
     std::size_t deviceBytes() const { return bytes_ * kEntries; }
     char*& region() { return region_; }
-    /// Once the arena has been taken. @throws Error(OutOfMemory | Device)
+    /// Lays the reports out, after the arena has been taken. @throws Error(OutOfMemory | Device)
     void open();
 
     const StepReport& device(int entry) const { return device_[entry]; }
     const StepReport& host(int entry) const { return host_[entry]; }
-    /// Brings a report to the host, after what `copy` has been given so far.
+    /// Copies a report to the host, on the stream `copy`.
     void copyOut(int entry, cudaStream_t copy) const;
-    /// Until its copy is there.
+    /// Waits until the copy of the report is complete.
     void wait(int entry) const;
-    /// The tokens alone, at once.
+    /// Copies only the tokens of the report, and waits for them.
     void copyTokens(int entry) const;
 
 private:

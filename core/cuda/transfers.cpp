@@ -44,7 +44,7 @@ cuda::GatherArgs Transfers::gatherArgs(int index, const StepReport& report) cons
     gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
     gather.pool = layer.blocks;
     if (options_.record) gather.recordCounts = report.countsOf(index);
-    // Past the layers' pairs of counters is one that nobody raises.
+    // After the layers' pairs of counters comes one more pair, which no kernel raises.
     if (options_.changes != nullptr) options_.changes->change(gather, counters + 2 * layers_.size());
     return gather;
 }
@@ -73,7 +73,7 @@ cuda::GatherArgs Transfers::besideArgs(int index, const StepReport& report, Part
     return gather;
 }
 
-/// How kernels beside the step are launched.
+/// How kernels on the second stream are launched.
 cuda::Launch Transfers::beside() const {
     cuda::Launch how = launch_;
     how.stream = beside_.get();
@@ -81,7 +81,7 @@ cuda::Launch Transfers::beside() const {
     return how;
 }
 
-/// What goes beside the step from here on follows what the step has so far.
+/// Makes what the second stream gets from now on wait for everything that the step's stream has so far.
 void Transfers::fork() const {
     cuda::check(cudaEventRecord(chosen_.get(), launch_.stream), "starting a transfer");
     cuda::check(cudaStreamWaitEvent(beside_.get(), chosen_.get()), "starting a transfer");
@@ -119,11 +119,12 @@ void Transfers::joinAll(bool any) const {
     cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
 }
 
-/// One kernel carries the transfers of all layers of a step, in place of a launch and a join for each. It is no part of
-/// the graph, whose kernels then follow each other without forks: lists and arrivals are handed over in device memory.
+/// One kernel makes the transfers of all layers of a step, in place of a launch and a join for each layer. The kernel
+/// is not part of the step graph, so the kernels of the graph follow each other without forks. The loop and the kernels
+/// of the graph tell each other of lists and arrivals through device memory.
 void Transfers::startLoop(int entry) {
     if (!loop_) return;
-    if (loops_ > 1) // its write-backs come before the next step uses their slots
+    if (loops_ > 1) // the write-backs of the loop before must end before this step uses their slots
         cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
     cuda::TransferLoopArgs args;
     args.gathers = loopGathers[entry];

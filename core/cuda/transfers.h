@@ -1,5 +1,6 @@
-// KV blocks on their way between host and GPU: on demand within a step, or beside it on a stream of their own, one
-// kernel a layer or one for the whole step; and what goes to the host beside the steps.
+// Moves KV blocks between host and GPU: on demand on the stream of the step, or on a second stream while the step
+// computes, with one kernel for each layer or one for the whole step. Also holds the copy stream, on which reports and
+// prompts' blocks go to the host.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -19,45 +20,47 @@ class Transfers {
 public:
     using Part = cuda::GatherArgs::Part;
 
-    /// All outlive it. launch: as it is when something is launched. Opens the copy stream.
-    /// @throws Error(OutOfMemory | Device)
+    /// Opens the copy stream. Everything passed must outlive this object; launch is read at every launch, so that it
+    /// may change until then. @throws Error(OutOfMemory | Device)
     Transfers(const CudaEngineOptions& options, const BatchLayout& layout, const std::vector<DeviceLayerState>& layers,
               const ChoiceOrder& order, const BlockChoice& choice, const cuda::Launch& launch, StageRanges& stages);
 
-    /// Transfers go beside the steps. loop: one kernel carries those of a whole step. @throws as above
+    /// Opens the second stream, for transfers while a step computes. loop: one kernel makes all transfers of a step.
+    /// @throws Error(OutOfMemory | Device)
     void openBeside(bool loop);
     bool hasLoop() const { return loop_; }
-    /// Thread blocks of a transfer beside other kernels. Each more of them slows those kernels: as few as keep up
-    /// (bench/results, 2026-11-22).
+    /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
+    /// these are as few as keep the link busy (bench/results, 2026-11-22).
     int blocks() const;
-    /// What goes to the host beside the steps: reports, and a prompt's blocks.
+    /// The stream on which reports and the blocks of prompts go to the host.
     cudaStream_t copyStream() const { return copy_.get(); }
-    /// Uploads what the loop reads, once the arena is there.
+    /// Uploads what the transfer loop reads, after the arena has been taken.
     void upload(const StepReports& reports);
 
-    /// A layer's choice has its lists: what is missing moves within the step.
+    /// Loads what the layer's choice has listed, and writes back, on the stream of the step.
     void onDemand(int layer, const StepReport& report);
-    /// Or beside it, all of it.
+    /// Starts the layer's loads and write-backs on the second stream.
     void besideNow(int layer, const StepReport& report);
-    /// The next layer has been chosen while `layer` is at work: its loads start, and the write-backs of `layer` with
-    /// them where `writesBack`, whose token is there by now.
+    /// Called while `layer` is at work. Starts on the second stream the loads of the next layer, if `loadsNext`, and
+    /// the write-backs of `layer`, if `writesBack`: by now `layer` has written its token.
     void besideLater(int layer, bool loadsNext, bool writesBack, const StepReport& report);
-    /// With the loop: the list of layer `listed` is there; the blocks of layer `awaited` must be. -1: neither.
+    /// With the transfer loop: tells the loop that the list of layer `listed` is complete, and waits for the blocks of
+    /// layer `awaited`; -1: for none. ready: the mark at which the wait begins.
     void handOver(int listed, int awaited, std::uint64_t* ready) const;
-    /// The layer's blocks have arrived. @return how the attention is launched
+    /// Makes the stream of the step wait for the layer's blocks. @return how the attention is launched
     cuda::Launch join(int layer) const;
-    /// A step ends when everything has moved. any: something is offloaded.
+    /// Makes the end of the step wait for all transfers. any: some layer is offloaded.
     void joinAll(bool any) const;
 
-    /// The loop of a step that is launched next.
+    /// Starts the transfer loop of the step that is launched next.
     void startLoop(int entry);
-    /// What the copy stream gets from here on follows the loop of the step launched last.
+    /// Makes what the copy stream gets from now on wait for the transfer loop of the step launched last.
     void copyAfterLoop() const;
 
     // Device memory
     std::uint32_t* counters = nullptr;                         // [layers + 1][2] blocks loaded, written back
     cuda::GatherArgs* loopGathers[StepReports::kEntries] = {}; // [layers], with the loop
-    cuda::TransferFlags flags;                                 // likewise
+    cuda::TransferFlags flags;                                 // with the loop
 
 private:
     cuda::GatherArgs gatherArgs(int layer, const StepReport& report) const;
@@ -74,7 +77,7 @@ private:
     const cuda::Launch& launch_;
     StageRanges& stages_;
     bool loop_ = false;
-    std::uint32_t loops_ = 1; // steps with their transfer kernels, and the one that was tried without
+    std::uint32_t loops_ = 1; // steps that had a transfer loop, and the trial step, which had none
     cuda::Event chosen_, loaded_[2];
     cuda::Stream copy_, beside_;
 };

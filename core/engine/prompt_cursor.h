@@ -1,11 +1,12 @@
-// Where the reading of a prompt stands.
+// How far a prompt has been read.
 #pragma once
 
 #include <compare>
 
 namespace kvscope {
 
-/// A piece of a layer. Layers come one after the other, and in a layer the pieces of the prompt.
+/// The piece of a prompt, in a layer, that is read next. Layers are read in order, and in each layer the pieces in
+/// order.
 struct PromptCursor {
     int layer = 0, piece = 0;
     auto operator<=>(const PromptCursor&) const = default;

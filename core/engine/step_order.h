@@ -1,38 +1,41 @@
-// The order of a decode step, written once. What each stage does is a backend's.
+// The order of the stages of a decode step, the same for all backends. Each backend says what the stages do.
 #pragma once
 
 namespace kvscope {
 
-/// The stages of one decode step over its rows, one token each. runStep calls them; a stage that has nothing to do in a
-/// layer does nothing: only the backend knows which layers select, offload or are measured.
+/// The stages of one decode step, which feeds one token for each row. runStep calls every stage in every layer. Only
+/// the backend knows which layers select, offload or are measured, so a stage with nothing to do in a layer returns at
+/// once.
 class Stages {
 public:
     virtual ~Stages() = default;
-    /// The residual stream of every row begins as its token's embedding.
+    /// Sets the residual stream of every row to the embedding of the row's token.
     virtual void embed() = 0;
-    /// Norm, projections and rotation: the queries, keys and values of the layer.
+    /// Makes the queries, keys and values of the layer: norm, projections and rotation (qkv_linear, rope).
     virtual void project(int layer) = 0;
-    /// The new keys enter what selection remembers of the layer (compression).
+    /// Adds the new keys to the block index of the layer or to what the method remembers (compression).
     virtual void append(int layer) = 0;
-    /// Blocks or tokens are scored, and the ones to attend to are chosen (stage1, pooling).
+    /// Scores blocks or tokens and chooses those that the layer attends to (stage1, pooling).
     virtual void choose(int layer) = 0;
-    /// Asks for what later layers will attend to, so that it travels while this one computes (pooling).
+    /// Asks for what later layers will attend to, so that it travels while this layer computes (pooling; on the GPU
+    /// also stage1).
     virtual void lookAhead(int layer) = 0;
-    /// Brings to the device what was chosen and is not there, and stores what has become full (offloading).
+    /// Loads chosen blocks that are not on the device, and writes back blocks that have become full (offloading).
     virtual void load(int layer) = 0;
-    /// Attention over what was chosen, or over everything (stage2, attention).
+    /// Attends to what was chosen, or to everything (stage2, attention).
     virtual void attend(int layer) = 0;
-    /// The method learns what its choice received, and may ask for the next step's blocks (compression, pooling).
+    /// Tells the method what attention its choice received. The method may ask for blocks of the next step
+    /// (compression, pooling).
     virtual void after(int layer) = 0;
-    /// The oracle: what the attention would have been with every block. No stage of the method; its time is nobody's.
+    /// Runs the oracle: measures what the attention would have been with every block. The time counts for no stage.
     virtual void measure(int layer) = 0;
-    /// Output projection and feed-forward, each added to the residual stream (o_linear, ffn).
+    /// Adds the output projection and then the feed-forward to the residual stream (o_linear, ffn).
     virtual void finish(int layer) = 0;
-    /// Logits of every row. Whoever runs the step then chooses the next tokens.
+    /// Makes the logits of every row. The caller of runStep then chooses the next tokens.
     virtual void head() = 0;
 };
 
-/// One decode step through `layers` layers.
+/// Runs one decode step through `layers` layers.
 void runStep(Stages& stages, int layers);
 
 } // namespace kvscope

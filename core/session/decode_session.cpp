@@ -47,7 +47,7 @@ void checkCachePolicy(const std::string& name, const MethodEntry& method, const 
     for (const MethodEntry& other : methods()) {
         try {
             if (other.make(resolveDefaults(other, config), config).ranksBlocks) able.push_back(other.name);
-        } catch (const Error&) { // not made for this model
+        } catch (const Error&) { // the method is not made for this model
         }
     }
     refuse(fmt::format("cache policy {} needs to know what blocks are worth, which method {} does not say", name,
@@ -132,7 +132,7 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
     for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
     const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
     const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get()};
-    if (cuda && method.makeSelector) requireGpu(); // the first reason, where there is none
+    if (cuda && method.makeSelector) requireGpu(); // without a GPU this refusal comes before those about the method
     refuseUnable(method, use, longest, model.get());
     setup.abilities = abilitiesOf(method, use);
     const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
@@ -155,7 +155,7 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
                     slots, method.name, needed),
                 fmt::format("give at least --device-kv {}, or lower the budget", needed));
         setup.slots = int(std::min<std::int64_t>(slots, maxBlocks));
-        // Keep-selected fills the first free slot, so spare slots would stay empty.
+        // Keep-selected always fills the first free slot, so spare slots would stay empty.
         if (options.cachePolicy.empty() && setup.slots > needed) options.cachePolicy = "lru";
     } else {
         refuseIdleCache(options, method, spec);
@@ -280,7 +280,7 @@ void TokenRun::endGpuTrace() noexcept {
     if (gpuTrace() == nullptr) return;
     try {
         engine->settle();
-    } catch (const Error&) { // the device has failed, and whoever decoded has been told
+    } catch (const Error&) { // the device has failed; the call that decoded has thrown this error before
     }
     gpuTrace()->endRun();
 }
@@ -297,7 +297,8 @@ void TokenRun::addTransfers(const StepRecord& record) {
         if (selection.kept < 0) continue;
         const auto row = std::find_if(active.begin(), active.end(),
                                       [&](const ActiveSequence& a) { return a.sequence == selection.sequence; });
-        if (row->position % spec.blockSize == 0) continue; // a block begins: the window moves whatever the method does
+        if (row->position % spec.blockSize == 0)
+            continue; // a new block begins, and moves the local window with any method
         const double locality = double(selection.kept) / selection.selected;
         localitySum += locality;
         ++summary.localityCount;
@@ -313,7 +314,7 @@ void TokenRun::addCold(const StepRecord& record) {
         chooses |= selection.selected > 0;
         newcomer |= selection.selected > 0 && selection.kept < 0;
     }
-    if (chooses && !summary.selects) summary.cold = {}; // it held a dense step, which only stood in for this one
+    if (chooses && !summary.selects) summary.cold = {}; // cold had the first decode step while no step had selected
     if (newcomer || (summary.steps == 1 && !chooses)) {
         SessionSummary::Part& cold = summary.cold;
         ++cold.steps;

@@ -1,4 +1,4 @@
-// One run: prefill of a batch of prompts, then decode steps, under one method.
+// One run: reads a batch of prompts and then makes decode steps, with one method.
 #pragma once
 
 #include "core/model/model.h"
@@ -18,11 +18,11 @@
 
 namespace kvscope {
 
-/// The first GPU in words, e.g. "NVIDIA H200, 140 GiB, CUDA 13.0". @throws Error in a sentence when there is none that
-/// the CUDA backend can use, or this program was built without it
+/// The first GPU in words, e.g. "NVIDIA H200, 140 GiB, CUDA 13.0". @throws Error with a sentence for people when there
+/// is no GPU that the CUDA backend can use, or this program was built without the CUDA backend
 std::string describeGpu();
 
-/// Greedy when temperature is 0.
+/// How the next token is chosen from the logits. With temperature 0 the choice is greedy.
 struct Sampling {
     double temperature = 0, topP = 1;
     int topK = 0; // 0: all
@@ -40,28 +40,29 @@ struct SessionOptions {
     bool stopAtEos = true;
     Sampling sampling;
     std::optional<std::int64_t> deviceKvBlocks; // slots per (sequence, layer, KV head)
-    std::optional<std::int64_t> deviceKvBytes;  // or the whole pool's size
+    std::optional<std::int64_t> deviceKvBytes;  // instead: bytes of all slots together
     std::string cachePolicy;                    // empty: keep-selected, or lru when the pool has slots to spare
     bool offload = true;                        // false: every block stays resident
     Link link;
     DenoiseObserver* denoiseObserver =
         nullptr;                              // block diffusion: told what every forward computed; outlives the session
     bool oracle = false;                      // also measure the attention mass the selection captures (slow)
-    OracleObserver* oracleObserver = nullptr; // with the oracle: told every selection's best; outlives the session
+    OracleObserver* oracleObserver = nullptr; // with the oracle: gets its record of every selection
     int threads = 0;                          // 0: all cores
-    GpuTrace* gpuTrace = nullptr;             // CUDA: whoever records kernels; outlives the session
+    GpuTrace* gpuTrace = nullptr;             // CUDA: the recorder of kernels; outlives the session
     bool lookahead = true;                    // CUDA: start the next step while the host records this one
-    std::string name;                         // of the run; empty: made from method and model
-    bool recordModelPath = true;              // say in the trace where the model lies
+    std::string name;                         // name of the run; empty: made from method and model
+    bool recordModelPath = true;              // whether the trace says where the model lies
 };
 
-/// @throws Error(BadInput) where no such policy exists, or it goes by what blocks are worth and the method does not say
+/// @throws Error(BadInput) where no policy has this name, or the policy goes by the worth of blocks and the method does
+/// not say what blocks are worth
 void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec,
                       const ModelConfig& config);
 
 struct SessionSummary {
     int promptTokens = 0, steps = 0;          // decode steps done
-    std::int64_t decodedTokens = 0;           // fed by them, all sequences
+    std::int64_t decodedTokens = 0;           // tokens fed by decode steps, all sequences
     std::int64_t prefillNs = 0, decodeNs = 0; // measured wall time
     std::int64_t hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0, exposedNs = 0;
     double localityMean = 0,
@@ -75,10 +76,10 @@ struct SessionSummary {
         int steps = 0;
         std::int64_t tokens = 0, ns = 0, hits = 0, misses = 0;
     };
-    /// Steps in which a sequence selected for the first time; before any step selected, the first decode step. Totals
-    /// count them, the rates below do not, unless there are no others.
+    /// Steps in which a sequence selected for the first time; while no step has selected, the first decode step. The
+    /// totals above count these steps. The rates below leave them out, unless there are no others.
     Part cold;
-    bool selects = false;           // some decode step did
+    bool selects = false;           // whether some decode step has selected
     double tokensPerSecond() const; // fed by decode steps, all sequences, per second of decode wall time; 0: none
     double hitRate() const;         // hits / (hits + misses); NaN without selections
 
@@ -105,7 +106,7 @@ public:
     bool step();
 
     bool finished() const;
-    /// Ends the run in the trace; later calls do nothing.
+    /// Ends the run in the trace. Further calls do nothing.
     void end(RunStatus status, const std::string& message = {});
 
     const std::vector<std::vector<std::int32_t>>& generated() const; // [sequence], without the prompt
@@ -116,7 +117,8 @@ public:
     /// Logits of the last position of a sequence of the last step, float32 [vocab]; null if it was not part of it.
     /// @throws Error(Unsupported) on a block-diffusion model, as forceNextTokens does
     const float* logits(int sequence) const;
-    /// Feed these ids instead of the sampled ones (teacher forcing in tests). On CUDA only without `lookahead`.
+    /// Makes the next step feed these ids instead of the sampled ones (teacher forcing in tests). On CUDA only without
+    /// `lookahead`.
     void forceNextTokens(const std::vector<std::int32_t>& ids);
 
 private:

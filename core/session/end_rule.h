@@ -1,5 +1,5 @@
-// When a sequence of a session is over: the session asks it of every token, and a backend that begins the next step
-// before the session has seen this one's tokens asks it too.
+// Says when a sequence of a session is over. The session asks this of every token. A backend that begins the next step
+// before the session has seen the tokens of this step asks it too.
 #pragma once
 
 #include "core/model/model_config.h"
@@ -13,10 +13,10 @@ namespace kvscope {
 
 class EndRule {
 public:
-    /// Both outlive it.
+    /// Both must outlive this object.
     EndRule(const SessionOptions& options, const ModelConfig& config) : options_(options), config_(config) {}
 
-    /// generated: tokens of the sequence without its prompt, `last` among them.
+    /// Whether `last` ends its sequence. generated: how many tokens of the sequence were generated, `last` included.
     bool ends(int generated, std::int32_t last) const {
         if (generated >= options_.maxNewTokens) return true;
         const std::vector<std::int32_t>& ids = config_.eosIds;

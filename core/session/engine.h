@@ -1,5 +1,5 @@
-// What a backend does in a session: it owns the weights' copies, both KV tiers and all scratch memory. The session
-// checks options, follows sequences, samples and hands records over.
+// What a backend does in a session. The engine owns its copies of the weights, both KV tiers and all scratch memory.
+// The session checks options, follows sequences, samples tokens and gives records to the sink.
 #pragma once
 
 #include "core/plan/memory_need.h"
@@ -24,10 +24,10 @@ struct ActiveSequence {
     int position = 0; // of the token being fed
 };
 
-/// Resolved and checked by the session.
+/// What an engine is made from; the session has checked all of it.
 struct EngineSetup {
     std::shared_ptr<const Model> model;
-    const std::vector<std::vector<std::int32_t>>& prompts; // outlive the engine
+    const std::vector<std::vector<std::int32_t>>& prompts; // must outlive the engine
     const SessionOptions& options;
     SelectionSpec spec;
     std::vector<int> maxTokens; // [sequence] tokens each sequence may reach
@@ -38,7 +38,7 @@ struct EngineSetup {
     std::function<std::unique_ptr<Selector>(const SelectorContext&)> makeSelector; // CPU backend
     ParameterValues parameters;                                                    // of the method; CUDA backend
     Abilities abilities;                                                           // of the method, as it is used
-    /// What the method takes for a sequence of this length; empty: nothing.
+    /// The memory that the method takes for a sequence of this length; an empty function: none.
     std::function<std::vector<MemoryNeed>(ContextLength)> methodMemory;
 };
 
@@ -48,24 +48,26 @@ public:
     /// Short text for traces, e.g. "cpu: AVX3, 2 threads".
     virtual std::string description() const = 0;
     virtual Timing linkTiming() const = 0;
-    /// Runs all prompts and the output head on each one's last token. Fills everything of the record but the step
+    /// Runs all prompts, and the output head on the last token of each. Fills everything of the record but the step
     /// number, phase, tokens and generated tokens. @throws Error(Cancelled)
     virtual void prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) = 0;
-    /// One token of each active sequence. Likewise.
+    /// Runs one decode step: feeds tokens[i] to active[i]. Fills the same parts of the record as prefill.
     virtual void decode(std::span<const ActiveSequence> active, std::span<const std::int32_t> tokens,
                         StepRecord& record) = 0;
-    /// Of the last prefill or step: float32 [vocab] of its `row`-th active sequence.
+    /// Logits of the last prefill or step, float32 [vocab]. row: index of the sequence among the active ones.
     virtual const float* logits(int row) = 0;
-    /// Waits until nothing of it is under way on the device.
+    /// Waits until the device has done all work of this engine.
     virtual void settle() {}
-    /// The row's next token: of the largest logit, of equal ones the lower id; or, where samples(), what the session's
-    /// sampling chooses. Below 0: some of the row's logits are infinite or NaN.
+    /// The next token of a row. Where samples() is true, SessionOptions::sampling chooses the token; else it is the
+    /// token with the largest logit, of equal ones that with the lowest id. Below 0: some of the row's logits are
+    /// infinite or NaN.
     virtual std::int32_t chosenToken(int row) = 0;
-    /// Whether chosenToken follows SessionOptions::sampling; else the session samples from the logits.
+    /// Whether chosenToken follows SessionOptions::sampling. If not, the session samples from the logits.
     virtual bool samples() const { return false; }
 };
 
-/// @throws Error(Device | Unsupported) in a sentence when this program or machine cannot run the CUDA backend
+/// @throws Error(Device | Unsupported) with a sentence for people when this program or machine cannot run the CUDA
+/// backend
 void requireGpu();
 
 std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup);

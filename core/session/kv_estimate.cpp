@@ -15,7 +15,7 @@ std::int64_t blockIndexBytes(Backend backend, const SelectionSpec& spec, int dim
     std::int64_t bytes = 0;
     if (spec.queryScore == QueryScore::PooledSoftmax) {
         constexpr std::int64_t kTile = BlockIndex::kTileWindows;
-        const std::int64_t tiles = (windows + kTile - 1) / kTile; // the CPU's
+        const std::int64_t tiles = (windows + kTile - 1) / kTile; // the CPU keeps pooled keys in tiles
         bytes += ((gpu ? windows : tiles * kTile) + ring) * dim * number;
         if (!gpu) bytes += tiles * std::int64_t(sizeof(const float*));
     }
@@ -41,7 +41,7 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
     // The GPU's resident layers have no copy in host memory.
     estimate.hostBytes = heads * (gpu ? offloaded : config.layers) * blocks * blockBytes;
     estimate.deviceBytes = heads * resident * blocks * blockBytes;
-    if (gpu && oracle && spec.tiersLackKeys()) // keys that the method forgets or keeps in another form
+    if (gpu && oracle && spec.tiersLackKeys()) // keys that the method forgets or stores in another form
         estimate.oracleBytes = heads * plans.sparse() * blocks * blockBytes;
     estimate.indexBytes = heads * plans.sparse() * blockIndexBytes(backend, spec, config.headDim, tokens);
     if (offloaded > 0) {

@@ -32,7 +32,8 @@ int mostAttended(const MethodEntry& method, const MethodUse& use, ContextLength 
                             ? spec.traceBudget
                             : std::int64_t(spec.budgetBlocks()) * spec.blockSize;
     if (method.attendsAtMost != nullptr) most = method.attendsAtMost(use, length);
-    // Dense in the first step and in those up to denseBelowTokens; the last token that is generated is never read.
+    // If the first step has fewer than denseBelowTokens tokens, all steps with fewer tokens than that attend to
+    // everything. No step reads the last token that is generated.
     if (length.prompt + 1 < spec.denseBelowTokens)
         most = std::max<std::int64_t>(most, all <= spec.denseBelowTokens ? all : spec.denseBelowTokens - 1);
     return most >= all ? 0 : int(most);

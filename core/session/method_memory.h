@@ -1,4 +1,4 @@
-// What a method remembers of a context, before a session exists: the sums of what its entry declares.
+// Adds up the memory that a method's entry declares for a context, before a session exists.
 #pragma once
 
 #include "core/select/method.h"
@@ -10,10 +10,10 @@ namespace kvscope {
 struct MethodMemory {
     std::int64_t indexBytes = 0; // on the device tier: digests, labels, partial keys, scores of tokens
     std::int64_t deviceKvBytes = 0, hostKvBytes = 0; // keys and values in tiers of the method's own
-    int blockSlots = 0;                              // blocks of a KV head's tokens on that device tier
+    int blockSlots = 0;                              // blocks per KV head on that device tier
 };
 
-/// Nothing for a method that is its spec. All sequences have this length.
+/// All sequences have this length. A method that is data alone takes nothing.
 MethodMemory methodMemory(const MethodEntry& method, const MethodUse& use, ContextLength length, int sequences);
 
 /// Tokens that a KV head attends to at most in a step; 0: all.

@@ -14,7 +14,8 @@
 namespace kvscope {
 namespace {
 
-/// "the last 4096 tokens" of all layers or of some; empty: every layer sees everything.
+/// Says in words what the layers with a sliding window see, e.g. "the last 4096 tokens"; empty: every layer sees
+/// everything.
 std::string windowsOf(const ModelConfig& c) {
     const auto sliding = std::count_if(c.windows.begin(), c.windows.end(), [](int window) { return window > 0; });
     if (sliding == 0) return {};
@@ -88,13 +89,13 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
     return fit;
 }
 
-/// KV of the layers that attend to everything, on the GPU.
+/// Bytes of keys and values, on the GPU, of the layers that attend to everything.
 std::int64_t denseLayersBytes(const Model& model, const SelectionSpec& spec, int context, int batch) {
     return estimateKv(model, spec, context, batch, false, std::nullopt, Backend::Cuda).deviceBytes /
            model.config().layers * LayerPlans(model.config(), spec, {}).dense();
 }
 
-/// Where a file cannot say what its model is made of.
+/// The model's notes, and one more for a Mistral whose file cannot state the sliding window.
 std::vector<std::string> notesOf(const Model& model) {
     const ModelConfig& c = model.config();
     std::vector<std::string> notes = model.notes();
@@ -109,7 +110,7 @@ std::vector<std::string> notesOf(const Model& model) {
     return notes;
 }
 
-/// Types of the matrices, that of the most bytes first: "q4_K, q6_K".
+/// Types of the matrices, the one with the most bytes first: "q4_K, q6_K".
 std::string weightTypes(const Model& model) {
     std::map<DType, std::size_t> bytes;
     const auto add = [&](const WeightMatrix& matrix) { bytes[matrix.type] += matrix.bytes(); };
@@ -134,7 +135,8 @@ std::string weightTypes(const Model& model) {
     return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The GPU's copy: quantised and 16-bit weights take what they take in the file, float32 becomes bf16.
+/// Bytes of the GPU's copy of the weights: quantised and 16-bit weights have the size they have in the file, float32
+/// becomes bf16.
 std::int64_t gpuWeightBytes(const Model& model) {
     return std::int64_t(model.fileBytes()) / (model.weightType() == DType::F32 ? 2 : 1);
 }
@@ -200,7 +202,7 @@ std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batc
             need.backend = backend;
             need.hostKvBytes = kv.hostBytes;
             need.deviceKvBytes = kv.deviceBytes;
-            if (backend == Backend::Cpu) { // a resident layer is read where it is stored: no second copy
+            if (backend == Backend::Cpu) { // the CPU reads resident layers in the host store
                 const int resident = kv.blockSlots == 0 ? c.layers : LayerPlans(c, spec, {}).dense();
                 need.deviceKvBytes -= kv.hostBytes / c.layers * resident;
             }

@@ -1,4 +1,5 @@
-// What was understood of a model, for people: the command line's `info` and the desktop's model page show the same.
+// What this program has understood of a model, in words and numbers for people. The command line's `info` and the
+// desktop's model page both show it.
 #pragma once
 
 #include "core/session/kv_estimate.h"
@@ -13,21 +14,21 @@ namespace kvscope {
 struct MethodFit {
     std::string name, title;
     bool applies = true;
-    std::string remark; // why it does not apply, or what to know; empty: nothing to say
+    std::string remark; // why the method does not apply, or what else to know; may be empty
 };
 
 struct ModelSummary {
-    std::string name, architecture; // as the file announces it
-    std::string family;             // as this program knows it, e.g. "Qwen3"
+    std::string name, architecture; // as the file says
+    std::string family;             // this program's name for it, e.g. "Qwen3"
     int layers = 0, hidden = 0, queryHeads = 0, kvHeads = 0, headDim = 0, ffn = 0, vocabulary = 0, context = 0;
     // In words
-    std::string attention;   // "grouped queries, 32 query heads on 8 KV heads of 128 channels"
-    std::string feedForward; // "SwiGLU, 8192 wide"
-    std::string rope;        // "llama3 x8 from 8192 tokens, theta 500000"
-    std::string scales;      // muP; empty: none
-    std::string gpuProblem;  // why the GPU backend cannot run it; empty: it can, in a build and on a machine with one
-    std::string weights;     // types, that of the most bytes first: "q4_K, q6_K"
-    std::vector<std::string> notes; // what the files cannot say, or say and is not heeded, and what that means
+    std::string attention;          // "grouped queries, 32 query heads on 8 KV heads of 128 channels"
+    std::string feedForward;        // "SwiGLU, 8192 wide"
+    std::string rope;               // "llama3 x8 from 8192 tokens, theta 500000"
+    std::string scales;             // muP; empty: none
+    std::string gpuProblem;         // why the GPU backend cannot run the model; empty: it can
+    std::string weights;            // types of the matrices, the one with the most bytes first: "q4_K, q6_K"
+    std::vector<std::string> notes; // what the files do not say, or what is ignored, with the effect
     bool tiedEmbeddings = false, evictionHead = false, forecastHeads = false;
     std::int64_t fileBytes = 0, weightBytesPerToken = 0;
     std::int64_t kvBytesPerTokenCpu = 0, kvBytesPerTokenGpu = 0; // float32 and bf16
@@ -42,13 +43,13 @@ struct SessionMemory {
     Backend backend = Backend::Cpu;
     std::int64_t hostKvBytes = 0, deviceKvBytes = 0, indexBytes = 0;
     std::int64_t hostWeightBytes = 0, deviceWeightBytes = 0; // CPU: mapped file; GPU: bf16 matrices
-    int blockSlots = 0;                                      // per (sequence, layer, KV head); 0: everything resident
+    int blockSlots = 0; // slots per (sequence, layer, KV head); 0: everything resident
     std::int64_t hostBytes() const { return hostKvBytes + hostWeightBytes; }
     std::int64_t deviceBytes() const { return deviceKvBytes + indexBytes + deviceWeightBytes; }
 };
 
-/// One entry per method that applies and backend that can run the model with it. On the CPU the device tier is a part
-/// of ordinary memory. @throws Error(BadInput) when context or batch is out of range
+/// One entry for each method that applies and each backend that can run the model with that method. On the CPU the
+/// device tier is a part of ordinary memory. @throws Error(BadInput) when context or batch is out of range
 std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batch);
 
 } // namespace kvscope

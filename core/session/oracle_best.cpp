@@ -22,7 +22,7 @@ void describeSelection(std::span<const float> mass, std::span<const std::int32_t
             ++record.far;
         record.mass += mass[block];
     }
-    // The `count` blocks of the most mass among those allowed; of equals the lower one.
+    // The `count` allowed blocks with the most mass; of equal ones the lower block.
     std::vector<std::int32_t> best;
     const auto addBest = [&](int count, bool farOnly, float& sum, float& recall) {
         best.clear();

@@ -1,11 +1,11 @@
-// The processor of this machine, by the name its maker gave it.
+// The maker's name of this machine's processor.
 #pragma once
 
 #include <string>
 
 namespace kvscope {
 
-/// "AMD EPYC 9654 96-Core Processor", as the operating system tells it; empty where it does not.
+/// The name that the operating system tells, e.g. "AMD EPYC 9654 96-Core Processor"; empty where it tells none.
 std::string processorName();
 
 } // namespace kvscope

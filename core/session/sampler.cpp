@@ -7,8 +7,9 @@
 namespace kvscope {
 
 bool allFinite(std::span<const float> logits) {
-    constexpr std::uint32_t exponent = 0x7f800000; // all ones in infinities and NaN alone
-    bool wrong = false;                            // no early end: the loop takes many logits at a time
+    constexpr std::uint32_t exponent = 0x7f800000; // all bits set only in infinities and NaN
+    // The loop does not end early, so that the compiler can test many logits at a time.
+    bool wrong = false;
     for (const float logit : logits) wrong |= (std::bit_cast<std::uint32_t>(logit) & exponent) == exponent;
     return !wrong;
 }

@@ -1,4 +1,4 @@
-// Greedy and stochastic choice of the next token.
+// Chooses the next token from logits, greedily or by a random draw.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -10,19 +10,20 @@
 
 namespace kvscope {
 
-/// Neither infinite nor NaN.
+/// Whether no logit is infinite or NaN.
 bool allFinite(std::span<const float> logits);
 
-/// Largest logit; equal ones: the lower id.
+/// The id of the largest logit; of equal ones the lowest id.
 std::int32_t argMax(std::span<const float> logits);
 
-/// One sequence's random stream; the same seed and logits give the same tokens on every machine.
+/// Samples the tokens of one sequence from its own random stream. The same seed and logits give the same tokens on
+/// every machine.
 class Sampler {
 public:
     Sampler(const Sampling& sampling, int sequence);
-    /// Temperature, then top-k, then top-p, then one draw; greedy at temperature 0.
+    /// Applies temperature, top-k and top-p, in this order, and draws once. With temperature 0 the choice is greedy.
     std::int32_t sample(std::span<const float> logits);
-    /// The next number of the stream, in [0, 1): what one sample() uses.
+    /// The next number of the stream, in [0, 1). One call of sample() uses one number.
     double draw() { return double(random_() >> 11) * 0x1p-53; }
 
 private:

@@ -1,5 +1,5 @@
-// Stage times of a step: each mark ends one stage and starts the next, so that stages and gaps add up to the wall time.
-// The same names go to NVTX when it was found at configure time.
+// Measures the stages of a step. Each mark ends one stage and starts the next, so that stages and gaps add up to the
+// wall time. NVTX gets the same names if CMake found NVTX.
 #pragma once
 
 #include "base/clock.h"
@@ -10,10 +10,11 @@
 
 namespace kvscope {
 
-/// NVTX push and pop; nothing when NVTX was not found.
+/// Begins and ends an NVTX range; does nothing in a build without NVTX.
 void nvtxPush(std::string_view name);
 void nvtxPop();
-/// A range that carries its step: "prefill" or "decode" around everything the host asks the GPU to do for it.
+/// Begins a range that carries the number of a step: "prefill" or "decode", around everything that the host asks the
+/// GPU to do for the step.
 void nvtxPush(std::string_view name, int step);
 
 class StageClock {
@@ -26,7 +27,7 @@ public:
     std::int64_t endStep() { return steadyNowNs() - stepStart_; }
 
     void beginLayer(LayerRecord& layer) { layer.startNs = last_ - origin_; }
-    /// Runs `work` as a stage of `layer`: its time is everything since the last mark.
+    /// Runs `work` as a stage of `layer`. The stage gets all time since the last mark.
     template <class Work> void run(LayerRecord& layer, Stage stage, Work&& work) {
         nvtxPush(nameOf(stage));
         work();
@@ -39,7 +40,7 @@ public:
         nvtxPop();
         mark(step.stepStageNs[std::size_t(stage)]);
     }
-    /// Leaves the time since the last mark to "other".
+    /// Makes the time since the last mark count as "other".
     void skip() { last_ = steadyNowNs(); }
 
 private:

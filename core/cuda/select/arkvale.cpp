@@ -36,12 +36,12 @@ private:
 
     const DeviceSelectorContext context_;
     const select::PageBudget budget_;
-    const int shared_; // KV heads with one page set
+    const int shared_; // number of KV heads that share a page set
     const bool ahead_; // a layer's pages are chosen in the layer before it
     ScoredPages pages_;
     GuessedQueries guess_;
     std::vector<std::uint8_t*> resident_; // [layer], each [rows, page sets, maxBlocks]
-    __nv_bfloat16* lastQuery_ = nullptr;  // of the prompt being read, [queryHeads*dim]
+    __nv_bfloat16* lastQuery_ = nullptr;  // [queryHeads*dim] of the prompt that is being read
     float* chosenScores_ = nullptr;
     std::uint32_t* chosen_ = nullptr;
     std::int32_t* chosenCount_ = nullptr;
@@ -87,7 +87,8 @@ cuda::PageChoiceArgs DeviceArkVale::choiceOf(int layer, int firstRow) const {
     return args;
 }
 
-/// Digests, and the pages the device begins with: the best of the last prompt token's query, the whole budget of them.
+/// Makes the digests of the prompt's pages and fills the device tier with as many pages as the budget allows: those
+/// that score best for the query of the last prompt token.
 void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                                std::int64_t headStride) {
     const DeviceLayerState& state = context_.layers[std::size_t(layer)];
@@ -98,7 +99,8 @@ void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_b
     choice.rows = 1;
     choice.at = tokens - 1;
     const int pages = context_.spec.grid.blocks(tokens);
-    for (int set = 0; set < pages_.sets(); ++set) // all of the prompt is resident now: the choice leaves the best
+    // At first all pages of the prompt count as resident; the choice then leaves only the best ones.
+    for (int set = 0; set < pages_.sets(); ++set)
         cuda::check(cudaMemsetAsync(choice.resident + std::size_t(set * context_.maxBlocks), 1, std::size_t(pages),
                                     context_.launch.stream),
                     "choosing the first pages");

@@ -1,6 +1,6 @@
-// AsyncTLS on the GPU (core/select/asynctls.cpp): labels of every token on the device, blocks in the slots of the
-// executor's tier. With a lag, a step's candidates are what the block filter chose for the step before; what it chooses
-// now travels until the same layer of the next step.
+// AsyncTLS on the GPU (core/select/asynctls.cpp). The labels of all tokens are on the device, and blocks are in the
+// engine's slots. With a lag the candidates of a step are the blocks that the block filter chose in the step before;
+// the blocks that it chooses in this step have until the same layer of the next step to arrive.
 #include "base/error.h"
 #include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/first_slots.h"
@@ -37,11 +37,11 @@ public:
 
 private:
     struct Layer {
-        cuda::BlockLists candidates;      // of the step, then of the next one
-        cuda::BlockMove* loads = nullptr; // that fetch them
+        cuda::BlockLists candidates;      // of this step; then, chosen by this step, of the next one
+        cuda::BlockMove* loads = nullptr; // the loads that fetch the candidates
         std::uint32_t *counts = nullptr, *published = nullptr;
-        std::uint16_t* chosen = nullptr; // tokens, see CandidateAttentionArgs
-        Bf16* q = nullptr;               // a copy, [rows, queryHeads*dim]
+        std::uint16_t* chosen = nullptr; // chosen tokens, see CandidateAttentionArgs
+        Bf16* q = nullptr;               // [rows, queryHeads*dim] copy of the layer's queries
         std::uint32_t* previous = nullptr;
         std::uint8_t* hasPrevious = nullptr;
     };
@@ -49,12 +49,12 @@ private:
     template <class T> std::size_t headBytes() const {
         return (std::size_t(context_.heads()) * sizeof(T) + 15) / 16 * 16;
     }
-    static std::size_t lagsAt() { return sizeof(cuda::LagLayer); } // in a report
+    static std::size_t lagsAt() { return sizeof(cuda::LagLayer); } // where the LagHeads lie in a report
     std::size_t massesAt() const { return lagsAt() + headBytes<cuda::LagHead>(); }
-    /// The step before left the layer's whole list: there are no slots to find.
+    /// Whether the step before has left the complete list of the layer's blocks: with a lag and without slots.
     bool knows(int layer) const { return lag_ && !context_.layers[std::size_t(layer)].offloaded; }
     bool fetches(int layer) const { return lag_ && context_.layers[std::size_t(layer)].offloaded; }
-    /// Its attention waits for a transfer of the step before.
+    /// Whether the layer's attention waits for a transfer that the step before has chosen (LaggingTransfers::crosses).
     bool awaits(int layer) const { return fetches(layer) && transfers_.crosses(layer); }
     std::int64_t blockBytes() const { return std::int64_t(cuda::blockBytes(context_.shape)); }
 
@@ -70,11 +70,11 @@ private:
     std::vector<Layer> layers_;
     LaggingTransfers transfers_;
     SideStream beside_;
-    cuda::SelectArgs taken_; // what the executor would have chosen the layer's blocks with
-    // Of the prompt being read
+    cuda::SelectArgs taken_; // the arguments with which the engine would have chosen the layer's blocks
+    // Of the prompt that is being read
     Bf16* lastQuery_ = nullptr;
     std::int32_t* lastPosition_ = nullptr;
-    // Of the layer at hand
+    // Of the present layer
     cuda::BlockLists next_;
     std::int32_t *list_ = nullptr, *slots_ = nullptr; // what the block filter lists
     cuda::BlockMove* writeBacks_ = nullptr;
@@ -153,7 +153,8 @@ void AsyncTls::prompt(const DevicePromptChunk& chunk) {
                 "keeping the last query");
 }
 
-/// Labels, and the first step's candidates: what the last prompt token's query chooses. They stay on the device.
+/// Makes the labels of the prompt, and lets the query of the last prompt token choose the candidates of the first step.
+/// These candidates stay on the device.
 void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
     const DeviceLayerState& state = context_.layers[std::size_t(index)];
     if (!state.sparse) return;
@@ -198,7 +199,8 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
         fillFirstSlots(context_, index, sequence, tokens, blocks, headStride, next_.blocks, next_.count);
 }
 
-/// A token is labelled where it is attended to. What crossed the step's begin leaves before the first of its layers.
+/// In the first offloaded layer of a step, starts the transfers that cross from the step before (LaggingTransfers).
+/// Labels are not made here: a token gets its label in the kernel that attends to it.
 void AsyncTls::append(const DeviceStep& step) {
     if (!transfers_.any() || step.layer != transfers_.layers().front()) return;
     if (context_.record) cuda::stampNow(context_.launch, stepMarks_);
@@ -206,7 +208,8 @@ void AsyncTls::append(const DeviceStep& step) {
         if (transfers_.crosses(layer)) fetch(context_.launch, layer);
 }
 
-/// The executor gives the candidates their slots and the new token its place; nothing is recorded of them yet.
+/// The engine gives the candidates their slots and writes the new token to its block. Nothing of the candidates is
+/// recorded yet.
 void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     taken_ = args;
     if (knows(step.layer)) return;
@@ -216,7 +219,7 @@ void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     args.marks[0] = step.stage1Mark;
     args.marks[2] = nullptr;
     if (context_.record) args.endMark = &marks_[step.layer].listed;
-    args.recordBlocks = lag_ ? nullptr : next_.blocks; // which of them must be loaded now
+    args.recordBlocks = lag_ ? nullptr : next_.blocks; // with a flag for those that must be loaded now
     if (!lag_) return;
     args.score = cuda::SelectArgs::Score::None;
     args.planted = -1;
@@ -224,7 +227,8 @@ void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     args.chosenCount = at(step.layer).candidates.count;
 }
 
-/// M_t. The step has attended by now: what its blocks leave may be filled.
+/// Chooses the candidates of the next step (M_t in the paper). This step has attended by now, so slots of blocks that
+/// are no longer chosen may be filled.
 void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
     Layer& layer = at(index);
     cuda::SelectArgs select = taken_;
@@ -237,7 +241,8 @@ void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
     select.recordBlocks = next_.blocks;
     select.recordHead = next_.heads;
     select.recordScores = nullptr;
-    select.moves = {layer.loads, writeBacks_, layer.counts}; // the executor's own choice writes back
+    select.moves = {layer.loads, writeBacks_,
+                    layer.counts}; // full blocks are listed by the engine's own choice, not by this one
     for (std::uint64_t*& mark : select.marks) mark = nullptr;
     cuda::selectBlocksOnDevice(launch, select);
 }
@@ -255,7 +260,7 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
     if (lag_) {
         args.candidates = layer.candidates;
         args.next = next_;
-        if (!fetches(step.layer)) args.next.heads = nullptr; // nothing travels: nothing is predicted
+        if (!fetches(step.layer)) args.next.heads = nullptr; // no block travels, so no block counts as predicted
         args.counts = layer.counts;
         args.published = layer.published;
     } else {
@@ -279,7 +284,7 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
     cuda::settleCandidates(launch, args);
 }
 
-/// Sends what the layer's next candidates lack on the device.
+/// Starts the loads of the layer's next candidates that have no slot yet.
 void AsyncTls::fetch(const cuda::Launch& launch, int index) {
     const DeviceLayerState& state = context_.layers[std::size_t(index)];
     Layer& layer = at(index);
@@ -328,7 +333,7 @@ bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     return true;
 }
 
-/// The next step's candidates are chosen beside what follows the attention.
+/// Chooses the next step's candidates while the kernels after the attention run.
 void AsyncTls::after(const DeviceStep& step) {
     const cuda::Launch launch = lag_ ? beside_.fork(context_.launch) : context_.launch;
     if (lag_) chooseNextBlocks(launch, step.layer);
@@ -338,7 +343,7 @@ void AsyncTls::after(const DeviceStep& step) {
     if (!lag_ || step.layer + 1 < context_.config.layers) return;
     cuda::stampNow(beside_.join(context_.launch), context_.record ? stepMarks_ + 1 : nullptr);
     if (!transfers_.any()) return;
-    // A layer's blocks that were sent in this step are there when it ends.
+    // The blocks whose transfers started in this step have arrived when the step ends.
     auto* report = reinterpret_cast<cuda::LagLayer*>(step.report);
     cuda::reportWait(transfers_.joinAll(context_.launch), marks_, transfers_.firstCrossing(), stepMarks_ + 1,
                      report != nullptr ? &report->waitedNs : nullptr);
@@ -350,7 +355,7 @@ void AsyncTls::fill(int index, const char* report, std::span<const int>, LayerRe
     const auto& layer = *reinterpret_cast<const cuda::LagLayer*>(report);
     const cuda::LagMarks& marks = layer.marks;
     const auto* lags = reinterpret_cast<const cuda::LagHead*>(report + lagsAt());
-    mass_.fill(report + massesAt(), record, firstSelection); // of the tokens, not of their blocks
+    mass_.fill(report + massesAt(), record, firstSelection); // the mass of the chosen tokens, not of their blocks
     for (std::size_t i = firstSelection; lag_ && i < record.selections.size(); ++i) {
         SelectionRecord& selection = record.selections[i];
         const int head = selection.sequence * context_.shape.kvHeads + selection.kvHead;
@@ -362,7 +367,7 @@ void AsyncTls::fill(int index, const char* report, std::span<const int>, LayerRe
         selection.stale = lag.stale;
     }
     const auto between = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
-    if (out.h2dBlocks + out.d2hBlocks > 0) // at once: the choice of tokens waited for it
+    if (out.h2dBlocks + out.d2hBlocks > 0) // loads on demand: the choice of tokens waited for them
         out.transferNs = out.exposedNs = between(marks.listed, awaits(index) ? marks.ready : marks.scored);
     if (!fetches(index)) return;
     std::int64_t exposed = std::int64_t(layer.waitedNs);

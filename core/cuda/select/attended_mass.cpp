@@ -18,7 +18,7 @@ void AttendedMass::measure(const DeviceStep& step, char* at) const {
     const int unit = context_.spec.unitTokens(), perBlock = context_.shape.blockSize / unit;
     cuda::AttendedShareArgs args;
     args.shape = context_.shape;
-    args.shape.blockSize = unit; // what the oracle's sums are of
+    args.shape.blockSize = unit; // the oracle has a sum for each unit
     args.rows = context_.rows();
     args.maxBlocks = context_.maxBlocks * perBlock;
     args.window = context_.config.windowOf(step.layer);

@@ -1,5 +1,5 @@
-// DMA by token on the GPU (core/select/dma_token.cpp): what falls out of the best never comes back, so only the best
-// are on the device.
+// DMA by token on the GPU (core/select/dma_token.cpp). A token that is no longer among the best never becomes one of
+// them again, so the device holds the best tokens alone.
 #include "core/cuda/select/keeping_selector.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Double Sparsity on the GPU (core/select/double_sparsity.cpp). On the device: the labels. Keys and values lie token by
-// token in pinned host memory, or on the device where nothing is offloaded, and the chosen ones are packed into blocks.
+// Double Sparsity on the GPU (core/select/double_sparsity.cpp). The labels of all tokens are on the device. Keys and
+// values lie token by token in pinned host memory, or on the device where nothing is offloaded; those of the chosen
+// tokens are packed into blocks, which the step attends to.
 #include "base/error.h"
 #include "core/cuda/select/token_labels.h"
 #include "core/cuda/select/token_report.h"
@@ -40,7 +41,7 @@ private:
     bool biased() const { return context_.spec.bias.scale != 0.f; }
 
     const DeviceSelectorContext context_;
-    const int mostTokens_, heavy_, blocks_; // blocks_: that hold the chosen tokens of a head
+    const int mostTokens_, heavy_, blocks_; // blocks_: number of blocks that hold the chosen tokens of a head
     const TokenReport report_;
     TokenLabels labels_;
     TokenStore store_;
@@ -137,7 +138,7 @@ void DoubleSparsity::choose(const DeviceStep& step, cuda::SelectArgs&) {
     choice.active = step.active;
     choice.q = step.q;
     choice.labels = labels_.of(step.layer);
-    // 1/sqrt(channels) where the model scales by 1/sqrt(dim).
+    // A model that scales by 1/sqrt(dim) gets 1/sqrt(channels) here.
     choice.scale = context_.config.attentionScale() * std::sqrt(float(context_.shape.dim) / float(labels_.channels()));
     choice.maxTokens = mostTokens_;
     choice.wanted = choice.capacity = heavy_;
@@ -190,7 +191,8 @@ void DoubleSparsity::fill(int layer, const char* report, std::span<const int> ac
     out.h2dBlocks = out.misses;
     out.h2dBytes = out.misses * store_.tokenBytes();
     out.d2hBytes = std::int64_t(active.size()) * context_.shape.kvHeads * store_.tokenBytes();
-    out.transferNs = out.exposedNs = out.stageNs[std::size_t(Stage::Offloading)]; // the attention waits for all of it
+    out.transferNs = out.exposedNs =
+        out.stageNs[std::size_t(Stage::Offloading)]; // the attention waits for the whole transfer
 }
 
 } // namespace

@@ -1,11 +1,11 @@
-// The slots that an offloaded layer's device tier begins with, where a method chooses blocks when a prompt is read.
+// Fills the slots of an offloaded layer after a prompt, for methods that choose blocks when the prompt has been read.
 #pragma once
 
 #include "core/cuda/device_selector.h"
 
 namespace kvscope {
 
-/// Fills them with the chosen full blocks of a sequence's prompt. chosen, count: [kvHeads, capacity] and [kvHeads].
+/// Copies the chosen full blocks of a sequence's prompt to slots. chosen, count: [kvHeads, capacity] and [kvHeads].
 void fillFirstSlots(const DeviceSelectorContext& context, int layer, int sequence, int tokens,
                     const __nv_bfloat16* blocks, std::int64_t headStride, const std::uint32_t* chosen,
                     const std::int32_t* count);

@@ -16,7 +16,7 @@ const __nv_bfloat16* GuessedQueries::make(const DeviceStep& step, int target) co
     const DeviceLayer &here = context_.weights.layers[std::size_t(step.layer)],
                       &next = context_.weights.layers[std::size_t(target)];
     const int width = context_.shape.queryHeads * context_.shape.dim;
-    cuda::DeviceMatrix queries = next.qkv.front(); // they come first, and whole tiles of rows can be left out
+    cuda::DeviceMatrix queries = next.qkv.front(); // the queries' rows come first; the tiles after them are left out
     queries.rows = width;
     context_.linear->run(queries, step.x, config.hidden, context_.rows(), {here.inputNorm, config.streamNormEps()},
                          {projected_, width, false, next.qkvBias, nullptr}, step.stage1Mark);

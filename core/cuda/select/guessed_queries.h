@@ -1,5 +1,5 @@
-// InfiniGen's guess on the GPU: the next layer's own projection of this layer's input. The device form of
-// core/select/next_query.h.
+// InfiniGen's guess of the next layer's queries on the GPU: the query projection of the next layer, applied to the
+// input of this layer. The device form of core/select/next_query.h.
 #pragma once
 
 #include "core/cuda/device_selector.h"
@@ -8,11 +8,12 @@ namespace kvscope {
 
 class GuessedQueries {
 public:
-    /// The context outlives it.
+    /// The context must outlive this object.
     explicit GuessedQueries(const DeviceSelectorContext& context) : context_(context) {}
 
     void plan(DeviceArena& arena, const char* what);
-    /// Rotated queries of layer `target`, [rows, queryHeads*dim], until the next call. Stamps stage1.
+    /// @return rotated queries [rows, queryHeads*dim] guessed for layer `target`, valid until the next call. Writes the
+    /// mark of stage1.
     const __nv_bfloat16* make(const DeviceStep& step, int target) const;
 
 private:

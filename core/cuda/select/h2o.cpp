@@ -1,5 +1,5 @@
-// H2O on the GPU (core/select/h2o.cpp). What tokens receive is added up in a pass of its own over the keys, with the
-// logarithms of the sums that the attention had.
+// H2O on the GPU (core/select/h2o.cpp). The attention that tokens receive is added up in a separate pass over the keys,
+// which uses the log-sum-exps of the attention.
 #include "core/cuda/select/keeping_selector.h"
 #include "kernels/cuda/methods/token_mass.h"
 
@@ -73,7 +73,7 @@ private:
     }
 
     std::vector<std::int32_t> heavyHost_, recentHost_;  // [sequence]
-    std::int32_t *heavy_ = nullptr, *recent_ = nullptr; // likewise
+    std::int32_t *heavy_ = nullptr, *recent_ = nullptr; // [sequence] on the device
     float* logSums_ = nullptr;                          // [rows, queryHeads] of the step's attention
 };
 
@@ -105,7 +105,7 @@ void H2o::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* b
     if (tokens <= heavy + recent) {
         keep(prompt, nullptr, false, 0, tokens);
     } else {
-        cuda::PoolArgs pool; // of one token each: in float
+        cuda::PoolArgs pool; // windows of one token: only converts the mass to float
         pool.lists = context_.shape.kvHeads;
         pool.length = tokens - recent;
         pool.mass = promptMass_;
@@ -116,7 +116,7 @@ void H2o::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* b
         keepFromPrompt(tokens - recent, heavy);
         keep(prompt, &chosen_, false, tokens - recent, tokens);
     }
-    clearMass(); // a filled context has none
+    clearMass(); // a filled context, which may come next, has no mass
 }
 
 void H2o::after(const DeviceStep& step) {

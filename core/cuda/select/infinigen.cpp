@@ -1,5 +1,5 @@
-// InfiniGen by block on the GPU: the next layer's own projection of this layer's input, along the directions in which
-// its queries vary most, against every key along the same.
+// InfiniGen by block on the GPU. Guesses the next layer's queries (GuessedQueries), takes them along the directions in
+// which that layer's queries vary most, and scores every key along the same directions.
 #include "core/cuda/select/guessed_queries.h"
 #include "core/math/symmetric_eigen.h"
 #include "kernels/cuda/methods/partial_keys.h"
@@ -20,7 +20,8 @@ public:
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
-    void choose(const DeviceStep&, cuda::SelectArgs&) override {} // dense_layers is 1 at least: all are chosen ahead
+    void choose(const DeviceStep&, cuda::SelectArgs&) override {
+    } // dense_layers is at least 1, so all layers are chosen ahead
     void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& args) override;
 
 private:
@@ -29,8 +30,8 @@ private:
         const Layer& kept = layers_[std::size_t(layer)];
         return {kept.directions, kept.keys, context_.tokenFirst, 0, width_};
     }
-    /// [dim, width_] of one head: the right singular vectors of its sampled queries, strongest first, are the
-    /// eigenvectors of their Gram matrix.
+    /// Sets the directions [dim, width_] of each head: the right singular vectors of the head's sampled queries,
+    /// strongest first. They are the eigenvectors of the Gram matrix of these queries.
     void setDirections(int layer, int sequence, bool sampled);
 
     struct Layer {
@@ -41,7 +42,7 @@ private:
     const int dims_, width_, warmUp_;
     GuessedQueries guess_;
     std::vector<Layer> layers_;
-    double* gram_ = nullptr; // [kvHeads, dim, dim] of the prompt and layer being read
+    double* gram_ = nullptr; // [kvHeads, dim, dim] of the prompt and layer that are being read
     int sampledLayer_ = -1, sampledSequence_ = -1;
     float* scores_ = nullptr;
 };
@@ -95,7 +96,7 @@ void InfinigenOnDevice::setDirections(int layer, int sequence, bool sampled) {
     if (sampled) {
         std::vector<std::jthread> team;
         for (std::size_t g = 0; g < kvHeads; ++g) team.emplace_back(describe, g);
-    } else { // a filled context has no queries: the first channels
+    } else { // a filled context has no queries; it gets the first channels
         for (std::size_t g = 0; g < kvHeads; ++g)
             for (std::size_t i = 0; i < std::size_t(dims_); ++i)
                 directions[(g * dim() + i) * std::size_t(width_) + i] = 1;

@@ -1,6 +1,7 @@
-// InfiniGen in its original form on the GPU (core/select/infinigen_token.cpp): every query head guesses its next query,
-// scores every key along directions of its own and chooses tokens one layer ahead; what a KV head's query heads chose
-// travels beside the layer, and each attends to its own.
+// InfiniGen in its original form on the GPU (core/select/infinigen_token.cpp). For every query head of the next layer
+// the query is guessed, every key is scored along directions of that head, and tokens are chosen, all one layer ahead.
+// The tokens that the query heads of a KV head chose are fetched together while this layer computes, and each query
+// head attends to its own tokens.
 #include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/guessed_queries.h"
 #include "core/cuda/select/side_stream.h"
@@ -23,7 +24,8 @@ namespace {
 
 using Bf16 = __nv_bfloat16;
 
-/// When a layer's tokens travelled, and when its attention could have begun without them.
+/// Times of the GPU's timer: when the transfer of a layer's tokens began and ended, and when the layer's attention
+/// could have begun without waiting for the tokens.
 struct alignas(16) FetchMarks {
     std::uint64_t begin = 0, end = 0, ready = 0;
 };
@@ -40,7 +42,8 @@ public:
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
-    void choose(const DeviceStep&, cuda::SelectArgs&) override {} // dense_layers is 1 at least: all are chosen ahead
+    void choose(const DeviceStep&, cuda::SelectArgs&) override {
+    } // dense_layers is at least 1, so all layers are chosen ahead
     void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override {
@@ -54,7 +57,7 @@ private:
         cuda::PartialKeys partial;
         std::int32_t *previous = nullptr, *previousCount = nullptr;
     };
-    struct Lists { // of a layer: those of the next one are written while its own are attended to
+    struct Lists { // there are two: one layer's are written while the other's are attended to
         std::int32_t *united = nullptr, *unitedCount = nullptr; // [heads, united], [heads]
         std::int32_t *own = nullptr, *places = nullptr, *ownCount = nullptr;
         Bf16* fetched = nullptr; // [heads, united, 2*dim]
@@ -65,7 +68,7 @@ private:
     std::size_t queryHeads() const { return std::size_t(context_.shape.queryHeads); }
     int unitedMost() const { return most_ * context_.shape.group() + 1; }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
-    std::size_t massesAt() const { return report_.bytes() + sizeof(FetchMarks); } // in a report
+    std::size_t massesAt() const { return report_.bytes() + sizeof(FetchMarks); } // where the masses lie in a report
     FetchMarks* marksIn(char* report) const {
         return report != nullptr ? reinterpret_cast<FetchMarks*>(report + report_.bytes()) : nullptr;
     }
@@ -76,22 +79,24 @@ private:
 
     const DeviceSelectorContext context_;
     const float alpha_;
-    const int mostTokens_, most_, warmUp_, dims_, width_, blocks_; // blocks_: of a query head's chosen tokens
-    const cuda::AttentionShape byHead_;                            // query heads with keys of their own
+    // blocks_: number of blocks that hold the chosen tokens of a query head
+    const int mostTokens_, most_, warmUp_, dims_, width_, blocks_;
+    const cuda::AttentionShape byHead_; // as if every query head were a KV head
     const TokenReport report_;
-    AttendedMass mass_; // of query heads that attend apart
+    AttendedMass mass_; // query heads attend to different tokens
     GuessedQueries guess_;
     TokenStore store_;
     SideStream side_;
     std::vector<Layer> layers_;
     Lists lists_[2];
-    // Of the prompt and layer being read: queries until there are directions, then how far all reach along them
+    // Of the prompt and layer that are being read: sampled queries until the directions are known, then how far the
+    // queries of all tokens reach along the directions
     double* gram_ = nullptr;  // [queryHeads, dim, dim]
     Bf16* queries_ = nullptr; // [sampled tokens, queryHeads*dim]
     float *vectors_ = nullptr, *lengths_ = nullptr;
-    std::vector<float> solved_; // vectors_ on the host; none before
+    std::vector<float> solved_; // copy of vectors_ on the host; empty until they are known
     int sampledLayer_ = -1, sampledSequence_ = -1;
-    // Of a choice
+    // Of one choice
     float *scores_ = nullptr, *packedBias_ = nullptr, *partial_ = nullptr;
     std::int32_t *length_ = nullptr, *wanted_ = nullptr, *chosen_ = nullptr, *chosenCount_ = nullptr;
     std::uint64_t* total_ = nullptr;
@@ -208,8 +213,8 @@ void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
     if (read >= std::min(warmUp_, chunk.promptTokens)) solve(read);
 }
 
-/// The right singular vectors of the sampled queries of every query head, and how far the first `tokens` reach along
-/// them.
+/// Computes the right singular vectors of every query head's sampled queries, and how far the queries of the first
+/// `tokens` tokens reach along these vectors.
 void InfinigenTokenOnDevice::solve(int tokens) {
     const std::size_t matrix = dim() * dim();
     std::vector<double> gram(queryHeads() * matrix);
@@ -237,7 +242,7 @@ void InfinigenTokenOnDevice::solve(int tokens) {
     cuda::addLengthsAlong(context_.launch, {byHead_, queries_, tokens, vectors_, lengths_});
 }
 
-/// [queryHeads, dim, width]: kept are the directions along which the prompt's queries add up to most.
+/// @return the directions [queryHeads, dim, width] along which the sums of the prompt's queries are largest
 std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
     const auto width = std::size_t(width_);
     std::vector<float> lengths(queryHeads() * dim()), result(queryHeads() * dim() * width, 0.f);
@@ -254,7 +259,7 @@ std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return mine[a] > mine[b]; });
         std::sort(order.begin(), order.begin() + dims_);
         for (std::size_t i = 0; i < std::size_t(dims_); ++i)
-            for (std::size_t c = 0; c < dim(); ++c) // a filled context has no queries: the first channels
+            for (std::size_t c = 0; c < dim(); ++c) // a filled context has no queries; it gets the first channels
                 result[(h * dim() + c) * width + i] = sampled  ? solved_[(h * dim() + order[i]) * dim() + c]
                                                       : c == i ? 1.f
                                                                : 0.f;
@@ -358,7 +363,7 @@ void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda:
     if (context_.offload) fetch(step, target);
 }
 
-/// What the next layer's query heads chose, beside what this one does yet.
+/// Fetches the tokens that the next layer's query heads chose, while this layer goes on.
 void InfinigenTokenOnDevice::fetch(const DeviceStep& step, int target) {
     const Lists& lists = listsOf(target);
     cuda::FetchTokensArgs args;
@@ -371,17 +376,18 @@ void InfinigenTokenOnDevice::fetch(const DeviceStep& step, int target) {
     args.store = store_.of(target);
     args.first = context_.tokenFirst;
     args.to = lists.fetched;
-    if (FetchMarks* marks = marksIn(step.report)) { // of the next layer's report
+    if (FetchMarks* marks = marksIn(step.report)) { // moved on to the next layer's report
         marks = reinterpret_cast<FetchMarks*>(reinterpret_cast<char*>(marks) + reportBytes());
         args.mark = &marks->begin;
         args.endMark = &marks->end;
     }
-    // Tokens are small and read by whole thread blocks: more of them than copies of KV blocks need.
+    // Tokens are small, and a whole thread block reads each of them, so this needs more thread blocks than a transfer
+    // of KV blocks.
     const int blocks = context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32;
     cuda::fetchTokens(side_.fork(context_.launch), args, blocks);
 }
 
-/// The launch of what needs the layer's tokens.
+/// @return how the kernels that read the layer's fetched tokens are launched
 cuda::Launch InfinigenTokenOnDevice::arrived(const DeviceStep& step) {
     if (!context_.offload) return context_.launch;
     if (FetchMarks* marks = marksIn(step.report)) cuda::stampNow(context_.launch, &marks->ready);
@@ -392,7 +398,7 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     const Layer& layer = layers_[std::size_t(step.layer)];
     const Lists& lists = listsOf(step.layer);
     const cuda::TokenChoiceRecord record = report_.at(step);
-    const bool last = step.layer + 1 == context_.config.layers; // chooses for none
+    const bool last = step.layer + 1 == context_.config.layers; // the last layer chooses for no other layer
     if (last && step.stage1Mark != nullptr)
         cuda::stampNow(context_.launch, step.stage1Mark), cuda::stampNow(context_.launch, step.poolingMark);
     report_.compare(context_, step, {lists.united, nullptr, lists.unitedCount, layer.previous, layer.previousCount});

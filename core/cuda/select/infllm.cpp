@@ -17,7 +17,7 @@ public:
 
     void plan(DeviceArena& arena) override;
     void begin() override;
-    std::size_t reportBytes() const override { return 16; } // how many keys were replaced
+    std::size_t reportBytes() const override { return 16; } // the first word counts the replaced keys
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
@@ -32,7 +32,9 @@ private:
         __nv_bfloat16 *plainKeys = nullptr, *blockKeys = nullptr;
         float* mass = nullptr;
     };
-    int localBlocks() const { return std::min(budget_.localBlocks, context_.maxBlocks); } // most of a window
+    int localBlocks() const {
+        return std::min(budget_.localBlocks, context_.maxBlocks);
+    } // most blocks of a local window
     cuda::FarMemory memoryOf(int layer) const {
         const Layer& of = layers_[std::size_t(layer)];
         return {context_.shape,   budget_.localTokens, localBlocks() * context_.shape.blockSize,
@@ -42,13 +44,13 @@ private:
 
     const DeviceSelectorContext context_;
     const select::ContextBudget budget_;
-    const int representatives_, shared_; // shared: KV heads with one block set
+    const int representatives_, shared_; // shared_: number of KV heads that share a block set
     std::vector<Layer> layers_;
-    // Of one layer of a prompt.
+    // For one layer of a prompt
     __nv_bfloat16* promptKeys_ = nullptr;
     float *promptMass_ = nullptr, *promptLogSums_ = nullptr;
     bool promptRead_ = false;
-    // Of a layer of a step.
+    // For one layer of a step
     __nv_bfloat16 *farQ_ = nullptr, *farOut_ = nullptr;
     float *scores_ = nullptr, *chosenScores_ = nullptr, *nearLogSums_ = nullptr, *farLogSums_ = nullptr,
           *partial_ = nullptr;
@@ -131,9 +133,10 @@ void DeviceInfLlm::promptDone(int layer, int sequence, int tokens, const __nv_bf
     args.memory = memoryOf(layer);
     args.sequence = sequence;
     args.tokens = tokens;
-    args.plainKeys = promptRead_ ? promptKeys_ : nullptr; // filled contexts have no keys before rotation
+    args.plainKeys = promptRead_ ? promptKeys_ : nullptr; // a filled context has no keys before rotation
     args.mass = promptMass_;
-    args.blocks = const_cast<__nv_bfloat16*>(blocks); // on their way to the store, or in it
+    args.blocks =
+        const_cast<__nv_bfloat16*>(blocks); // the resident store, or scratch that is then copied to the host store
     args.headStride = headStride;
     cuda::settleFarPrompt(context_.launch, args);
 }
@@ -188,7 +191,8 @@ void DeviceInfLlm::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     args.chosenScores = chosenScores_;
 }
 
-/// The window at true distances, what lies beyond it at one distance, joined by their sums.
+/// Attends to the local window with true distances and to the far blocks with one fixed distance, and merges the two
+/// outputs by their log-sum-exps.
 bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     args.partial = partial_;
     cuda::DecodeAttentionArgs far = args;
@@ -230,7 +234,7 @@ bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     return true;
 }
 
-/// How recent the resident blocks count as, where the cache policy goes by what they are worth.
+/// Writes how recent each resident block counts as, for a cache policy by worth.
 void DeviceInfLlm::rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& merged) const {
     cuda::FarRankArgs args;
     args.merged = merged;
@@ -247,7 +251,7 @@ void DeviceInfLlm::fill(int layer, const char* report, std::span<const int>, Lay
                         std::size_t) const {
     if (report == nullptr) return;
     if (!context_.layers[std::size_t(layer)].offloaded) return;
-    // Keys of the blocks that left the window went to the host once more.
+    // The keys of blocks that left the local window were written to the host a second time.
     const auto replaced = std::int64_t(*reinterpret_cast<const std::uint32_t*>(report));
     out.d2hBytes += replaced * context_.shape.blockSize * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));
 }

@@ -1,4 +1,4 @@
-// InfLLM-V2 is data on the GPU with exact log-sum-exps; with compressed ones its blocks are scored here.
+// InfLLM-V2 on the GPU with lse=compressed: scores the blocks. With lse=exact the method is data and needs no selector.
 #include "core/cuda/device_selector.h"
 
 #include "kernels/cuda/methods/coarse_sums.h"
@@ -45,7 +45,7 @@ public:
 
 private:
     const DeviceSelectorContext context_;
-    const int windows_; // of the longest sequence
+    const int windows_; // pooling windows of the longest sequence
     float *logits_ = nullptr, *logSums_ = nullptr, *scores_ = nullptr;
 };
 

@@ -1,5 +1,6 @@
-// What the methods share that keep some tokens of each KV head and forget the rest for good: their store on the
-// device, a place for every new token, attention over what is kept, and the records. The prompt is theirs.
+// What the methods share that retain some tokens of each KV head and forget all others for good: the store of retained
+// tokens on the device, the place for every new token, the attention over the retained tokens, and the records. Each
+// method decides itself which tokens of a prompt it retains.
 #pragma once
 
 #include "core/cuda/select/token_report.h"
@@ -21,39 +22,41 @@ public:
     }
 
 protected:
-    /// capacity: most tokens that a KV head keeps at a time.
+    /// capacity: most tokens that a KV head retains at a time.
     KeepingSelector(const DeviceSelectorContext& context, int capacity, bool countsMass);
     /// See TokenReport::FirstRecent.
     virtual std::int32_t firstRecent(int /*sequence*/, std::int32_t newest) const { return newest + 1; }
-    /// How a decode step's token comes; see cuda::KeepTokenArgs.
+    /// Sets how the token of a decode step enters the store; see cuda::KeepTokenArgs.
     virtual void comes(cuda::KeepTokenArgs&) const {}
 
-    /// One sequence's prompt in one layer, as promptDone has it.
+    /// The prompt of one sequence in one layer, as promptDone gets it.
     struct Prompt {
         int layer, sequence;
         const __nv_bfloat16* blocks;
         std::int64_t headStride;
     };
-    /// Chooses `wanted` of the first `length` tokens by promptScores, for keep().
+    /// Chooses the `wanted` tokens with the highest promptScores_ among the first `length`, and lists them in chosen_
+    /// for keep().
     void keepFromPrompt(int length, int wanted);
-    /// Keeps what is listed (null: nothing) and [tailFirst, tailEnd). scored: with promptScores.
+    /// Puts the listed tokens (null: none) and the tokens [tailFirst, tailEnd) into the store. scored: stores
+    /// promptScores_ with them.
     void keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst, int tailEnd);
     const cuda::KeptTokens& kept(int layer) const { return kept_[std::size_t(layer)]; }
-    /// Index of a sequence's first token among the eviction scores; its heads are tokenStride apart.
+    /// Index of a sequence's first token among the eviction scores. The scores of its heads are tokenStride apart.
     std::int64_t firstToken(int sequence) const;
     std::int64_t tokenStride(int sequence) const;
     const float* evictionScores(int layer) const { return context_.layers[std::size_t(layer)].index.tokenScores; }
     const float* biases(int layer) const { return context_.spec.bias.scale != 0.f ? evictionScores(layer) : nullptr; }
 
     const DeviceSelectorContext context_;
-    const int capacity_, mostTokens_; // mostTokens_: of a sequence
-    float* promptScores_ = nullptr;   // [kvHeads, mostTokens_] of the prompt being read
-    double* promptMass_ = nullptr;    // likewise, where mass is counted
-    cuda::TokenLists chosen_;         // what choosePrompt chose
+    const int capacity_, mostTokens_; // mostTokens_: tokens of the longest sequence
+    float* promptScores_ = nullptr;   // [kvHeads, mostTokens_] of the prompt that is being read
+    double* promptMass_ = nullptr;    // [kvHeads, mostTokens_], if countsMass_
+    cuda::TokenLists chosen_;         // what keepFromPrompt chose
 
 private:
     const bool countsMass_;
-    const int blocks_; // of a head's places
+    const int blocks_; // number of blocks of a head's store
     const TokenReport report_;
     std::vector<cuda::KeptTokens> kept_;                          // [layer]
     std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place

@@ -1,4 +1,5 @@
-// Blocks that travel beside a step for the next one's use: a layer's deadline is the same layer, one step later.
+// Transfers of blocks that a step chooses for the next step. The blocks of a layer must have arrived when the next step
+// comes to the same layer.
 #pragma once
 
 #include "core/cuda/select/side_stream.h"
@@ -9,30 +10,31 @@
 
 namespace kvscope {
 
-/// A graph ends when everything in it has ended, so no transfer can cross from one step's into the next. The first half
-/// of the layers therefore send theirs as soon as their slots are free, with half a step to arrive by the end; the
-/// second half's leave when the next step begins, with half a step until they are needed.
+/// A step graph ends when everything in it has ended, so a transfer cannot begin in one step and end in the next. The
+/// transfers of the first half of the layers therefore start as soon as the layer's slots are free, and have half a
+/// step until the step ends. The transfers of the second half start when the next step begins, and have half a step
+/// until their blocks are needed.
 class LaggingTransfers {
 public:
-    /// blocks: thread blocks of a transfer. Layers are the offloaded ones, ascending.
+    /// layers: the offloaded layers, ascending. blocks: thread blocks of a transfer.
     void open(std::vector<int> layers, int blocks);
     bool any() const { return !layers_.empty(); }
     const std::vector<int>& layers() const { return layers_; }
-    /// The first layer whose transfers leave with the next step.
+    /// The first layer whose transfers start when the next step begins ("cross" into it).
     int firstCrossing() const { return firstCrossing_; }
     bool crosses(int layer) const { return layer >= firstCrossing_; }
 
-    /// A layer's transfer, from here on.
+    /// Starts a layer's transfer on the side stream, after everything that `launch` has so far.
     void send(const cuda::Launch& launch, int layer, const cuda::GatherArgs& args);
-    /// The launches of what needs a layer's blocks: those of a layer that crosses follow its transfer.
+    /// @return how kernels that need a layer's blocks are launched. If the layer crosses, they wait for its transfer.
     cuda::Launch join(const cuda::Launch& launch, int layer);
-    /// The launch after the step's last use: follows all that has been sent.
+    /// @return how the kernel after the last use of blocks in the step is launched: it waits for all transfers sent.
     cuda::Launch joinAll(const cuda::Launch& launch) { return side_.join(launch); }
 
 private:
     std::vector<int> layers_;
     int firstCrossing_ = 0, blocks_ = 0;
-    std::vector<cuda::Event> arrived_; // [layer], of those that cross
+    std::vector<cuda::Event> arrived_; // [layer], set for layers that cross
     SideStream side_;
 };
 

@@ -1,5 +1,6 @@
-// Locret on the GPU (core/select/locret.cpp). While the prompt is read, what is kept of the chunks before and the chunk
-// at hand lie packed in blocks as if they were one short prompt, so that the prompt's attention serves for both.
+// Locret on the GPU (core/select/locret.cpp). While a prompt is read, the retained tokens of earlier chunks and the
+// tokens of the present chunk lie packed in blocks like one short prompt, so that the attention kernel for prompts
+// attends to both.
 #include "base/error.h"
 #include "core/cuda/select/keeping_selector.h"
 #include "core/select/retaining_heads.h"
@@ -71,10 +72,11 @@ private:
 
     const select::RetainingHeads weights_;
     const int chunk_, budget_, stabilizers_, local_;
-    const int listed_, listedBlocks_;      // most tokens that a prompt token sees, and the blocks that hold them
+    const int listed_, listedBlocks_;      // most tokens that a prompt token sees, and how many blocks hold them
     float *in_ = nullptr, *out_ = nullptr; // of all layers
     float *promptHidden_ = nullptr, *stepHidden_ = nullptr, *stepScores_ = nullptr, *listScores_ = nullptr;
-    // Of the layer and sequence whose prompt is being read: what is kept of the chunks before, then the chunk at hand.
+    // For the layer and sequence whose prompt is being read: the retained tokens of earlier chunks, followed by the
+    // tokens of the present chunk.
     cuda::TokenLists list_, next_;
     int listCount_ = 0;
     __nv_bfloat16* packed_ = nullptr; // [kvHeads, listedBlocks_]
@@ -112,7 +114,7 @@ void Locret::begin() {
     upload(out_, weights_.out);
 }
 
-/// Keeps the last stabilizers and the best-scored ones of the rest.
+/// Retains the stabilizers, which are the last tokens, and of the others those with the highest scores.
 void Locret::evict() {
     if (listCount_ <= budget_) return;
     const int others = listCount_ - stabilizers_, best = budget_ - stabilizers_;
@@ -134,7 +136,7 @@ void Locret::evict() {
     listCount_ = budget_;
 }
 
-/// A prompt token sees what was kept of the chunks before its own, and its own chunk.
+/// A prompt token attends to the retained tokens of earlier chunks and to the tokens of its own chunk.
 bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) {
     if (!context_.layers[std::size_t(chunk.layer)].ownTier) return false;
     if (chunk.first == 0) listCount_ = 0;
@@ -184,7 +186,7 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
 void Locret::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
     if (!context_.layers[std::size_t(layer)].ownTier) return;
     const Prompt prompt{layer, sequence, blocks, headStride};
-    if (listCount_ == 0) { // a filled context: nothing was read, nothing was scored
+    if (listCount_ == 0) { // a filled context: no prompt was read, so no token has a score
         keep(prompt, nullptr, false, std::max(0, tokens - capacity_), tokens);
         return;
     }

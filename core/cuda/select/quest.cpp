@@ -34,7 +34,8 @@ private:
     ScoredPages pages_;
 };
 
-/// Every query head has blocks of its own. Those of a group are united on the device, and each attends to its own.
+/// Quest with group=per_query_head: every query head chooses its own blocks. The blocks of a group's query heads are
+/// united for the transfers, and each query head attends to its own blocks.
 class QuestPerHead final : public DeviceSelector {
 public:
     QuestPerHead(const DeviceSelectorContext& context, int dynamicBlocks, const std::string& bound)
@@ -56,7 +57,7 @@ public:
     }
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    // What the heads attended to, each its own, not the union.
+    // The report has the mass of what each query head attended to, not of the united blocks.
     std::size_t reportBytes() const override { return mass_.bytes(); }
     void after(const DeviceStep& step) override { mass_.measure(step, step.report); }
     void fill(int, const char* report, std::span<const int>, LayerRecord&, StepRecord& record,
@@ -66,11 +67,11 @@ public:
 
 private:
     const DeviceSelectorContext context_;
-    const int dynamicBlocks_;           // a query head's share of the budget
-    const cuda::AttentionShape byHead_; // query heads with keys of their own
+    const int dynamicBlocks_;           // blocks that a query head chooses by score
+    const cuda::AttentionShape byHead_; // as if every query head were a KV head
     AttendedMass mass_;
-    std::optional<ScoredPages> pages_; // none: the executor's ranges bound the products
-    // Of the layer at hand; lists are [rows, queryHeads, capacity], the union's [rows, kvHeads, capacity]
+    std::optional<ScoredPages> pages_; // empty: the bounds come from the key ranges of the block index
+    // For the present layer. Lists are [rows, queryHeads, capacity]; the united list is [rows, kvHeads, capacity].
     std::int32_t *blocks_ = nullptr, *count_ = nullptr, *places_ = nullptr, *slots_ = nullptr, *chosenCount_ = nullptr;
     std::uint32_t *listed_ = nullptr, *chosen_ = nullptr, *arrivals_ = nullptr;
     float *scores_ = nullptr, *chosenScores_ = nullptr, *partial_ = nullptr;
@@ -96,7 +97,7 @@ void QuestPerHead::plan(DeviceArena& arena) {
     mass_.plan(arena);
 }
 
-/// Where a KV head's things begin, for each of its query heads.
+/// Uploads for each query head where the blocks, slots and tokens of its KV head begin.
 void QuestPerHead::begin() {
     const auto group = std::size_t(context_.shape.group());
     for (const auto& [to, from] : {std::pair{blockFirst_, context_.blockFirst},
@@ -136,7 +137,7 @@ void QuestPerHead::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     own.listCount = count_;
     own.recordBlocks = listed_;
     own.recordScores = scores_;
-    own.marks[0] = pages_ ? nullptr : step.stage1Mark; // the pages' scores come first
+    own.marks[0] = pages_ ? nullptr : step.stage1Mark; // with pages their scores are made first, under this mark
     own.marks[1] = step.poolingMark;
     cuda::selectBlocksOnDevice(context_.launch, own);
     cuda::UniteBlocksArgs unite;

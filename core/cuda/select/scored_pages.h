@@ -1,4 +1,4 @@
-// Pages of keys scored by their digests: what Quest's and ArkVale's selectors share on the GPU.
+// Scores pages by their digests, for the selectors of Quest and ArkVale on the GPU.
 #pragma once
 
 #include "core/cuda/device_selector.h"
@@ -8,7 +8,7 @@ namespace kvscope {
 
 class ScoredPages {
 public:
-    /// shared: KV heads that have one page set. The context outlives it.
+    /// shared: number of KV heads that share a page set. The context must outlive this object.
     ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, cuda::PageScore score)
         : context_(context), cuboidMean_(cuboidMean), score_(score), shared_(shared),
           layers_(std::size_t(context.config.layers)) {}
@@ -16,8 +16,8 @@ public:
     void plan(DeviceArena& arena);
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
     void append(const DeviceStep& step) const;
-    /// By a step's queries; by queries [rows, queryHeads*dim] guessed for a layer that lacks the step's token; and by
-    /// one sequence's, [queryHeads*dim], at a position.
+    /// Scores the pages of a layer: by the queries of a step; by queries [rows, queryHeads*dim] that are guessed for a
+    /// layer without the step's token; or by the query [queryHeads*dim] of one sequence at a position.
     void score(const DeviceStep& step) const;
     void scoreAhead(const DeviceStep& step, int target, const __nv_bfloat16* q) const;
     void scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const;

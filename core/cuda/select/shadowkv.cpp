@@ -37,16 +37,16 @@ private:
         std::uint8_t* isOutlier = nullptr;
         std::int32_t *outlierChunks = nullptr, *slotChunk = nullptr;
         float* poolScores = nullptr;
-        std::vector<std::int32_t> outliers; // of outlierChunks, on the host
+        std::vector<std::int32_t> outliers; // copy of outlierChunks on the host
     };
     cuda::ShadowMemory memoryOf(int layer) const;
     cuda::ShadowChoiceArgs choiceOf(int layer) const;
     cuda::ShadowFetchArgs fetchOf(int layer) const;
-    /// Of the values of a chunk of a KV head.
+    /// Bytes of the values of one chunk of one KV head.
     std::int64_t chunkBytes() const {
         return std::int64_t(budget_.chunk) * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));
     }
-    std::size_t listBytes() const { // of the report
+    std::size_t listBytes() const { // bytes of the list of chosen chunks in a layer's report
         return std::size_t(context_.heads()) * std::size_t(chosen_) * sizeof(std::uint32_t);
     }
     std::int32_t selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
@@ -58,19 +58,19 @@ private:
     std::vector<cuda::ShadowCounts> counts_; // [sequence]
     int chosen_ = 0, outliers_ = 0, maxChunks_ = 0, maxPoolBlocks_ = 0;
     std::vector<std::int64_t> chunkFirst_, tokenFirst_, poolFirst_, poolTokenFirst_;
-    std::size_t chunks_ = 0, tokens_ = 0, poolBlocks_ = 0; // of all heads, sequences, heads
+    std::size_t chunks_ = 0, tokens_ = 0, poolBlocks_ = 0; // of all heads; of all sequences; of all heads
     std::vector<Layer> layers_;
     PinnedMemory store_;
     cuda::ShadowCounts* countsDevice_ = nullptr;
     std::int64_t *chunkFirstDevice_ = nullptr, *tokenFirstDevice_ = nullptr, *poolFirstDevice_ = nullptr,
                  *poolTokenFirstDevice_ = nullptr;
-    // Of one layer of a prompt.
+    // For one layer of a prompt
     __nv_bfloat16 *promptKeys_ = nullptr, *lastQuery_ = nullptr;
     float *gram_ = nullptr, *vectors_ = nullptr, *moved_ = nullptr, *distance_ = nullptr;
     double* products_ = nullptr;
     bool promptRead_ = false;
-    // Of a layer of a step.
-    std::int32_t *poolShift_ = nullptr, *missCount_ = nullptr; // poolShift: from a position to the pool's
+    // For one layer of a step
+    std::int32_t *poolShift_ = nullptr, *missCount_ = nullptr; // poolShift_: from a position to the place in the pool
     cuda::ShadowMiss* misses_ = nullptr;
     float *logits_ = nullptr, *partialSums_ = nullptr, *partial_ = nullptr;
 };
@@ -251,7 +251,7 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
     const cuda::ShadowCounts& counts = counts_[std::size_t(sequence)];
     Layer& of = layers_[std::size_t(layer)];
     if (counts.chosen > 0) {
-        if (!promptRead_) // filled contexts have no keys before rotation
+        if (!promptRead_) // a filled context has no keys before rotation
             cuda::keepBlockKeys(context_.launch, context_.shape, blocks, headStride, tokens, promptKeys_);
         cuda::ShadowRankArgs rank;
         rank.memory = memoryOf(layer);
@@ -276,13 +276,13 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
     enter.distance = distance_;
     cuda::enterPrompt(context_.launch, enter);
     const std::size_t heads = std::size_t(context_.shape.kvHeads), first = std::size_t(sequence) * heads;
-    if (counts.outliers > 0) // for the records; the engine waits for the layer
+    if (counts.outliers > 0) // the records need these; the engine waits for the layer before it reads them
         cuda::check(cudaMemcpyAsync(of.outliers.data() + first * std::size_t(outliers_),
                                     of.outlierChunks + first * std::size_t(outliers_),
                                     heads * std::size_t(outliers_) * sizeof(std::int32_t), cudaMemcpyDeviceToHost,
                                     context_.launch.stream),
                     "reading the outliers");
-    // The device begins with the chunks that the last prompt token's query chooses.
+    // The device tier gets the chunks that the query of the last prompt token chooses.
     cuda::ShadowChoiceArgs choice = choiceOf(layer);
     choice.rows = 1;
     choice.firstSequence = sequence;
@@ -342,7 +342,7 @@ bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& a
     return false;
 }
 
-/// @return chunks that the step before had selected too, -1 at a sequence's first step
+/// @return how many of the chunks the step before had selected too; -1 in a sequence's first step
 std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
                                         LayerRecord& out) const {
     const cuda::ShadowCounts& counts = counts_[std::size_t(sequence)];
@@ -381,7 +381,7 @@ std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, con
         if (scores != nullptr) record.scores.push_back(score);
     };
     const float none = std::numeric_limits<float>::quiet_NaN();
-    for (int i = 0, j = 0; i < counts.chosen || j < counts.outliers;) { // both ascending, nothing in both
+    for (int i = 0, j = 0; i < counts.chosen || j < counts.outliers;) { // both lists ascend and have no chunk in common
         const auto chunk = std::int32_t(i < counts.chosen ? chosen[i] & 0x7fffffffu : 0x7fffffffu);
         if (j < counts.outliers && outliers[j] < chunk) {
             add(outliers[j++], Origin::QueryAgnostic, true, none);
@@ -412,7 +412,7 @@ void DeviceShadowKv::fill(int layer, const char* report, std::span<const int> ac
     const auto& times = *reinterpret_cast<const cuda::ShadowReport*>(report);
     if (times.valuesDone <= times.begun) return;
     out.transferNs = std::int64_t(times.valuesDone - times.begun);
-    // What the rebuilding of keys did not hide.
+    // Exposed is the time of the transfer after the keys have been rebuilt.
     const auto rebuilt = std::max(times.keysDone, times.begun);
     out.exposedNs = times.valuesDone > rebuilt ? std::int64_t(times.valuesDone - rebuilt) : 0;
 }

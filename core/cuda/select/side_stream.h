@@ -1,4 +1,5 @@
-// A second stream of a step: what is launched there follows a fork and is joined before the step ends.
+// A second stream of a step. Kernels are launched on it after a fork, and the step's stream joins it before the step
+// ends.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -12,14 +13,15 @@ public:
     void open();
     bool isOpen() const { return bool(stream_); }
     cudaStream_t stream() const { return stream_.get(); }
-    /// Launches here that follow all that `from` has so far.
+    /// @return how kernels are launched on this stream so that they wait for everything that `from` has so far
     cuda::Launch fork(const cuda::Launch& from);
-    /// Launches on `to` that follow all that was launched here. There must have been something since the step began.
+    /// @return how kernels are launched on `to` so that they wait for everything that was launched on this stream. A
+    /// fork must have come before in the same step.
     cuda::Launch join(const cuda::Launch& to);
 
 private:
     cuda::Event fork_, join_;
-    cuda::Stream stream_; // last: it waits for its work before the events go
+    cuda::Stream stream_; // last, so that it waits for its work before the events are destroyed
 };
 
 } // namespace kvscope

@@ -1,5 +1,5 @@
-// SnapKV on the GPU (core/select/snapkv.cpp): the queries of the observation window are kept until the prompt is read,
-// then vote with the logarithms of the sums that its attention had.
+// SnapKV on the GPU (core/select/snapkv.cpp). The queries of the observation window are kept until the whole prompt has
+// been read; then they vote for tokens, with the log-sum-exps of the prompt's attention.
 #include "core/cuda/select/keeping_selector.h"
 #include "kernels/cuda/methods/token_mass.h"
 
@@ -40,13 +40,13 @@ private:
     const int promptCapacity_, window_, kernel_;
     const bool average_;
     std::vector<int> firstRecent_;     // [sequence]
-    __nv_bfloat16* queries_ = nullptr; // [window, queryHeads, dim] of the prompt being read, its last token last
+    __nv_bfloat16* queries_ = nullptr; // [window, queryHeads, dim] of the prompt that is being read
     float* logSums_ = nullptr;         // [window, queryHeads]
     double* votes_ = nullptr;          // [kvHeads, mostTokens_]
 };
 
 void SnapKv::prompt(const DevicePromptChunk& chunk) {
-    const int begin = chunk.promptTokens - window_; // the window's first token, may lie before the prompt's
+    const int begin = chunk.promptTokens - window_; // the window's first token; below 0 if the prompt is shorter
     const int from = std::max(chunk.first, begin), n = chunk.first + chunk.n - from;
     if (n <= 0) return;
     const auto heads = std::size_t(context_.shape.queryHeads), width = heads * std::size_t(context_.shape.dim);
@@ -61,7 +61,7 @@ void SnapKv::prompt(const DevicePromptChunk& chunk) {
 }
 
 void SnapKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
-    const int before = tokens - std::min(window_, tokens); // the tokens that are voted for
+    const int before = tokens - std::min(window_, tokens); // number of tokens that the window votes for
     firstRecent_[std::size_t(sequence)] = before;
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (tokens <= promptCapacity_) return keep(prompt, nullptr, false, 0, tokens);

@@ -1,4 +1,5 @@
-// SparDA on the GPU: the Forecast of one layer's input, rotated, against the next layer's pooled keys.
+// SparDA on the GPU: a forecast head makes queries for the next layer from this layer's input; they are rotated and
+// scored against the next layer's pooled keys.
 #include "core/cuda/device_selector.h"
 #include "kernels/cuda/methods/lookahead.h"
 
@@ -28,7 +29,7 @@ public:
         forecast(context_.weights.layers[std::size_t(step.layer)].forecast, step, args);
     }
 
-    /// The next layer's queries of every prompt token, kept until that layer attends.
+    /// Makes the next layer's queries of every prompt token, which are kept until the next layer attends.
     void prompt(const DevicePromptChunk& chunk) override {
         const int target = chunk.layer + 1;
         if (!context_.spec.sparsePrefill || !context_.sparse(target)) return;

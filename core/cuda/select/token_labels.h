@@ -1,5 +1,5 @@
-// Labels of every token on the device, and the channels they are cut from: what Double Sparsity's and AsyncTLS's
-// selectors share. The device form of core/select/label_index.h.
+// The labels of all tokens on the device, and the channels of a key that make a label, for the selectors of Double
+// Sparsity and AsyncTLS. The device form of core/select/label_index.h.
 #pragma once
 
 #include "core/cuda/device_selector.h"
@@ -11,16 +11,16 @@
 
 namespace kvscope {
 
-/// Without a calibration file beside the model, each sequence's channels come from its own prompt.
+/// Without a calibration file beside the model the channels of a sequence come from its own prompt.
 class TokenLabels {
 public:
-    /// The context outlives it.
+    /// The context must outlive this object.
     TokenLabels(const DeviceSelectorContext& context, int channels, int bits, select::ChannelRule rule);
 
     void plan(DeviceArena& arena);
     void begin();
     void prompt(const DevicePromptChunk& chunk) const;
-    /// Picks the channels and labels the prompt's keys.
+    /// Picks the channels of the sequence and makes the labels of the prompt's keys.
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
 
     int channels() const { return channels_; }
@@ -35,7 +35,7 @@ private:
     const select::ChannelRule rule_;
     std::optional<select::ChannelImportance> calibrated_;
     std::vector<cuda::LabelStore> layers_;
-    // Of the prompt being read, by rule
+    // Of the prompt that is being read; which of the two is used depends on rule_
     double* sums_ = nullptr;
     float* maxima_ = nullptr;
 };

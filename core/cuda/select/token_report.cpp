@@ -36,8 +36,9 @@ cuda::TokenChoiceRecord TokenReport::at(const DeviceStep& step) const {
 
 namespace {
 
-/// Places of a list in the order of its tokens. Lists of tens of thousands come by the hundred in every step, and not
-/// sorted where places are used again: a bitmap takes time in proportion to them.
+/// Finds the places of a list in the order of its tokens. A step can bring hundreds of lists with tens of thousands of
+/// tokens each. The lists are not sorted where methods use places again, so they are sorted here with a bitmap, which
+/// takes time in proportion to the tokens.
 class Order {
 public:
     const std::vector<std::int32_t>& of(std::span<const std::int32_t> tokens) {

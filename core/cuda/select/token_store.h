@@ -1,5 +1,5 @@
-// Keys and values token by token, for methods with a device tier of their own that attend to single tokens: in pinned
-// host memory, or on the device where nothing is offloaded.
+// The token store: keys and values token by token, for methods with their own device tier that attend to single tokens.
+// It lies in pinned host memory, or on the device where nothing is offloaded.
 #pragma once
 
 #include "core/cuda/device_selector.h"
@@ -8,7 +8,7 @@ namespace kvscope {
 
 class TokenStore {
 public:
-    /// The context outlives it.
+    /// The context must outlive this object.
     explicit TokenStore(const DeviceSelectorContext& context)
         : context_(context), layers_(std::size_t(context.config.layers)) {}
 
@@ -17,14 +17,15 @@ public:
     /// Stores a prompt; see DeviceSelector::promptDone.
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
 
-    /// [tokens of all heads, 2*dim], as the device sees it; heads begin at DeviceSelectorContext::tokenFirst.
+    /// The store of a layer, [tokens of all heads, 2*dim], as the device sees it. Heads begin at
+    /// DeviceSelectorContext::tokenFirst.
     __nv_bfloat16* of(int layer) const { return layers_[std::size_t(layer)]; }
-    /// In tokens from the begin of a layer's store.
+    /// Where a KV head of a sequence begins in a layer's store, in tokens.
     std::int64_t firstOf(int sequence, int kvHead) const {
         return firstToken(sequence) + kvHead * tokenStride(sequence);
     }
     std::int64_t tokenBytes() const;
-    /// See DeviceSelector.
+    /// See DeviceSelector::storedBytes.
     std::int64_t storedBytes(int sequence) const;
     std::size_t hostBytes() const { return context_.offload ? bytes() : 0; }
 

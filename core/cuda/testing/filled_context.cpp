@@ -9,7 +9,8 @@ namespace kvscope {
 void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed) {
     const int layers = engine.model_->config.layers;
     const EngineChanges* changes = engine.options_.changes;
-    const int sharing = changes != nullptr ? changes->storedSequences() : 0, // the others borrow what these store
+    const int sharing = changes != nullptr ? changes->storedSequences()
+                                           : 0, // only the first `stored` sequences have blocks in the host store
         stored = sharing > 0 ? sharing : engine.layout_.rows;
     for (int s = 0; s < engine.layout_.rows; ++s)
         for (int i = 0; i < layers; ++i) {

@@ -1,4 +1,4 @@
-// Stands in for prompts where only the steps after them are measured.
+// Fills the cache without reading prompts, for benchmarks that measure only the steps.
 #pragma once
 
 #include "core/cuda/cuda_engine.h"
@@ -7,8 +7,8 @@
 
 namespace kvscope {
 
-/// Random keys, values and scores for `tokens` tokens of each of the engine's sequences, as if it had read them. Waits.
-/// @throws Error(Device)
+/// Fills the cache with random keys, values and eviction scores for `tokens` tokens of each sequence, as if the engine
+/// had read them. Waits. @throws Error(Device)
 void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed);
 
 } // namespace kvscope

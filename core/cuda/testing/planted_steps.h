@@ -1,5 +1,5 @@
-// What benchmarks change of an engine's steps: selections of a chosen locality, misses without transfers, sequences
-// that share what lies on the host.
+// What benchmarks change in an engine's steps: selections with a given locality, misses without transfers, and
+// sequences that share blocks of the host store.
 #pragma once
 
 #include "core/cuda/engine_changes.h"
@@ -11,7 +11,7 @@ struct PlantedSteps final : EngineChanges {
     float planted = -1;     // see cuda::SelectArgs
     bool moveBlocks = true; // false: misses are listed, but the engine moves no block (methods with a device tier of
                             // their own do)
-    int stored = 0;         // see storedSequences
+    int stored = 0;         // as storedSequences
 
     void change(cuda::SelectArgs& choice) const override { choice.planted = planted; }
     void change(cuda::GatherArgs& transfer, std::uint32_t* nobodys) const override {

@@ -7,27 +7,29 @@
 
 namespace kvscope {
 
-/// Makes `item` the step of the token at `position` in a layer: nothing older than the layer's window exists for it.
+/// Sets `item` up for the token at `position` in a layer. Blocks older than the layer's sliding window do not exist for
+/// the item.
 void placeAt(const SelectorContext& context, HeadStep& item, int layer, int position);
 
-/// Points `item`, whose KV head is set, at its row of the projections.
+/// Sets the pointers of `item`, whose KV head is set, to its row of the projections.
 void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& rows, std::size_t row);
 
-/// Wants every block within reach and selects none: the item attends to everything.
+/// Makes the item attend to everything: it wants every block that it sees and selects none.
 void wantAll(const SelectorContext& context, HeadStep& item);
 
-/// The block's tokens from the oldest that the item's window shows to the item's own.
-/// @param block where block `id` lies
+/// The view of a block's tokens, from the oldest token in the item's sliding window to the item's own token.
+/// @param block memory of block `id`
 KvBlockView viewOf(const SelectorContext& context, const HeadStep& item, const float* block, std::int32_t id);
 
 /// Where a step attends to block `id`: in its device slot, or in the store of a layer that has no slots.
 const float* attendedBlock(const SelectorContext& context, const HeadStep& item, std::int32_t id);
 
-/// Lists in item.views what the item attends to: the selected blocks, or all it wants where it is dense; nothing yet
-/// for a choice by token, whose tokens are packed (packTokens) once their blocks have arrived.
+/// Lists in item.views what the item attends to: the selected blocks, or all wanted blocks where the item attends to
+/// everything. For a choice by token nothing is listed yet, because packTokens packs the tokens when their blocks have
+/// arrived.
 void listViews(const SelectorContext& context, HeadStep& item);
 
-/// Packs the chosen tokens into blocks of their own, item.gathered, and lists those.
+/// Packs the chosen tokens into separate blocks, item.gathered, and lists these in item.views.
 void packTokens(const SelectorContext& context, HeadStep& item);
 
 } // namespace kvscope

@@ -53,7 +53,7 @@ void CpuAttention::choose(int layer) {
         auto listDense = [&](int i) {
             if (work_[std::size_t(i)].dense) wantAll(context_, work_[std::size_t(i)]);
         };
-        if (allDense_) return context_.kernels.forEach(int(work_.size()), listDense); // long lists: on all threads
+        if (allDense_) return context_.kernels.forEach(int(work_.size()), listDense); // long lists, so all threads work
         for (int i = 0; i < int(work_.size()); ++i) listDense(i);
         selector_.choose(work_);
     });
@@ -67,7 +67,7 @@ void CpuAttention::lookAhead(int layer) {
     });
 }
 
-/// What was asked for ahead queues for the link before what this layer lacks.
+/// Queues on the link first the blocks that were asked for ahead, and then the blocks that this layer lacks.
 void CpuAttention::load(int layer) {
     timed(layer, Stage::Offloading, [&] {
         if (needs_.looksAhead()) transfers_.fetchAhead(work_, requests_, record_->step);
@@ -111,7 +111,7 @@ void CpuAttention::after(int layer) {
 void CpuAttention::measure(int layer) {
     if (!oracle_ || allDense_) return;
     oracle_->measure(layer, work_, *record_, firstSelection_);
-    clock_.skip(); // the oracle is no stage of the method
+    clock_.skip(); // the oracle's time counts for no stage
 }
 
 } // namespace kvscope

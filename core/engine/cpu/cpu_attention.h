@@ -1,4 +1,5 @@
-// The stages of the CPU backend that a method changes: from a layer's queries, keys and values to its attention output.
+// CPU backend: the stages of a layer that depend on the method, from the layer's queries, keys and values to the output
+// of its attention.
 #pragma once
 
 #include "core/engine/cpu/cpu_oracle.h"
@@ -14,16 +15,15 @@
 
 namespace kvscope {
 
-/// Works on one session's cache. What is attended is the selector's choice; transfers, attention, records and the
-/// oracle are the same for all methods. In a layer with a sliding window only the blocks within it exist for the
-/// method: it chooses among those, and a sink that has left the window is not attended. All scratch memory is kept
-/// between calls.
+/// Works on the cache of one session. The selector chooses what is attended; transfers, attention, records and the
+/// oracle are the same for all methods. In a layer with a sliding window the method chooses only among the blocks
+/// within that window, and a sink that has left the window is not attended. All scratch memory is kept between calls.
 class CpuAttention : public Stages {
 public:
     struct Oracle {
-        OracleObserver* observer = nullptr; // told of every selection, or null
+        OracleObserver* observer = nullptr; // gets the oracle's record of every selection; or null
     };
-    /// The context, the selector, the transfers and the clock outlive the object.
+    /// The context, the selector, the transfers and the clock must outlive this object.
     CpuAttention(const SelectorContext& context, Selector& selector, CpuTransfers& transfers, StageClock& clock,
                  std::optional<Oracle> oracle);
 
@@ -36,9 +36,10 @@ public:
     void measure(int layer) override;
 
 protected:
-    /// Before the step's first stage. `active` lasts until its last one, and so does `record`, which has its layers.
+    /// Called before the first stage of a step. `active` and `record` must live until the last stage; record.layers has
+    /// its size already.
     void beginStep(std::span<const ActiveSequence> active, StepRecord& record);
-    /// At the end of project: row i of `rows` belongs to the i-th active sequence.
+    /// Called at the end of project. Row i of `rows` belongs to the i-th active sequence.
     void beginLayer(int layer, const TokenRows& rows);
 
     std::span<const ActiveSequence> active() const { return active_; }
@@ -47,7 +48,8 @@ protected:
     StageClock& clock() { return clock_; }
 
 private:
-    /// Runs `work` as that stage of the layer; where every row attends to everything, it is a part of `attention`.
+    /// Runs `work` as a stage of the layer. Where every row attends to everything, the time counts for the stage
+    /// `attention`.
     template <class Work> void timed(int layer, Stage stage, Work&& work) {
         clock_.run(recordOf(layer), allDense_ ? Stage::Attention : stage, work);
     }
@@ -64,9 +66,9 @@ private:
     std::span<const ActiveSequence> active_;
     StepRecord* record_ = nullptr;
     std::span<HeadStep> work_; // of the step's rows in the present layer
-    bool allDense_ = true;     // all of them attend to everything
+    bool allDense_ = true;     // whether all of them attend to everything
     std::vector<PrefetchRequest> requests_;
-    std::size_t firstSelection_ = 0; // of the present layer in the record
+    std::size_t firstSelection_ = 0; // index of the present layer's first selection in the record
 };
 
 } // namespace kvscope

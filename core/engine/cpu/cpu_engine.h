@@ -22,13 +22,13 @@ public:
     const float* logits(int row) override;
     std::int32_t chosenToken(int row) override;
 
-    /// What prefill does, in parts, so that prompts can be read in turns: beginPrompts, then readPrompt for every row
-    /// until it returns true, then finishPrompts. See CpuPromptReader::read.
+    /// The parts of prefill, so that prompts can be read in turns: call beginPrompts, then readPrompt for every row
+    /// until readPrompt returns true, then finishPrompts. See CpuPromptReader::read.
     void beginPrompts(StepRecord& record);
     bool readPrompt(int row, PromptCursor until, StepRecord& record, const Progress& progress = {},
                     const std::stop_token& stop = {});
     void finishPrompts(StepRecord& record);
-    /// Where the row's prompt stands.
+    /// How far the row's prompt has been read.
     PromptCursor promptAt(int row) const { return promptReader_.at(row); }
 
 private:

@@ -14,7 +14,7 @@ const float* dataOrNull(const std::vector<float>& values) { return values.empty(
 
 float sigmoid(float x) { return 1.f / (1.f + std::exp(-x)); }
 
-/// Indices of the `count` largest scores, best first; equal ones: the lower index.
+/// Indices of the `count` largest scores, best first; of equal scores the lower index first.
 std::vector<int> best(const std::vector<float>& scores, int count) {
     std::vector<int> order(scores.size());
     std::iota(order.begin(), order.end(), 0);
@@ -39,7 +39,7 @@ std::vector<float> scoresOf(const ExpertConfig& config, const float* logits) {
     return scores;
 }
 
-/// Leaves only the experts of the best groups eligible.
+/// Excludes all experts but those of the best groups.
 void keepBestGroups(const ExpertConfig& config, std::vector<float>& scores) {
     if (config.groupsUsed == config.groups) return;
     const int size = config.count / config.groups;
@@ -114,7 +114,8 @@ void CpuFeedForward::run(int layer, float* x, int n) {
         apply(weights.mlp, weights.postNorm, x, n, x, true);
 }
 
-/// Expert by expert: the rows that chose it go through it together, so that its weights are read once.
+/// Runs one expert after the other. The rows that chose an expert go through it together, so that its weights are read
+/// once.
 void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
     const ExpertConfig& experts = *config_.experts;
     const auto hidden = std::size_t(config_.hidden);

@@ -15,7 +15,7 @@ struct ExpertChoice {
     float weight = 0;
 };
 
-/// Chooses among the experts by the router's logits [count]. Equal scores: the lower expert.
+/// Chooses experts by the router's logits [count]. Of equal scores the expert with the lower number is chosen.
 /// @param choiceBias [count] or null
 void chooseExperts(const ExpertConfig& config, const float* logits, const float* choiceBias,
                    std::vector<ExpertChoice>& chosen);
@@ -23,7 +23,7 @@ void chooseExperts(const ExpertConfig& config, const float* logits, const float*
 /// All scratch memory is taken once.
 class CpuFeedForward {
 public:
-    /// At most `rows` tokens at a time. The model outlives the object.
+    /// rows: most tokens at a time. The model must outlive this object.
     CpuFeedForward(Kernels& kernels, const Model& model, std::size_t rows);
     /// x [n, hidden] += the layer's feed-forward of its norm.
     void run(int layer, float* x, int n);

@@ -1,4 +1,4 @@
-// CPU backend: everything of a layer that is not attention, and what comes before the first and after the last layer.
+// CPU backend: everything of a layer but the attention, and what comes before the first layer and after the last.
 #pragma once
 
 #include "core/engine/cpu/cpu_feed_forward.h"
@@ -11,25 +11,25 @@
 
 namespace kvscope {
 
-/// Used by decode steps and by the reading of prompts alike, at most `rows` tokens at a time. All scratch memory is
-/// taken once.
+/// Decode steps and prompt reading both use this, with at most `rows` tokens at a time. All scratch memory is taken
+/// once.
 class CpuLayerPasses {
 public:
-    /// Everything outlives the object.
+    /// Everything passed must outlive this object.
     CpuLayerPasses(Kernels& kernels, const Model& model, const RopeTables& rope, std::size_t rows,
                    const Abilities& needs, StageClock& clock);
 
-    /// The residual stream of each token, [tokens, hidden].
+    /// Writes the embeddings of tokens to the residual stream [tokens, hidden].
     void embed(std::span<const std::int32_t> tokens, float* x);
-    /// Rows of the rotary tables of the next n tokens, to be filled in before project.
+    /// Where the caller writes, before project, the rows of the rotary tables for the next n tokens.
     std::span<std::int32_t> ropeRows(std::size_t n) { return std::span(ropeRows_).first(n); }
-    /// Queries, keys and values of n rows of the residual stream, [n, hidden].
+    /// Makes queries, keys and values of n rows of the residual stream, [n, hidden].
     void project(int layerIndex, const float* x, int n, LayerRecord& layer);
-    /// What project made, and where the attention's output goes.
+    /// The queries, keys and values that project made, and the place for the attention's output.
     TokenRows rows() { return projections_.rows(); }
-    /// Output projection and feed-forward of n rows, added to the residual stream.
+    /// Adds the output projection and then the feed-forward of n rows to the residual stream.
     void finish(int layerIndex, float* x, int n, LayerRecord& layer);
-    /// Logits [n, vocab] of n rows of the residual stream.
+    /// Makes the logits [n, vocab] of n rows of the residual stream.
     void head(const float* x, int n, float* logits);
 
 private:

@@ -22,7 +22,7 @@ MemoryNeed session(const char* key, const char* what, std::int64_t bytes) {
     return {key, what, MemoryTier::Host, Holds::Scratch, Lifetime::Session, Per::One, bytes, LayerSet::None};
 }
 
-/// Buffers for `rows` tokens of a layer, the kernels' own among them: the two products of a feed-forward, the
+/// Buffers for `rows` tokens of a layer. They include the kernels' own buffers: the two products of a feed-forward, the
 /// normalised copy of its input, a step's inputs in the order in which weights are read, and a panel of unpacked
 /// weights.
 std::vector<MemoryNeed> activations(const ModelConfig& c, const Abilities& needs, std::int64_t rows, int sequences,
@@ -53,7 +53,7 @@ std::vector<MemoryNeed> activations(const ModelConfig& c, const Abilities& needs
             session("logits", "logits", std::int64_t(sequences) * c.vocab * kFloat)};
 }
 
-/// One sequence's share of both tiers, of the block index and of the lists that a step makes.
+/// What one sequence needs in both tiers, in the block index and in the lists that a step makes.
 std::vector<MemoryNeed> tiers(const EngineSetup& setup, ContextLength length) {
     const ModelConfig& c = setup.model->config();
     const SelectionSpec& spec = setup.spec;
@@ -80,7 +80,8 @@ std::vector<MemoryNeed> tiers(const EngineSetup& setup, ContextLength length) {
     needs.push_back({"step_lists", "a step's lists", MemoryTier::Host, Holds::Scratch, Lifetime::Step, Per::KvHead,
                      item, LayerSet::None});
     needs.push_back({"prompt_stream", "a prompt's residual stream", MemoryTier::Host, Holds::Scratch, Lifetime::Prompt,
-                     Per::One, std::int64_t(length.prompt) * c.hidden * kFloat, LayerSet::None}); // read one by one
+                     Per::One, std::int64_t(length.prompt) * c.hidden * kFloat,
+                     LayerSet::None}); // prompts are read one by one
     return needs;
 }
 

@@ -1,5 +1,5 @@
-// What the CPU engine takes for a session, declared: the engine's own buffers, both KV tiers and what the method asks
-// for.
+// Declares the memory that the CPU engine takes for a session: the engine's own buffers, both KV tiers and the method's
+// memory.
 #pragma once
 
 #include "core/plan/memory_plan.h"
@@ -7,7 +7,7 @@
 
 namespace kvscope {
 
-/// Everything a session takes but the model, the prompts and what is recorded.
+/// All memory of a session but the model, the prompts and what is recorded.
 MemoryPlan cpuMemory(const EngineSetup& setup);
 
 /// @throws Error(OutOfMemory) with the numbers where more is planned than is free

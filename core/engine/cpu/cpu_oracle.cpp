@@ -25,7 +25,7 @@ void CpuOracle::measure(int layerIndex, std::span<HeadStep> work, StepRecord& re
     }
 }
 
-/// Fills fullLse of every item; its views are then those of all blocks within reach, in order.
+/// Fills fullLse of every item. The item's views are then those of all blocks that the item sees, in order.
 void CpuOracle::attendEverything(int layerIndex, std::span<HeadStep> work) {
     const bool offloaded = context_.cache.offloaded(layerIndex);
     const std::size_t outFloats = std::size_t(context_.group()) * std::size_t(context_.shape.valueDim);
@@ -35,7 +35,8 @@ void CpuOracle::attendEverything(int layerIndex, std::span<HeadStep> work) {
         const int current = item.position / context_.spec.blockSize;
         item.views.clear();
         for (int b = item.firstBlock; b <= current; ++b) {
-            const bool onDevice = offloaded && b == current; // the tail's store copy comes when it is full
+            const bool onDevice =
+                offloaded && b == current; // the host store gets the newest block only when it is full
             const float* block = onDevice ? item.head->device.block(b) : context_.cache.storeBlock(*item.head, b);
             item.views.push_back(viewOf(context_, item, block, b));
         }
@@ -44,7 +45,7 @@ void CpuOracle::attendEverything(int layerIndex, std::span<HeadStep> work) {
     attention_.run(work, &HeadStep::fullLse);
 }
 
-/// Splits the views of whole blocks into views of what the method selects, where that is less than a block.
+/// Splits the views of whole blocks into views of the method's units, where a unit is less than a block.
 void CpuOracle::splitIntoUnits(HeadStep& item) const {
     const int unit = context_.spec.unitTokens();
     if (unit == context_.spec.blockSize) return;
@@ -58,7 +59,7 @@ void CpuOracle::splitIntoUnits(HeadStep& item) const {
     item.views.swap(units);
 }
 
-/// The share of the whole attention on each of the item's views: attention over one view at a time.
+/// Computes the share of the whole attention that each of the item's views gets, by attending to one view at a time.
 void CpuOracle::measureBlocks(HeadStep& item) {
     const std::size_t blocks = item.views.size(), group = std::size_t(context_.group());
     blockLse_.resize(blocks * group);
@@ -70,7 +71,7 @@ void CpuOracle::measureBlocks(HeadStep& item) {
             blockMass_[b] += std::exp(blockLse_[b * group + h] - item.fullLse[h]) / float(group);
 }
 
-/// Needs what attendEverything leaves.
+/// Call this after attendEverything, whose results it reads.
 void CpuOracle::compareWithBest(int layerIndex, HeadStep& item, int step, SelectionRecord& selection) {
     splitIntoUnits(item);
     measureBlocks(item);

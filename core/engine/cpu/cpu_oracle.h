@@ -1,4 +1,5 @@
-// The oracle of the CPU backend: what the attention would have been with every block, beside what was selected.
+// The oracle of the CPU backend: computes what the attention would have been with every block, to compare with what was
+// selected.
 #pragma once
 
 #include "core/engine/cpu/view_attention.h"
@@ -34,7 +35,7 @@ private:
     const bool ownKeys_;
     OracleObserver* const observer_;
     ViewAttention attention_;
-    std::vector<float> out_;       // outputs that nobody reads
+    std::vector<float> out_;       // outputs of the attention, which nothing reads
     std::vector<float> blockLse_;  // [block or unit, group]
     std::vector<float> blockMass_; // [block or unit] share of the attention, mean over the group
     std::vector<std::int32_t> chosen_;

@@ -84,7 +84,7 @@ void CpuProjections::projectLatent(const LayerWeights& weights, const float* x, 
     absorb(weights, n);
 }
 
-/// Queries [nope | rope] become [latent | rope].
+/// Takes the queries into the latent space: [nope | rope] becomes [latent | rope].
 void CpuProjections::absorb(const LayerWeights& weights, int n) {
     const LatentAttention& latent = *config_.latent;
     const int heads = config_.queryHeads, from = config_.queryDim(), to = config_.headDim;
@@ -118,7 +118,7 @@ void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows
         kernels_.norm(
             {k_.data(), n, config_.kvHeads, config_.headDim, kvWidth, weights.keyNorm.data(), config_.rmsNormEps});
     }
-    if (unrotatedQ_.size() > 0) { // with head norms, without rotation
+    if (unrotatedQ_.size() > 0) { // copies after the head norms and before the rotation
         std::copy_n(q_.data(), std::size_t(n) * std::size_t(qWidth), unrotatedQ_.data());
         std::copy_n(k_.data(), std::size_t(n) * std::size_t(kvWidth), unrotatedK_.data());
     }

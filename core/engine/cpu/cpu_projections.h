@@ -17,17 +17,17 @@ namespace kvscope {
 /// expanded, and the methods see one KV head like any other.
 class CpuProjections {
 public:
-    /// At most `rows` tokens at a time. The model outlives the object.
+    /// rows: most tokens at a time. The model must outlive this object.
     CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, const Abilities& needs = {});
 
-    /// Norm, projections and eviction scores of n rows of the residual stream, [n, hidden].
+    /// Makes norm, projections and eviction scores of n rows of the residual stream, [n, hidden].
     void project(int layer, const float* x, int n);
-    /// Query and key norms, rotation; `rows`: [n] rows of the tables.
+    /// Applies query and key norms and the rotation. rows: [n] rows of the rotary tables.
     void rotate(int layer, int n, std::span<const std::int32_t> rows, const RopeTables& tables);
     /// Adds the output projection of the attention's output to the residual stream.
     void finish(int layer, float* x, int n);
 
-    /// What the attention reads and writes.
+    /// The arrays that the attention reads and writes.
     TokenRows rows();
 
 private:

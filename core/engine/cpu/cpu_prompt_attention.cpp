@@ -100,7 +100,7 @@ void CpuPromptAttention::attendFully(const PromptChunk& chunk) {
     context_.kernels.prefillAttention(args);
 }
 
-/// Makes `rows` tokens of the chunk, from its row `firstRow` on, into the first items.
+/// Sets the first items up for `rows` tokens of the chunk, from the chunk's row `firstRow` on.
 void CpuPromptAttention::placeRows(const PromptChunk& chunk, std::size_t firstRow, std::size_t rows) {
     const std::size_t heads = std::size_t(context_.shape.kvHeads);
     for (std::size_t row = 0; row < rows; ++row)
@@ -118,9 +118,9 @@ void CpuPromptAttention::placeRows(const PromptChunk& chunk, std::size_t firstRo
         }
 }
 
-/// Every token of the piece chooses for itself. Windows and ranges of later tokens exist already; a query sees only the
-/// windows complete at its own position, and the only block whose range could be ahead of it is its own, which the
-/// window forces.
+/// Every token of the piece chooses for itself. The pooling windows and key ranges of later tokens of the piece exist
+/// already. A query uses only the pooling windows that are complete at its own position. The only block whose key range
+/// can include later tokens is the query's own block, and the local window forces that block anyway.
 void CpuPromptAttention::attendSparsely(const PromptChunk& chunk, LayerRecord& layer) {
     const std::size_t heads = std::size_t(context_.shape.kvHeads), tokens = std::size_t(chunk.n);
     for (std::size_t first = 0; first < tokens; first += kSparsePrefillTokens) {

@@ -1,4 +1,4 @@
-// Attention over a piece of a prompt in one layer on the CPU backend, and what the method makes of it.
+// CPU backend: attention over a piece of a prompt in one layer, and giving the piece to the method.
 #pragma once
 
 #include "core/engine/cpu/cpu_transfers.h"
@@ -9,17 +9,17 @@
 
 namespace kvscope {
 
-/// The pieces of one prompt's layer come in order; pieces of other prompts may come between them. All scratch memory is
-/// kept between calls.
+/// The pieces of a prompt come in order within a layer; pieces of other prompts may come between them. All scratch
+/// memory is kept between calls.
 class CpuPromptAttention {
 public:
-    /// The context, the selector, the transfers and the clock outlive the object.
+    /// The context, the selector, the transfers and the clock must outlive this object.
     CpuPromptAttention(const SelectorContext& context, Selector& selector, CpuTransfers& transfers, StageClock& clock);
 
-    /// Stores the keys and values of the piece, attends, and shows the piece to the selector.
+    /// Stores the keys and values of the piece, attends, and gives the piece to the selector.
     void read(const PromptChunk& chunk, LayerRecord& layer);
-    /// After the layer's last piece of a prompt of `tokens` tokens: the selector makes what it needs of it, and the
-    /// device tier begins with what was computed last.
+    /// Called after the last piece of a prompt of `tokens` tokens in a layer. The selector makes what it needs of the
+    /// prompt, and the device tier gets its first blocks.
     void finish(int layerIndex, int sequence, int tokens, LayerRecord& layer);
 
 private:

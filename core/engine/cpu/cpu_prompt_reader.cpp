@@ -19,7 +19,7 @@ bool CpuPromptReader::read(int row, PromptCursor until, float* lastToken, StepRe
     Lane& lane = lanes_[std::size_t(row)];
     const PromptCursor end{config_.layers, 0};
     if (lane.at == end) return true;
-    clock_.skip(); // whatever happened since the last piece is no stage of this one
+    clock_.skip(); // the time since the last piece counts for no stage
     if (lane.at == PromptCursor{} && lane.x.size() == 0)
         clock_.run(record, StepStage::Embed, [&] {
             lane.x = AlignedBuffer<float>(prompt.size() * hidden);
@@ -36,7 +36,7 @@ bool CpuPromptReader::read(int row, PromptCursor until, float* lastToken, StepRe
     return true;
 }
 
-/// Reads the piece at the lane's cursor and moves the cursor on.
+/// Reads the piece at the cursor of the lane and moves the cursor to the next piece.
 void CpuPromptReader::readPiece(int row, Lane& lane, LayerRecord& layer) {
     const int length = int(prompts_[std::size_t(row)].size()), first = lane.at.piece * kPromptPieceTokens;
     const int n = std::min(kPromptPieceTokens, length - first);

@@ -1,4 +1,5 @@
-// How prompts are read on the CPU backend: prompt by prompt or in turns, in each all layers, in each layer all pieces.
+// CPU backend: reads prompts, one after another or in turns. A prompt is read layer by layer, and in each layer piece
+// by piece.
 #pragma once
 
 #include "base/progress.h"
@@ -12,27 +13,29 @@
 
 namespace kvscope {
 
-/// Tokens of a piece: they are projected and attended together. It fills the products' tiles and bounds the scratch
-/// memory. Pieces begin at multiples of it whoever reads in turns, so that every sum is the same.
+/// Tokens of a piece, which are projected and attended together. So many tokens fill the tiles of the products, and the
+/// number bounds the scratch memory. Pieces always begin at multiples of this number, so that every sum is the same
+/// whether prompts are read in turns or not.
 inline constexpr int kPromptPieceTokens = 512;
 
-/// Reads the prompts of a session's rows. A prompt may stop anywhere and go on later; what is between its pieces (its
-/// residual stream, and what the selector keeps of it) belongs to its row, so that prompts read in turns give the same
-/// bits as one after the other.
+/// Reads the prompts of a session's rows. Reading may stop after any piece of a prompt and go on later. What is kept
+/// between two pieces (the prompt's residual stream, and what the selector keeps of the prompt) belongs to the row, so
+/// that prompts read in turns give the same bits as prompts read one after the other.
 class CpuPromptReader {
 public:
-    /// Everything outlives the object.
+    /// Everything passed must outlive this object.
     CpuPromptReader(CpuLayerPasses& passes, CpuPromptAttention& attention, const Model& model, const RopeTables& rope,
                     const std::vector<std::vector<std::int32_t>>& prompts, StageClock& clock);
 
-    /// Reads the row's prompt on from where it stands, up to but without `until`, and adds the times to `record`, which
-    /// has its layers. When all is read, the residual stream of the last token goes to lastToken [hidden].
+    /// Goes on reading the row's prompt up to the piece before `until`, and adds the times to `record`, whose layers
+    /// have their size already. When the whole prompt is read, writes the residual stream of the last token to
+    /// lastToken [hidden].
     /// @param progress told the share of all prompts that is read
     /// @return whether all of the prompt is read. @throws Error(Cancelled) between two pieces
     bool read(int row, PromptCursor until, float* lastToken, StepRecord& record, const Progress& progress,
               const std::stop_token& stop);
 
-    /// Where the row's prompt stands: the piece that is read next.
+    /// The piece of the row's prompt that is read next.
     PromptCursor at(int row) const { return lanes_[std::size_t(row)].at; }
 
 private:
@@ -50,7 +53,7 @@ private:
     const std::vector<std::vector<std::int32_t>>& prompts_;
     StageClock& clock_;
     std::vector<Lane> lanes_;            // [row]
-    std::int64_t tokens_ = 0, done_ = 0; // tokens times layers: of all prompts; read so far
+    std::int64_t tokens_ = 0, done_ = 0; // tokens times layers: of all prompts; of what has been read
 };
 
 } // namespace kvscope

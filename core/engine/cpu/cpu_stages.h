@@ -16,11 +16,11 @@ public:
         float* x = nullptr;
         float* logits = nullptr;
     };
-    /// Everything outlives the object.
+    /// Everything passed must outlive this object.
     CpuStages(const SelectorContext& context, Selector& selector, CpuTransfers& transfers, CpuLayerPasses& passes,
               StageClock& clock, std::optional<Oracle> oracle, Rows rows);
 
-    /// The next step feeds tokens[i] to active[i]; the results go to `record`. All three last until the step is done.
+    /// The next step feeds tokens[i] to active[i] and writes to `record`. All three must live until the step is done.
     void begin(std::span<const ActiveSequence> active, std::span<const std::int32_t> tokens, StepRecord& record);
 
     void embed() override;

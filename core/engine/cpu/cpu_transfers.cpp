@@ -17,7 +17,7 @@ CpuTransfers::CpuTransfers(const SelectorContext& context, Selector& selector, c
 
 void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<PrefetchRequest>& requests, int step) {
     if (requests.empty()) return;
-    if (context_.spec.ownDeviceTier) { // the method moves them itself: bytes are all there is to model
+    if (context_.spec.ownDeviceTier) { // the method moves its blocks itself; only the bytes are modelled
         for (const PrefetchRequest& request : requests)
             aheadTransfers_[std::size_t(request.layer)].bytes += request.bytes;
         start(requests);
@@ -29,7 +29,7 @@ void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<Prefet
         const auto of = std::find_if(work.begin(), work.end(),
                                      [&](const HeadStep& item) { return item.sequence == request.sequence; });
         const int current = of->position / context_.spec.blockSize;
-        const bool later = request.layer > of->layer; // in this step; else in the next one
+        const bool later = request.layer > of->layer; // in this step, else in the next
         const bool begins = later && of->position % context_.spec.blockSize == 0;
         KvHead& head = context_.cache.head(request.sequence, request.layer, request.kvHead);
         Ahead& ahead = aheadOf(request.layer, request.sequence, request.kvHead);
@@ -66,7 +66,7 @@ void CpuTransfers::load(int layerIndex, std::span<HeadStep> work, int step, Laye
     copyBlocks(work, layer);
     const std::int64_t blockBytes = context_.cache.layout().bytes();
     const std::int64_t onDemand = layer.h2dBlocks * blockBytes, onDemandNs = link_.link().transferNs(onDemand);
-    // On demand the attention waits for all of it, behind what is still on its way.
+    // On demand the attention waits for the whole transfer, which queues behind transfers that are still on their way.
     if (looksAhead_ && onDemand > 0) {
         const std::int64_t now = link_.modelled(now_());
         layer.exposedNs += link_.wait(now, link_.start(now, onDemand).doneNs);
@@ -80,7 +80,7 @@ void CpuTransfers::load(int layerIndex, std::span<HeadStep> work, int step, Laye
         ahead.transfer.doneNs - ahead.transfer.startNs + onDemandNs + link_.link().transferNs(layer.d2hBytes);
 }
 
-/// Gives the item's wanted blocks device slots, writes the new token, and lists what is attended.
+/// Gives the blocks that the item wants slots, writes the new token to its block, and lists what is attended.
 void CpuTransfers::admit(HeadStep& item, int step) {
     const BlockLayout& layout = context_.cache.layout();
     const int current = item.position / layout.blockSize, row = item.position % layout.blockSize;
@@ -117,7 +117,8 @@ void CpuTransfers::loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRe
     layer.transferNs += onDemandNs;
 }
 
-/// The machine waits for what was sent ahead to this layer. @return that transfer, an empty one where nothing was sent
+/// Waits, in modelled time, for the transfer that was sent ahead for this layer. @return that transfer; an empty one
+/// where none was sent
 CpuTransfers::AheadTransfer CpuTransfers::arrive(int layerIndex, std::span<HeadStep> work, LayerRecord& layer) {
     AheadTransfer& transfer = aheadTransfers_[std::size_t(layerIndex)];
     const std::int64_t now = link_.modelled(now_());
@@ -131,8 +132,9 @@ CpuTransfers::AheadTransfer CpuTransfers::arrive(int layerIndex, std::span<HeadS
     return std::exchange(transfer, {});
 }
 
-/// What was fetched ahead against what is wanted now: a block that travelled ahead is no hit.
-/// @param arrived blocks of the layer's transfer that are there
+/// Compares the blocks that were fetched ahead with the blocks that are wanted now. A block that travelled ahead does
+/// not count as a hit.
+/// @param arrived how many blocks of the layer's transfer have arrived
 void CpuTransfers::compareWithAhead(HeadStep& item, Ahead& ahead, int arrived) {
     ahead.waiting = false;
     item.predicted = int(ahead.blocks.size());
@@ -151,8 +153,8 @@ void CpuTransfers::compareWithAhead(HeadStep& item, Ahead& ahead, int arrived) {
     }
 }
 
-/// Copies what the items miss into their slots, and blocks that have just become full to the store, once: blocks never
-/// change after that. Counts both in `layer`.
+/// Copies missing blocks of the items to their slots, and blocks that have just become full to the host store. A full
+/// block never changes, so it is copied once. Counts both in `layer`.
 void CpuTransfers::copyBlocks(std::span<HeadStep> work, LayerRecord& layer) {
     copies_.clear();
     layer.h2dBlocks = 0;

@@ -1,4 +1,4 @@
-// What moves between the tiers of the CPU backend, and how long the modelled link takes for it.
+// CPU backend: moves blocks between the tiers, and computes how long the modelled link takes for that.
 #pragma once
 
 #include "base/clock.h"
@@ -13,45 +13,47 @@
 
 namespace kvscope {
 
-/// Copies are made at once; when they arrive is modelled. A layer calls, in this order: fetchAhead (what was asked for
-/// ahead for later layers queues first), load, and fetchAhead again (what the selector asks for after its attention).
+/// Copies are made at once; the time at which they arrive is modelled. A layer calls, in this order: fetchAhead, so
+/// that blocks asked for ahead for later layers queue first; load; and fetchAhead again, for blocks that the selector
+/// asks for after the attention.
 class CpuTransfers {
 public:
-    /// The context and the selector outlive the object.
+    /// The context and the selector must outlive this object.
     /// @param now nanoseconds of a clock that only moves forward
     CpuTransfers(const SelectorContext& context, Selector& selector, const Link& link,
                  std::function<std::int64_t()> now = steadyNowNs);
 
-    /// Sends `requests` on their way and empties them. All requests for one layer travel as one transfer.
-    /// @param work the items of the layer that asks, with which every request shares a sequence
+    /// Starts the transfers of `requests` and empties `requests`. All requests for one layer travel as one transfer.
+    /// @param work the items of the layer that asks; every request is for the sequence of one of them
     void fetchAhead(std::span<const HeadStep> work, std::vector<PrefetchRequest>& requests, int step);
 
-    /// Gives the blocks that the items want device slots, writes the new tokens, loads what is missing and lists the
-    /// views of what is attended; a block that has just become full goes to the store. Fills the transfer fields of
+    /// Gives the blocks that the items want slots, writes the new tokens, loads missing blocks, lists the views of what
+    /// is attended, and writes blocks that have just become full back to the host store. Fills the transfer fields of
     /// `layer`.
     void load(int layerIndex, std::span<HeadStep> work, int step, LayerRecord& layer);
 
-    /// After a prompt of `tokens` tokens: the blocks that the method seeds the device tier with, and an incomplete last
-    /// block, are in device slots since they were computed; nothing is transferred.
+    /// Called after a prompt of `tokens` tokens. Puts into slots the blocks with which the method fills the device
+    /// tier, and an incomplete last block. They have been on the device since they were computed, so nothing is
+    /// transferred.
     void keepOnDevice(int layerIndex, int sequence, int tokens, std::span<const PrefetchRequest> seeds);
 
-    /// Adds to `layer` what a prompt of `tokens` tokens stored on the host while later pieces were computed: the link
-    /// is busy, nothing is exposed.
+    /// Adds to `layer` the blocks of a prompt of `tokens` tokens that were written to the host store while later pieces
+    /// were computed. The link is busy in that time, and no time is exposed.
     void recordStored(int layerIndex, int tokens, LayerRecord& layer) const;
 
 private:
     /// Blocks on their way for one (sequence, layer, KV head).
     struct Ahead {
-        std::vector<std::int32_t> blocks; // asked for, ascending
-        std::vector<std::uint8_t> hit;    // were on the device already
-        int firstLoad = 0, loads = 0;     // in the layer's transfer
+        std::vector<std::int32_t> blocks; // blocks that were asked for, ascending
+        std::vector<std::uint8_t> hit;    // whether each was on the device already
+        int firstLoad = 0, loads = 0;     // place and number of its loads in the layer's transfer
         bool waiting = false;
     };
-    /// All of one layer travel as one transfer.
+    /// The transfer of all blocks of one layer.
     struct AheadTransfer {
         LinkTimeline::Transfer transfer;
         int blocks = 0;
-        std::int64_t bytes = 0; // of a method with its own device tier
+        std::int64_t bytes = 0; // with a method's own device tier
         bool queued = false;
     };
 

@@ -6,7 +6,7 @@
 namespace kvscope {
 namespace {
 
-/// |a and b| of two ascending lists.
+/// How many entries two ascending lists have in common.
 int intersection(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
     int common = 0;
     for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -20,7 +20,7 @@ int intersection(std::span<const std::int32_t> a, std::span<const std::int32_t> 
     return common;
 }
 
-/// The item's blocks, with their origins, hits and scores, at the end of `record`.
+/// Appends the item's blocks, with their origins, hits and scores, to `record`.
 SelectionRecord recordOne(int layerIndex, const HeadStep& item, StepRecord& record, std::vector<std::int32_t>& ids) {
     SelectionRecord selection;
     selection.layer = layerIndex;
@@ -34,7 +34,7 @@ SelectionRecord recordOne(int layerIndex, const HeadStep& item, StepRecord& reco
     selection.stale = item.stale;
     selection.first = std::uint32_t(record.blocks.size());
     ids.clear();
-    std::size_t at = 0; // in `wanted`, which holds every selected block
+    std::size_t at = 0; // index into `wanted`, which has every selected block
     for (const SelectedBlock& block : item.selected) {
         while (item.wanted[at] != block.block) ++at;
         ids.push_back(block.block);

@@ -1,4 +1,4 @@
-// What a layer's selections leave in the record of a step.
+// Writes the selections of a layer to the record of a step.
 #pragma once
 
 #include "core/select/head_step.h"
@@ -8,8 +8,8 @@
 
 namespace kvscope {
 
-/// Appends the selections of every item that selected to `record`, adds their counts to `layer`, and remembers in each
-/// item's head what the next step is compared with.
+/// Appends to `record` the selections of every item that selected, adds their counts to `layer`, and keeps each
+/// selection in the item's head, so that the next step can be compared with it.
 void recordSelections(int layerIndex, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record);
 
 } // namespace kvscope

@@ -1,4 +1,4 @@
-// Attention of each query group over the blocks that are listed for it.
+// Attention of each group of query heads over the blocks that are listed for the group.
 #pragma once
 
 #include "core/select/selector.h"
@@ -8,17 +8,17 @@
 
 namespace kvscope {
 
-/// Keeps its list of work between calls.
+/// The list of work is kept between calls, so that later calls reuse its memory.
 class ViewAttention {
 public:
-    /// Everything of the context outlives the object.
+    /// Everything in the context must outlive this object.
     explicit ViewAttention(const SelectorContext& context) : context_(context) {}
 
-    /// Every item's queries over item.views, into item.out.
+    /// Attends with every item's queries to item.views and writes item.out.
     void run(std::span<HeadStep> work) { run(work, nullptr); }
-    /// Likewise; also the log-sum-exp of each query's logits, [group], into the member `lse` of each item.
+    /// The same, and also writes the log-sum-exps of the queries' logits, [group], to the member `lse` of each item.
     void run(std::span<HeadStep> work, std::vector<float> HeadStep::*lse);
-    /// One group's queries over each of `views` alone.
+    /// Attends with one group's queries to each of `views` separately.
     /// @param out [views, group, valueDim]; lse [views, group]
     void runApart(const float* queries, std::span<const KvBlockView> views, float* out, float* lse);
 

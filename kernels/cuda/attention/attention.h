@@ -1,5 +1,5 @@
-// Attention over KV blocks: of the tokens of a decode step, to listed blocks or to all; and causal attention of
-// consecutive tokens of a prompt.
+// Stages stage2 and attention of all methods: the tokens of a decode step attend to listed KV blocks or to all, and
+// consecutive tokens of a prompt attend causally.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

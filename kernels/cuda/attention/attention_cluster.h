@@ -1,4 +1,5 @@
-// Decode attention to short lists; see attention_cluster.cu.
+// Stages stage2 and attention, decode steps with short lists of blocks: one cluster takes each list
+// (attention_cluster.cu).
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"

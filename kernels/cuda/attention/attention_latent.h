@@ -1,5 +1,6 @@
-// Attention over latent keys (DeepSeek's multi-head latent attention, absorbed): a token's value is the beginning of
-// its key, so that a block holds keys alone and every byte of it serves twice.
+// Stages stage2 and attention of models with latent attention (DeepSeek's multi-head latent attention, absorbed). A
+// token's value is the beginning of its key, so a block holds keys alone, and the kernel uses each byte it has read
+// both as key and as value.
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"

@@ -1,4 +1,5 @@
-// Decode attention that streams whole KV blocks through shared memory; see attention_ring.cu.
+// Stages stage2 and attention, decode steps on Hopper and later: streams whole KV blocks through shared memory
+// (attention_ring.cu).
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"

@@ -1,4 +1,5 @@
-// How the bulk-copy engine finds the KV blocks of a store or pool, and how it lays them out in shared memory.
+// For attention_ring: the maps by which the bulk-copy engine finds the KV blocks of a resident store or slot pool and
+// lays them out in shared memory.
 #pragma once
 
 #include "kernels/cuda/device/kv_shape.h"

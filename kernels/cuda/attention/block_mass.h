@@ -1,4 +1,5 @@
-// For the oracle: how much attention each cached block, or each part of one, would get if every block were attended.
+// The oracle: measures how much attention each cached block, or each part of a block, would get if every block were
+// attended.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -16,7 +17,7 @@ struct BlockMassArgs {
     const __nv_bfloat16* q = nullptr;        // [rows, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr;   // every block by its id; read once, may be in pinned host memory
     const std::int64_t* headFirst = nullptr; // [rows*kvHeads] first block of the head in `blocks`
-    // Where the newest block is in a slot and not in `blocks`: the slots. slots 0: it is in `blocks`.
+    // The slots, if the newest block is in a slot and not in `blocks`. slots 0: the newest block is in `blocks`.
     int slots = 0;
     const __nv_bfloat16* pool = nullptr;     // [rows*kvHeads, slots] blocks
     const std::int32_t* map = nullptr;       // [rows*kvHeads, slots] block in each slot

@@ -1,6 +1,7 @@
-// One decode step's choice of blocks for every (row, KV head), in one launch: scores, pooling, two-phase top-k, set
-// difference, slots, the new token's place. The device form of kernels/selection.h: from the same scores it chooses the
-// same blocks and slots.
+// Stages stage1 and pooling of all methods that choose blocks, and the slots of stage offloading. One launch makes the
+// choice for every (row, KV head) of a decode step: scores, pooling, two-phase top-k, set difference, slots, the new
+// token's place. The device form of kernels/selection.h: from the same scores this kernel chooses the same blocks and
+// slots.
 #pragma once
 
 #include "kernels/cuda/device/block_moves.h"
@@ -50,8 +51,8 @@ struct SelectArgs {
     const std::uint32_t* chosen = nullptr;     // [rows, kvHeads, capacity]
     const std::int32_t* chosenCount = nullptr; // [rows, kvHeads]
     const float* chosenScores = nullptr;       // [rows, kvHeads, capacity] for the recorder, or null
-    /// For benchmarks with random weights, so that the selection has a wished locality: scores are computed and then
-    /// replaced by random ones, of which this share is drawn anew in a step. Negative: off.
+    /// For benchmarks with random weights, so that selections have a given locality: scores are computed and then
+    /// replaced by random ones, of which this share is drawn anew in each step. Negative: off.
     float planted = -1;
     // The list that the attention reads.
     int capacity = 0;
@@ -68,7 +69,7 @@ struct SelectArgs {
     bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]
     const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store
     MoveList moves;
-    // For the recorder; null: nobody records.
+    // For the recorder; null: not recorded.
     std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
     std::uint8_t* hasPrevious = nullptr;   // [sequence*kvHeads]
     SelectionHead* recordHead = nullptr;   // [rows, kvHeads]

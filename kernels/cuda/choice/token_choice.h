@@ -1,4 +1,5 @@
-// The best of float scores, per (row, KV head): the device form of select::bestTokens.
+// InfiniGen by token, SnapKV, Locret, H2O and DMA by token choose tokens by this kernel: the best of float scores for
+// each (row, KV head). The device form of select::bestTokens.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

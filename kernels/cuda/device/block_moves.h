@@ -1,4 +1,5 @@
-// The lists by which a selection tells a gather what to move, and what both report of a KV head.
+// Stage offloading: the lists by which a selection tells a gather which blocks to move, and what both report of a KV
+// head.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The calls that make and destroy what a GPU lends. A test installs others, which count, fail on demand and need no
-// GPU.
+// All CUDA code: the calls that make and destroy streams, events, graphs and memory. A test can install other calls,
+// which count, fail on demand and need no GPU.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@ namespace kvscope::cuda {
 
 enum class StreamKind {
     Plain,   // does not wait for the default stream
-    Urgent,  // likewise, and its kernels go first
+    Urgent,  // the same, and its kernels have the highest priority
     Blocking // waits for what the default stream does, and the default stream waits for it
 };
 
-/// What makes something returns an error code; what destroys something cannot fail. The functions here are the CUDA
-/// runtime's and the system's.
+/// Calls that make something return an error code; calls that destroy something cannot fail. The functions of this
+/// class call the CUDA runtime and the operating system.
 class DeviceCalls {
 public:
     virtual ~DeviceCalls() = default;
@@ -34,24 +34,26 @@ public:
     /// Host memory that the GPU can reach.
     virtual cudaError_t allocateHost(void** memory, std::size_t bytes);
     virtual void releaseHost(void* memory) noexcept;
-    /// Host memory of whole pages, as yet without contents; null: refused.
+    /// Host memory of whole pages, which the system provides at the first touch; null: refused.
     virtual void* mapHost(std::size_t bytes);
     virtual void unmapHost(void* memory, std::size_t bytes) noexcept;
-    /// Lets the GPU reach memory of mapHost.
+    /// Makes memory of mapHost reachable for the GPU.
     virtual cudaError_t registerHost(void* memory, std::size_t bytes);
     virtual void unregisterHost(void* memory) noexcept;
-    /// Host memory of so many bytes and more is mapped, touched by several threads and registered.
+    /// PinnedMemory of this many bytes or more is mapped, touched by several threads and registered; smaller memory is
+    /// allocated in one call.
     virtual std::size_t mappedFrom() const { return std::size_t(1) << 30; }
-    /// Of the GPU's memory.
+    /// Free and total bytes of the GPU's memory.
     virtual cudaError_t memoryInfo(std::size_t* free, std::size_t* total);
-    /// Writes zeros to memory of allocate, and waits for them.
+    /// Writes zeros to memory of allocate, and waits until they are written.
     virtual cudaError_t clear(void* memory, std::size_t bytes);
 };
 
-/// Those that owners made from here on use; every owner destroys through the ones that made it.
+/// The calls that owners made from now on use. Every owner destroys through the calls that made it.
 DeviceCalls& deviceCalls();
 
-/// Installs calls while it lives, for tests. One at a time, and no other thread may make owners meanwhile.
+/// Installs other calls until it is destroyed, for tests. There may be only one at a time, and no other thread may make
+/// owners in that time.
 class ScopedDeviceCalls {
 public:
     explicit ScopedDeviceCalls(DeviceCalls& calls);

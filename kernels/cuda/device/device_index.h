@@ -1,4 +1,5 @@
-// What the GPU keeps of the keys of one layer, so that a selection can score blocks without reading them.
+// Methods that score blocks by pooled keys or key ranges (NOSA, DMA, InfLLM-V2, Quest, SparDA, AsyncTLS): the block
+// index of one layer on the GPU, by which a selection scores blocks without reading their keys.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which GPU generations this program holds machine code for.
+// All kernels: for which GPU generations this program holds machine code.
 #pragma once
 
 #include <string>

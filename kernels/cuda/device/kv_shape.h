@@ -1,4 +1,4 @@
-// How the KV cache lies in GPU and pinned host memory.
+// All attention and transfer kernels: how the KV cache lies in GPU memory and in pinned host memory.
 #pragma once
 
 #include <cstddef>

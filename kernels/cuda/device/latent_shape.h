@@ -1,4 +1,4 @@
-// The widths of latent attention that the kernels are made for.
+// Latent attention: the widths that the kernels are made for.
 #pragma once
 
 namespace kvscope::cuda {

@@ -1,6 +1,6 @@
-// Who owns what a GPU lends: streams, events, graphs, device memory and host memory that the GPU reaches. Each owner
-// can be moved, not copied, and gives back what it holds when it is destroyed. Nothing else calls what makes or
-// destroys them, so the counts here are complete. Destructors never throw.
+// All CUDA code: owners of streams, events, graphs, device memory and host memory that the GPU reaches. An owner can be
+// moved but not copied, and destroys what it holds in its destructor, which never throws. No other code makes or
+// destroys these things, so the counts here are complete.
 #pragma once
 
 #include "kernels/cuda/device/device_calls.h"
@@ -11,14 +11,14 @@
 
 namespace kvscope::cuda {
 
-/// What owners hold. Bytes are those asked for; the driver rounds them up.
+/// How much the owners hold. Bytes are those asked for; the driver rounds them up.
 struct Living {
     std::int64_t streams = 0, events = 0, graphs = 0, executables = 0;
     std::int64_t deviceBuffers = 0, deviceBytes = 0; // on the GPU
     std::int64_t hostBuffers = 0, hostBytes = 0;     // on the host, where the GPU reaches them
     bool operator==(const Living&) const = default;
 };
-/// Of all owners of this process, now. Safe from any thread.
+/// What all owners of this process hold now. Any thread may call this.
 Living living();
 
 namespace detail {
@@ -40,7 +40,7 @@ public:
     }
     ~Owner() { reset(); }
 
-    /// Lent; null where the owner holds nothing.
+    /// The handle, which stays the owner's; null where the owner holds nothing.
     Handle get() const { return handle_; }
     explicit operator bool() const { return handle_ != nullptr; }
 
@@ -63,7 +63,7 @@ private:
 
 } // namespace detail
 
-/// Waits for its work before it is destroyed. What its kernels use must live until then.
+/// The destructor waits for the work on the stream. What the kernels on the stream use must live until then.
 class Stream : public detail::Owner<cudaStream_t, &DeviceCalls::destroyStream, detail::Counted::Streams> {
 public:
     Stream() = default; // none
@@ -77,21 +77,21 @@ private:
 class Event : public detail::Owner<cudaEvent_t, &DeviceCalls::destroyEvent, detail::Counted::Events> {
 public:
     Event() = default; // none
-    /// Orders streams. @throws Error(OutOfMemory | Device)
+    /// An event that orders streams. @throws Error(OutOfMemory | Device)
     static Event make();
-    /// Also says when it was reached.
+    /// An event that also measures when it was reached.
     static Event makeTimed();
 
 private:
     Event(DeviceCalls& calls, cudaEvent_t event) : Owner(calls, event) {}
 };
 
-/// Work of a stream, recorded instead of done.
+/// The work of a stream, recorded and not done.
 class Graph : public detail::Owner<cudaGraph_t, &DeviceCalls::destroyGraph, detail::Counted::Graphs> {
 public:
     Graph() = default; // none
-    /// What `work` launches on `stream`. If `work` throws, the recording ends and nothing of it is left.
-    /// @throws Error(OutOfMemory | Device) and what `work` throws
+    /// Records what `work` launches on `stream`. If `work` throws, the recording ends and is discarded. @throws
+    /// Error(OutOfMemory | Device) and what `work` throws
     template <class Work> static Graph capture(cudaStream_t stream, Work&& work) {
         Recording recording(stream);
         std::forward<Work>(work)();
@@ -100,7 +100,7 @@ public:
 
 private:
     Graph(DeviceCalls& calls, cudaGraph_t graph) : Owner(calls, graph) {}
-    /// Ends when it is destroyed, if it has not ended before.
+    /// A recording; the destructor ends it if end() has not.
     class Recording {
     public:
         explicit Recording(cudaStream_t stream);
@@ -116,7 +116,7 @@ private:
     };
 };
 
-/// A graph that can be launched. It needs its Graph no longer.
+/// A graph that can be launched. The Graph from which it was made may be destroyed.
 class Executable
     : public detail::Owner<cudaGraphExec_t, &DeviceCalls::destroyExecutable, detail::Counted::Executables> {
 public:
@@ -128,7 +128,7 @@ private:
     Executable(DeviceCalls& calls, cudaGraphExec_t executable) : Owner(calls, executable) {}
 };
 
-/// Memory of the GPU. Its contents are what was there before.
+/// Memory of the GPU; not cleared.
 class DeviceMemory {
 public:
     DeviceMemory() = default;
@@ -168,7 +168,7 @@ public:
     std::size_t bytes() const { return bytes_; }
 
 private:
-    /// Allocated in one call, or mapped and then registered.
+    /// How the memory was taken: allocated in one call, or mapped and then registered.
     enum class Way : std::uint8_t { Allocated, Mapped, Registered };
     void allocate(const char* what);
     void map(const char* what);

@@ -1,4 +1,4 @@
-// What mixtures of experts need besides their products: the router, the choice of experts, each expert's list of
+// Stage ffn of mixtures of experts, without the products: the router, the choice of experts, each expert's list of
 // tokens, and the sum of the experts' results. The host takes no part, so that a step with experts is one graph too.
 #pragma once
 

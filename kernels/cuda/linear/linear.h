@@ -1,6 +1,7 @@
-// Linear layers on the GPU: bf16 weights or packed ones (packed.h), float accumulation. One input reads bf16 weights
-// with plain multiply-adds; a few share them through tensor cores; many go to cuBLASLt where it is installed, else to
-// our own tiles. Packed weights meet up to 64 inputs as they are; for more, a slab at a time becomes bf16.
+// Stages qkv_linear, o_linear, ffn and lm_head: linear layers with bf16 weights or packed weights (packed.h) and float
+// accumulation. With bf16 weights one input takes plain multiply-adds, a few inputs take tensor cores, and many inputs
+// take cuBLASLt, or tiles of our own where cuBLASLt is not installed. Packed weights are multiplied with up to 64
+// inputs as they are; for more inputs they are unpacked to bf16, a slab of rows at a time.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -18,12 +19,12 @@ namespace kvscope::cuda {
 struct DeviceMatrix {
     const __nv_bfloat16* data = nullptr;
     int rows = 0, cols = 0;
-    DType type = DType::BF16;          // of packed weights
+    DType type = DType::BF16;          // format of packed weights
     const std::byte* packed = nullptr; // see packed.h
     std::size_t bytes() const;
 };
 
-/// What happens to W x: exactly one of `y` and `hidden` is set.
+/// Where W x goes: exactly one of `y` and `hidden` is set.
 struct LinearOutput {
     float* y = nullptr; // [n, rows], rows `stride` floats apart
     int stride = 0;
@@ -32,7 +33,7 @@ struct LinearOutput {
     __nv_bfloat16* hidden = nullptr; // [n, rows/2]: silu(gate) * up; weights interleaved by interleavedRow
 };
 
-/// Writes the GPU's timer when everything before has finished.
+/// Writes the time of the GPU's timer to `mark` when everything launched before has finished.
 void stampNow(const Launch& launch, std::uint64_t* mark);
 
 /// Where output `row` of the gate (or of up, when `up`) lies in the interleaved gate-and-up matrix: tiles of 16 rows, 8
@@ -49,7 +50,7 @@ struct Norm {
 void normalise(const Launch& launch, const float* x, int xStride, int n, int cols, const Norm& norm, __nv_bfloat16* out,
                std::uint64_t* mark = nullptr);
 
-/// The matrix-multiply library, loaded at run time; absent is fine.
+/// cuBLASLt, loaded at run time where it is installed (matrix_library.h).
 class MatrixLibrary;
 
 /// Work space of the linear layers of one stream.
@@ -83,7 +84,7 @@ private:
     // bf16
     DeviceMemory normed_; // [maxInputs, maxCols]
     DeviceMemory gated_;  // [maxInputs, rows] before silu, grown by prepare
-    DeviceMemory slab_;   // packed weights, for many inputs
+    DeviceMemory slab_;   // bf16 copy of a slab of packed weights, for many inputs
     std::unique_ptr<MatrixLibrary> library_;
 };
 

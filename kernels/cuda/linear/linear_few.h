@@ -1,5 +1,5 @@
-// Products of bf16 weights with 1 to 16 inputs through the tensor cores. Reading the weights takes longer than
-// multiplying.
+// Stages qkv_linear, o_linear, ffn and lm_head with 1 to 16 inputs: products of bf16 weights through the tensor cores.
+// Reading the weights takes longer than multiplying.
 #pragma once
 
 #include "kernels/cuda/linear/linear.h"

@@ -1,4 +1,5 @@
-// Products of bf16 weights with 9 to 16 inputs: two tiles of the tensor cores.
+// Stages qkv_linear, o_linear, ffn and lm_head with 9 to 16 inputs: products of bf16 weights as two tiles of the tensor
+// cores.
 #pragma once
 
 #include "kernels/cuda/linear/linear_few.h"

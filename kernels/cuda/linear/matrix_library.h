@@ -1,4 +1,5 @@
-// cuBLASLt, loaded at run time: the program starts and works without it.
+// Stages qkv_linear, o_linear, ffn and lm_head with many inputs: cuBLASLt, loaded at run time. The program starts and
+// works without it.
 #pragma once
 
 #include "kernels/cuda/linear/linear.h"

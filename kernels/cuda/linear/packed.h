@@ -1,5 +1,5 @@
-// Packed weights: GGUF's blocks, or bf16, with the bytes of the file rearranged into the order in which the tensor
-// cores take them.
+// Stages qkv_linear, o_linear, ffn and lm_head with packed weights: GGUF's blocks, or bf16, with the bytes of the file
+// rearranged into the order in which the tensor cores take them.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

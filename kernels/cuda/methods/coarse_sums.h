@@ -1,5 +1,6 @@
-// InfLLM-V2's block scores with MiniCPM4's shortcut: a query head's softmax over pooled keys divides by a sum over keys
-// pooled four times as coarsely. A coarse key is the mean of four fine ones, and so is its product with the query.
+// InfLLM-V2 with lse=compressed: block scores with MiniCPM4's shortcut. A query head's softmax over pooled keys divides
+// by a sum over keys that are pooled four times as coarsely. A coarse key is the mean of four fine keys, so its product
+// with the query is the mean of their products.
 #pragma once
 
 #include "kernels/cuda/choice/select.h"

@@ -1,4 +1,4 @@
-// Queries that are guessed one layer before their layer runs (SparDA, InfiniGen, ArkVale with prefetch_layers=1).
+// SparDA, InfiniGen and ArkVale with prefetch_layers=1: queries that are guessed one layer before their layer runs.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

@@ -1,4 +1,4 @@
-// Orthonormal rows from any rows.
+// ShadowKV: makes orthonormal rows from any rows, for the low-rank form of a prompt's keys.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

@@ -1,6 +1,6 @@
-// Pages with a digest each: blocks' scores for ArkVale, and for Quest with bound=product or cuboid-mean. ArkVale's
-// choice of pages under a budget of resident pages, the device form of core/select/arkvale.cpp. AsyncTLS and ArkVale
-// fill the first slots with blocks that were chosen when the prompt was read.
+// ArkVale, and Quest with bound=product or cuboid-mean: the digests of pages and the scores of pages by their digests.
+// ArkVale: the choice of pages under a budget of resident pages, the device form of core/select/arkvale.cpp. ArkVale
+// and AsyncTLS: fills the first slots with blocks that were chosen when the prompt was read.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

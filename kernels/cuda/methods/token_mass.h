@@ -1,4 +1,5 @@
-// How much attention single tokens receive. H2O adds it up over all steps; SnapKV over the last queries of a prompt.
+// H2O and SnapKV: how much attention single tokens receive. H2O adds the attention up over all steps, SnapKV over the
+// last queries of a prompt.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

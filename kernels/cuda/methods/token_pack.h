@@ -1,6 +1,6 @@
-// Methods that attend to single tokens copy the chosen tokens into packed KV blocks, which decodeAttention reads
-// (DecodeAttentionArgs::packedTokens). The tokens come from KV blocks or from a token store, which has a token's key
-// and value side by side.
+// Double Sparsity, InfiniGen by token, H2O, SnapKV, Locret and DMA by token attend to single tokens: this copies the
+// chosen tokens into packed KV blocks, which decodeAttention reads (DecodeAttentionArgs::packedTokens). The tokens come
+// from KV blocks or from a token store, which has a token's key and value side by side.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

@@ -1,4 +1,5 @@
-// What a step reports of the tokens it chose, for the recorder.
+// Double Sparsity, InfiniGen by token, H2O, SnapKV, Locret and DMA by token: what a step reports to the recorder of the
+// tokens that it has chosen.
 #pragma once
 
 #include "kernels/cuda/choice/select.h"

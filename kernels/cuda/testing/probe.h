@@ -1,4 +1,4 @@
-// Measures what the GPU can do at best, which the benchmarks compare with.
+// Benchmarks: measures what the GPU can do at best, with which they compare.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

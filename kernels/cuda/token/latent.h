@@ -1,5 +1,5 @@
-// What latent attention does before and after attending: products of every head into and out of the latent space, and
-// the normalisation and rotation of a token's query and key.
+// Stages qkv_linear, rope and o_linear of models with latent attention: products of every head into and out of the
+// latent space, and the normalisation and rotation of a token's query and key.
 #pragma once
 
 #include "kernels/cuda/token/token.h"

@@ -1,5 +1,5 @@
-// One launch for a layer of a step with up to eight sequences: the query, key and value projections, the rotation, the
-// new token's place in its block, its eviction score and its entry in the block index.
+// Stages qkv_linear, rope and compression of a step with up to eight sequences, in one launch: the query, key and value
+// projections, the rotation, the new token's place in its block, its eviction score and its entry in the block index.
 #pragma once
 
 #include "kernels/cuda/linear/linear.h"

@@ -1,4 +1,5 @@
-// The choice of the next token: greedy, or at random by temperature, top-k, top-p and one draw for each row. No sort.
+// Stage sample: chooses the next token, greedily or at random by temperature, top-k, top-p and one draw for each row.
+// Nothing is sorted.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -22,7 +23,7 @@ struct NextTokenArgs {
     std::int32_t* next = nullptr;     // [rows] fed in the next step
     std::int32_t* position = nullptr; // [rows], advanced by one when active
     const std::uint8_t* active = nullptr;
-    std::int32_t* record = nullptr; // [rows] pinned: what was chosen, or kNoToken
+    std::int32_t* record = nullptr; // [rows] out: the chosen token, or kNoToken; null: not wanted
     std::uint64_t *mark = nullptr, *endMark = nullptr;
     SampleArgs sampling;
 };

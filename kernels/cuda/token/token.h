@@ -1,4 +1,4 @@
-// What happens to tokens around the attention: embedding, rotation, eviction scores, the block index.
+// Stages embed, rope and compression: embedding, rotation, eviction scores and the block index.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

@@ -1,4 +1,5 @@
-// Moves the blocks that a selection has listed between the host store and the slots of the device.
+// Stage offloading of all methods whose blocks pass through slots: moves the blocks that a selection has listed between
+// the host store and the slots.
 #pragma once
 
 #include "kernels/cuda/device/block_moves.h"

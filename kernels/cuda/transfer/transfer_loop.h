@@ -1,6 +1,6 @@
-// One transfer kernel for a whole step, in place of one launch for each layer. The kernel waits until a layer's list of
-// loads is there, and a kernel before the layer's attention waits until the loads are done. Both waits read words in
-// device memory.
+// SparDA, InfiniGen and ArkVale one layer ahead: one transfer kernel for a whole step, in place of one launch for each
+// layer. The kernel waits until a layer's list of loads is there, and a kernel before the layer's attention waits until
+// the loads are done. Both waits read words in device memory.
 #pragma once
 
 #include "kernels/cuda/transfer/gather.h"
