@@ -32,7 +32,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr qsizetype kLongValue = 30; // characters: may be cut
+constexpr qsizetype kLongValue = 30; // characters; a longer value may be cut
 } // namespace
 
 FactTable::FactTable(QWidget* parent) : QWidget(parent), grid_(new QGridLayout(this)) {
@@ -43,7 +43,7 @@ FactTable::FactTable(QWidget* parent) : QWidget(parent), grid_(new QGridLayout(t
     grid_->setColumnMinimumWidth(0, 104);
     auto* copy = new QAction(tr("Copy as table"), this);
     connect(copy, &QAction::triggered, this, [this] {
-        std::map<int, QString> lines; // by place in the grid
+        std::map<int, QString> lines; // the index in the grid orders the lines
         for (auto row = rows_.constBegin(); row != rows_.constEnd(); ++row)
             if (!row->value->isHidden())
                 lines[grid_->indexOf(row->value)] =
@@ -62,7 +62,7 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
         auto* nameLabel = new MutedLabel;
         nameLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         if (definition) {
-            nameLabel->setTextFormat(Qt::RichText); // a link to what the word means
+            nameLabel->setTextFormat(Qt::RichText); // the name is a link to its definition
             nameLabel->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
             if (const Definition* found = findDefinition(QLatin1String(definition))) {
                 const QString tip = QStringLiteral("<p>%1</p>").arg(QString::fromUtf8(found->text).toHtmlEscaped());
@@ -72,11 +72,11 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
             connect(nameLabel, &QLabel::linkActivated, this, &FactTable::definitionRequested);
         }
         auto* valueLabel = new MeasuredLabel;
-        valueLabel->setTextFormat(Qt::PlainText); // it may stand in a file
+        valueLabel->setTextFormat(Qt::PlainText); // text from a file may look like markup
         valueLabel->setWordWrap(true);
         valueLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         valueLabel->setTextInteractionFlags(Qt::TextSelectableByMouse);
-        // A long path has no place to wrap: it is cut, and must not widen the panel for all other rows.
+        // A long path cannot be wrapped. Its label is cut instead of making the panel wider for all other rows.
         valueLabel->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
         const int line = grid_->rowCount();
         grid_->addWidget(nameLabel, line, 0);
@@ -96,7 +96,7 @@ void FactTable::writeName(const QString& name, const Row& row) {
         row.name->setText(name);
         return;
     }
-    // In the colour of plain names: a column of links would be louder than the values.
+    // The link has the colour of plain names: a column of coloured links would attract more attention than the values.
     row.name->setText(QStringLiteral("<a href=\"%1\" style=\"text-decoration:none; color:%2\">%3&nbsp;<sup>?</sup></a>")
                           .arg(row.definition, Theme::current().mutedText.name(), name.toHtmlEscaped()));
 }
@@ -170,7 +170,7 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
     for (FactTable* table : {runFacts_, stepFacts_, headFacts_, blockFacts_})
         connect(table, &FactTable::definitionRequested, this, &Inspector::definitionRequested);
     const auto update = [this] {
-        if (!isVisible()) return; // showEvent catches up
+        if (!isVisible()) return; // showEvent reads what was missed
         showRun();
         fetch();
     };
@@ -197,15 +197,16 @@ QString Inspector::blockText() const { return blockText_->toPlainText(); }
 void Inspector::showSpan(const std::vector<std::pair<QString, QString>>& facts) {
     {
         const FactTable::Update update(spanFacts_);
-        if (!facts.empty()) // keeps their order, whatever the first span has
+        // The rows get their order here, so that it does not depend on the facts of the first span.
+        if (!facts.empty())
             for (const QString& name : spanFactNames()) spanFacts_->set(name, {});
         for (const auto& [name, value] : facts) spanFacts_->set(name, value);
     }
     spanSection_->setVisible(!facts.empty());
     if (facts.empty() || !isVisible()) return;
     widget()->layout()->activate();
-    if (verticalScrollBar()->value() > spanSection_->y()) // whoever clicked wants to read it
-        verticalScrollBar()->setValue(spanSection_->y());
+    // The user has just chosen the span and wants to read its facts.
+    if (verticalScrollBar()->value() > spanSection_->y()) verticalScrollBar()->setValue(spanSection_->y());
 }
 
 void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts) {
@@ -224,7 +225,7 @@ void Inspector::showRun() {
     for (Section* section : {runSection_, stepSection_, blockSection_, parameterSection_})
         section->setVisible(run != nullptr);
     headSection_->setVisible(run && run->row.steps > 0);
-    blockSection_->setVisible(run && run->row.backend != kImported); // has no blocks
+    blockSection_->setVisible(run && run->row.backend != kImported); // an imported run has no blocks
     if (!run) return;
     const RunRow& row = run->row;
     const auto text = [](const std::string& value) { return QString::fromStdString(value); };
@@ -266,7 +267,7 @@ void Inspector::showRun() {
     runFacts_->set(tr("Recorded"), text(row.level));
     runFacts_->set(tr("Dropped steps"), row.layers == 0 ? QString() : formatCount(row.droppedSteps), "dropped");
     runFacts_->set(tr("Writer time"), row.layers == 0 ? QString() : formatDuration(row.writerBusyNs), "writer");
-    // "2026-11-21T09:53:15Z" has no place to wrap, and would be cut.
+    // "2026-11-21T09:53:15Z" cannot be wrapped and would be cut, so a blank replaces the T.
     runFacts_->set(
         tr("Created"),
         text(row.createdUtc).replace(QLatin1Char('T'), QLatin1Char(' ')).replace(QLatin1Char('Z'), tr(" UTC")));
@@ -302,8 +303,7 @@ void Inspector::fetch() {
         },
         [this, key](Selected selected) {
             fetching_ = false;
-            if (const OpenRun* now = workspace_.current();
-                !now || !(now->key == key)) { // another run came to the front
+            if (const OpenRun* now = workspace_.current(); !now || !(now->key == key)) { // another run is shown by now
                 again_ = false;
                 return fetch();
             }

@@ -1,5 +1,5 @@
-// Facts about what is selected: a span of the timeline, the run, the cursor's step or range, and the cursor's block
-// with its text.
+// The panel that shows facts about what is selected: the chosen span of the timeline, the run, the step or the range of
+// steps at the cursor, and the block at the cursor with its text.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -21,15 +21,15 @@ class MutedLabel;
 class Section;
 class Workspace;
 
-/// Rows "name  value"; a name with a definition is a link to it.
+/// A table of rows with a name and a value. A name that has a definition is a link to it.
 class FactTable final : public QWidget {
     Q_OBJECT
 public:
     explicit FactTable(QWidget* parent = nullptr);
-    /// Adds or changes a row. An empty value hides it.
+    /// Adds a row or changes its value. A row whose value is empty is hidden.
     void set(const QString& name, const QString& value, const char* definition = nullptr);
     QString value(const QString& name) const;
-    /// Rows that are not set while it lives are hidden at its end: rows that stay are not laid out anew.
+    /// Hides at its end all rows that were not set during its life. The rows that stay are not laid out anew.
     class Update {
     public:
         explicit Update(FactTable* table);
@@ -50,8 +50,8 @@ protected:
 private:
     struct Row {
         QLabel *name, *value;
-        QString definition; // id; empty: none
-        bool set = false;   // in the present Update
+        QString definition; // id of the definition; empty: none
+        bool set = false;   // whether the running Update has set the row
     };
     static void writeName(const QString& name, const Row& row);
     QGridLayout* grid_;
@@ -68,7 +68,7 @@ public:
     FactTable* blockFacts() const { return blockFacts_; }
     FactTable* spanFacts() const { return spanFacts_; }
     QString blockText() const;
-    /// Empty: no span is chosen. Another run forgets it.
+    /// Shows the facts of a span; empty: no span is chosen. When another run is shown, the panel forgets the span.
     void showSpan(const std::vector<std::pair<QString, QString>>& facts);
 
 signals:
@@ -97,9 +97,9 @@ private:
     bool fetching_ = false, again_ = false;
 };
 
-/// Explains a span in the inspector of the window that `from` is in, or takes the explanation away.
+/// Shows the facts of a span in the inspectors of the window that contains `from`; empty facts: hides the span.
 void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts);
-/// Whether a person sees an inspector there.
+/// Whether an inspector is visible in the window that contains `from`.
 bool isSpanExplained(const QWidget& from);
 
 } // namespace kvscope::ui

@@ -19,9 +19,9 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kLeastRestMs = 500;  // between two looks at a run that grows
-constexpr int kRowsAtOnce = 8192;  // steps whose rows are read in one go: a few milliseconds of a worker
-constexpr int kStepsAtOnce = 1024; // steps that are read with their selections
+constexpr int kLeastRestMs = 500;  // between two reads of a run that grows
+constexpr int kRowsAtOnce = 8192;  // steps read at once without selections: takes a worker a few milliseconds
+constexpr int kStepsAtOnce = 1024; // steps read at once with their selections
 
 } // namespace
 
@@ -29,7 +29,7 @@ struct RunStatistics::Answer {
     SummarySums rows, all;
     int rowsRead = 0, allRead = 0;
     std::optional<RunRow> run;
-    bool more = false; // steps that are not read yet
+    bool more = false; // there are steps that are not read yet
 };
 
 RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
@@ -67,7 +67,7 @@ RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
                "cold steps unless the View menu counts them"));
     locality_ = add("locality", tr("locality"), tr("Of the run shown here: mean γ, where it is defined"));
     connect(&workspace_, &Workspace::currentChanged, this, &RunStatistics::follow);
-    connect(&workspace_, &Workspace::runsChanged, this, &RunStatistics::follow); // the file may be another by now
+    connect(&workspace_, &Workspace::runsChanged, this, &RunStatistics::follow); // the file may have been replaced
     connect(&workspace_, &Workspace::advanced, this, [this] {
         if (const OpenRun* run = workspace_.current(); run && !isHidden()) again_.grew(!isGrowing(*run));
     });
@@ -83,7 +83,8 @@ void RunStatistics::follow() {
         key_ = {};
         return forget();
     }
-    const bool same = created_.empty() || run->row.createdUtc == created_; // of a live run it is known only later
+    // Of a live run the time is not known at first.
+    const bool same = created_.empty() || run->row.createdUtc == created_;
     if (run->key == key_ && same && (run->live || run->row.steps >= rowsRead_)) return;
     key_ = run->key;
     created_ = run->row.createdUtc;
@@ -92,7 +93,7 @@ void RunStatistics::follow() {
 }
 
 void RunStatistics::forget() {
-    ++epoch_; // what is being read belongs to another run
+    ++epoch_; // drops the answer that is being read, which belongs to another run
     rows_ = all_ = {};
     rowsRead_ = allRead_ = 0;
     for (QLabel* label : {rate_, hitRate_, locality_}) label->setText(QStringLiteral("–"));
@@ -106,7 +107,7 @@ void RunStatistics::ask() {
         [runId = key_.runId, known](TraceReader& reader) {
             Answer answer = known;
             answer.run = reader.run(runId);
-            if (!answer.run) return answer; // a live run before its first row
+            if (!answer.run) return answer; // the row of a live run is not written yet
             try {
                 const int steps = reader.stepCount(runId);
                 if (answer.rowsRead < steps) {
@@ -119,7 +120,8 @@ void RunStatistics::ask() {
                     answer.allRead = last + 1;
                 }
                 answer.more = answer.rowsRead < steps || answer.allRead < steps;
-            } catch (const Error& error) { // the views say what is damaged; here are the numbers of what can be read
+            } catch (const Error& error) {
+                // The views report damaged steps. The numbers shown here are those of the steps that can be read.
                 if (error.kind == ErrorKind::Cancelled) throw;
             }
             return answer;
@@ -149,7 +151,7 @@ void RunStatistics::show(const RunRow& run) {
     hitRate_->setText(std::isfinite(quick.hitRate) ? QString::number(quick.hitRate * 100, 'f', 1) + QStringLiteral(" %")
                                                    : QStringLiteral("–"));
     const RunSummary whole = all_.summary(run);
-    if (allRead_ >= rowsRead_ || isGrowing({key_, run, false})) // of a finished run not the mean of its first part
+    if (allRead_ >= rowsRead_ || isGrowing({key_, run, false})) // a finished run shows its locality when all is read
         locality_->setText(formatRatio(whole.localityCount > 0 ? whole.localityMean : nan));
 }
 
