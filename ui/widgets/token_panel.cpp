@@ -209,7 +209,7 @@ void TokenPanel::fetch() {
                 Cursor cursor = workspace_.cursor();
                 cursor.step = knownSteps_ - 1;
                 workspace_.setCursor(cursor, CursorMove::Follow);
-                // SetCursor clamps: the known row of the run may be a step behind.
+                // `setCursor` clamps: the known row of the run may be a step behind.
                 followedStep_ = workspace_.cursor().step;
                 moving_ = false;
             }
