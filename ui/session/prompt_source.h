@@ -1,4 +1,5 @@
-// Where a session's prompts come from; built on the worker, because it needs the model's tokenizer.
+// Describes where the prompts of a session come from. The worker thread builds the prompts, because that needs the
+// tokenizer of the model.
 #pragma once
 
 #include "core/model/model.h"
@@ -17,15 +18,16 @@ struct PromptSource {
     NeedleOptions needle;
     int documentTokens = 4096;
     QString text;
-    QString file; // UTF-8
+    QString file; // path of a text file in UTF-8
     int sequences = 1;
-    bool chat = false; // the text goes through the model's chat template
-    QString system;    // its system message; empty: none
+    bool chat = false; // whether the model's chat template is applied
+    QString system;    // system message of the chat; empty: none
 
-    /// One prompt per sequence; the needle's seed grows by one from sequence to sequence, other prompts repeat.
-    /// @throws Error(BadInput | Storage)
+    /// Makes one prompt per sequence. Needle prompts have seeds that grow by one from sequence to sequence, other
+    /// prompts are repeated. @throws Error(BadInput | Storage)
     std::vector<std::string> build(const Tokenizer& tokenizer) const;
-    /// What the model is given for one of these: itself, or what the chat template makes of it. @throws Error
+    /// The text that the model gets for a prompt of build(): the prompt itself, or with `chat` the result of the chat
+    /// template. @throws Error
     std::string finalText(const Model& model, const std::string& prompt) const;
     std::vector<std::int32_t> encode(const Model& model, const std::string& prompt) const;
 };
