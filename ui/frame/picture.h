@@ -15,7 +15,7 @@ class View;
 struct PictureStyle {
     QSize size{1600, 1000}; // logical pixels; a PDF's page has 96 of them per inch
     double scale = 1;       // pixels of a PNG per logical pixel
-    QString theme;          // "light" or "dark"; empty: the one that is shown
+    QString theme;          // "light" or "dark"; empty: the theme of the program
 };
 
 inline constexpr int kSmallestPicture = 200, kLargestPicture = 16'384; // pixels of a side, scale included

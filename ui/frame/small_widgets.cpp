@@ -66,7 +66,7 @@ DockTitle::DockTitle(const QString& title, QWidget* beside, QWidget* parent) : Q
 
 InlineMessage::InlineMessage(QWidget* parent, bool dismissable)
     : QFrame(parent), text_(new QLabel(this)), dismiss_(new QToolButton(this)) {
-    text_->setTextFormat(Qt::PlainText); // it may say what stands in a file
+    text_->setTextFormat(Qt::PlainText); // text from a file may look like markup
     text_->setWordWrap(true);
     text_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     dismiss_->setAutoRaise(true);
@@ -150,7 +150,7 @@ bool MeasuredLabel::event(QEvent* event) {
 
 MutedLabel::MutedLabel(const QString& text, QWidget* parent) : MeasuredLabel(text, parent) {
     setProperty("role", "muted");
-    setTextFormat(Qt::PlainText); // it may say what stands in a file
+    setTextFormat(Qt::PlainText); // text from a file may look like markup
 }
 
 QLabel* alignedLabel(const QString& text) {

@@ -23,8 +23,8 @@ constexpr int kMargin = 6;
 constexpr int kChipPadding = 4; // pixels at the left and at the right of the text
 constexpr int kBarHeight = 7;
 constexpr int kLineGap = 4;
-constexpr double kWordGap = 5,
-                 kJoinGap = 1; // pixels before a token that begins with a blank, and before one that does not
+// Pixels before a token that begins with a blank, and before any other token.
+constexpr double kWordGap = 5, kJoinGap = 1;
 
 bool beginsWord(const std::string& bytes) {
     return bytes.empty() || bytes.front() == ' ' || bytes.front() == '\n' || bytes.front() == '\t';

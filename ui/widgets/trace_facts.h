@@ -15,7 +15,7 @@ namespace kvscope::ui {
 struct TraceFacts {
     QString path;
     QString name;   // name of the first run, or of the file if the run has none
-    QString status; // "finished", "running", ...; empty: it holds no run
+    QString status; // "finished", "running", ...; empty: the trace holds no run
     int steps = 0;  // decode steps of the first run
     int runs = 0;
     bool stale = false; // the status is "running", but the program that wrote it is gone

@@ -225,7 +225,7 @@ void MainWindow::ensureView(int tab) {
     view->applyTheme(Theme::current());
     if (auto* remembers = dynamic_cast<Remembers*>(view))
         remembers->recall(saved_.views.value(QLatin1String(views()[std::size_t(tab)].id)).toMap());
-    // The lists of combo boxes are such views as well; they get no menu.
+    // The pop-up lists of combo boxes are item views as well, but get no menu.
     for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>())
         if (!qobject_cast<QComboBox*>(table->parentWidget() ? table->parentWidget()->parentWidget() : nullptr))
             giveTableMenu(*table);

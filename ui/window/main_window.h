@@ -168,10 +168,10 @@ private:
     std::vector<std::shared_ptr<SessionJournal::LeftBehind>> leftBehind_;
     QTimer saveTimer_, regularTimer_;
     QByteArray defaultDocks_;
-    /// Widths of the docks at the sides before the window became too narrow for them, in pixels; empty: they have these
-    /// widths.
+    /// Widths of the docks at the sides before the window became too narrow for them, in pixels; empty: the window is
+    /// wide enough.
     QList<int> roomyColumns_;
-    /// Height of the tokens before the window became too low for it, in pixels; 0: they have this height.
+    /// Height of the tokens before the window became too low for it, in pixels; 0: the window is high enough.
     int roomyTokens_ = 0;
     /// Waits: the inspector is hidden because the window is small. Wanted: the user opened it in a small window.
     bool inspectorWaits_ = false, inspectorWanted_ = false;

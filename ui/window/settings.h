@@ -12,7 +12,7 @@ struct SavedSession {
     QByteArray geometry, docks; // empty: the default layout
     /// Whether the inspector and the filter bar are hidden because the window is small.
     bool inspectorWaits = false, filterWaits = false;
-    /// Height of the tokens before the window became too low for it, in pixels; 0: they have this height.
+    /// Height of the tokens before the window became too low for it, in pixels; 0: the window is high enough.
     int roomyTokens = 0;
     QString theme = QStringLiteral("light");
     bool countCold = false;              // whether rates, shares and means include cold steps
