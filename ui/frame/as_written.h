@@ -1,13 +1,14 @@
-// Text of a file where Qt would take it for something else.
+// Prepares text that comes from files for places where Qt would interpret it as markup or as a key.
 #pragma once
 
 #include <QString>
 
 namespace kvscope::ui {
 
-/// For tooltips and message boxes, which take for markup what looks like it: it is shown as it is written.
+/// For tooltips and message boxes, which interpret text that looks like markup: the result is shown as `text` is
+/// written.
 QString asWritten(const QString& text);
-/// For buttons, menu entries and tabs, in which & marks a key.
+/// For buttons, menu entries and tabs, in which & marks a key: every & is doubled.
 QString buttonText(QString text);
 
 } // namespace kvscope::ui

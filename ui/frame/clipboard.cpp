@@ -69,7 +69,7 @@ QString tableText(const QAbstractItemView& table, bool selected) {
     const QHeaderView* header = headerOf(table);
     std::vector<int> columns;
     for (int visual = 0; visual < model->columnCount(); ++visual) {
-        const int column = header ? header->logicalIndex(visual) : visual; // as the person ordered them
+        const int column = header ? header->logicalIndex(visual) : visual; // in the order of the user
         if (!header || !header->isSectionHidden(column)) columns.push_back(column);
     }
     std::vector<int> rows;

@@ -1,4 +1,4 @@
-// What is copied as a table: tab-separated text, as spreadsheets and chats take it.
+// Writes tables as tab-separated text for the clipboard, because spreadsheets and chats accept that.
 #pragma once
 
 #include <QString>
@@ -7,12 +7,14 @@ class QAbstractItemView;
 
 namespace kvscope::ui {
 
-/// The same cells with tabs; quotes around CSV fields are undone, tabs and line ends inside a cell become blanks.
+/// The cells of a CSV text, separated by tabs. Quotes around CSV fields are removed, and tabs and line ends inside a
+/// cell become blanks.
 QString tableFromCsv(const QString& csv);
-/// Header line and rows as shown; only the selected rows if there are any and `selected` is asked for.
+/// The header line and the rows of a table as they are shown. With `selected`, only the selected rows if any row is
+/// selected.
 QString tableText(const QAbstractItemView& table, bool selected);
-/// Ctrl+C copies the selected rows, and the context menu also the whole table. Tables with a menu of their own stay as
-/// they are.
+/// Gives a table Ctrl+C to copy the selected rows, and a context menu that also copies the whole table. A table that
+/// has a menu of its own stays as it is.
 void giveTableMenu(QAbstractItemView& table);
 
 } // namespace kvscope::ui

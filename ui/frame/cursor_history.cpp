@@ -23,16 +23,18 @@ void CursorHistory::record() {
     const bool sameRun = at_ >= 0 && places_[std::size_t(at_)].run == now.run;
     const bool newest = at_ + 1 == int(places_.size());
     const bool follows = workspace_.lastMove() == CursorMove::Follow;
-    if (follows && sameRun && !newest) return; // the person looks at the past: the run goes on without them
+    // The user has gone back to an earlier place. The live run does not add places meanwhile.
+    if (follows && sameRun && !newest) return;
     const bool continues = sinceMove_.isValid() && sinceMove_.elapsed() < pause_;
     const bool replaces = sameRun && newest && (follows ? !placedByPerson_ : placedByPerson_ && continues);
     if (!follows) sinceMove_.start();
-    places_.resize(std::size_t(at_ + 1)); // what was ahead is no longer
+    places_.resize(std::size_t(at_ + 1)); // a move drops the places to which one could go forward
     if (replaces) places_.pop_back();
     if (places_.empty() || places_.back() != now)
         places_.push_back(now);
     else
-        sinceMove_.invalidate(); // back where the drag began: going on must not replace that place
+        // The cursor is back where the drag began. When the drag goes on, that place must not be replaced.
+        sinceMove_.invalidate();
     if (places_.size() > kMostPlaces) places_.erase(places_.begin());
     at_ = int(places_.size()) - 1;
     placedByPerson_ = !follows && sameRun;
@@ -59,7 +61,7 @@ void CursorHistory::go(int by) {
     workspace_.setCurrent(place.run);
     workspace_.setCursor(place.cursor);
     going_ = false;
-    sinceMove_.invalidate(); // the next move is a place of its own
+    sinceMove_.invalidate(); // the next move begins a new place
     emit changed();
 }
 

@@ -1,4 +1,4 @@
-// Where the person has looked: back and forward through the shared cursor's places, as a browser goes through pages.
+// Records the places of the shared cursor and goes back and forward through them, as a browser goes through pages.
 #pragma once
 
 #include "ui/frame/workspace.h"
@@ -10,7 +10,8 @@
 
 namespace kvscope::ui {
 
-/// Moves that follow each other closely (a drag, a held key) are one place, and following a live run is none.
+/// Moves of the user that follow each other closely, e.g. of a drag or a held key, are recorded as one place. Moves
+/// that follow a live run are one place too, which each further move replaces.
 class CursorHistory final : public QObject {
     Q_OBJECT
 public:
@@ -26,16 +27,18 @@ public:
     bool canGoForward() const { return at_ + 1 < int(places_.size()); }
     void back() { go(-1); }
     void forward() { go(1); }
-    /// By so many places: negative is back. Stops at either end.
+    /// Goes forward by `by` places, or back if negative, and stops at either end.
     void go(int by);
 
-    /// Oldest first; `at` is where the cursor is now, -1 before any run was open.
+    /// The places, oldest first. `at` is the index of the place at which the cursor is; -1 before the first run was
+    /// open.
     const std::vector<Place>& places() const { return places_; }
     int at() const { return at_; }
-    /// What sets the place apart from `from`: "step 120, layer 5, block 7"; the run where it is another one.
+    /// A text that says how the place differs from `from`: "step 120, layer 5, block 7", with the name of the run if
+    /// the runs differ.
     QString describe(const Place& place, const Place& from) const;
 
-    /// Milliseconds of rest after which the next move begins a new place.
+    /// Sets the pause after which the next move begins a new place.
     void setPause(int milliseconds) { pause_ = milliseconds; }
 
 signals:
@@ -48,7 +51,8 @@ private:
     Workspace& workspace_;
     std::vector<Place> places_;
     int at_ = -1;
-    bool placedByPerson_ = false; // the newest place: otherwise a live run or the opening of a file chose it
+    /// Whether the user moved the cursor to the newest place. Otherwise a live run or the opening of a file moved it.
+    bool placedByPerson_ = false;
     bool going_ = false;
     int pause_ = 500;
     QElapsedTimer sinceMove_;

@@ -7,7 +7,7 @@ namespace kvscope::ui {
 
 namespace {
 
-/// GUI thread only.
+/// All links of the program. Used on the GUI thread only.
 std::vector<CursorLink*>& links() {
     static std::vector<CursorLink*> all;
     return all;
@@ -25,7 +25,8 @@ CursorLink::CursorLink(Workspace& workspace, QObject* parent) : QObject(parent),
 CursorLink::~CursorLink() { std::erase(links(), this); }
 
 void CursorLink::relay() {
-    // One workspace may know fewer steps of a growing run and clamp: its answer must not come back.
+    // Another workspace may know fewer steps of a live run and clamp the cursor. The clamped cursor must not be sent
+    // back.
     if (relaying || !enabled_ || workspace_.lastMove() == CursorMove::Follow) return;
     const OpenRun* run = workspace_.current();
     if (!run) return;

@@ -1,4 +1,4 @@
-// Several windows on one trace share one cursor while they are linked.
+// Links the cursors of several windows that show the same run.
 #pragma once
 
 #include "ui/frame/workspace.h"
@@ -7,8 +7,8 @@
 
 namespace kvscope::ui {
 
-/// A person's move in one workspace is made in all linked ones that show the same run. Following a live run is left to
-/// each window.
+/// When the user moves the cursor in one workspace, moves it in all linked workspaces that show the same run. Each
+/// window follows a live run on its own.
 class CursorLink final : public QObject {
     Q_OBJECT
 public:

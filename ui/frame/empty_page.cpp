@@ -16,12 +16,14 @@ namespace kvscope::ui {
 
 namespace {
 
-/// Buttons side by side where the page has room, else below each other; what is still too long ends in dots. Their
-/// whole texts are their accessible names.
+/// A row of buttons. If the page is too narrow for the row, the buttons stand below each other, and a text that is
+/// still too long is elided. The accessible name of a button is its whole text.
 class ButtonRow final : public QWidget {
 public:
     explicit ButtonRow(QWidget* page) : QWidget(page), page_(page) {
-        setMinimumWidth(1); // or the row would keep the page too wide ever to become a column
+        // Otherwise the row's own least width would keep the page so wide that the buttons are never put below each
+        // other.
+        setMinimumWidth(1);
         page->installEventFilter(this);
     }
 
@@ -69,12 +71,13 @@ EmptyPage::EmptyPage(QWidget* parent)
     title_->setFont(large);
     text_->setProperty("role", QStringLiteral("muted"));
     for (QLabel* label : {title_, text_}) {
-        label->setTextFormat(Qt::PlainText); // names of runs stand in it
+        label->setTextFormat(Qt::PlainText); // names of runs may look like markup
         label->setAlignment(Qt::AlignCenter);
         label->setWordWrap(true);
         label->setMaximumWidth(620);
     }
-    setFocusPolicy(Qt::StrongFocus); // when a view empties, the focus comes here and not to a button such as Stop
+    // When a view becomes empty, the page gets the focus, and not a button such as Stop.
+    setFocusPolicy(Qt::StrongFocus);
     row_->setContentsMargins(0, 6, 0, 0);
     row_->setSpacing(8);
     auto* column = new QVBoxLayout(this);
@@ -95,7 +98,7 @@ void EmptyPage::setTexts(const QString& title, const QString& text, const std::v
     text_->setText(text);
     setAccessibleName(title);
     const auto old = actions_->findChildren<QPushButton*>(QString(), Qt::FindDirectChildrenOnly);
-    for (QPushButton* button : old) { // later: it may be the one that was just pressed
+    for (QPushButton* button : old) { // deleted later: the user may just have pressed this button
         button->hide();
         button->setObjectName({});
         row_->removeWidget(button);
@@ -107,7 +110,7 @@ void EmptyPage::setTexts(const QString& title, const QString& text, const std::v
         auto* button = new QPushButton(buttonText(action.text), actions_);
         button->setObjectName(QStringLiteral("emptyAction%1").arg(shown++));
         connect(button, &QPushButton::clicked, this, action.act);
-        button->setAccessibleName(action.text); // also where its text ends in dots
+        button->setAccessibleName(action.text); // the whole text, even if the shown text is elided
         row_->addWidget(button);
     }
     actions_->setVisible(shown > 0);

@@ -1,4 +1,5 @@
-// What stands where a plot would be while there is nothing to plot: why, what to do next, and buttons that do it.
+// A page that stands in the place of a plot while there is nothing to plot. It says why, and what to do next, and has
+// buttons for that.
 #pragma once
 
 #include <QString>
@@ -12,7 +13,7 @@ class QLabel;
 
 namespace kvscope::ui {
 
-/// A way on. Without `act` it is left out, so that what a window cannot do is not offered.
+/// A button of the page. If `act` is empty, because the window cannot do it, the button is left out.
 struct EmptyAction {
     QString text;
     std::function<void()> act;
@@ -23,7 +24,7 @@ class EmptyPage final : public QWidget {
 public:
     explicit EmptyPage(QWidget* parent = nullptr);
     void setTexts(const QString& title, const QString& text, const std::vector<EmptyAction>& actions);
-    QString text() const; // both
+    QString text() const; // title and text
 
 private:
     QLabel *title_, *text_;
@@ -31,7 +32,8 @@ private:
     QHBoxLayout* row_;
 };
 
-/// Triggers the action of that name of the window that `from` is in; without an act where there is none.
+/// A button that triggers the action `name` of the window that contains `from`. `act` is empty if the window has no
+/// such action.
 EmptyAction windowAction(const QWidget& from, const char* name, const QString& text);
 
 } // namespace kvscope::ui

@@ -26,7 +26,7 @@ ExportStrip::ExportStrip(QWidget* parent) : QFrame(parent) {
     setAutoFillBackground(true);
     auto* row = new QHBoxLayout(this);
     text_ = new QLabel;
-    text_->setTextFormat(Qt::PlainText); // a path
+    text_->setTextFormat(Qt::PlainText); // a path may look like markup
     text_->setWordWrap(true);
     bar_ = new QProgressBar;
     bar_->setTextVisible(false);
@@ -88,7 +88,7 @@ void ExportStrip::told(double share, qint64 bytes) {
 }
 
 void ExportStrip::ended(const QString& path, const QString& problem, bool cancelled) {
-    if (!export_.running()) { // else the next one has taken its place
+    if (!export_.running()) { // if another export runs by now, the strip shows that one
         patience_->stop();
         QString sentence = problem;
         if (sentence.isEmpty())

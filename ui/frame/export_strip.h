@@ -1,4 +1,5 @@
-// An export under way, at the lower edge of what it exports: how far it is, a button to stop it, and how it ended.
+// Shows an export of numbers at the lower edge of the widget whose numbers are exported: how far it is, a button to
+// stop it, and how it ended.
 #pragma once
 
 #include "ui/frame/numbers_export.h"
@@ -15,9 +16,9 @@ namespace kvscope::ui {
 class ExportStrip final : public QFrame {
     Q_OBJECT
 public:
-    /// Lies over `parent` and follows its size. Quick exports show it only to say that they are done.
+    /// Lies over `parent` and follows its size. If an export ends within 0.3 s, only its end is shown.
     explicit ExportStrip(QWidget* parent);
-    /// Without numbers it says so.
+    /// Writes the numbers to a file. If `numbers` is null, the strip says that there are none.
     void toFile(NumberWriter numbers, const QString& path);
     void toClipboard(NumberWriter numbers);
 
@@ -35,7 +36,7 @@ private:
     void place();
 
     NumbersExport export_;
-    QString what_; // being written
+    QString what_; // what is being written, for the text of the strip
     QLabel* text_;
     QProgressBar* bar_;
     QPushButton* button_;

@@ -1,5 +1,6 @@
-// When to ask again what only a look at the whole run can answer, while the run grows: one question at a time, and ten
-// times as much rest as the last answer took, so that a long run is not read over and over beside its engine.
+// Decides when a question that needs a read of the whole run is asked again while the run grows. One question is asked
+// at a time. After an answer the timer rests ten times as long as the answer took, because repeated reads of a long run
+// would slow down the engine.
 #pragma once
 
 #include <QElapsedTimer>
@@ -13,7 +14,7 @@ namespace kvscope::ui {
 
 class GrowthTimer {
 public:
-    /// `leastMs`: rest however quick the answers are.
+    /// `leastMs`: the shortest rest in milliseconds, even if answers are quick. `ask` asks the question.
     GrowthTimer(int leastMs, std::function<void()> ask) : leastMs_(leastMs), ask_(std::move(ask)) {
         timer_.setSingleShot(true);
         timer_.setInterval(leastMs);
@@ -22,7 +23,8 @@ public:
             ask_();
         });
     }
-    /// There are more steps now. `ended`: the last ones, and nobody is in the way any more: no long rest.
+    /// To be called when the run has more steps. `ended`: the run has ended, so reads slow down no engine and the rest
+    /// is the shortest one.
     void grew(bool ended = false) {
         if (asked_.isValid() && asked_.elapsed() < kLostMs) {
             again_ = true;
@@ -32,7 +34,7 @@ public:
         if (ended) timer_.start(leastMs_);
         if (!timer_.isActive()) timer_.start();
     }
-    /// The answer is here, also to a question somebody else asked.
+    /// To be called when an answer has arrived, also if the question was not asked by this timer.
     void answered() {
         if (!asked_.isValid()) return;
         timer_.setInterval(ended_ ? leastMs_ : int(std::clamp<qint64>(10 * asked_.elapsed(), leastMs_, kMostMs)));
@@ -44,12 +46,13 @@ public:
 
 private:
     static constexpr int kMostMs = 30'000;
-    static constexpr int kLostMs = 60'000; // a read that failed gives no answer
+    /// After this time a question counts as lost: a read that failed gives no answer.
+    static constexpr int kLostMs = 60'000;
 
     int leastMs_;
     std::function<void()> ask_;
     QTimer timer_;
-    QElapsedTimer asked_; // valid while an answer is awaited
+    QElapsedTimer asked_; // valid while the timer waits for an answer
     bool again_ = false, ended_ = false;
 };
 

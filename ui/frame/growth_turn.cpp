@@ -10,9 +10,10 @@ namespace kvscope::ui {
 
 namespace {
 constexpr int kLateMs = 3000;
-constexpr unsigned kAtOnce = 2, kMostTurns = 4; // views drawn at one refresh; refreshes until everybody had a turn
+// About how many views follow at one refresh, and after how many refreshes every view has had a turn at the latest.
+constexpr unsigned kAtOnce = 2, kMostTurns = 4;
 
-std::vector<const QWidget*>& everybody() { // GUI thread
+std::vector<const QWidget*>& everybody() { // used on the GUI thread only
     static std::vector<const QWidget*> views;
     return views;
 }
@@ -39,7 +40,7 @@ bool GrowthTurn::lookedAt() const {
 
 void GrowthTurn::grew(bool ended) {
     if (!inSight(view_)) return;
-    ++refresh_; // each began at another number
+    ++refresh_; // each view began with another number
     const auto shown = unsigned(
         std::count_if(everybody().begin(), everybody().end(), [](const QWidget* view) { return inSight(*view); }));
     const unsigned turns = std::clamp((shown + kAtOnce - 1) / kAtOnce, 1u, kMostTurns);

@@ -1,5 +1,6 @@
-// Which of the views in sight follow a growing run at a refresh. The one that is looked at follows every time; where
-// many are in sight the others take turns, so that watching costs the engine no more than one or two of them would.
+// Decides which of the visible views follow a growing run at a refresh. The view that the user looks at follows every
+// time. If many views are visible, the others take turns, so that they slow down the engine no more than one or two
+// views would.
 #pragma once
 
 #include <QTimer>
@@ -12,16 +13,17 @@ namespace kvscope::ui {
 
 class GrowthTurn {
 public:
-    /// `follow` reads and draws what is new; called from grew(), or a little later when its turn did not come.
+    /// `follow` reads and draws the new steps. It is called by grew(), or some seconds later if the view had no turn.
     GrowthTurn(const QWidget& view, std::function<void()> follow);
     ~GrowthTurn();
     GrowthTurn(const GrowthTurn&) = delete;
     GrowthTurn& operator=(const GrowthTurn&) = delete;
 
-    /// A refresh. `ended`: there will be no other, so everybody follows. Out of sight nobody does.
+    /// To be called at every refresh. `ended`: this is the last refresh, so all views follow. Views that are not
+    /// visible never follow.
     void grew(bool ended);
 
-    /// Behind another tab or in a minimised window there is nobody to see an update.
+    /// Whether the view is visible: not behind another tab and not in a minimised window.
     static bool inSight(const QWidget& view);
 
 private:
@@ -30,7 +32,8 @@ private:
     const QWidget& view_;
     std::function<void()> follow_;
     unsigned refresh_;
-    QTimer late_; // a run may pause: what was skipped is drawn after a while even so
+    /// Draws after some seconds what was skipped, even if the run pauses and no further refresh comes.
+    QTimer late_;
 };
 
 } // namespace kvscope::ui

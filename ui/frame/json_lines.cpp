@@ -23,7 +23,8 @@ std::string valueOf(const Field& field) {
     return number ? field.text : quoted(field.text);
 }
 
-/// Fields of the line at `at`, which moves behind it. A quoted field may hold commas and line ends.
+/// Returns the fields of the line that begins at `at`, and moves `at` to the next line. A quoted field may contain
+/// commas and line ends.
 std::vector<Field> fieldsAt(std::string_view csv, std::size_t& at) {
     std::vector<Field> fields(1);
     bool inside = false;

@@ -1,4 +1,4 @@
-// CSV as JSON lines: an object per row, named by the header.
+// Converts CSV to JSON lines: one object per row, with the names of the header.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace kvscope::ui {
 
-/// Takes CSV in parts of whole lines and gives the objects of each part. Fields that are numbers are numbers, empty
-/// ones null, others text.
+/// Converts CSV in parts that consist of whole lines, and returns the objects of each part. A field that is a number
+/// becomes a number, an empty field becomes null, and any other becomes a string.
 class JsonLines {
 public:
     std::string convert(std::string_view csv);
 
 private:
-    std::vector<std::string> names_; // as JSON, with quotes; empty until the header came
+    std::vector<std::string> names_; // the header's names as JSON strings; empty before the header was converted
 };
 
 } // namespace kvscope::ui

@@ -1,15 +1,15 @@
-// More than one table of numbers behind a picture.
+// Interface of views that have more than one table of numbers behind their picture.
 #pragma once
 
 #include <QStringList>
 
 namespace kvscope::ui {
 
-/// A View may be one too; View::numbers gives the table that is chosen.
+/// A View may implement this too. View::numbers then returns the chosen table.
 class NumberTables {
 public:
     virtual ~NumberTables() = default;
-    /// What each of them holds; the first one is the view's own.
+    /// The names of the tables. The first one is the view's own table.
     virtual QStringList numberTables() const = 0;
     virtual void chooseNumberTable(int table) = 0;
 };

@@ -18,12 +18,13 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kToldMs = 100;                    // from one word of progress to the next
-constexpr std::size_t kMostCopied = 256u << 20; // bytes: programs that take a table from the clipboard choke on less
-constexpr std::size_t kBuffered = std::size_t(1) << 18; // bytes handed to the file at once
+constexpr int kToldMs = 100; // between two signals of progress
+// The most bytes to copy: many programs cannot even paste a table of this size.
+constexpr std::size_t kMostCopied = 256u << 20;
+constexpr std::size_t kBuffered = std::size_t(1) << 18; // bytes written to the file at once
 } // namespace
 
-/// One export; on its thread but for the constructor, cancel() and the destructor.
+/// A running export. All its functions run on its own thread, except the constructor, cancel() and the destructor.
 class NumbersExport::Work final : public NumberSink {
 public:
     Work(NumbersExport& owner, quint64 number, NumberWriter numbers, const QString& path)
@@ -78,12 +79,12 @@ private:
             problem = QString::fromUtf8(failure.what());
         }
         numbers_ = nullptr;
-        file_.reset(); // what is not complete goes
+        file_.reset(); // removes a file that is not complete
         QMetaObject::invokeMethod(
             &owner_,
             [&owner = owner_, id = id, path = path_, table, problem, cancelled] {
                 if (!table.isEmpty()) QApplication::clipboard()->setText(table);
-                if (owner.work_ && owner.work_->id == id) owner.work_.reset(); // else another one has begun
+                if (owner.work_ && owner.work_->id == id) owner.work_.reset(); // unless another export has begun
                 emit owner.finished(path, problem, cancelled);
             },
             Qt::QueuedConnection);
@@ -105,7 +106,7 @@ private:
 
     NumbersExport& owner_;
     NumberWriter numbers_;
-    QString path_; // empty: the clipboard
+    QString path_; // empty: to the clipboard
     std::unique_ptr<OutputFile> file_;
     std::unique_ptr<JsonLines> lines_;
     std::string buffer_;
@@ -113,14 +114,14 @@ private:
     qint64 bytes_ = 0;
     QElapsedTimer told_;
     std::atomic<bool> cancelled_{false};
-    std::thread thread_; // last: begins when the rest is there
+    std::thread thread_; // last member: the thread uses all others
 };
 
 NumbersExport::NumbersExport(QObject* parent) : QObject(parent) {}
-NumbersExport::~NumbersExport() = default; // joins; what it posted last finds nobody
+NumbersExport::~NumbersExport() = default; // waits for the export; Qt drops the calls that it has posted
 
 void NumbersExport::start(NumberWriter numbers, const QString& path) {
-    work_.reset(); // one at a time
+    work_.reset(); // cancels the running export
     work_ = std::make_unique<Work>(*this, ++started_, std::move(numbers), path);
 }
 

@@ -1,4 +1,4 @@
-// Names of files that may be compressed.
+// Handles the names of files that may be compressed.
 #pragma once
 
 #include "profiler/export/output_file.h"
@@ -7,7 +7,7 @@
 
 namespace kvscope::ui {
 
-/// Without the .gz that says how a file is packed, not what it is.
+/// The path without a final .gz, which says how the file is packed and not what it contains.
 inline QString unpackedName(const QString& path) {
     return OutputFile::isPacked(path.toStdString()) ? path.chopped(3) : path;
 }

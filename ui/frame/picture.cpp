@@ -18,7 +18,8 @@ constexpr char kScaleProperty[] = "pictureScale";
 
 QString say(const char* text) { return QCoreApplication::translate("kvscope::ui::Picture", text); }
 
-/// The picture's theme and scale while it is made, then the window's again; nothing is repainted in between.
+/// Sets the theme and the scale of the picture while the picture is made, and afterwards those of the window. Nothing
+/// is repainted in between, so the window does not flicker.
 class StyleForNow {
 public:
     StyleForNow(View& view, const PictureStyle& style) : view_(view), before_(Theme::current()) {
@@ -80,7 +81,7 @@ QImage previewPicture(View& view, const PictureStyle& style, QSize box) {
     const QTemporaryDir folder;
     const QString path = folder.filePath(QStringLiteral("preview.png"));
     PictureStyle coarse = style;
-    coarse.scale = 1; // more would not be seen
+    coarse.scale = 1; // a finer picture would look the same in the preview
     const StyleForNow now(view, coarse);
     if (!folder.isValid() || !view.exportImage(path, coarse.size)) return {};
     QImage image(path);

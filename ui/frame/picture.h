@@ -1,4 +1,5 @@
-// A view as a picture in a file: size, scale and theme of its own, whatever the window looks like.
+// Writes a view as a picture to a file. The picture has its own size, scale and theme, which do not depend on the
+// window.
 #pragma once
 
 #include <QImage>
@@ -14,17 +15,19 @@ class View;
 struct PictureStyle {
     QSize size{1600, 1000}; // logical pixels; a PDF's page has 96 of them per inch
     double scale = 1;       // pixels of a PNG per logical pixel
-    QString theme;          // "light" or "dark"; empty: the one that is shown
+    QString theme;          // "light" or "dark"; empty: the theme of the program
 };
 
 inline constexpr int kSmallestPicture = 200, kLargestPicture = 16'384; // pixels of a side, scale included
 inline constexpr double kLargestScale = 8;
 
-/// Pixels of a PNG per logical pixel that exportImage of a view is to give: as on its screen, unless a scale was set.
+/// How many pixels of a PNG exportImage of this view gives per logical pixel: as many as on the screen, unless a scale
+/// was set.
 double pictureScale(const QWidget& view);
-void setPictureScale(QWidget& view, double scale); // 0: as on the screen
+void setPictureScale(QWidget& view, double scale); // `scale` 0: as on the screen
 
-/// Format by suffix: png, svg, pdf. @return what went wrong as a sentence; empty on success
+/// Writes the view as a picture. The suffix of `path` decides about the format: png, svg or pdf. @return what went
+/// wrong as a sentence; empty on success
 QString writePicture(View& view, const QString& path, const PictureStyle& style);
 
 /// The picture, scaled down to fit into `box` device pixels; null if it cannot be drawn.

@@ -1,4 +1,4 @@
-// The shared filter as the profiler reads with it.
+// Converts the shared filter to the filter with which the profiler reads.
 #pragma once
 
 #include "profiler/read/filtered.h"
@@ -6,7 +6,7 @@
 
 namespace kvscope::ui {
 
-/// Only the parts (FilterPart, or-ed) that a view applies.
+/// Converts only the parts (FilterPart, combined with |) that the view applies.
 inline ReadFilter readFilter(const Filter& filter,
                              int parts = FilterLayers | FilterKvHeads | FilterSteps | FilterComponent | FilterText) {
     ReadFilter read;

@@ -1,16 +1,17 @@
-// A view that looks the next time as it was left: how wide its columns are, what it hides.
+// Interface of views that keep their look from one start of the program to the next, e.g. the widths of columns.
 #pragma once
 
 #include <QVariantMap>
 
 namespace kvscope::ui {
 
-/// A View may be one too; the window keeps what it says under the view's id.
+/// A View may implement this too. The window saves what remembered() returns under the id of the view.
 class Remembers {
 public:
     virtual ~Remembers() = default;
     virtual QVariantMap remembered() const = 0;
-    /// Of an earlier start, perhaps by another version: what is missing or odd is ignored.
+    /// Takes the state of an earlier start, perhaps of another version of the program. What is missing or has an
+    /// unexpected form is ignored.
     virtual void recall(const QVariantMap& state) = 0;
 };
 

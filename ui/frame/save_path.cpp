@@ -18,7 +18,7 @@ const QLatin1String kPacked(".gz");
 
 QString text(const char* source) { return QCoreApplication::translate("SavePath", source); }
 
-/// A hidden file's name is no suffix.
+/// Whether the path ends in the suffix. The name of a hidden file, such as ".csv", is no suffix.
 bool endsIn(const QString& path, const QString& suffix) {
     const QString name = QFileInfo(path).fileName();
     return name.size() > suffix.size() + 1 && name.endsWith(QLatin1Char('.') + suffix, Qt::CaseInsensitive);
@@ -42,11 +42,11 @@ std::vector<FileFormat> numberFormats() {
 QString completeName(const QString& typed, const std::vector<FileFormat>& formats, std::size_t chosen) {
     const QString& wanted = formats[chosen].suffix;
     QString found;
-    for (const FileFormat& format : formats) // "csv.gz" rather than "gz"
+    for (const FileFormat& format : formats) // the longest suffix: "csv.gz" rather than "gz"
         if (endsIn(typed, format.suffix) && format.suffix.size() > found.size()) found = format.suffix;
     if (!found.isEmpty()) return chosen == 0 ? typed : typed.chopped(found.size() + 1) + QLatin1Char('.') + wanted;
     if (!endsIn(typed, QStringLiteral("gz"))) return typed + QLatin1Char('.') + wanted;
-    // A dialog makes "rows.gz" of the filter *.csv.gz.
+    // With the filter *.csv.gz, a dialog completes "rows" to "rows.gz".
     const QString packed = wanted.endsWith(kPacked) ? wanted : wanted + kPacked, stem = typed.chopped(kPacked.size());
     const bool offered =
         std::any_of(formats.begin(), formats.end(), [&](const FileFormat& format) { return format.suffix == packed; });
@@ -58,13 +58,13 @@ QString askSavePath(QWidget* parent, const QString& title, const QString& sugges
     QStringList filters;
     for (const FileFormat& format : formats) filters << filterOf(format);
     QString filter;
-    static QString folder = QDir::homePath(); // where somebody saved last
+    static QString folder = QDir::homePath(); // the folder of the last time
     const QString typed = QFileDialog::getSaveFileName(parent, title, QDir(folder).filePath(suggested),
                                                        filters.join(QStringLiteral(";;")), &filter);
     if (typed.isEmpty()) return {};
     folder = QFileInfo(typed).absolutePath();
     const QString path = completeName(typed, formats, std::size_t(std::max<qsizetype>(0, filters.indexOf(filter))));
-    if (path != typed && QFileInfo::exists(path) && // the dialog has asked about another name
+    if (path != typed && QFileInfo::exists(path) && // the dialog has only asked about `typed`
         QMessageBox::question(parent, text("Replace the file?"),
                               asWritten(text("%1 exists. Replace it?").arg(QFileInfo(path).fileName()))) !=
             QMessageBox::Yes)

@@ -1,4 +1,5 @@
-// Asks where to save: one filter for each format, numbers also compressed, and a name that always ends in a suffix.
+// Asks the user where to save. The dialog has a filter for each format, formats of numbers can also be compressed, and
+// the chosen name always ends in a suffix.
 #pragma once
 
 #include <QString>
@@ -14,16 +15,17 @@ struct FileFormat {
     QString suffix; // "csv"; compressed: "csv.gz"
 };
 
-/// The formats and then, if this program can, the same compressed.
+/// The formats, followed by the same formats compressed if this program can compress.
 std::vector<FileFormat> withCompressed(std::vector<FileFormat> formats);
 /// CSV and JSON lines, plain and compressed.
 std::vector<FileFormat> numberFormats();
 
-/// The name that is meant by what was typed while `chosen` of the formats was picked. The suffix that was typed counts,
-/// unless somebody picked another format than the first on purpose.
+/// Completes the name that the user typed while format `chosen` was selected. If the name ends in the suffix of a
+/// format, that suffix counts, unless the user selected another format than the first.
 QString completeName(const QString& typed, const std::vector<FileFormat>& formats, std::size_t chosen);
 
-/// Empty: nothing is to be saved. `suggested` is the name at first, in the folder it names or the one of the last time.
+/// Asks for a path. `suggested`: the first name, in its own folder if it has one, else in the folder of the last time.
+/// @return empty: the user cancelled
 QString askSavePath(QWidget* parent, const QString& title, const QString& suggested,
                     const std::vector<FileFormat>& formats);
 

@@ -1,4 +1,4 @@
-// What a person can press, as the help lists it.
+// The shortcuts and gestures that the user can use, as the help lists them.
 #pragma once
 
 #include <QString>
@@ -13,11 +13,12 @@ struct ShortcutText {
     bool operator==(const ShortcutText&) const = default;
 };
 
-/// The heading an action stands under in the help. Without one: the view it belongs to, or "Window".
+/// Sets the heading under which the help lists an action. An action without a heading is listed under the view that it
+/// belongs to, or under "Window".
 void setShortcutGroup(QAction* action, const QString& group);
 QString shortcutGroupOf(const QObject& object);
 
-/// "Ctrl+Y", or "Ctrl+Y or Ctrl+Shift+Z".
+/// The keys of an action as text: "Ctrl+Y", or "Ctrl+Y or Ctrl+Shift+Z".
 QString keysOf(const QAction& action);
 
 } // namespace kvscope::ui

@@ -20,7 +20,7 @@ QString sqlText(const std::string& text) {
            QLatin1Char('\'');
 }
 
-/// "(layer BETWEEN 0 AND 3 OR layer = 7)"; empty: all of them.
+/// A condition such as "(layer BETWEEN 0 AND 3 OR layer = 7)"; empty if `ranges` is empty, which stands for all.
 QString inRanges(const char* column, const std::vector<std::pair<int, int>>& ranges) {
     QStringList terms;
     for (const auto& [first, last] : ranges)
@@ -32,7 +32,7 @@ QString inRanges(const char* column, const std::vector<std::pair<int, int>>& ran
     return QLatin1Char('(') + terms.join(QStringLiteral(" OR ")) + QLatin1Char(')');
 }
 
-/// The filter's steps, by number and by the text of their tokens.
+/// The conditions for the filter's steps: by number, and by the text of their tokens.
 QStringList stepTerms(const SqlScope& scope) {
     QStringList terms{inRanges("step", scope.filter.steps)};
     if (!scope.filter.text.empty())
@@ -42,7 +42,7 @@ QStringList stepTerms(const SqlScope& scope) {
     return terms;
 }
 
-/// Which columns the rows have, beside run_id and step.
+/// What the rows are about: steps only, layers, or heads. It decides which columns they have besides run_id and step.
 enum class Has { Steps, Layers, Heads };
 
 QString where(const SqlScope& scope, Has has, const QString& more = {}) {
@@ -63,7 +63,7 @@ bool isStage(const std::string& component) {
     return std::any_of(kStages.begin(), kStages.end(), [&](const char* stage) { return component == stage; });
 }
 
-/// Of a row of v_layer.
+/// The SQL for a metric of a row of v_layer.
 QString layerValue(Metric metric, const std::string& component) {
     switch (metric) {
     case Metric::Locality:
@@ -84,13 +84,13 @@ QString layerValue(Metric metric, const std::string& component) {
         return QStringLiteral("mass");
     case Metric::Recall:
     case Metric::FarMass:
-        break; // recorded per head, see headValue
+        break; // recorded per head: see headValue
     }
     return {};
 }
 
-/// Bytes of heads, summed over rows of v_locality h: those of their misses, and unknown where a layer loaded something
-/// else as well.
+/// The SQL for the bytes of heads, summed over rows of v_locality h: the bytes of the heads' misses. The result is NULL
+/// if one of the layers loaded something else too.
 QString headBytes(int runId) {
     const QString blockBytes = QStringLiteral("(SELECT block_bytes FROM runs WHERE run_id = %1)").arg(runId);
     return QStringLiteral(
@@ -100,10 +100,10 @@ QString headBytes(int runId) {
         .arg(runId);
 }
 
-/// Summed over rows of v_locality h.
+/// The SQL for a metric of heads, summed over rows of v_locality h.
 QString headValue(Metric metric, int runId) {
     switch (metric) {
-    case Metric::Locality: // selections without a step before them do not count
+    case Metric::Locality: // a selection without a previous one does not count
         return QStringLiteral(
             "sum(kept) * 1.0 / nullif(sum(CASE WHEN kept IS NOT NULL THEN selected END), 0) AS locality");
     case Metric::HitRate:
@@ -164,11 +164,12 @@ QString transfersSql(const SqlScope& scope) {
 
 QString stageStepsSql(const SqlScope& scope) {
     const std::string& only = scope.filter.component;
-    if (!only.empty() && !isStage(only) && only != kOtherName) // outside the layers: with some layers there is none
+    // This component lies outside the layers, so with a filter for layers there are no rows.
+    if (!only.empty() && !isStage(only) && only != kOtherName)
         return QStringLiteral("SELECT step, %1_ns\nFROM v_step\n%2\nORDER BY step;")
             .arg(QString::fromStdString(only),
                  where(scope, Has::Steps, scope.filter.layers.empty() ? QString() : QStringLiteral("0")));
-    if (only == kOtherName) { // what no name accounts for
+    if (only == kOtherName) { // the time that belongs to no named component
         QStringList named;
         for (const char* stage : kStages) named << QStringLiteral("%1_ns").arg(QLatin1String(stage));
         return QStringLiteral("SELECT step, duration_ns - embed_ns - lm_head_ns - sample_ns -\n"
@@ -194,7 +195,8 @@ QString stageSumsSql(const SqlScope& scope) {
                               "ORDER BY phase, layer, total_ns DESC;")
             .arg(terms.join(QStringLiteral(" AND ")));
     }
-    // Of some steps only: v_breakdown is of all of them.
+    // v_breakdown sums over all steps. To sum over the filter's steps only, the rest of the function uses v_layer and
+    // v_step.
     SqlScope all = scope;
     all.firstStep = 0;
     all.lastStep = trace::kMaxStep;

@@ -1,5 +1,5 @@
-// The SQL that gives what a view shows, to be pasted into sqlite3 or a notebook: the views of docs/trace-format.md
-// only.
+// Writes SQL that returns the numbers that a view shows, to be pasted into sqlite3 or a notebook. It uses the views of
+// docs/trace-format.md, and the table `runs` for the bytes of KV heads.
 #pragma once
 
 #include "profiler/read/filtered.h"
@@ -8,7 +8,7 @@
 
 namespace kvscope::ui {
 
-/// What a statement is limited to; -1: not limited.
+/// The limits of a statement; -1: not limited.
 struct SqlScope {
     int runId = 0;
     int firstStep = 0, lastStep = 0;
@@ -16,20 +16,21 @@ struct SqlScope {
     ReadFilter filter{}; // the parts of the shared filter that the view applies
 };
 
-/// step, layer (or layer, seq, kv_head) and the metric: one row per cell of the heatmap.
-/// `perHead`: the KV heads of scope.layer instead of whole layers.
+/// Selects step, layer (or step, seq, kv_head) and the metric: one row per cell of the heatmap. `perHead`: the rows are
+/// the KV heads of scope.layer instead of whole layers.
 QString localitySql(const SqlScope& scope, Metric metric, bool perHead);
-/// One row per selection of one KV head: which blocks there are is in a blob, so their count, hits and misses.
+/// Selects one row per selection of a KV head with the number of blocks, the hits and the misses. The blocks themselves
+/// are in a blob, which SQL cannot read.
 QString selectionSql(const SqlScope& scope);
-/// Hits, misses, bytes and link times per step; of the filter's layers or KV heads where it names some.
+/// Selects hits, misses, bytes and link times per step, only of the filter's layers or KV heads if it names some.
 QString transfersSql(const SqlScope& scope);
-/// Times of the stages per step.
+/// Selects the times of the stages per step.
 QString stageStepsSql(const SqlScope& scope);
-/// Times of the stages summed over the steps, per phase and layer.
+/// Selects the times of the stages summed over the steps, per phase and layer.
 QString stageSumsSql(const SqlScope& scope);
-/// Mean locality of all layers and heads per decode step.
+/// Selects the mean locality of all layers and heads per decode step.
 QString stepLocalitySql(const SqlScope& scope);
-/// Link time of each layer over the decode steps, exposed and in all.
+/// Selects the link time of each layer, summed over the decode steps: all of it, and the exposed part.
 QString exposureSql(const SqlScope& scope);
 
 } // namespace kvscope::ui

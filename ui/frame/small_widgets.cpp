@@ -17,7 +17,7 @@ Section::Section(const QString& title, bool expanded, QWidget* parent)
     header_->setAutoRaise(true);
     header_->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
     header_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed); // a long title must not widen its panel
-    // A heading, not a button: no fill in any state.
+    // The section's header looks like a heading and not like a button: it has no fill in any state.
     header_->setStyleSheet(
         QStringLiteral("QToolButton, QToolButton:hover, QToolButton:pressed, QToolButton:checked { background: "
                        "transparent; border: none; padding: 5px 0px; font-weight: 600; } "
@@ -66,7 +66,7 @@ DockTitle::DockTitle(const QString& title, QWidget* beside, QWidget* parent) : Q
 
 InlineMessage::InlineMessage(QWidget* parent, bool dismissable)
     : QFrame(parent), text_(new QLabel(this)), dismiss_(new QToolButton(this)) {
-    text_->setTextFormat(Qt::PlainText); // it may say what stands in a file
+    text_->setTextFormat(Qt::PlainText); // text from a file may look like markup
     text_->setWordWrap(true);
     text_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     dismiss_->setAutoRaise(true);
@@ -150,7 +150,7 @@ bool MeasuredLabel::event(QEvent* event) {
 
 MutedLabel::MutedLabel(const QString& text, QWidget* parent) : MeasuredLabel(text, parent) {
     setProperty("role", "muted");
-    setTextFormat(Qt::PlainText); // it may say what stands in a file
+    setTextFormat(Qt::PlainText); // text from a file may look like markup
 }
 
 QLabel* alignedLabel(const QString& text) {
@@ -176,7 +176,7 @@ public:
     using QObject::QObject;
     bool eventFilter(QObject* watched, QEvent* event) override {
         if (event->type() != QEvent::Wheel || static_cast<QWidget*>(watched)->hasFocus()) return false;
-        event->ignore(); // so that the form scrolls
+        event->ignore(); // the form then scrolls
         return true;
     }
 };

@@ -1,4 +1,4 @@
-// Small building blocks of the panels: a section that folds, a message in place, muted text.
+// Small widgets of which the panels are made: a section that folds, a message in place, muted text, and others.
 #pragma once
 
 #include <QFrame>
@@ -54,8 +54,8 @@ private:
     QToolButton* dismiss_;
 };
 
-/// A label that measures its text once: a panel of many is laid out anew whenever one of them changes, and QLabel would
-/// set the text of all of them again each time.
+/// A label that measures its text only once. A panel with many labels is laid out anew whenever one of them changes,
+/// and QLabel would then measure the texts of all of them again.
 class MeasuredLabel : public QLabel {
     Q_OBJECT
 public:
@@ -69,7 +69,7 @@ protected:
 
 private:
     struct Measures {
-        QString text; // of which these are, set in this way
+        QString text; // the text that was measured, with the settings in `way`
         std::tuple<bool, int, int, int, int> way;
         QHash<int, int> heights;
         QSize hint, minimum; // invalid: not measured
@@ -85,7 +85,8 @@ public:
     explicit MutedLabel(const QString& text = {}, QWidget* parent = nullptr);
 };
 
-/// Title bar of a dock: its title, what its content puts beside it, and a quiet way to hide it.
+/// The title bar of a dock: its title, the widget `beside` that the content of the dock provides, and a plain button to
+/// hide the dock.
 class DockTitle final : public QWidget {
     Q_OBJECT
 public:
@@ -95,13 +96,14 @@ signals:
     void closeRequested();
 };
 
-/// The label of a form's row, as wide as in every other form, so that editors line up between sections.
+/// A label for a row of a form. It has the same width in all forms, so that the editors of all sections are aligned.
 QLabel* alignedLabel(const QString& text);
 
-/// The unit behind the number: "1 block", "2 blocks". `unit` is the plural.
+/// Shows the unit behind the number of a spin box: "1 block", "2 blocks". `unit` is the plural.
 void setUnit(QSpinBox* spin, const QString& unit);
 
-/// Spin boxes and combo boxes in a scrolled form must not change when the wheel only passes over them.
+/// Lets an editor ignore the mouse wheel unless it has the focus. Otherwise scrolling a form would change the values
+/// over which the pointer passes.
 void ignoreWheelUnlessFocused(QWidget* editor);
 
 } // namespace kvscope::ui

@@ -1,4 +1,5 @@
-// How any part of the window sends a query to the SQL page: "Copy as SQL" beside a plot, "Open in SQL" in a menu.
+// Sends a query from any part of the window to the SQL page, for "Copy as SQL" beside a plot and "Open in SQL" in a
+// menu.
 #pragma once
 
 #include <QString>
@@ -7,10 +8,10 @@ class QWidget;
 
 namespace kvscope::ui {
 
-/// Brings the SQL page of the window that `from` is in to the front with this query in its editor, and runs it if
-/// `run`. The parameters :run_id, :step, :layer, :seq, :kv_head, :block, :first_step and :last_step have the values of
-/// the shared cursor.
-/// @return false where there is no SQL page, e.g. while a picture is rendered
+/// Brings the SQL page of the window that contains `from` to the front, puts the query into its editor, and runs it if
+/// `run` is set. The parameters :run_id, :step, :layer, :seq, :kv_head, :block, :first_step and :last_step have the
+/// values of the shared cursor.
+/// @return false if there is no SQL page, e.g. while a picture is rendered
 bool openInSql(const QWidget& from, const QString& sql, bool run = true);
 
 } // namespace kvscope::ui

@@ -5,7 +5,7 @@
 namespace kvscope::ui {
 namespace {
 
-/// XML 1.0 has no form for these, escaped or not.
+/// Whether XML 1.0 cannot represent the character, not even escaped.
 bool isForbidden(QChar c) {
     return (c < QLatin1Char(' ') && c != QLatin1Char('\n') && c != QLatin1Char('\t') && c != QLatin1Char('\r')) ||
            c == QChar(0xfffe) || c == QChar(0xffff);
@@ -24,7 +24,7 @@ SvgFile::SvgFile(QSize size, int dotsPerInch, QString title, QString description
     generator_.setSize(size);
     generator_.setViewBox(QRect(QPoint(0, 0), size));
     generator_.setResolution(dotsPerInch);
-    generator_.setTitle(QString()); // Qt writes these two as they are
+    generator_.setTitle(QString()); // empty, because Qt would not escape title and description
     generator_.setDescription(QString());
 }
 

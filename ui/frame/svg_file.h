@@ -1,4 +1,4 @@
-// A picture as SVG that every reader of XML takes, whatever the texts in it are: names and notes come from files.
+// Makes an SVG picture that every XML reader accepts, whatever texts are in it: names and notes come from files.
 #pragma once
 
 #include <QBuffer>
@@ -10,11 +10,11 @@ namespace kvscope::ui {
 
 class SvgFile {
 public:
-    /// title, description: plain text, escaped here
+    /// `title` and `description` are plain text and are escaped here.
     SvgFile(QSize size, int dotsPerInch, QString title, QString description);
-    /// To paint on; the painter ends before document() is asked for.
+    /// The device to paint on. The painter must end before document() is called.
     QSvgGenerator& device() { return generator_; }
-    /// The whole file. Characters that XML has no form for are left out.
+    /// The content of the file. Characters that XML cannot represent are left out.
     QByteArray document() const;
 
 private:

@@ -11,7 +11,7 @@ namespace kvscope::ui {
 
 namespace {
 
-/// A stream whose text goes to a sink. What the sink throws comes out of the stream's functions.
+/// A stream that writes to a sink. Exceptions of the sink come out of the functions of the stream.
 class SinkStream final : private std::streambuf, public std::ostream {
 public:
     explicit SinkStream(NumberSink& sink) : std::ostream(static_cast<std::streambuf*>(this)), sink_(sink) {

@@ -1,4 +1,5 @@
-// What kvscope-cli export writes, for whoever writes numbers in the desktop: tables of a trace and its whole timeline.
+// Makes the tables of a trace and its whole timeline available as NumberWriters, with the content that `kvscope-cli
+// export` writes.
 #pragma once
 
 #include "profiler/export/export.h"
@@ -8,16 +9,16 @@
 
 namespace kvscope::ui {
 
-/// What of a trace is exported.
+/// The part of a trace that is exported.
 struct TracePart {
     QString path;
     int runId = 1;
     std::optional<ExportRange> range; // absent: the whole run
 };
 
-/// The timeline as Chrome trace events, for Perfetto's viewer: one JSON document.
+/// Writes the timeline as Chrome trace events for Perfetto's viewer: one JSON document.
 NumberWriter perfettoOf(const TracePart& part);
-/// A table as CSV; where there is nothing in it, the writer throws Error(BadInput) saying why.
+/// Writes a table as CSV. If the table is empty, the writer throws Error(BadInput) that says why.
 NumberWriter tableOf(const TracePart& part, ExportTable table);
 
 } // namespace kvscope::ui

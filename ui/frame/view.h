@@ -1,4 +1,5 @@
-// A view: one file plus one line in registry.cpp. Views never name each other; they talk through the Workspace.
+// The base class of views. A view is one file and one line in registry.cpp. Views do not know each other and
+// communicate through the Workspace.
 #pragma once
 
 #include "ui/frame/numbers.h"
@@ -19,19 +20,22 @@ class View : public QWidget {
     Q_OBJECT
 public:
     using QWidget::QWidget;
-    /// Writes what is shown as a picture of `size` logical pixels. Format by suffix: png, svg, pdf. False if it cannot.
+    /// Writes the view as a picture of `size` logical pixels. The suffix of `path` decides about the format: png, svg
+    /// or pdf. @return false if the picture could not be written
     virtual bool exportImage(const QString& path, QSize size) = 0;
     /// The numbers behind the picture, as CSV with a header line; empty if there are none.
     virtual QString exportCsv() const = 0;
-    /// The same to be written on any thread: views with more numbers than a moment is long for make them there.
+    /// The same numbers as a function that can write them on any thread. Views whose numbers take long to write
+    /// override this and write them there.
     virtual NumberWriter numbers() const { return numbersOf(exportCsv()); }
-    // Away from the GUI thread, with progress and a way to stop it over the view, which says how it ended.
-    /// CSV or, by the suffix, JSON lines.
+    // exportNumbers and copyNumbers write on a worker thread. A strip over the view shows the progress with a button to
+    // stop, and then how the export ended.
+    /// Writes CSV, or JSON lines if the suffix of `path` is .jsonl.
     void exportNumbers(const QString& path);
-    void copyNumbers(); // separated by tabs
-    /// SQL that gives what is shown from the trace of the current run; empty where no statement does.
+    void copyNumbers(); // to the clipboard, separated by tabs
+    /// SQL that returns the shown numbers from the trace of the current run; empty if no statement does.
     virtual QString sql() const { return {}; }
-    /// What is shown, to the clipboard.
+    /// Copies the picture of the view to the clipboard.
     virtual void copyImage();
     virtual void resetZoom() = 0;
     virtual void undoZoom() = 0;
@@ -39,7 +43,8 @@ public:
     virtual void applyTheme(const Theme& theme) = 0;
 
 signals:
-    /// Ends every exportNumbers and copyNumbers. `path`: empty for the clipboard; `problem`: a sentence, or empty.
+    /// Emitted once at the end of every exportNumbers and copyNumbers. `path`: empty for the clipboard. `problem`: a
+    /// sentence about what went wrong; empty: nothing did.
     void numbersExported(const QString& path, const QString& problem, bool cancelled);
 
 private:
@@ -48,12 +53,13 @@ private:
 };
 
 struct ViewEntry {
-    const char* id; // `render --view` name, layout key
+    const char* id; // name for `render --view` and key in the settings
     const char* title;
     const char* shortcut; // e.g. "Ctrl+1"
-    const char* help;     // one sentence: what it shows
+    const char* help;     // a sentence that says what the view shows
     View* (*make)(Workspace& workspace, QWidget* parent);
-    bool withoutRun = false; // it has something to show before any run is open
+    /// Whether the view has something to show while no run is open.
+    bool withoutRun = false;
 };
 
 /// All views in menu order.

@@ -11,12 +11,13 @@ namespace kvscope::ui {
 
 bool requestView(const QWidget& from, const QString& id, const QString& metric) {
     const QWidget* window = from.window();
-    auto* show = window->findChild<QAction*>(QStringLiteral("view_") + id); // every view has one, for menus and keys
+    // The action of the view in the menu, which every view has.
+    auto* show = window->findChild<QAction*>(QStringLiteral("view_") + id);
     if (!show) return false;
     show->trigger();
     if (metric.isEmpty()) return true;
     for (View* view : window->findChildren<View*>()) {
-        if (!view->isVisible()) continue; // tabs: the one in front
+        if (!view->isVisible()) continue; // only the view in front is visible
         auto* picker = view->findChild<QComboBox*>(QStringLiteral("metric"));
         if (const int index = picker ? picker->findData(metric) : -1; index >= 0) picker->setCurrentIndex(index);
     }

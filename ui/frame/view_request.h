@@ -1,4 +1,4 @@
-// How one view sends a person to another without knowing it: by its id, through the window that shows both.
+// Takes the user from one view to another view of the same window. The views do not know each other, only the ids.
 #pragma once
 
 #include <QString>
@@ -10,13 +10,14 @@ class QWidget;
 
 namespace kvscope::ui {
 
-/// Brings the view with this id to the front and, if it has a picker of metrics and `metric` is one of them, chooses
-/// it.
-/// @return false where there is no such view, e.g. while a picture is rendered
+/// Brings the view with this id to the front. If the view has a picker of metrics that offers `metric`, chooses that
+/// metric.
+/// @return false if there is no such view, e.g. while a picture is rendered
 bool requestView(const QWidget& from, const QString& id, const QString& metric = {});
 
-/// Adds a submenu "Show this place in" with the window's views of a run, without the one of that title; `before` runs
-/// first, to move the shared cursor. Adds nothing where there is no view.
+/// Adds a submenu "Show this place in" with the views of the window that show a run, except the view with the title
+/// `exceptTitle`. Before a view is shown, `before` is called to move the shared cursor. Adds nothing if the window has
+/// no such view.
 void addShowIn(QMenu& menu, QWidget& from, const QString& exceptTitle, std::function<void()> before);
 
 } // namespace kvscope::ui

@@ -1,4 +1,4 @@
-// What a view without steps says: that it waits, or that nothing will come any more.
+// The text that a view shows while its run has no steps: that the view waits, or that no steps will come.
 #pragma once
 
 #include "ui/frame/run_names.h"
@@ -11,7 +11,8 @@ struct WaitingText {
     QString title, text;
 };
 
-/// `title` and `text` while the run is recorded; of a run that ended, that it has nothing of the kind.
+/// `title` and `text` while the run is recorded. If the run has ended, a text that says that no decode step was
+/// recorded.
 inline WaitingText waitingText(const OpenRun* run, const QString& title, const QString& text) {
     if (!run || isGrowing(*run)) return {title, text};
     return {QCoreApplication::translate("Waiting", "No decode step was recorded"),

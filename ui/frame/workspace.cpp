@@ -24,15 +24,17 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kWorkers = 2;             // one may be inside a long read while the other answers a hover
-constexpr int kCoalesceMs = 250;        // four refreshes a second reach the views: an engine on the same cores pays
-constexpr int kSlowestMs = 2000;        // many views in sight
-constexpr double kShare = 0.018;        // of all cores: what refreshes may take, readers included
-constexpr int kForeignPollMs = 300;     // runs that another program is recording announce nothing: ask
-constexpr std::size_t kReadersKept = 4; // open files per worker
-constexpr int kWorkerNice = 10;         // reads wait for the engine, never the other way round
+constexpr int kWorkers = 2; // while one worker reads for long, the other answers a hover
+// Least time between two refreshes of the views: the refreshes use cores that the engine needs too.
+constexpr int kCoalesceMs = 250;
+constexpr int kSlowestMs = 2000; // longest time between two refreshes, if many views are visible
+constexpr double kShare = 0.018; // share of all cores that refreshes may use, with their reads
+// Runs that another program records send no signal when they grow, so the workspace looks at them this often.
+constexpr int kForeignPollMs = 300;
+constexpr std::size_t kReadersKept = 4; // most traces that a worker keeps open
+constexpr int kWorkerNice = 10;         // reads must not take CPU time from the engine
 
-/// CPU of the calling thread.
+/// The CPU time of the calling thread in seconds.
 double threadSeconds() {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -46,18 +48,19 @@ QString sentenceOf(const std::exception& failure) {
     return QString::fromUtf8(failure.what());
 }
 
-/// What a worker needs; everything else stays on the GUI thread.
+/// What a worker needs for a read. Everything else about the read stays on the GUI thread.
 struct Job {
     quint64 id = 0;
     QString path;
-    int generation = 0; // of the path: readers of an older one are reopened
+    // Generation of the file at `path`: a reader that was opened for an older generation is opened again.
+    int generation = 0;
     std::shared_ptr<std::atomic<bool>> cancelled;
     std::function<void(TraceReader&)> read;
 };
 
 class ReaderPool {
 public:
-    /// Called on a worker thread: failure is empty on success; cancelled reads are reported too.
+    /// Called on a worker thread at the end of every read, also of a cancelled one. `failure` is empty on success.
     using Finished = std::function<void(quint64 id, QString failure)>;
 
     explicit ReaderPool(Finished finished) : finished_(std::move(finished)) {
@@ -79,7 +82,7 @@ public:
         }
         wake_.notify_one();
     }
-    /// CPU of all reads so far.
+    /// The CPU time of all reads so far in seconds.
     double seconds() const { return double(usedNs_.load()) * 1e-9; }
 
 private:
@@ -90,9 +93,9 @@ private:
     };
 
     void work() {
-        pthread_setname_np(pthread_self(), "kvscope-reader");   // bench/ui/live.cpp finds them by it
-        setpriority(PRIO_PROCESS, id_t(gettid()), kWorkerNice); // of this thread only, on Linux
-        std::deque<Opened> readers;                             // most recent first
+        pthread_setname_np(pthread_self(), "kvscope-reader");   // bench/ui/live.cpp finds the threads by this name
+        setpriority(PRIO_PROCESS, id_t(gettid()), kWorkerNice); // on Linux, of this thread only
+        std::deque<Opened> readers;                             // last used first
         for (;;) {
             Job job;
             {
@@ -112,7 +115,8 @@ private:
                 std::erase(running_, job.cancelled);
                 if (stopping_) return;
             }
-            job.read = nullptr; // what it captured dies before the GUI thread hears of the answer
+            // Destroys what the function captured before the GUI thread gets the answer.
+            job.read = nullptr;
             finished_(job.id, std::move(failure));
         }
     }
@@ -160,12 +164,12 @@ private:
 struct Workspace::Impl {
     struct Request {
         QPointer<QObject> context;
-        QObject* contextId = nullptr; // stays comparable after the context died
+        QObject* contextId = nullptr; // to compare contexts even after `context` was destroyed
         std::string slot;
         std::shared_ptr<std::atomic<bool>> cancelled;
         std::function<void()> done;
-        std::function<void(const QString&)> refused; // null: Workspace::failed
-        bool counted = true;                         // false: bookkeeping that must not show as busy
+        std::function<void(const QString&)> refused; // null: Workspace::failed is emitted
+        bool counted = true;                         // false: a refresh, which does not count as busy
     };
 
     explicit Impl(Workspace& owner) : w(owner) {}
@@ -184,7 +188,7 @@ struct Workspace::Impl {
         pool->submit(std::move(job));
     }
 
-    /// GUI thread.
+    /// On the GUI thread: ends a request and calls what is to be called for it.
     void finish(quint64 id, const QString& failure) {
         const auto at = requests.find(id);
         if (at == requests.end()) return;
@@ -199,7 +203,8 @@ struct Workspace::Impl {
             else
                 emit w.failed(failure);
         }
-        // Counted down only now: a `done` that asks for the next chunk keeps the workspace busy without a gap.
+        // Counted down only after `done`. A `done` that asks for the next part then keeps the workspace busy without a
+        // gap.
         if (request.counted && --w.pending_ == 0) emit w.busyChanged(false);
     }
 
@@ -208,8 +213,9 @@ struct Workspace::Impl {
         return at == w.runs_.end() ? nullptr : &*at;
     }
 
-    /// After another run came to the front: a range of steps belongs to the run in which it was chosen, unless that run
-    /// is laid beside this one, which has the same steps. Nobody has moved the cursor: linked windows keep theirs.
+    /// To be called when another run is shown. A range of steps belongs to the run in which it was selected. It is
+    /// removed, unless `keepRange` is set, because both runs are compared, and the shown run has these steps. The user
+    /// has not moved the cursor, so the cursors of linked windows stay.
     void cursorIntoCurrent(bool keepRange) {
         Cursor wanted = w.cursor_;
         const OpenRun* run = w.current();
@@ -241,7 +247,8 @@ struct Workspace::Impl {
                     adopt(path, *rows);
                     refreshed();
                 },
-                // A live run's file may not hold its row yet; a vanished file shows when a view reads it.
+                // An error is not reported: the file of a live run may not contain the run's row yet, and if the file
+                // has vanished, a view that reads it reports that.
                 [this](const QString&) { refreshed(); }, false);
         }
     }
@@ -268,14 +275,15 @@ struct Workspace::Impl {
         if (shownChanged) emit w.advanced();
     }
 
-    /// GUI thread: the next refresh, no sooner than kCoalesceMs after the last.
+    /// On the GUI thread: plans the next refresh, at least pauseMs after the last one.
     void schedule() {
         if (timer.isActive()) return;
         const qint64 since = sinceRefresh.isValid() ? sinceRefresh.elapsed() : pauseMs;
         timer.start(int(std::clamp<qint64>(pauseMs - since, 0, pauseMs)));
     }
-    /// GUI thread, at every refresh: the more work the last one made for this thread and the readers, the longer the
-    /// pause, so that many views in sight take no more from the engine than one.
+    /// On the GUI thread, at every refresh: sets the pause until the next one. The more CPU time this thread and the
+    /// readers have used since the last refresh, the longer the pause, so that many visible views take no more from the
+    /// engine than one.
     void pace() {
         const double now = threadSeconds() + pool->seconds(), usedMs = (now - secondsAtRefresh) * 1e3;
         secondsAtRefresh = now;
@@ -311,7 +319,8 @@ struct Workspace::Impl {
                 checks->forget(key); // the file may be another one
                 continue;
             }
-            // Files are read side by side; their runs stand in the order in which they were opened.
+            // Several files are read at the same time. Their runs are listed in the order in which the files were
+            // opened.
             const auto after = std::find_if(w.runs_.begin(), w.runs_.end(), [&](const OpenRun& other) {
                 return opened[other.key.path] > opened[path];
             });
@@ -323,7 +332,7 @@ struct Workspace::Impl {
     Workspace& w;
     std::map<quint64, Request> requests;
     std::map<QString, int> generation;
-    std::map<QString, quint64> opened; // when, by count
+    std::map<QString, quint64> opened; // [path] the number of the call of open()
     quint64 lastOpened = 0, shownOpened = 0;
     quint64 lastId = 0;
     std::atomic<bool> advancedPosted{false};
@@ -359,12 +368,12 @@ Workspace::~Workspace() {
 
 void Workspace::open(const QString& path) {
     const QString file = normalised(path);
-    ++impl_->generation[file]; // the file may have been replaced since it was last open
+    ++impl_->generation[file]; // the file may have been replaced since it was last opened
     const quint64 turn = ++impl_->lastOpened;
     if (std::none_of(runs_.begin(), runs_.end(), [&](const OpenRun& run) { return run.key.path == file; }))
         impl_->opened[file] = turn;
     auto rows = std::make_shared<std::vector<RunRow>>();
-    auto firstStep = std::make_shared<int>(0); // recorded of the run that will be shown
+    auto firstStep = std::make_shared<int>(0); // the first recorded step of the run that will be shown
     impl_->submit(
         this, ("open " + file.toStdString()).c_str(), file,
         [rows, firstStep](TraceReader& reader) {
@@ -374,7 +383,8 @@ void Workspace::open(const QString& path) {
                 if (!reader.steps(rows->front().runId, 0, 0).empty()) return;
                 const auto decode = reader.steps(rows->front().runId, 1, 1);
                 if (!decode.empty()) *firstStep = decode.front().step;
-            } catch (const Error& e) { // damaged steps are no reason to refuse the rest
+            } catch (const Error& e) {
+                // The run is opened even if its steps are damaged.
                 if (e.kind == ErrorKind::Cancelled) throw;
             }
         },
@@ -385,11 +395,12 @@ void Workspace::open(const QString& path) {
             }
             impl_->setRuns(file, *rows);
             emit runsChanged();
-            if (turn < impl_->shownOpened) return; // of several files the last one comes to the front
+            if (turn < impl_->shownOpened) return; // the file that was opened last is shown
             impl_->shownOpened = turn;
             setCurrent({file, rows->front().runId});
             if (cursor_.step >= *firstStep) return;
-            Cursor cursor = cursor_; // at a prefill that was not recorded there is nothing to see
+            // If the prefill was not recorded, the cursor moves to the first recorded step.
+            Cursor cursor = cursor_;
             cursor.step = *firstStep;
             setCursor(cursor, CursorMove::Follow);
         },
@@ -417,7 +428,8 @@ void Workspace::finishLive(const RunKey& key) {
     OpenRun* run = impl_->find({normalised(key.path), key.runId});
     if (!run) return;
     run->live = false;
-    if (run->row.status.empty()) run->row.status = nameOf(RunStatus::Running); // so that the refresh below asks for it
+    // Until its row is read, the run counts as running: the refresh below and the polling then read the row.
+    if (run->row.status.empty()) run->row.status = nameOf(RunStatus::Running);
     emit runsChanged();
     impl_->schedule();
 }
@@ -461,9 +473,9 @@ std::vector<const OpenRun*> Workspace::sides() const {
 void Workspace::setCurrent(const RunKey& key) {
     const OpenRun* run = find(key);
     if (!run) return;
-    if (current_ == run->key) return setCursor(cursor_); // it may have been replaced by a shorter one
+    if (current_ == run->key) return setCursor(cursor_); // clamps: the run may have been replaced by a shorter one
     const auto place = std::find(compared_.begin(), compared_.end(), run->key);
-    const bool exchanges = place != compared_.end(); // then there is a run that was shown before
+    const bool exchanges = place != compared_.end(); // then there is a current run
     if (exchanges) *place = *current_;
     current_ = run->key;
     impl_->cursorIntoCurrent(exchanges);
@@ -494,7 +506,7 @@ void Workspace::setCursor(const Cursor& cursor, CursorMove by) {
     Cursor wanted = cursor;
     const OpenRun* run = current();
     const auto clampTo = [](int& value, int count) { value = std::clamp(value, 0, std::max(count - 1, 0)); };
-    if (run && run->row.layers > 0) { // a live run's row may not be there yet: nothing to clamp to
+    if (run && run->row.layers > 0) { // without its row, a live run gives nothing to clamp to
         clampTo(wanted.step, run->row.steps);
         clampTo(wanted.layer, run->row.layers);
         clampTo(wanted.kvHead, run->row.kvHeads);

@@ -1,5 +1,5 @@
-// The only thing the views share: which runs are open, which is shown, the common cursor and filter, and
-// asynchronous reads.
+// The workspace is all that views share: the open runs and which of them is shown, the cursor, the filter, and reads of
+// traces on worker threads.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -26,19 +26,19 @@ struct RunKey {
 struct OpenRun {
     RunKey key;
     RunRow row;
-    bool live = false; // being recorded by this process
+    bool live = false; // this process is recording the run
 };
 
-/// Where the person looks. Views change it through Workspace::setCursor and follow cursorChanged.
+/// The place that the user looks at. Views change it through Workspace::setCursor and follow cursorChanged.
 struct Cursor {
     int step = 0;
-    int firstStep = -1, lastStep = -1; // selected range; -1: none
+    int firstStep = -1, lastStep = -1; // selected range of steps; -1: none
     int sequence = 0, layer = 0, kvHead = 0;
     int block = -1; // -1: none
     bool operator==(const Cursor&) const = default;
 };
 
-/// Who moved the cursor: a person, or the newest step of a live run that is being followed.
+/// Who moved the cursor: the user, or a live run that is being followed.
 enum class CursorMove { Person, Follow };
 
 /// Lives on the GUI thread. Reads run on worker threads, each with its own read-only connection.
@@ -48,39 +48,42 @@ public:
     explicit Workspace(QObject* parent = nullptr);
     ~Workspace() override;
 
-    /// Opens a trace off the GUI thread, adds its runs and shows the first; emits openFailed or runsChanged.
+    /// Opens a trace on a worker thread, adds its runs and shows the first of them. Emits runsChanged or openFailed.
     void open(const QString& path);
-    /// A run this process records: shown at once, refreshed by traceAdvanced.
+    /// Adds a run that this process records and shows it at once. traceAdvanced then refreshes the run.
     void addLive(const RunKey& key);
     void finishLive(const RunKey& key);
     void close(const RunKey& key);
 
     const std::vector<OpenRun>& runs() const { return runs_; }
     const OpenRun* find(const RunKey& key) const;
-    const OpenRun* current() const; // null: nothing is open
-    const OpenRun* compare() const; // B, the first run beside the current one; null: none
-    /// A, B, C, ...: the current run and those laid beside it; their places give letters and colours everywhere
-    /// (models/run_names.h). Empty: nothing is open.
+    const OpenRun* current() const; // null: no run is open
+    const OpenRun* compare() const; // B, the first run that is compared with the current run; null: none
+    /// The current run (A) and those compared with it (B, C, ...). The place of a run in the list gives its letter and
+    /// its colour everywhere (ui/frame/run_names.h). Empty: no run is open.
     std::vector<const OpenRun*> sides() const;
-    /// A run of the comparison changes places with the one shown before, and a range of steps stays if both have it.
+    /// Shows another run. A run of the comparison changes places with the run shown before, and then a selected range
+    /// of steps stays if the shown run has its steps.
     void setCurrent(const RunKey& key);
-    void setCompare(std::optional<RunKey> key);         // that run alone; none: no comparison
-    void setCompared(const RunKey& key, bool compared); // one more at the end, or one less
+    void setCompare(std::optional<RunKey> key);         // compares with this run only; none: ends the comparison
+    void setCompared(const RunKey& key, bool compared); // adds a run at the end, or removes it
 
     const Cursor& cursor() const { return cursor_; }
-    /// Clamps to the current run; emits cursorChanged when it differs.
+    /// Sets the cursor, clamped to the current run. Emits cursorChanged if the cursor changes.
     void setCursor(const Cursor& cursor, CursorMove by = CursorMove::Person);
     CursorMove lastMove() const { return lastMove_; }
 
-    /// What the views count; every view that can apply it follows filterChanged.
+    /// The filter. Every view that can apply it follows filterChanged.
     const Filter& filter() const { return filter_; }
-    void setFilter(const Filter& filter); // emits filterChanged when it differs
+    void setFilter(const Filter& filter); // emits filterChanged if the filter changes
 
-    /// Any thread: the writer committed something. Coalesced to at most four `advanced` a second.
+    /// To be called, on any thread, when the recorder of a live run has written steps. The views get at most four
+    /// `advanced` a second.
     void traceAdvanced();
 
-    /// Runs `read` on a worker and `done` on the GUI thread, unless `context` died or `slot` was asked again meanwhile
-    /// (late answers are dropped, and the running read is interrupted). Failures go to `failed`.
+    /// Runs `read` on a worker thread and then `done` on the GUI thread. `done` is not called if `context` was
+    /// destroyed. If `context` asks for the same `slot` again before that, the running read is interrupted and its
+    /// answer is dropped. Errors of `read` are reported by `failed`.
     template <class Result>
     void query(QObject* context, const char* slot, const RunKey& key, std::function<Result(TraceReader&)> read,
                std::function<void(Result)> done) {
@@ -90,19 +93,20 @@ public:
             [result, done = std::move(done)] { done(std::move(**result)); });
     }
 
-    /// True while no read is pending; tests and `render` wait for it.
+    /// Whether no read is pending. Tests and `render` wait for that.
     bool idle() const { return pending_ == 0; }
 
 signals:
     void runsChanged();
     void currentChanged();
-    void compareChanged(); // another B, or others beside it
+    void compareChanged(); // the compared runs have changed
     void cursorChanged();
     void filterChanged();
-    void advanced();             // the current run or one beside it grew, or its row changed
-    void busyChanged(bool busy); // reads are pending
+    /// The current run or a compared run has grown, or its row has changed.
+    void advanced();
+    void busyChanged(bool busy); // whether reads are pending
     void openFailed(const QString& path, const QString& sentence);
-    void failed(const QString& sentence); // a read failed; shown in the status bar
+    void failed(const QString& sentence); // a read failed; the window shows the sentence above the views
 
 private:
     bool compares(const RunKey& key) const;
@@ -112,7 +116,7 @@ private:
     std::unique_ptr<Impl> impl_;
     std::vector<OpenRun> runs_;
     std::optional<RunKey> current_;
-    std::vector<RunKey> compared_; // B, C, ...: open, and never the current one
+    std::vector<RunKey> compared_; // B, C, ...: open runs, never the current one
     Cursor cursor_;
     CursorMove lastMove_ = CursorMove::Person;
     Filter filter_;

@@ -22,7 +22,7 @@ namespace kvscope::ui {
 
 namespace {
 
-/// The picture's theme while it is made, then the program's again.
+/// Sets the theme of the picture while the picture is made, and afterwards the theme that the program had.
 class ThemeForNow {
 public:
     explicit ThemeForNow(const Theme& wanted) : before_(Theme::current()) { Theme::apply(*qApp, wanted); }
@@ -44,7 +44,7 @@ void waitUntilIdle(Workspace& workspace) {
     waitUntil([&] { return workspace.idle() && !RunChecks::of(workspace).busy(); });
 }
 
-/// Opens a trace and returns its run; the workspace reports trouble through a signal, here it becomes an Error.
+/// Opens a trace and returns its run. Errors, which the workspace reports with a signal, are thrown. @throws Error
 RunKey openRun(Workspace& workspace, const QString& path, int runId) {
     QString failure;
     const auto connection = QObject::connect(&workspace, &Workspace::openFailed, &workspace,
@@ -60,7 +60,7 @@ RunKey openRun(Workspace& workspace, const QString& path, int runId) {
                 "kvscope-cli info lists the runs of a trace");
 }
 
-/// A cursor that points at nothing of the run would give a picture that says nothing about it.
+/// Refuses a cursor outside of the run: the picture would not show what was asked for. @throws Error(BadInput)
 void requireInside(const RunRow& run, const Cursor& cursor) {
     const std::int64_t blocks =
         run.blockSize > 0 ? (std::int64_t(1) << 31) / run.blockSize : std::numeric_limits<std::int64_t>::max();
@@ -89,18 +89,21 @@ void showRuns(Workspace& workspace, const RenderRequest& request) {
     workspace.setCursor(request.cursor);
 }
 
-/// As somebody sees it who has just started the program; what the user's own window remembers is left alone.
+/// Renders the whole window as the user sees it after the first start of the program. The user's own settings are
+/// neither read nor written.
 void renderWindow(const RenderRequest& request) {
     MainWindow window{Settings(true)};
     window.setTheme(request.theme);
     window.resize(request.size);
     window.show();
-    waitUntil([&] { return window.controller().model() != nullptr; }); // the form has its parameters then
+    // When the model is loaded, the form shows the parameters.
+    waitUntil([&] { return window.controller().model() != nullptr; });
     showRuns(window.workspace(), request);
     window.showView(request.view);
     QCoreApplication::processEvents();
     waitUntilIdle(window.workspace());
-    waitUntil([&] { // what has a bar in sight is still to come, such as the rows of a query
+    // A view with a visible progress bar is not complete yet, e.g. while the rows of a query arrive.
+    waitUntil([&] {
         const auto bars = window.currentView()->findChildren<QProgressBar*>();
         return std::none_of(bars.begin(), bars.end(), [](const QProgressBar* bar) { return bar->isVisible(); });
     });

@@ -1,4 +1,5 @@
-// One view of a trace as a picture, without a window on any screen: `kvscope render`, reports, documentation.
+// Renders a view of a trace as a picture without a window on any screen: for `kvscope render`, reports and the
+// documentation.
 #pragma once
 
 #include "ui/frame/workspace.h"
@@ -16,17 +17,18 @@ struct RenderRequest {
     double scale = 1;       // pixels of a PNG per logical pixel
     QString theme = QStringLiteral("light");
     int runId = -1;         // -1: the first run
-    QString compareTrace{}; // a second run to overlay; empty: none
+    QString compareTrace{}; // trace of a second run to compare with; empty: none
     int compareRunId = -1;
-    Cursor cursor{};     // layer, KV head and sequence for views that show one
-    bool window = false; // the whole main window with the view in front; a .png, at the program's scale factor
+    Cursor cursor{}; // the place that the views show
+    /// Renders the whole main window with the view in front, as a .png at the program's scale factor.
+    bool window = false;
 };
 
 /// Needs a QApplication (platform "offscreen" will do) and runs its event loop until every read has ended.
 /// @throws Error: unknown view, theme or suffix, unreadable trace, no such run, unwritable file
 void renderView(const RenderRequest& request);
 
-/// "locality, selection, ..." for messages.
+/// The ids of all views, for messages: "locality, selection, ...".
 QString viewNames();
 
 } // namespace kvscope::ui

@@ -12,13 +12,13 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr QSize kFigureSize(1000, 600); // logical; a scale factor of 2 gives twice the pixels
+constexpr QSize kFigureSize(1000, 600); // logical pixels; a scale factor of 2 gives twice as many pixels
 
 QStringList viewsForPaper() {
     QStringList ids;
     for (const ViewEntry& entry : views()) {
         const QLatin1String id(entry.id);
-        // What Compare shows is said by the tables; a query is a person's own.
+        // The tables of a report contain what Compare shows, and a query is the user's own work.
         if (id != QLatin1String("compare") && id != QLatin1String("sql")) ids << id;
     }
     return ids;

@@ -1,4 +1,5 @@
-// The desktop's side of a report: pictures of the views, and the PDF. The content and the HTML are in profiler/report.
+// Makes the parts of a report that need the desktop: pictures of the views, and the PDF. profiler/report makes the
+// content and the HTML.
 #pragma once
 
 #include "profiler/report/report.h"
@@ -17,13 +18,13 @@ struct ReportFigure {
 };
 using ReportFigures = std::vector<std::vector<ReportFigure>>; // [view][run]
 
-/// Renders views of every run, light theme. Needs a QApplication; runs the event loop. @throws Error
+/// Renders the views of every run in the light theme. Needs a QApplication and runs its event loop. @throws Error
 ReportFigures renderFigures(const reports::Report& report, const QStringList& viewIds);
 
-/// A4. @throws Error(Storage)
+/// Writes the report as a PDF with A4 pages. @throws Error(Storage)
 void writeReportPdf(const reports::Report& report, const ReportFigures& figures, const QString& path);
-/// By suffix, with the pictures that the format needs: all views in a PDF, in HTML those it has no chart for.
-/// @throws Error
+/// Writes the report as PDF or HTML by the suffix of `path`, with the pictures that the format needs: a PDF shows the
+/// views, an HTML page shows only those for which it has no chart of its own. @throws Error
 void writeReport(const reports::Report& report, const QString& path);
 
 } // namespace kvscope::ui

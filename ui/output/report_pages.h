@@ -1,4 +1,5 @@
-// A4 pages of a PDF, filled from the top: text, rules and pictures as vectors; lengths are points.
+// Draws text, rules and pictures as vectors on the A4 pages of a PDF, from the top of each page to its foot. Lengths
+// are points (1/72 inch).
 #pragma once
 
 #include <QColor>
@@ -18,7 +19,7 @@ inline constexpr double kWidth = kPageWidth - 2 * kMargin;
 inline const QColor kInk(0x1b, 0x22, 0x30), kMuted(0x5c, 0x66, 0x75), kLine(0xdd, 0xe2, 0xea),
     kHeader(0x13, 0x1a, 0x26);
 
-/// Flows text, tables and pictures down the pages.
+/// Keeps the place on the page at which the next text, table or picture is drawn, and begins new pages.
 class Pages {
 public:
     explicit Pages(QPdfWriter& writer, QString footer)
@@ -31,7 +32,7 @@ public:
     QPainter& painter() { return painter_; }
     double y() const { return y_; }
     void skip(double height) { y_ += height; }
-    /// A new page unless `height` more points fit. @return true if it began one
+    /// Begins a new page unless `height` more points fit on this page. @return true if it began one
     bool need(double height) {
         if (y_ + height <= kBottom) return false;
         writer_.newPage();
@@ -42,15 +43,16 @@ public:
     }
     static QFont font(double size, bool bold = false) {
         QFont result;
-        result.setPixelSize(std::max(1, int(size * 8))); // whole pixels only: painted eight times smaller below
+        // Pixel sizes are whole numbers. The text is set eight times as large and painted at an eighth of its size.
+        result.setPixelSize(std::max(1, int(size * 8)));
         result.setWeight(bold ? QFont::DemiBold : QFont::Normal);
         return result;
     }
-    /// Width of the longest line when nothing is wrapped.
+    /// The width of the text in points if no line is wrapped: the width of the longest line.
     static double textWidth(const QString& text, double size, bool bold = false) {
         return QFontMetricsF(font(size, bold)).horizontalAdvance(text) / 8;
     }
-    /// Wrapped text in a column. @return its height
+    /// The height in points of the text wrapped to this width.
     double textHeight(const QString& text, double width, double size, bool bold = false) const {
         return QFontMetricsF(font(size, bold))
                    .boundingRect(QRectF(0, 0, width * 8, 1e6), Qt::TextWordWrap, text)
@@ -76,7 +78,7 @@ public:
         y_ += height + after;
     }
     void heading(const QString& text, double keep = 60) {
-        need(30 + keep); // not alone at the foot of a page
+        need(30 + keep); // a heading must not stand alone at the foot of a page
         y_ += 16;
         paragraph(text, 13, kInk, true, 6);
     }

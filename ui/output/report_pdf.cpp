@@ -1,4 +1,4 @@
-// The report as A4 pages.
+// Writes a report as a PDF with A4 pages.
 #include "base/error.h"
 #include "ui/look/theme.h"
 #include "ui/models/definitions.h"
@@ -20,7 +20,7 @@ using reports::RunData;
 using reports::Table;
 
 const QColor kModelled(0x8a, 0x5a, 0x00);
-constexpr std::size_t kRunsAcross = 4; // of a table with a column per run; more runs go into further tables
+constexpr std::size_t kRunsAcross = 4; // columns of a table with a column per run; more runs go into further tables
 
 QString words(const std::string& text) { return QString::fromStdString(text); }
 
@@ -43,11 +43,12 @@ bool notMeasured(const Cell& cell) {
     return cell.isNumber() && (cell.basis == Basis::Modelled || cell.basis == Basis::Predicted);
 }
 
-/// Widths of columns: as wide as their text, and where that is too much, columns of words give way.
+/// The columns of a table that stand side by side, with their widths in points. A column is as wide as its text; if the
+/// page has not enough room, the columns of words are wrapped.
 struct Layout {
-    std::vector<std::size_t> columns; // of the table
+    std::vector<std::size_t> columns; // columns of the table
     std::vector<double> widths;
-    double size = 8; // of the text
+    double size = 8; // size of the text, points
 };
 
 Layout layoutOf(const Table& table, std::vector<std::size_t> columns) {
@@ -73,7 +74,7 @@ Layout layoutOf(const Table& table, std::vector<std::size_t> columns) {
         }
         const double room = kWidth - fixed;
         if (flexible <= room || flexible <= 0) break;
-        if (room < 0.45 * flexible && size > 6.2) continue; // smaller letters rather than tall rows
+        if (room < 0.45 * flexible && size > 6.2) continue; // try a smaller size before rows become very high
         for (std::size_t i = 0; i < layout.widths.size(); ++i)
             if (wraps[i]) layout.widths[i] = std::max(kNarrowest, layout.widths[i] * room / flexible);
         break;
@@ -160,7 +161,8 @@ void table(Pages& pages, const Report& report, const char* id, bool heading = tr
     }
 }
 
-/// A bar per run, all to one scale, cut into components; what a modelled link would add is outlined beside it.
+/// Draws a bar for the mean decode step of each run, divided into components, all bars to one scale. A dashed outline
+/// at the end of a bar is the time that a modelled link would add.
 void breakdownBars(Pages& pages, const Report& report) {
     const auto known = [](double ms) { return std::isfinite(ms) ? ms * 1e6 : 0.0; };
     const auto modelled = [&](const RunData& run) {

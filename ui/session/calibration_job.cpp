@@ -27,7 +27,7 @@ void CalibrationJob::start(const QString& nameOrPath, std::shared_ptr<const Mode
                 model, options, [this](const CalibrateProgress& progress) { take(progress); }, stop);
             auto files = writeCalibration(to, *model, result);
             auto calibrated = Model::load(name, {}, {}, to);
-            result.forecast.reset(); // the weights are in the files: reports and losses are what is looked at
+            result.forecast.reset(); // the weights are in the files; only reports and losses are shown
             result.retaining.reset();
             end = [this, files = std::move(files), calibrated = std::move(calibrated), result = std::move(result)] {
                 emit finished(files, calibrated, result);

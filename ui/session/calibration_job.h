@@ -1,5 +1,5 @@
-// A calibration under way: learns on a worker thread, tells the GUI thread how far it is, and hands over the model as
-// it is with what was learned.
+// Runs a calibration on a worker thread, reports its progress to the GUI thread, and finally hands over the model
+// loaded again with what was learned.
 #pragma once
 
 #include "core/calibrate/calibrate.h"
@@ -14,28 +14,29 @@
 
 namespace kvscope::ui {
 
-/// One step of a training.
+/// The losses at one step of a training.
 struct LossPoint {
     CalibrateStage stage = CalibrateStage::Reading;
     int step = 0;
-    double loss = 0, testLoss = 0; // of the texts left out; NaN where it was not taken
+    double loss = 0, testLoss = 0; // testLoss: of the texts left out; NaN if not measured
 };
 
-/// GUI thread object; one calibration at a time.
+/// Lives on the GUI thread. Runs one calibration at a time.
 class CalibrationJob final : public QObject {
     Q_OBJECT
 public:
     explicit CalibrationJob(QObject* parent = nullptr) : QObject(parent) {}
-    ~CalibrationJob() override { cancel(); } // and joins
+    ~CalibrationJob() override { cancel(); } // the destructor of worker_ waits for its end
 
     bool isRunning() const { return running_; }
-    /// Trains on `model` and writes into `folder`; nothing is written when it is cancelled or fails.
+    /// Calibrates `model` and writes what was learned into `folder`. If the calibration is cancelled or fails, nothing
+    /// is written.
     void start(const QString& nameOrPath, std::shared_ptr<const Model> model, const CalibrateOptions& options,
                const QString& folder);
     void cancel() { worker_.request_stop(); }
 
 signals:
-    /// At most every 50 ms, with what came since the last time.
+    /// Emitted at most every 50 ms. `points`: the steps since the last time.
     void advanced(double fraction, const QString& what, const std::vector<kvscope::ui::LossPoint>& points);
     void finished(const std::vector<std::string>& files, std::shared_ptr<const kvscope::Model> calibrated,
                   const kvscope::CalibrateResult& result);
@@ -43,15 +44,15 @@ signals:
     void failed(const QString& sentence);
 
 private:
-    void take(const CalibrateProgress& progress); // worker
+    void take(const CalibrateProgress& progress); // called on the worker thread
     void deliver();
 
     bool running_ = false;
-    std::mutex mutex_; // guards what the worker hands over
+    std::mutex mutex_; // guards newest_, points_ and announced_
     CalibrateProgress newest_;
     std::vector<LossPoint> points_;
     bool announced_ = false;
-    std::jthread worker_; // last: it uses everything above
+    std::jthread worker_; // last member: the worker uses all others
 };
 
 } // namespace kvscope::ui

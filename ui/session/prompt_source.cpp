@@ -9,7 +9,8 @@
 namespace kvscope::ui {
 namespace {
 
-// No supported context needs more; a wrong file (a disk image, say) is refused before it is read.
+// The largest prompt file in bytes. No supported context needs a longer text. A file chosen by mistake, e.g. a disk
+// image, is refused before it is read.
 constexpr qint64 kLargestTextFile = qint64(64) << 20;
 
 std::string readTextFile(const QString& path) {

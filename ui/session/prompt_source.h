@@ -1,4 +1,5 @@
-// Where a session's prompts come from; built on the worker, because it needs the model's tokenizer.
+// Describes where the prompts of a session come from. The worker thread builds the prompts, because that needs the
+// tokenizer of the model.
 #pragma once
 
 #include "core/model/model.h"
@@ -22,8 +23,8 @@ struct PromptSource {
     QString file;  // UTF-8; of Recorded a trace
     int runId = 0; // of Recorded: whose prompts these are, token by token
     int sequences = 1;
-    bool chat = false; // the text goes through the model's chat template
-    QString system;    // its system message; empty: none
+    bool chat = false; // whether the model's chat template is applied
+    QString system;    // system message of the chat; empty: none
 
     /// One prompt per sequence; the needle's seed grows by one from sequence to sequence, other prompts repeat.
     /// @throws Error(BadInput | Storage)

@@ -20,9 +20,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
-constexpr auto kLookInterval = std::chrono::milliseconds(250); // at the recording's health
+constexpr auto kLookInterval = std::chrono::milliseconds(250); // between two checks of the recording
 
-/// An empty file that nobody else records into: other windows may start in the same second.
+/// Makes a new empty trace file and returns its path. Another window may choose the same name in the same second, so
+/// the name is taken only if the file did not exist.
 QString newTracePath(const std::string& method) {
     const QDir folder(SessionController::tracesFolder());
     if (!folder.exists())
@@ -35,17 +36,19 @@ QString newTracePath(const std::string& method) {
         const QString name = number == 1 ? stem : QStringLiteral("%1-%2").arg(stem).arg(number);
         QFile file(folder.filePath(name + QStringLiteral(".kvtrace")));
         if (file.open(QIODevice::WriteOnly | QIODevice::NewOnly) || !file.exists())
-            return file.fileName(); // where none can be made, the recorder says why
+            return file.fileName(); // if no file can be made, the recorder reports why
     }
 }
 
 } // namespace
 
 struct SessionController::Impl {
-    /// What the worker does; it returns what the GUI thread does afterwards.
+    /// A task for the worker. `run` is called on the worker and returns what the GUI thread must do afterwards.
     struct Job {
         bool isSession = false;
-        bool outlivesStop = false; // what a person waited for goes on behind a stopped session
+        // Whether stop() leaves the job in the queue. True for a model that was requested while a session runs, and for
+        // a model that is loaded already (adoptModel).
+        bool outlivesStop = false;
         std::function<std::function<void()>(const std::stop_token&)> run;
     };
 
@@ -62,25 +65,25 @@ struct SessionController::Impl {
     SessionController& owner;
     Workspace& workspace;
 
-    // GUI thread only
+    // Used on the GUI thread only:
     State state = State::Idle;
-    std::shared_ptr<const Model> shown; // last loaded
+    std::shared_ptr<const Model> shown; // the model loaded last
     bool sessionActive = false;         // from start() to finished() or failed()
 
-    std::mutex mutex; // guards the rest down to `worker`
+    std::mutex mutex; // guards the members from here to stepsAllowed
     std::condition_variable_any wake;
     std::deque<Job> jobs;
     bool busy = false;
-    std::stop_source current; // of the running job
+    std::stop_source current; // stops the running job
     bool paused = false;
     int stepsAllowed = 0;
-    // Worker only
+    // Used on the worker only:
     QString cachedName;
     std::shared_ptr<const Model> cached;
 
-    std::jthread worker; // last: it uses everything above
+    std::jthread worker; // last member: the worker uses all others
 
-    /// Runs `action` on the GUI thread; dropped when the controller is gone.
+    /// Runs `action` later on the GUI thread, unless the controller is destroyed before.
     template <class Action> void post(Action&& action) {
         QMetaObject::invokeMethod(&owner, std::forward<Action>(action), Qt::QueuedConnection);
     }
@@ -92,7 +95,8 @@ struct SessionController::Impl {
     void postState(State next) {
         post([this, next] { setState(next); });
     }
-    /// GUI thread: Idle, unless another job waits or runs.
+    /// On the GUI thread: the state becomes Idle unless another job waits. A job that has just begun posts its own
+    /// state afterwards.
     void becomeIdle() {
         {
             const std::lock_guard lock(mutex);
@@ -126,13 +130,14 @@ struct SessionController::Impl {
             std::function<void()> completion = job.run(token);
             {
                 const std::lock_guard lock(mutex);
-                busy = false; // before the completion is seen, or stop() would wait for a job that is over
+                // Set before the completion runs. Otherwise stop() would wait for a job that has ended.
+                busy = false;
             }
             post(std::move(completion));
         }
     }
 
-    /// A reporter that speaks at most every kProgressInterval.
+    /// A callback that reports progress at most every kProgressInterval.
     Progress progressReporter() {
         return [this, last = Clock::time_point()](double fraction, std::string_view what) mutable {
             const auto now = Clock::now();
@@ -144,7 +149,7 @@ struct SessionController::Impl {
         };
     }
 
-    /// Worker thread. @throws Error
+    /// On the worker: returns the model, which is loaded unless it is the model loaded last. @throws Error
     std::shared_ptr<const Model> obtainModel(const QString& name, const std::stop_token& stop) {
         if (cached && cachedName == name) return cached;
         cached = Model::load(name.toStdString(), progressReporter(), stop);
@@ -204,7 +209,7 @@ struct SessionController::Impl {
         };
     }
 
-    /// Worker thread. @return false when the person stopped it
+    /// On the worker: runs a session. @return false if the user stopped the session
     bool runSession(const SessionRequest& request, const std::stop_token& stop, std::optional<RunKey>& key) {
         const std::shared_ptr<const Model> model = obtainModel(request.model, stop);
         const Tokenizer& tokenizer = model->tokenizer();
@@ -230,7 +235,8 @@ struct SessionController::Impl {
         if (const std::string refusal = run.recording().kernelRefusal(); !refusal.empty())
             remark(QStringLiteral("GPU kernels are not recorded: %1").arg(QString::fromStdString(refusal)));
         run.begin(model, std::move(prompts));
-        run.recording().flush(); // the run must be in the file before anyone opens it
+        // The run must be in the file before the workspace opens the file.
+        run.recording().flush();
         key = RunKey{path, run.recording().runId()};
         post([this, live = *key] { workspace.addLive(live); });
 
@@ -248,15 +254,16 @@ struct SessionController::Impl {
         return completed;
     }
 
-    /// What a session on the worker thread is followed by: pauses, single steps, a stop, and a disk that is full.
+    /// Is asked between the steps of a session on the worker whether the session goes on: handles pauses, single steps
+    /// and stops, and ends the session if recording has failed, e.g. on a full disk.
     struct Follower {
         Impl& impl;
         RunRecording& recording;
         const std::stop_token& stop;
-        bool decodes = false; // the prompts are read
+        bool decodes = false; // whether the prompts were read and decoding has begun
         Clock::time_point lastLooked = {};
 
-        /// After the prompts and after every step.
+        /// Called when the prompts were read and after every step.
         RecordedSession::Go next(bool finished) {
             if (!decodes || finished || Clock::now() - lastLooked >= kLookInterval) look();
             decodes = true;
@@ -267,7 +274,7 @@ struct SessionController::Impl {
             const bool goesOn = finished || impl.waitWhilePaused(stop, settle);
             return goesOn ? RecordedSession::Go::On : RecordedSession::Go::Stop;
         }
-        /// @throws Error(Storage) where recording has stopped
+        /// Checks the recording. @throws Error(Storage) if recording has stopped
         void look() {
             lastLooked = Clock::now();
             const RecorderHealth health = recording.health();
@@ -277,7 +284,8 @@ struct SessionController::Impl {
         }
     };
 
-    /// Returns at once unless paused. `settle` runs once before waiting. @return false when a stop was requested
+    /// Waits while the session is paused. `settle` runs once before the waiting begins. @return false if a stop was
+    /// requested
     template <class Settle> bool waitWhilePaused(const std::stop_token& stop, Settle&& settle) {
         std::unique_lock lock(mutex);
         if (stop.stop_requested()) return false;
@@ -307,7 +315,8 @@ SessionController::State SessionController::state() const { return impl_->state;
 std::shared_ptr<const Model> SessionController::model() const { return impl_->shown; }
 
 void SessionController::loadModel(const QString& nameOrPath) {
-    if (!impl_->sessionActive) impl_->setState(State::Loading); // else when its turn comes, behind the session
+    // While a session runs, the state changes when the job begins, after the session.
+    if (!impl_->sessionActive) impl_->setState(State::Loading);
     impl_->enqueue({.outlivesStop = impl_->sessionActive, .run = [this, nameOrPath](const std::stop_token& stop) {
                         return impl_->loadJob(nameOrPath, stop);
                     }});
@@ -354,13 +363,13 @@ void SessionController::stepOnce() {
     {
         const std::lock_guard lock(impl_->mutex);
         if (impl_->paused) ++impl_->stepsAllowed;
-        impl_->paused = true; // a running session makes the step it is in and waits
+        impl_->paused = true; // a running session finishes its step and waits
     }
     impl_->wake.notify_all();
 }
 
 void SessionController::stop() {
-    bool droppedSession = false; // it waited for a model to load and never began
+    bool droppedSession = false; // a session was removed that had not begun
     bool running = false;
     {
         const std::lock_guard lock(impl_->mutex);
@@ -369,7 +378,7 @@ void SessionController::stop() {
         impl_->current.request_stop();
         running = impl_->busy;
     }
-    if (!running) impl_->setState(State::Idle); // else the job says so when it is over
+    if (!running) impl_->setState(State::Idle); // if a job runs, it sets the state when it ends
     if (droppedSession) {
         impl_->sessionActive = false;
         emit finished(false);

@@ -1,5 +1,5 @@
-// Runs sessions for the desktop: model loading and decoding on a worker thread, recorded into a trace the workspace
-// shows.
+// Runs sessions for the desktop: loads the model and decodes on a worker thread, and records the run into a trace that
+// the workspace shows.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -18,48 +18,53 @@ namespace kvscope::ui {
 class Workspace;
 
 struct SessionRequest {
-    QString model;                      // embedded name or path
-    std::vector<QString> prompts;       // one per sequence
-    std::optional<PromptSource> source; // instead of `prompts`: built once the model is there
+    QString model;                // name of an embedded model, or a path
+    std::vector<QString> prompts; // one prompt per sequence
+    /// Replaces `prompts`; the prompts are built when the model is loaded.
+    std::optional<PromptSource> source;
     SessionOptions options;
     RecordLevel level = RecordLevel::Full;
-    bool recordGpu = true;                          // on a GPU at level full: also kernels, copies and PCIe counters
-    bool recordCalls = true;                        // with recordGpu: the CUDA calls, with arrows to what they started
+    /// On a GPU and at level Full: records kernels, copies and PCIe counters too.
+    bool recordGpu = true;
+    /// With recordGpu: records the CUDA calls too, with arrows to the kernels and copies that they started.
+    bool recordCalls = true;
     PcieCounting pcieCounting = PcieCounting::Auto; // with recordGpu
-    QString tracePath;                              // empty: a new file in the traces folder
-    bool startPaused = false;                       // stop before the first decode step
+    QString tracePath;                              // empty: a new file in the folder of traces
+    bool startPaused = false;                       // pause before the first decode step
 };
 
-/// GUI thread object. States: Idle -> Loading -> Prefill -> Decoding <-> Paused -> Idle.
+/// Lives on the GUI thread. States: Idle -> Loading -> Prefill -> Decoding <-> Paused -> Idle.
 class SessionController final : public QObject {
     Q_OBJECT
 public:
     enum class State { Idle, Loading, Prefill, Decoding, Paused };
     explicit SessionController(Workspace& workspace, QObject* parent = nullptr);
-    ~SessionController() override; // stops and joins
+    ~SessionController() override; // stops the running job and waits for the worker
 
     State state() const;
-    /// Loads (and keeps) a model for the form: parameters' defaults, block text. Emits modelLoaded or failed.
+    /// Loads a model and keeps it, for the defaults in the form and for sessions. Emits modelLoaded or failed.
     void loadModel(const QString& nameOrPath);
-    std::shared_ptr<const Model> model() const; // last loaded; may be null
-    /// Takes a model that another window has loaded, instead of reading it again. Emits modelLoaded.
+    std::shared_ptr<const Model> model() const; // the model loaded last; null: none
+    /// Takes a model that is loaded already, by another window or after a calibration, so that it is not read again.
+    /// Emits modelLoaded.
     void adoptModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
 
     void start(const SessionRequest& request);
     void pause();
     void resume();
-    void stepOnce(); // starts paused runs for one step
-    void stop();     // also cancels loading and prefill
+    void stepOnce(); // a paused session makes one step; a running one pauses
+    void stop();     // also stops loading and prefill
 
-    /// Where new traces go; made when it is not there yet.
+    /// The folder for new traces. The call makes the folder if it does not exist.
     static QString tracesFolder();
 
 signals:
     void stateChanged();
     void progress(double fraction, const QString& what);
     void modelLoaded(const QString& nameOrPath);
-    void remark(const QString& sentence); // the session goes on without something
-    void finished(bool completed);        // false: stopped by the person
+    /// The session goes on, but something is missing, e.g. GPU kernels are not recorded.
+    void remark(const QString& sentence);
+    void finished(bool completed); // `completed` is false if the user stopped the session
     void failed(const QString& sentence);
 
 private:

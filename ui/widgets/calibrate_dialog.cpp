@@ -140,7 +140,8 @@ void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
     files_ = new MutedLabel;
     files_->setObjectName(QStringLiteral("calibrateFiles"));
     files_->setWordWrap(true);
-    files_->setMinimumSize(320, 4 * files_->fontMetrics().lineSpacing()); // room for what it may come to say
+    // So that a longer text does not move the layout.
+    files_->setMinimumSize(320, 4 * files_->fontMetrics().lineSpacing());
     files_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
     layout->addWidget(files_);
     layout->addStretch();
@@ -228,12 +229,13 @@ CalibrateOptions CalibrateDialog::options() const {
     options.tokens = tokens_->value();
     options.queriesPerText = std::min(options.queriesPerText, options.tokens);
     options.training.steps = steps_->value();
-    options.training.farBlocks = 0; // as many as the method takes by query
+    options.training.farBlocks = 0; // 0: as many blocks as the method selects by query
     options.training.teacher = ForecastTeacher(teacher_->currentData().toInt());
     return options;
 }
 
-/// What can be pressed, and the sentence that says what will happen.
+/// Enables the fields and buttons that can be used now, and writes the sentence that says which files will be written
+/// and which of them will be replaced.
 void CalibrateDialog::refresh() {
     const bool running = job_.isRunning();
     title_->setText(model_ ? tr("What methods must learn about %1").arg(QString::fromStdString(model_->name()))

@@ -1,5 +1,6 @@
-// Teaches a model what SparDA, Locret, Double Sparsity and AsyncTLS must know about it: what to learn, from how much,
-// and the losses while it does. The same as `kvscope-cli calibrate`. Not modal: runs go on beside it.
+// The dialog that calibrates a model: it trains what SparDA, Locret, Double Sparsity and AsyncTLS must know about the
+// model, as `kvscope-cli calibrate` does. The user chooses what to learn and from how many texts, and sees the losses
+// while the training runs. The dialog is not modal: sessions can run beside it.
 #pragma once
 
 #include "ui/session/calibration_job.h"
@@ -34,19 +35,21 @@ class CalibrateDialog final : public QDialog {
 public:
     explicit CalibrateDialog(QWidget* parent = nullptr);
 
-    /// Of the session form; while a calibration runs, it stays with the model it began with.
+    /// Takes the model that the session form has loaded. A calibration that is running keeps the model with which it
+    /// began.
     void setModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
     void applyTheme(const Theme& theme);
 
 signals:
-    /// The model with what was learned, ready to run.
+    /// A calibration has ended. `model` is the model loaded again with what was learned, ready to run.
     void calibrated(const QString& nameOrPath, std::shared_ptr<const kvscope::Model> model);
 
 protected:
     void changeEvent(QEvent* event) override;
 
 private:
-    /// Losses of one training in one panel: every step, and the texts left out.
+    /// The losses of one training in one panel of the plot: of the training texts at every step, and of the texts left
+    /// out of the training.
     struct Curve {
         CalibrateStage stage;
         int panel = 0;

@@ -12,10 +12,11 @@ namespace kvscope::ui {
 namespace {
 
 constexpr QSize kBar(96, 14);
-constexpr int kGap = 10;      // between bar and name
-constexpr int kTextLeft = 24; // of QMenu::item in the style sheet
+constexpr int kGap = 10;      // pixels between the bar and the name
+constexpr int kTextLeft = 24; // left padding of QMenu::item in the style sheet, in pixels
 
-/// Room for the bar in front of the name: an icon could only be square.
+/// The name with blanks in front of it, as wide as the bar that paintEvent draws there. An icon of the entry could only
+/// be square.
 QString indented(const QString& name, const QFontMetrics& metrics) {
     const QChar space(QChar::Nbsp);
     const int count = (kBar.width() + kGap) / std::max(1, metrics.horizontalAdvance(space)) + 1;

@@ -1,4 +1,5 @@
-// The choice of colour maps: each shown as a bar, tried on the plots while the pointer or the keys rest on it.
+// The menu of colour maps. It shows each map as a bar. While the pointer or the keyboard is on an entry, the plots show
+// that map.
 #pragma once
 
 #include <QMenu>
@@ -12,12 +13,13 @@ public:
     explicit ColourMapMenu(QWidget* parent = nullptr);
     QString sequential() const { return sequential_; }
     QString diverging() const { return diverging_; }
-    /// Without a signal: somebody else chose.
+    /// Marks these maps as chosen and emits no signal. For a choice that was made elsewhere, e.g. in another window.
     void setChosen(const QString& sequential, const QString& diverging);
 
 signals:
     void chosen(const QString& sequential, const QString& diverging);
-    /// Shown for now; `chosen` follows, or another preview of what was chosen before.
+    /// The plots show these maps for now. If the user takes an entry, `chosen` follows. When the menu closes, a last
+    /// preview with the chosen maps follows.
     void preview(const QString& sequential, const QString& diverging);
 
 protected:

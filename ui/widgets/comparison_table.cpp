@@ -13,7 +13,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kRowsShown = 10; // the others are for scrolling
+constexpr int kRowsShown = 10; // rows in the height that sizeHint gives; the other rows are scrolled to
 constexpr int kWidestHeader = 190;
 } // namespace
 
@@ -25,7 +25,7 @@ ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent) {
     setShowGrid(false);
     setAlternatingRowColors(true);
     setFrameShape(QFrame::NoFrame);
-    setTabKeyNavigation(false); // Tab leaves the table, arrows move in it
+    setTabKeyNavigation(false); // Tab leaves the table, the arrow keys move in it
     setWordWrap(false);
     verticalHeader()->hide();
     verticalHeader()->setDefaultSectionSize(fontMetrics().height() + 8);
@@ -56,9 +56,10 @@ void ComparisonTable::put(int row, int column, const QString& text, const QColor
 
 void ComparisonTable::fitColumns() {
     if (columnCount() == 0) return;
-    // Numbers are always whole; headers get what they lack as far as there is room, and are elided beyond.
+    // Numbers are never cut. Where the header of a column is wider than its numbers, the column gets the missing width
+    // as far as the table has room, and the header is elided to the width that the column has.
     constexpr int kMargin = 16;
-    QFont bold = horizontalHeader()->font(); // as the theme draws headers
+    QFont bold = horizontalHeader()->font(); // the theme draws headers bold
     bold.setBold(true);
     const QFontMetrics metrics(bold);
     std::vector<int> widths, lacking;

@@ -1,5 +1,5 @@
-// A table of numbers of several runs, to be read only. Columns are as wide as what they hold: what does not fit is
-// scrolled to, never cut; where there is room to spare, they share it.
+// A read-only table that compares numbers of several runs. Every column is wide enough for its numbers; if the columns
+// do not fit into the table, it scrolls. If there is more room, all columns share it.
 #pragma once
 
 #include <QTableWidget>
@@ -10,12 +10,13 @@ class ComparisonTable final : public QTableWidget {
     Q_OBJECT
 public:
     explicit ComparisonTable(QWidget* parent = nullptr);
-    /// Empties the table. `full`: tooltips of headers that are shortened.
+    /// Empties the table and sets its size and its headers. `full`: the unshortened headers, shown as tooltips.
     void begin(int rows, const QStringList& headers, const QStringList& full = {});
     void put(int row, int column, const QString& text, const QColor& colour, const QString& help = {});
-    /// After the last put.
+    /// Sets the widths of the columns. To be called after the last put.
     void fitColumns();
-    QSize sizeHint() const override; // as high as its first rows
+    /// As high as the headers and the first rows, at most ten of them.
+    QSize sizeHint() const override;
     QSize minimumSizeHint() const override { return {120, 84}; }
 
 protected:
@@ -23,7 +24,7 @@ protected:
     void changeEvent(QEvent* event) override;
 
 private:
-    QStringList headers_; // whole
+    QStringList headers_; // not elided
 };
 
 } // namespace kvscope::ui

@@ -1,4 +1,4 @@
-// What a run holds, as files for other programs: its timeline for Perfetto, and its tables.
+// The menu that exports the current run to files for other programs: its timeline for Perfetto, and its tables.
 #pragma once
 
 #include "ui/frame/trace_numbers.h"
@@ -17,16 +17,16 @@ class DataExportMenu final : public QMenu {
     Q_OBJECT
 public:
     using Range = std::function<std::optional<ExportRange>()>;
-    /// `range`: what is marked now. `over`: what the progress lies over.
+    /// `range` returns the range that is marked now, or nothing. The progress of an export lies over `over`.
     DataExportMenu(Workspace& workspace, Range range, QWidget* over, QWidget* parent);
 
-    // Of the current run, away from the GUI thread, with progress and a way to stop it.
+    // Both export the current run on a worker thread and show the progress with a button to stop.
     void writePerfetto(const QString& path, bool markedOnly);
     /// CSV, or JSON lines where `path` ends in .jsonl.
     void writeTable(ExportTable table, const QString& path, bool markedOnly);
 
 signals:
-    /// Ends every export. `problem`: a sentence, or empty.
+    /// Emitted once at the end of every export. `problem`: a sentence about what went wrong; empty: nothing did.
     void finished(const QString& path, const QString& problem, bool cancelled);
 
 private:
@@ -35,7 +35,7 @@ private:
     void choosePerfetto(bool markedOnly);
     void chooseTable(ExportTable table, bool markedOnly);
     void addTable(QMenu& menu, ExportTable table, const QString& title, const QString& help);
-    void follow(); // what can be exported now
+    void follow(); // enables the entries for what can be exported now
 
     Workspace& workspace_;
     Range range_;

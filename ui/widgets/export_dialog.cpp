@@ -24,11 +24,11 @@ namespace {
 
 constexpr QSize kPreviewBox{520, 360};
 constexpr int kPreviewLines = 15;
-constexpr int kRedrawMs = 150; // after the last change: nobody waits for a preview of every digit typed
+constexpr int kRedrawMs = 150; // from the last change to a new preview; typed digits give one preview
 
 struct Preset {
     const char* title;
-    QSize size; // invalid: as in the window, or the person's own
+    QSize size; // invalid: the size in the window, or a size that the user types
 };
 constexpr Preset kPresets[] = {
     {QT_TRANSLATE_NOOP("kvscope::ui::ExportDialog", "As in the window"), {}},
@@ -53,7 +53,7 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
       height_(new QSpinBox), preview_(new QLabel), about_(new MutedLabel), status_(new QLabel),
       save_(new QPushButton(tr("Save…"))) {
     setWindowTitle(tr("Export View"));
-    for (QLabel* label : {preview_, status_}) label->setTextFormat(Qt::PlainText); // names of files stand in them
+    for (QLabel* label : {preview_, status_}) label->setTextFormat(Qt::PlainText); // file names may look like markup
     setAttribute(Qt::WA_DeleteOnClose);
     const auto name = [](QWidget* widget, const char* id, const QString& accessible) {
         widget->setObjectName(QLatin1String(id));
@@ -144,11 +144,11 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     for (QComboBox* box : {format_, table_, scale_, theme_})
         connect(box, &QComboBox::currentIndexChanged, this, &ExportDialog::changed);
     connect(view_, &View::numbersExported, this, [this](const QString& path, const QString& problem, bool cancelled) {
-        if (path.isEmpty() || path != writing_) return; // somebody else's
+        if (path.isEmpty() || path != writing_) return; // the view has ended an export that this dialog did not start
         writing_.clear();
         ended(path, cancelled ? tr("Stopped; nothing was written.") : problem);
     });
-    connect(view_, &QObject::destroyed, this, &QDialog::reject); // its window was closed
+    connect(view_, &QObject::destroyed, this, &QDialog::reject); // the window of the view was closed
     redraw_.start();
 }
 
@@ -205,7 +205,7 @@ void ExportDialog::preview() {
         preview_->setPixmap({});
         preview_->setText(tr("Reading…"));
         save_->setEnabled(false);
-        lines_.ask(numbers(), kPreviewLines); // showLines when they are there
+        lines_.ask(numbers(), kPreviewLines); // showLines is called with the lines
         return;
     }
     lines_.stop();
@@ -231,7 +231,7 @@ void ExportDialog::showLines(const QString& csv, const QString& problem) {
     emit previewed();
 }
 
-/// Of the table that is chosen here; the view itself goes on with its own.
+/// The numbers of the table that is chosen in the dialog. The view goes back to its own table, which is number 0.
 NumberWriter ExportDialog::numbers() const {
     auto* tables = dynamic_cast<NumberTables*>(view_.data());
     if (tables) tables->chooseNumberTable(std::max(0, table_->currentIndex()));
@@ -240,7 +240,8 @@ NumberWriter ExportDialog::numbers() const {
     return chosen;
 }
 
-/// What is chosen here comes first; whoever types the suffix of another one gets that.
+/// All formats, the chosen one first. If the user types a name with the suffix of another format, the file gets that
+/// format.
 std::vector<FileFormat> ExportDialog::formats() const {
     std::vector<FileFormat> all;
     const auto add = [&](int index) {
@@ -268,7 +269,7 @@ bool ExportDialog::save(const QString& wanted) {
         writing_ = path;
         auto* tables = dynamic_cast<NumberTables*>(view_.data());
         if (tables) tables->chooseNumberTable(std::max(0, table_->currentIndex()));
-        view_->exportNumbers(path); // goes on when the dialog is closed
+        view_->exportNumbers(path); // the view goes on writing when the dialog is closed
         if (tables) tables->chooseNumberTable(0);
         return true;
     }

@@ -1,5 +1,5 @@
-// The view in front as a picture or as numbers: format, size, scale and theme, with a preview. Remembers what was
-// chosen.
+// The dialog that exports the view in front as a picture or as numbers. The user chooses format, size, scale and theme
+// and sees a preview. The dialog remembers the choices for the next time.
 #pragma once
 
 #include "ui/frame/picture.h"
@@ -22,14 +22,16 @@ class View;
 class ExportDialog final : public QDialog {
     Q_OBJECT
 public:
-    /// `suggested`: a path without suffix. `settings`: the file that remembers; empty: nothing is remembered.
+    /// `suggested`: a path without suffix. `settings`: the file in which the choices are remembered; empty: nowhere.
     ExportDialog(View& view, const QString& suggested, const QString& settings, QWidget* parent);
 
-    /// What the controls say.
+    /// The style of the picture as the controls are set.
     PictureStyle style() const;
     QString format() const; // "png", "svg", "pdf", "csv", "jsonl"
-    /// Writes to `path`, whose suffix decides if it has one of those. Numbers are written away from the GUI thread:
-    /// saved() comes when they are complete. @return false: the dialog says why
+    /// Writes the view to `path`. The suffix of `path` decides about the format if it is one of the formats, otherwise
+    /// the chosen format does. Numbers are written on a worker thread, and saved() is emitted when the file is
+    /// complete.
+    /// @return false if nothing was written; the dialog then shows why
     bool save(const QString& path);
 
 signals:
@@ -42,7 +44,8 @@ private:
     void preview();
     void chooseFile();
     static bool isNumbers(const QString& format);
-    std::vector<FileFormat> formats() const; // of the file
+    /// The formats that the file can have, the chosen one first.
+    std::vector<FileFormat> formats() const;
     NumberWriter numbers() const;
     void showLines(const QString& csv, const QString& problem);
     void ended(const QString& path, const QString& problem);
@@ -51,7 +54,7 @@ private:
 
     QPointer<View> view_;
     QString suggested_, settings_;
-    QString writing_; // numbers under way to this file
+    QString writing_; // the file to which numbers are being written; empty: none
     QComboBox *format_, *table_, *preset_, *scale_, *theme_;
     QSpinBox *width_, *height_;
     QLabel *preview_, *about_, *status_;
@@ -60,7 +63,7 @@ private:
     NumbersPreview lines_;
 };
 
-/// Where the desktop keeps the choices of export dialogs.
+/// The file in which the desktop keeps the choices of export dialogs.
 QString exportSettingsFile();
 
 } // namespace kvscope::ui

@@ -22,11 +22,12 @@ namespace {
 void setRole(QWidget* widget, const char* role) {
     if (widget->property("role").toString() == QLatin1String(role)) return;
     widget->setProperty("role", QString::fromLatin1(role));
-    widget->style()->unpolish(widget); // the style sheet looks at the property only now
+    widget->style()->unpolish(widget); // only this makes the style sheet look at the property again
     widget->style()->polish(widget);
 }
 
-/// How many there are of what a field counts in the current run; 0: not known, or there may be more soon.
+/// How many layers or KV heads the current run has, by what the field is for. 0 if the number is not known, and for
+/// steps, of which a live run gets more.
 int countOf(const Workspace& workspace, const QLineEdit* field) {
     const OpenRun* run = workspace.current();
     if (!run) return 0;
@@ -34,14 +35,16 @@ int countOf(const Workspace& workspace, const QLineEdit* field) {
     return field->objectName() == QLatin1String("filterHeads") ? run->row.kvHeads : 0;
 }
 
-/// The first index that is asked for by name and is not there; "5-" asks for 5 only.
+/// The first index that the set names and that is not below `count`. An open range such as "5-" names only its first
+/// index.
 std::optional<int> firstBeyond(const IndexSet& set, int count) {
     for (const auto& [first, last] : set.ranges())
         if (first >= count || (last >= count && last < std::numeric_limits<int>::max())) return std::max(first, count);
     return std::nullopt;
 }
 
-/// What a field says; nothing, and why, where it cannot be meant.
+/// The indices that the text of a field means. Nothing if the text is no list of numbers, or names an index that the
+/// current run does not have; `why` then receives the reason, unless it has a reason already.
 std::optional<IndexSet> setIn(const Workspace& workspace, const QLineEdit* field, QString* why = nullptr) {
     const auto set = IndexSet::fromText(field->text());
     QString problem;
@@ -115,7 +118,8 @@ FilterBar::FilterBar(Workspace& workspace, QWidget* parent) : QToolBar(tr("Filte
         clearAction->setVisible(!workspace_.filter().empty());
         display(workspace_.filter());
     });
-    connect(&workspace_, &Workspace::currentChanged, this, [this] { // another run may have what this one has not
+    // What the run before did not have, this one may have.
+    connect(&workspace_, &Workspace::currentChanged, this, [this] {
         if (!problem().isEmpty()) apply();
     });
     follow();
@@ -143,7 +147,8 @@ QLineEdit* FilterBar::addField(const char* name, const QString& title, const QSt
         apply();
     });
     field->addAction(escape);
-    auto* holder = new QWidget; // a little air between the fields, and no more
+    // The holder's margins keep the fields apart by six pixels.
+    auto* holder = new QWidget;
     holder->setSizePolicy(QSizePolicy::Fixed, QSizePolicy::Preferred);
     auto* row = new QHBoxLayout(holder);
     row->setContentsMargins(0, 2, 6, 2);
@@ -160,7 +165,8 @@ void FilterBar::edit() {
 
 QString FilterBar::problem() const { return problem_->text(); }
 
-/// Takes over what is fine; a field that is not keeps its part of the filter as it was, and says why.
+/// Puts the fields into the filter of the workspace. If a field's text cannot be used, the bar shows why, and that part
+/// of the filter stays as it was.
 void FilterBar::apply() {
     Filter filter = workspace_.filter();
     QString problem;
@@ -181,7 +187,8 @@ void FilterBar::display(const Filter& filter) {
     const QSignalBlocker quiet(component_);
     const auto write = [this](QLineEdit* field, const IndexSet& part) {
         const auto typed = setIn(workspace_, field);
-        if (typed && *typed != part) field->setText(part.text()); // a wrong text stays for mending
+        // A text that cannot be used stays, so that the user can mend it.
+        if (typed && *typed != part) field->setText(part.text());
     };
     if (filter.empty())
         for (QLineEdit* field : {layers_, heads_, steps_}) field->clear();

@@ -1,4 +1,5 @@
-// The filter as a tool bar: one field per part, wrong text refused where it was typed, an active part shown as such.
+// The tool bar in which the user edits the filter: one field for each part. The bar marks a field whose text cannot be
+// used and says why, and highlights the parts that are set.
 #pragma once
 
 #include "ui/frame/filter.h"
@@ -18,13 +19,13 @@ class FilterBar final : public QToolBar {
     Q_OBJECT
 public:
     explicit FilterBar(Workspace& workspace, QWidget* parent = nullptr);
-    /// Keyboard focus to the first field.
+    /// Shows the bar and gives the keyboard focus to its first field.
     void edit();
-    /// Why a field is refused; empty if all are fine.
+    /// Why the text of a field cannot be used; empty if all fields are fine.
     QString problem() const;
 
 signals:
-    void left(); // Escape, with nothing in the field that it could empty
+    void left(); // Escape was pressed in a field that is empty
 
 private:
     QLineEdit* addField(const char* name, const QString& title, const QString& placeholder, const QString& help,

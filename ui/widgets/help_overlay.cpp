@@ -18,8 +18,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kColumnWidth = 320; // of the shortcuts
-constexpr QSize kCard(1240, 920); // as large as the window has room for
+constexpr int kColumnWidth = 320; // pixels, of a column of shortcuts
+constexpr QSize kCard(1240, 920); // pixels; smaller where the window has less room
 } // namespace
 
 HelpOverlay::HelpOverlay(QWidget* parent, Shortcuts shortcuts)
@@ -75,12 +75,12 @@ void HelpOverlay::open(Page page, const QString& definition) {
 
 void HelpOverlay::leave() {
     hide();
-    if (before_) before_->setFocus(Qt::OtherFocusReason); // keys go on where they were
+    if (before_) before_->setFocus(Qt::OtherFocusReason); // the widget that had the keyboard gets it back
 }
 
 bool HelpOverlay::isOpen(Page page) const { return isVisible() && pages_->checkedId() == int(page); }
 
-/// Tab stays on the card: what lies behind it cannot be seen.
+/// Tab moves the focus only among the widgets of the card, because the user cannot see what lies behind it.
 bool HelpOverlay::focusNextPrevChild(bool next) {
     QList<QWidget*> stops{browser_};
     for (QWidget* button : card_->findChildren<QToolButton*>(Qt::FindDirectChildrenOnly)) stops << button;
@@ -91,7 +91,8 @@ bool HelpOverlay::focusNextPrevChild(bool next) {
 
 QString HelpOverlay::text() const { return browser_->toPlainText(); }
 
-/// Columns of groups, about equally long, so that as much as possible is seen at once.
+/// The groups of shortcuts in one, two or three columns of about the same length, so that as many as possible are seen
+/// without scrolling.
 QString HelpOverlay::shortcutsHtml() const {
     const std::vector<ShortcutText> shortcuts = shortcuts_();
     const QString muted = Theme::current().mutedText.name();
@@ -101,7 +102,7 @@ QString HelpOverlay::shortcutsHtml() const {
     std::size_t end = 0;
     for (std::size_t first = 0; first < shortcuts.size(); first = end) {
         while (end < shortcuts.size() && shortcuts[end].group == shortcuts[first].group) ++end;
-        // By its middle: a long group goes where most of it belongs.
+        // The middle of the group decides about its column.
         const auto column = qsizetype((first + end) / 2 * std::size_t(columns) / shortcuts.size());
         QString& text = texts[std::min(column, qsizetype(columns - 1))];
         text += QStringLiteral("<tr><td colspan=\"2\"><p style=\"margin-top:12px; color:%1\"><b>%2</b></p></td></tr>")

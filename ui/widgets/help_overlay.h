@@ -1,4 +1,4 @@
-// Keyboard shortcuts, definitions and the licence, laid over the window; never modal.
+// Shows keyboard shortcuts, definitions and the licence on a card over the window. The overlay is not modal.
 #pragma once
 
 #include "ui/frame/shortcuts.h"
@@ -19,13 +19,13 @@ class HelpOverlay final : public QWidget {
 public:
     enum class Page { Shortcuts, Definitions, About };
     using Shortcuts = std::function<std::vector<ShortcutText>()>;
-    /// Covers `parent`, follows its size and lists what `shortcuts` returns when it is opened. Hidden at first.
+    /// Covers `parent` and follows its size. When it is opened, it lists what `shortcuts` returns. Hidden at first.
     HelpOverlay(QWidget* parent, Shortcuts shortcuts);
-    /// `definition` scrolls to that entry.
+    /// Shows a page. `definition`: the id of the definition to scroll to; empty: the top of the page.
     void open(Page page, const QString& definition = {});
-    void leave(); // the focus goes back to where it was
+    void leave(); // hides the overlay and gives the focus back
     bool isOpen(Page page) const;
-    QString text() const; // what is shown, as plain text
+    QString text() const; // the text of the page
 
 protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
@@ -44,7 +44,7 @@ private:
     QWidget* card_;
     QTextBrowser* browser_;
     QButtonGroup* pages_;
-    QPointer<QWidget> before_; // had the focus
+    QPointer<QWidget> before_; // had the focus before the overlay was opened
 };
 
 } // namespace kvscope::ui

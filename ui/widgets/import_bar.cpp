@@ -68,7 +68,7 @@ void ImportBar::startNext() {
                 path,
                 [&](double fraction, std::string_view what) {
                     const int value = int(std::lround(fraction * 1000));
-                    if (value == std::exchange(shown, value)) return; // not more often than there is something to see
+                    if (value == std::exchange(shown, value)) return; // the bar would not move
                     QMetaObject::invokeMethod(this,
                                               [this, value, text = QString::fromUtf8(what.data(), int(what.size()))] {
                                                   bar_->setValue(value);

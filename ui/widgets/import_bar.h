@@ -1,4 +1,5 @@
-// Imports under way, in the status line: one after the other on a worker, with progress and a way to stop.
+// Imports files of other tools and shows the import that runs in the status line, with its progress and a button to
+// stop it. The imports run one after the other on a worker thread.
 #pragma once
 
 #include <QStringList>
@@ -18,17 +19,19 @@ class ImportBar final : public QWidget {
     Q_OBJECT
 public:
     explicit ImportBar(QWidget* parent = nullptr);
-    ~ImportBar() override; // stops what is under way
+    ~ImportBar() override; // stops the running import and waits for its thread
 
-    /// Whether the file is of another tool and has to be converted first; looks at its head only.
+    /// Whether the file is of another tool and must be imported before it can be opened. Reads only the beginning of
+    /// the file.
     static bool isNeededFor(const QString& path);
     void add(const QString& path);
     bool isBusy() const { return !current_.isEmpty(); }
-    /// Stops the import under way and forgets those that wait.
+    /// Stops the running import and forgets the files that wait.
     void cancel();
 
 signals:
-    void imported(const QString& path); // it opens like a trace now
+    /// The file can now be opened like a trace.
+    void imported(const QString& path);
     void failed(const QString& path, const QString& sentence);
     void cancelled(const QString& path);
 
@@ -40,7 +43,7 @@ private:
     QProgressBar* bar_;
     QToolButton* stop_;
     QStringList waiting_;
-    QString current_; // empty: none
+    QString current_; // the file being imported; empty: none
     std::jthread worker_;
 };
 

@@ -69,7 +69,7 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
     for (FactTable* table : {runFacts_, stepFacts_, headFacts_, blockFacts_})
         connect(table, &FactTable::definitionRequested, this, &Inspector::definitionRequested);
     const auto update = [this] {
-        if (!isVisible()) return; // showEvent catches up
+        if (!isVisible()) return; // showEvent reads what was missed
         showRun();
         fetch();
     };
@@ -96,15 +96,16 @@ QString Inspector::blockText() const { return blockText_->toPlainText(); }
 void Inspector::showSpan(const std::vector<std::pair<QString, QString>>& facts) {
     {
         const FactTable::Update update(spanFacts_);
-        if (!facts.empty()) // keeps their order, whatever the first span has
+        // The rows get their order here, so that it does not depend on the facts of the first span.
+        if (!facts.empty())
             for (const QString& name : spanFactNames()) spanFacts_->set(name, {});
         for (const auto& [name, value] : facts) spanFacts_->set(name, value);
     }
     spanSection_->setVisible(!facts.empty());
     if (facts.empty() || !isVisible()) return;
     widget()->layout()->activate();
-    if (verticalScrollBar()->value() > spanSection_->y()) // whoever clicked wants to read it
-        verticalScrollBar()->setValue(spanSection_->y());
+    // The user has just chosen the span and wants to read its facts.
+    if (verticalScrollBar()->value() > spanSection_->y()) verticalScrollBar()->setValue(spanSection_->y());
 }
 
 void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts) {
@@ -123,7 +124,7 @@ void Inspector::showRun() {
     for (Section* section : {runSection_, stepSection_, blockSection_, parameterSection_})
         section->setVisible(run != nullptr);
     headSection_->setVisible(run && run->row.steps > 0);
-    blockSection_->setVisible(run && run->row.backend != kImported); // has no blocks
+    blockSection_->setVisible(run && run->row.backend != kImported); // an imported run has no blocks
     if (!run) return;
     const RunRow& row = run->row;
     const auto text = [](const std::string& value) { return QString::fromStdString(value); };
@@ -165,7 +166,7 @@ void Inspector::showRun() {
     runFacts_->set(tr("Recorded"), text(row.level));
     runFacts_->set(tr("Dropped steps"), row.layers == 0 ? QString() : formatCount(row.droppedSteps), "dropped");
     runFacts_->set(tr("Writer time"), row.layers == 0 ? QString() : formatDuration(row.writerBusyNs), "writer");
-    // "2026-11-21T09:53:15Z" has no place to wrap, and would be cut.
+    // "2026-11-21T09:53:15Z" cannot be wrapped and would be cut, so a blank replaces the T.
     runFacts_->set(
         tr("Created"),
         text(row.createdUtc).replace(QLatin1Char('T'), QLatin1Char(' ')).replace(QLatin1Char('Z'), tr(" UTC")));
@@ -201,8 +202,7 @@ void Inspector::fetch() {
         },
         [this, key](Selected selected) {
             fetching_ = false;
-            if (const OpenRun* now = workspace_.current();
-                !now || !(now->key == key)) { // another run came to the front
+            if (const OpenRun* now = workspace_.current(); !now || !(now->key == key)) { // another run is shown by now
                 again_ = false;
                 return fetch();
             }

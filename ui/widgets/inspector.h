@@ -1,5 +1,5 @@
-// Facts about what is selected: a span of the timeline, the run, the cursor's step or range, and the cursor's block
-// with its text.
+// The panel that shows facts about what is selected: the chosen span of the timeline, the run, the step or the range of
+// steps at the cursor, and the block at the cursor with its text.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -30,7 +30,7 @@ public:
     FactTable* blockFacts() const { return blockFacts_; }
     FactTable* spanFacts() const { return spanFacts_; }
     QString blockText() const;
-    /// Empty: no span is chosen. Another run forgets it.
+    /// Shows the facts of a span; empty: no span is chosen. When another run is shown, the panel forgets the span.
     void showSpan(const std::vector<std::pair<QString, QString>>& facts);
 
 signals:
@@ -59,9 +59,9 @@ private:
     bool fetching_ = false, again_ = false;
 };
 
-/// Explains a span in the inspector of the window that `from` is in, or takes the explanation away.
+/// Shows the facts of a span in the inspectors of the window that contains `from`; empty facts: hides the span.
 void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts);
-/// Whether a person sees an inspector there.
+/// Whether an inspector is visible in the window that contains `from`.
 bool isSpanExplained(const QWidget& from);
 
 } // namespace kvscope::ui

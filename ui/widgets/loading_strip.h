@@ -1,4 +1,5 @@
-// How far a long reading is, and a button to stop it and to take it up again. Quick readings never show it.
+// Shows how far a long read of a trace is, with a button to stop it and to continue it. Reads that end within 0.3 s
+// never show the strip.
 #pragma once
 
 #include <QWidget>
@@ -13,11 +14,11 @@ namespace kvscope::ui {
 class LoadingStrip final : public QWidget {
     Q_OBJECT
 public:
-    /// `unit`: what is counted, in the plural; empty: steps.
+    /// `unit`: the plural name of what is counted; empty: "steps".
     explicit LoadingStrip(QWidget* parent = nullptr, const QString& unit = {});
     enum class State { Idle, Loading, Paused };
     void show(State state, int loaded, int total);
-    /// How far a reading is: something with paused(), loading(), loaded() and total().
+    /// Shows how far a read is. Reading has paused(), loading(), loaded() and total().
     template <class Reading> void show(const Reading& reading) {
         const int loaded = reading.loaded(), total = reading.total();
         show(reading.paused()                      ? State::Paused
@@ -25,7 +26,7 @@ public:
                                                    : State::Idle,
              loaded, total);
     }
-    /// The button stops it and takes it up again; `told` follows either.
+    /// Connects the button: it calls reading.pause() or reading.resume(), and then told().
     template <class Reading, class Told> void steer(Reading& reading, const Told& told) {
         connect(this, &LoadingStrip::stopped, this, [&reading, told] {
             reading.pause();
@@ -46,7 +47,7 @@ private:
     QLabel* text_;
     QProgressBar* bar_;
     QPushButton* button_;
-    QTimer* patience_; // from the start of a reading until it is worth showing
+    QTimer* patience_; // runs until a read that goes on is worth showing
     State state_ = State::Idle;
 };
 

@@ -33,7 +33,7 @@ QTableWidget* makeTable(const char* name, const QStringList& columns, const QStr
     return table;
 }
 
-/// Texts of one row; numbers are right-aligned.
+/// Fills a row with texts. The columns from `firstNumber` on are numbers and right-aligned.
 void setRow(QTableWidget* table, int row, const QStringList& texts, int firstNumber) {
     for (int column = 0; column < int(texts.size()); ++column) {
         auto* item = new QTableWidgetItem(texts[column]);
@@ -53,7 +53,7 @@ ModelPage::ModelPage(QWidget* parent)
     heading.setBold(true);
     title_->setFont(heading);
     title_->setObjectName(QStringLiteral("modelTitle"));
-    title_->setTextFormat(Qt::PlainText); // a checkpoint gives itself its name
+    title_->setTextFormat(Qt::PlainText); // the name comes from a file and may look like markup
     facts_->setVerticalSpacing(4);
     facts_->setHorizontalSpacing(16);
     methods_ = makeTable("modelMethods", {tr("Method"), tr("Applies"), tr("Remark")}, tr("Methods"));

@@ -1,5 +1,5 @@
-// What was understood of the chosen model: architecture, positions, methods, and the memory of each tier for a context
-// and a batch. The same as `kvscope-cli info`.
+// The dialog that shows what the program knows about the chosen model: its architecture, its positions, which methods
+// apply, and the memory of each tier for a context length and a batch size. `kvscope-cli info` prints the same.
 #pragma once
 
 #include "core/session/model_summary.h"

@@ -1,4 +1,5 @@
-// The first lines of numbers, made on a worker thread: some writers read a trace before they write anything.
+// Makes the first lines of a view's numbers for a preview. It uses a worker thread, because some writers read a whole
+// trace before they write the first line.
 #pragma once
 
 #include "ui/frame/numbers.h"
@@ -16,17 +17,19 @@ public:
     explicit NumbersPreview(QObject* parent = nullptr) : QObject(parent) {}
     ~NumbersPreview() override { stop(); }
 
-    /// What was asked for before is not answered any more.
+    /// Asks for the first lines of `numbers`. A request that is still running is not answered any more.
     void ask(NumberWriter numbers, int lines);
-    /// Waits for nobody: a writer that does not look up goes on alone, and what it has to say is dropped.
+    /// Gives up the running request without waiting for it. A writer that does not look at NumberSink::interrupt goes
+    /// on until it ends, and its answer is dropped.
     void stop();
 
 signals:
-    /// Lines, or a sentence about what went wrong; both empty: there are no numbers.
+    /// `lines`: the first lines as CSV. `problem`: a sentence about what went wrong. Both are empty if there are no
+    /// numbers.
     void ready(const QString& lines, const QString& problem);
 
 private:
-    std::shared_ptr<std::atomic<bool>> stopped_; // of the newest request
+    std::shared_ptr<std::atomic<bool>> stopped_; // set to stop the newest request
 };
 
 } // namespace kvscope::ui

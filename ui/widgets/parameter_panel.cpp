@@ -25,7 +25,7 @@ ParameterPanel::ParameterPanel(QWidget* parent) : QWidget(parent), grid_(new QGr
     grid_->setHorizontalSpacing(6);
     grid_->setVerticalSpacing(4);
     grid_->setColumnStretch(0, 1);
-    grid_->setColumnMinimumWidth(1, 22); // keeps the editors in place when a reset button appears
+    grid_->setColumnMinimumWidth(1, 22); // so that the editors do not move when a reset button appears
 }
 
 void ParameterPanel::setParameters(const std::vector<Parameter>& parameters, const ParameterValues& defaults) {
@@ -33,7 +33,7 @@ void ParameterPanel::setParameters(const std::vector<Parameter>& parameters, con
     while (QLayoutItem* item = grid_->takeAt(0)) {
         if (QWidget* widget = item->widget()) {
             widget->hide();
-            widget->setObjectName({}); // it is looked up by name, and lives until the event loop turns
+            widget->setObjectName({}); // editors are looked up by name, and this one lives until the event loop runs
             widget->deleteLater();
         }
         delete item;
@@ -92,7 +92,7 @@ ParameterPanel::Row ParameterPanel::makeRow(const Parameter& parameter, const st
     if (parameter.type != ParameterType::Boolean) row.editor->setFixedWidth(kEditorWidth);
     auto* label = new QLabel(title);
     label->setBuddy(row.editor);
-    label->setMinimumWidth(20); // rather cut than push the editors out of the panel
+    label->setMinimumWidth(20); // a long label is cut; it must not push the editors out of the panel
     row.reset = new QToolButton;
     row.reset->setAutoRaise(true);
     row.reset->setIcon(makeIcon(Icon::Reset, Theme::current()));
@@ -186,7 +186,8 @@ std::vector<std::pair<std::string, std::string>> ParameterPanel::settings() cons
 void ParameterPanel::setValue(const std::string& key, const std::string& value) {
     for (const Row& row : rows_) {
         if (row.parameter->key != key) continue;
-        ParameterValues checked; // a value saved by another version may be out of range: better the default
+        // A value that another version of the program saved may be out of range. The default is then kept.
+        ParameterValues checked;
         try {
             checked.set(declared_, key, value);
         } catch (const std::exception&) {

@@ -1,4 +1,4 @@
-// One editor per declared parameter of a method.
+// The part of the session form that has one editor for each declared parameter of the chosen method.
 #pragma once
 
 #include "core/select/method.h"
@@ -15,7 +15,7 @@ class QToolButton;
 
 namespace kvscope::ui {
 
-/// Editors are named "param_<key>". A button beside an editor appears when its value differs from the default.
+/// The editors are named "param_<key>". A reset button appears beside an editor whose value differs from the default.
 class ParameterPanel final : public QWidget {
     Q_OBJECT
 public:
@@ -25,9 +25,9 @@ public:
     void setParameters(const std::vector<Parameter>& parameters, const ParameterValues& defaults);
     /// Tab goes from `before` through the editors: they are made later than what lies below them.
     void tabAfter(QWidget* before);
-    /// Values that differ from the defaults, in declaration order: what --set would say.
+    /// The values that differ from the defaults, in the order of declaration, as `kvscope-cli run --set` takes them.
     std::vector<std::pair<std::string, std::string>> settings() const;
-    void setValue(const std::string& key, const std::string& value); // unknown keys and bad values are ignored
+    void setValue(const std::string& key, const std::string& value); // ignores unknown keys and bad values
     void resetAll();
 
 signals:
@@ -46,7 +46,7 @@ private:
     void edited();
 
     QGridLayout* grid_;
-    std::vector<Parameter> declared_; // the rows point into it
+    std::vector<Parameter> declared_; // the rows point to its elements
     std::vector<Row> rows_;
     bool loading_ = false;
 };

@@ -44,7 +44,7 @@ QFormLayout* makeForm(QWidget* page) {
     return form;
 }
 
-/// A long prompt's begin and end; what lies between shows nothing new.
+/// The text, or only the beginning and the end of a long one.
 QString shortened(const std::string& text) {
     constexpr qsizetype shownCharacters = 1500;
     const QString all = QString::fromStdString(text);
@@ -55,9 +55,9 @@ QString shortened(const std::string& text) {
 } // namespace
 
 struct PromptEditor::Counter {
-    QTimer delay;     // a person is still typing
-    int asked = 0;    // late answers are dropped
-    QThreadPool pool; // joined by its destructor
+    QTimer delay;     // waits until the user stops typing
+    int asked = 0;    // number of the newest request; answers to older requests are dropped
+    QThreadPool pool; // its destructor waits for the running count
 };
 
 PromptEditor::PromptEditor(QWidget* parent)
@@ -327,7 +327,8 @@ void PromptEditor::count() {
         } catch (const std::exception& error) {
             sentence = QString::fromUtf8(error.what());
         }
-        // The pool is joined before this object is gone, and a queued call dies with it.
+        // `this` is valid here: Counter's destructor waits for this worker. If the editor dies before the call below
+        // runs, Qt drops the call.
         QMetaObject::invokeMethod(
             this,
             [this, number, tokens, sentence, preview] {

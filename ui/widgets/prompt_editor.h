@@ -1,4 +1,4 @@
-// Chooses where the prompts come from.
+// The part of the session form in which the user chooses where the prompts come from and edits them.
 #pragma once
 
 #include "ui/session/prompt_source.h"
@@ -33,14 +33,15 @@ public:
 
     PromptSource source() const;
     void setSequences(int sequences);
-    /// Counts tokens of text and files with this model's tokenizer, off the GUI thread.
+    /// Sets the model whose tokenizer counts the tokens of texts and files. Counting runs on a worker thread.
     void setModel(std::shared_ptr<const Model> model);
-    /// Longest prompt of the batch in tokens, the chat template's included; empty while it is being counted.
+    /// Tokens of the longest prompt of the batch, with those that the chat template adds. Empty while they are being
+    /// counted.
     std::optional<int> tokens() const;
-    /// Why there can be no prompt; empty when there can.
+    /// Why the prompt cannot be used; empty if it can.
     QString problem() const;
 
-    /// Takes the prompt from this text file.
+    /// Chooses this text file as the source of the prompt.
     void chooseFile(const QString& path);
     /// Takes the prompts of a recorded run, which then decide how many sequences there are.
     void chooseRecorded(const QString& trace, int runId, int sequences);
@@ -61,7 +62,8 @@ private:
     QWidget* makeRecordedPage();
     QWidget* makeChatPart();
     void showChat();
-    bool isCounted() const; // on the worker, rather than known from the form
+    /// Whether a worker must count the tokens; otherwise the form gives their number.
+    bool isCounted() const;
     void edited();
     void count();
 
@@ -77,12 +79,12 @@ private:
     QWidget* chatPart_ = nullptr;
     QCheckBox* chat_ = nullptr;
     QLineEdit* system_ = nullptr;
-    QPlainTextEdit* preview_ = nullptr; // of what the chat template makes
+    QPlainTextEdit* preview_ = nullptr; // shows what the chat template makes of the prompt
     MutedLabel* chatProblem_ = nullptr;
     MutedLabel* counted_ = nullptr;
     int sequences_ = 1;
     std::shared_ptr<const Model> model_;
-    struct Counter; // of tokens, on a worker
+    struct Counter; // counts tokens on a worker thread
     std::unique_ptr<Counter> counter_;
     std::optional<int> textTokens_;
     QString countProblem_;

@@ -14,9 +14,9 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kLeastButton = 88; // those of several lines stand below each other
+constexpr int kLeastButton = 88; // pixels; with the same least width, the buttons of several lines are aligned
 
-/// In the colours of a note that wants an answer.
+/// One offer, drawn in the accent colour to show that it wants an answer.
 class Line final : public QFrame {
 public:
     using QFrame::QFrame;
@@ -49,7 +49,7 @@ QWidget* RecoveryBar::offer(const QString& text, const QString& help, const std:
     row->setContentsMargins(14, 5, 8, 5);
     row->setSpacing(8);
     auto* label = new QLabel(text);
-    label->setTextFormat(Qt::PlainText); // a run gives itself its name
+    label->setTextFormat(Qt::PlainText); // a name in the text may look like markup
     label->setWordWrap(true);
     label->setToolTip(asWritten(help));
     row->addWidget(label, 1);
@@ -71,10 +71,10 @@ QWidget* RecoveryBar::offer(const QString& text, const QString& help, const std:
 }
 
 void RecoveryBar::withdraw(QWidget* line) {
-    if (line->isHidden()) return; // it is gone already
+    if (line->isHidden()) return; // the line was withdrawn before
     line->hide();
     line->setObjectName({});
-    line->deleteLater(); // later: its button may just have been pressed
+    line->deleteLater(); // a button of the line may be what called this
     setVisible(--offers_ > 0);
 }
 

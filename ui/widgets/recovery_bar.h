@@ -1,4 +1,5 @@
-// What a program that ended without a word has left, above the views: "Recovered: NOSA, 680 steps [Open] [Discard]".
+// The bar above the views that offers what a program that crashed has left behind: "Recovered: NOSA, 680 steps [Open]
+// [Discard]".
 #pragma once
 
 #include <QString>
@@ -11,18 +12,19 @@ class QVBoxLayout;
 
 namespace kvscope::ui {
 
-/// One line for each offer; hidden while there is none.
+/// Has a line for each offer and is hidden while there is none.
 class RecoveryBar final : public QWidget {
     Q_OBJECT
 public:
     struct Choice {
         QString text, help;
-        std::function<bool()> act; // false: the offer stays
+        std::function<bool()> act; // returns false if the offer is to stay
     };
     explicit RecoveryBar(QWidget* parent = nullptr);
-    /// A line with a button for each choice; it goes when one of them was taken.
+    /// Adds a line with a button for each choice. The line is removed when a choice was taken and returned true.
     QWidget* offer(const QString& text, const QString& help, const std::vector<Choice>& choices);
-    void withdraw(QWidget* line); // the question has answered itself
+    /// Removes the line of an offer that needs no answer any more.
+    void withdraw(QWidget* line);
     int offers() const { return offers_; }
 
 private:

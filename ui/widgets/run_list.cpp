@@ -23,9 +23,9 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr int kBadge = 20; // side of the marks A, B, C, ...
+constexpr int kBadge = 20; // pixels, side of the marks A, B, C, ...
 
-/// Where a row's mark is: a click there puts the run into the comparison or takes it out.
+/// The place of the mark in a row. A click there adds the run to the comparison or removes it.
 QRect badgeRect(const QRect& row) {
     return {row.right() - kBadge - 8, row.center().y() - kBadge / 2 + 1, kBadge, kBadge};
 }
@@ -108,7 +108,7 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
     view_->setMouseTracking(true);
     view_->setFrameShape(QFrame::NoFrame);
     view_->setUniformItemSizes(true);
-    view_->setMinimumHeight(40); // a message above it is read in full
+    view_->setMinimumHeight(40); // the message above the list is read in full
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
     view_->setWhatsThis(
         tr("A click shows a run in all views. The mark at its right lays another run over it: B, then C and so "
@@ -141,7 +141,7 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
         view_->setVisible(!none);
     };
     connect(&workspace_, &Workspace::runsChanged, this, showEmpty);
-    connect(&workspace_, &Workspace::currentChanged, this, [this] { // the shown run is in sight
+    connect(&workspace_, &Workspace::currentChanged, this, [this] { // scroll to the shown run
         for (int row = 0; row < model_->rowCount(); ++row)
             if (const auto key = model_->keyOf(model_->index(row)); key && placeOf(workspace_, *key) == 0u) {
                 view_->setCurrentIndex(model_->index(row));
@@ -167,7 +167,7 @@ std::vector<ShortcutText> RunList::gestures() {
 
 void RunList::showProblem(const QString& sentence) {
     message_->show(InlineMessage::Kind::Error, sentence);
-    message_->setToolTip(asWritten(sentence)); // the list may be low
+    message_->setToolTip(asWritten(sentence)); // the message may be cut where the list is low
 }
 
 bool RunList::eventFilter(QObject* watched, QEvent* event) {

@@ -1,4 +1,4 @@
-// The open runs: which is shown (A) and which is laid over it (B).
+// The panel that lists the open runs and marks which run is shown (A) and which are compared with it (B, C, ...).
 #pragma once
 
 #include "ui/frame/shortcuts.h"
@@ -19,8 +19,8 @@ class RunList final : public QWidget {
 public:
     explicit RunList(Workspace& workspace, QWidget* parent = nullptr);
     QListView* view() const { return view_; }
-    static std::vector<ShortcutText> gestures(); // for the help
-    void showProblem(const QString& sentence);   // e.g. a trace that did not open
+    static std::vector<ShortcutText> gestures(); // for the list of shortcuts
+    void showProblem(const QString& sentence);   // e.g. that a trace could not be opened; empty: hides it
 
 signals:
     void openRequested();

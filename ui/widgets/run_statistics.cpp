@@ -20,9 +20,9 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kLeastRestMs = 500;  // between two looks at a run that grows
-constexpr int kRowsAtOnce = 8192;  // steps whose rows are read in one go: a few milliseconds of a worker
-constexpr int kStepsAtOnce = 1024; // steps that are read with their selections
+constexpr int kLeastRestMs = 500;  // between two reads of a run that grows
+constexpr int kRowsAtOnce = 8192;  // steps read at once without selections: takes a worker a few milliseconds
+constexpr int kStepsAtOnce = 1024; // steps read at once with their selections
 
 } // namespace
 
@@ -30,7 +30,7 @@ struct RunStatistics::Answer {
     SummarySums rows, all;
     int rowsRead = 0, allRead = 0;
     std::optional<RunRow> run;
-    bool more = false; // steps that are not read yet
+    bool more = false; // there are steps that are not read yet
 };
 
 RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
@@ -68,7 +68,7 @@ RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
                "cold steps unless the View menu counts them"));
     locality_ = add("locality", tr("locality"), tr("Of the run shown here: mean γ, where it is defined"));
     connect(&workspace_, &Workspace::currentChanged, this, &RunStatistics::follow);
-    connect(&workspace_, &Workspace::runsChanged, this, &RunStatistics::follow); // the file may be another by now
+    connect(&workspace_, &Workspace::runsChanged, this, &RunStatistics::follow); // the file may have been replaced
     connect(&workspace_, &Workspace::advanced, this, [this] {
         if (const OpenRun* run = workspace_.current(); run && !isHidden()) again_.grew(!isGrowing(*run));
     });
@@ -94,7 +94,7 @@ void RunStatistics::follow() {
 }
 
 void RunStatistics::forget() {
-    ++epoch_; // what is being read belongs to another run
+    ++epoch_; // drops the answer that is being read, which belongs to another run
     rows_ = all_ = {};
     run_.reset();
     rowsRead_ = allRead_ = 0;
@@ -109,7 +109,7 @@ void RunStatistics::ask() {
         [runId = key_.runId, known](TraceReader& reader) {
             Answer answer = known;
             answer.run = reader.run(runId);
-            if (!answer.run) return answer; // a live run before its first row
+            if (!answer.run) return answer; // the row of a live run is not written yet
             try {
                 const int steps = reader.stepCount(runId);
                 if (answer.rowsRead < steps) {
@@ -122,7 +122,8 @@ void RunStatistics::ask() {
                     answer.allRead = last + 1;
                 }
                 answer.more = answer.rowsRead < steps || answer.allRead < steps;
-            } catch (const Error& error) { // the views say what is damaged; here are the numbers of what can be read
+            } catch (const Error& error) {
+                // The views report damaged steps. The numbers shown here are those of the steps that can be read.
                 if (error.kind == ErrorKind::Cancelled) throw;
             }
             return answer;

@@ -1,5 +1,4 @@
-// The tool bar's numbers of the run that its window shows: tokens/s, hit rate, locality, whether the run is being
-// recorded or was opened.
+// The part of the tool bar with numbers of the run that the window shows: tokens/s, hit rate and locality.
 #pragma once
 
 #include "profiler/read/summary.h"
@@ -15,8 +14,9 @@ class QLabel;
 
 namespace kvscope::ui {
 
-/// Hidden while there is no run with steps. The numbers are those of RunSummary, read piece by piece and, of a run that
-/// grows, only what is new; "–" stands for a number that is not known or not read yet.
+/// Hidden while no run is shown, and for imported runs. The numbers are those of RunSummary. They are read piece by
+/// piece, and of a run that grows only the new steps are read. "–" stands for a number that is not known or not read
+/// yet.
 class RunStatistics final : public QWidget {
     Q_OBJECT
 public:
@@ -24,14 +24,14 @@ public:
 
 private:
     struct Answer;
-    void follow(); // another run is shown, or none
+    void follow(); // called when another run is shown, or none
     void forget();
     void ask();
     void take(Answer answer);
     void show();
 
     Workspace& workspace_;
-    RunKey key_; // the run whose numbers these are
+    RunKey key_; // the run to which the numbers belong
     std::string created_;
     SummarySums rows_;               // of the steps' own rows: quickly read, they give all but the locality
     SummarySums all_;                // of everything

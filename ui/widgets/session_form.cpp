@@ -36,7 +36,7 @@ void SessionForm::setModel(const QString& nameOrPath, std::shared_ptr<const Mode
     loadedName_ = nameOrPath;
     modelProblem_.clear();
     modelMessage_->clear();
-    listModel(nameOrPath); // it is here: nothing to ask for
+    listModel(nameOrPath); // shows the model as chosen; it is loaded and need not be requested
     const ModelConfig& config = loaded_->config();
     modelFacts_->setText(
         tr("%1 layers · %2 KV heads of %3 · %4 weights · context %5 tokens")
@@ -95,7 +95,8 @@ void SessionForm::showMethod() {
         parameters_->tabAfter(method_);
         for (const auto& [key, value] : settings_.value(name)) parameters_->setValue(key, value);
         loading_ = false;
-        // Without a model the defaults are only the declared ones: what is set now is compared again when it is there.
+        // Without a model, the panel compares with the declared defaults only. When the model is loaded, setModel
+        // clears shownMethod_, and the values are compared with the defaults of the model.
         shownMethod_ = name;
         methodSummary_->setText(QString::fromStdString(entry.summary));
         const QString needs = entry.needs.empty() ? tr("any checkpoint") : QString::fromStdString(entry.needs);
@@ -185,7 +186,7 @@ QString SessionForm::findProblem() {
     const MethodUse use{values, spec, loaded_->config(), options().backend, offload_->isChecked()};
 
     const bool pooled =
-        offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // blocks go through the device cache
+        offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // whether blocks go through the device cache
     deviceSlots_->setEnabled(pooled);
     cachePolicy_->setEnabled(pooled);
     try {
@@ -316,7 +317,7 @@ void SessionForm::setValues(const QVariantMap& values) {
                 list.emplace_back(item.key().toStdString(), item.value().toString().toStdString());
             settings_[entry.key()] = list;
         }
-        shownMethod_.clear(); // what the panel shows now is not what was saved
+        shownMethod_.clear(); // showMethod then fills the panel with the saved values
     });
     restore("prompt", [&](const QVariant& v) { prompt_->setValues(v.toMap()); });
     restore("sequences", [&](const QVariant& v) { sequences_->setValue(v.toInt()); });
@@ -343,7 +344,8 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("model", [&](const QVariant& v) {
         const QString name = v.toString();
         if (name == modelName() || name.isEmpty()) return;
-        if (model_->findData(name) < 0 && !QFileInfo::exists(name)) return; // it is gone: keep the embedded model
+        // The model is no longer there: keep the embedded one.
+        if (model_->findData(name) < 0 && !QFileInfo::exists(name)) return;
         chooseModel(name);
     });
     showMethod();

@@ -1,5 +1,5 @@
-// Everything a run needs, chosen by a person: model, prompt, method with its declared parameters, sampling, device,
-// link.
+// The form in which the user chooses everything that a session needs: model, prompt, method with its declared
+// parameters, sampling, device and link.
 #pragma once
 
 #include "core/session/kv_estimate.h"
@@ -34,7 +34,7 @@ class PromptEditor;
 class Section;
 struct RecordedSession;
 
-/// Whether a file or folder is meant as a model: GGUF, or a checkpoint with its config.json. Its content decides later.
+/// Whether a path looks like a model: a .gguf file, or a folder with a config.json. Loading it shows whether it is one.
 bool isModel(const QString& path);
 
 class SessionForm final : public QWidget {
@@ -43,24 +43,26 @@ public:
     explicit SessionForm(QWidget* parent = nullptr);
     ~SessionForm() override;
 
-    QString modelName() const; // embedded name or path
-    bool hasModel() const;     // that one is loaded
-    /// Asks for it, as if it were chosen from the list.
+    QString modelName() const; // name of an embedded model, or a path
+    bool hasModel() const;     // whether the chosen model is loaded
+    /// Chooses this model as if the user had picked it from the list, and emits modelRequested.
     void chooseModel(const QString& nameOrPath);
-    /// The loaded model; the parameters' defaults come from it.
+    /// Takes the loaded model and sets the defaults of the parameters to those of the model.
     void setModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
-    /// Shown where the model is chosen.
+    /// Shows below the choice of the model why it could not be loaded.
     void setModelProblem(const QString& sentence);
     QString modelProblem() const { return modelProblem_; }
-    /// Shown above the Run button; a session failed.
+    /// Shows above the Run button why a session failed.
     void setRunProblem(const QString& sentence);
     void setRunning(bool running);
 
-    /// Why Run is not possible; empty when it is.
+    /// Why no session can be started; empty if one can.
     QString problem() const { return problem_; }
     SessionRequest request() const;
 
-    /// A text file that was dropped on the prompt becomes the prompt. @return false: it was not meant for it
+    /// Takes a text file that the user dropped on the prompt as the prompt. `over`: the widget on which the file was
+    /// dropped.
+    /// @return false if the file was dropped elsewhere or is no text
     bool takePrompt(const QString& file, const QWidget* over);
 
     QVariantMap values() const;
@@ -70,7 +72,7 @@ public:
     QString fill(const RecordedSession& recorded);
 
 public slots:
-    void run(); // emits runRequested unless there is a problem
+    void run(); // emits runRequested if there is no problem
 
 signals:
     void modelRequested(const QString& nameOrPath);
@@ -87,7 +89,7 @@ private:
     void makeFooter(QVBoxLayout* layout);
     void modelPicked(int index);
     void listModel(const QString& nameOrPath);
-    QString askForModel(bool file); // or folder; empty: none
+    QString askForModel(bool file); // `file`: a file, else a folder; @return empty: none was chosen
     void chooseBackend();
     void showRecordGpu();
     void showModelPage();
@@ -115,12 +117,13 @@ private:
     MutedLabel* reason_ = nullptr;
     QPushButton* run_ = nullptr;
     QToolButton* modelDetails_ = nullptr;
-    ModelPage* modelPage_ = nullptr; // made when it is first asked for
+    ModelPage* modelPage_ = nullptr; // made when the user first opens it
 
     std::shared_ptr<const Model> loaded_;
     QString loadedName_, pickedName_, modelProblem_, backendProblem_, problem_;
-    QString shownMethod_;                                                      // whose parameters the panel shows
-    QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_; // of every method touched
+    QString shownMethod_; // the method whose parameters the panel shows
+    /// By method, the parameters that the user changed.
+    QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_;
     bool running_ = false, loading_ = false, backendAsked_ = false;
 };
 

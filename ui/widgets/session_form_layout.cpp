@@ -1,4 +1,4 @@
-// How the session form is laid out; what it means is in session_form.cpp.
+// Lays out the widgets of the session form; session_form.cpp has what they do.
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
 #include "ui/frame/as_written.h"
@@ -94,8 +94,8 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
     layout->setSpacing(0);
     layout->addWidget(scroll, 1);
     makeFooter(layout);
-    setMinimumSize(240, 190);                             // the sections scroll; the footer below them is always whole
-    for (QComboBox* combo : findChildren<QComboBox*>()) { // long names are elided, not pushed out of the panel
+    setMinimumSize(240, 190);                             // the footer below the sections, which scroll, is never cut
+    for (QComboBox* combo : findChildren<QComboBox*>()) { // long names are elided and do not widen the panel
         combo->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
         combo->setMinimumContentsLength(8);
     }
@@ -166,7 +166,7 @@ void SessionForm::chooseBackend() {
     if (!gpu || backendAsked_) return;
     backendAsked_ = true;
     backendFacts_->setText(tr("Looking for a GPU…"));
-    // Opening the driver takes a while: not on this thread.
+    // Opening the GPU driver takes a while, so it is done on a worker thread.
     QThreadPool::globalInstance()->start([this, guard = QPointer<SessionForm>(this)] {
         QString text, problem;
         try {
@@ -186,11 +186,12 @@ void SessionForm::chooseBackend() {
     });
 }
 
-/// The last two entries ask which one is meant.
+/// The last two entries of the list open a dialog: the last one to choose a GGUF file, the one before it to choose a
+/// folder.
 void SessionForm::modelPicked(int index) {
     QString name = model_->itemData(index).toString();
     if (name.isEmpty()) name = askForModel(index == model_->count() - 1);
-    if (name.isEmpty()) // given up: what was picked before still is
+    if (name.isEmpty()) // the user cancelled: the model picked before stays
         listModel(pickedName_);
     else
         chooseModel(name);
@@ -203,7 +204,7 @@ QString SessionForm::askForModel(bool file) {
     return QFileDialog::getExistingDirectory(this, tr("Choose a model folder"));
 }
 
-/// Shown as chosen, and in the list from now on.
+/// Adds the model to the list if it is not there, and shows it as chosen.
 void SessionForm::listModel(const QString& nameOrPath) {
     const QSignalBlocker quiet(model_);
     int index = model_->findData(nameOrPath);
@@ -222,7 +223,7 @@ void SessionForm::chooseModel(const QString& nameOrPath) {
     modelMessage_->clear();
     if (nameOrPath != loadedName_) {
         modelFacts_->setText(tr("Loading…"));
-        modelDetails_->setEnabled(false); // they would be of the model before
+        modelDetails_->setEnabled(false); // the details are those of the model before
     }
     revalidate();
     emit modelRequested(nameOrPath);

@@ -13,7 +13,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kPositions = 240; // of a slider whose values are no whole numbers in a row
+constexpr int kPositions = 240; // positions of a slider, except that a linear slider of whole numbers has one for each
 }
 
 SliderField::SliderField(const QString& name, const QString& label, const QString& unit, const QString& help,
@@ -29,7 +29,7 @@ SliderField::SliderField(const QString& name, const QString& label, const QStrin
     box_->setAccessibleName(label);
     box_->setDecimals(range.decimals);
     box_->setSuffix(unit.isEmpty() ? QString() : QLatin1Char(' ') + unit);
-    box_->setKeyboardTracking(false); // a number counts when it is typed to its end
+    box_->setKeyboardTracking(false); // the value changes when the number is complete
     box_->setGroupSeparatorShown(true);
     if (range.spread != Spread::Linear) box_->setStepType(QAbstractSpinBox::AdaptiveDecimalStepType);
     for (QWidget* part : {static_cast<QWidget*>(caption), static_cast<QWidget*>(slider_), static_cast<QWidget*>(box_)})
@@ -68,7 +68,7 @@ void SliderField::setRange(double least, double most) {
 }
 
 void SliderField::place() {
-    const QSignalBlocker quiet(slider_); // a typed number is not rounded to a position of the slider
+    const QSignalBlocker quiet(slider_); // the slider must not round a typed number to one of its positions
     slider_->setValue(position(box_->value()));
 }
 

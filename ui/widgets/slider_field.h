@@ -1,4 +1,4 @@
-// One number, by a slider and by typing: a label, the slider, a box with the unit.
+// A field for one number, which the user sets with a slider or types: a label, the slider, and a box with the unit.
 #pragma once
 
 #include <QWidget>
@@ -11,18 +11,19 @@ namespace kvscope::ui {
 class SliderField final : public QWidget {
     Q_OBJECT
 public:
-    enum class Spread { Linear, Logarithmic, Quadratic }; // how the slider spreads the values; Quadratic: fine near 0
+    /// How the values are spread over the slider. Quadratic: finer near the least value.
+    enum class Spread { Linear, Logarithmic, Quadratic };
     struct Range {
         double least = 0, most = 1;
         int decimals = 0;
         Spread spread = Spread::Linear;
     };
 
-    /// name: object name; the parts are called `name`Slider and `name`Box.
+    /// `name`: the object name. The slider and the box are named `name`Slider and `name`Box.
     SliderField(const QString& name, const QString& label, const QString& unit, const QString& help, Range range,
                 QWidget* parent = nullptr);
     double value() const;
-    void setValue(double value); // emits changed only if the value does change
+    void setValue(double value); // emits changed if the value is another one
     void setRange(double least, double most);
 
 signals:

@@ -18,7 +18,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kOfferAfter = 2; // characters
+constexpr int kOfferAfter = 2; // characters of a name after which completions are offered
 
 bool isNamePart(QChar c) { return c.isLetterOrNumber() || c == QLatin1Char('_') || c == QLatin1Char(':'); }
 
@@ -52,7 +52,8 @@ protected:
         colour(numbers, number_);
         colour(parameters, parameter_);
         colour(keywords_, keyword_);
-        // Strings and comments win over all that is in them. State 1: inside a comment of several lines.
+        // Strings and comments are coloured last, over the keywords in them. Block state 1: the line ends inside a
+        // comment that goes on in the next line.
         int at = 0;
         setCurrentBlockState(0);
         if (previousBlockState() == 1) at = closeComment(text, 0);
@@ -162,7 +163,7 @@ void SqlEditor::applyTheme(const Theme& theme) {
 
 void SqlEditor::changeEvent(QEvent* event) {
     QPlainTextEdit::changeEvent(event);
-    // The style sheet gives every widget the program's font; this one keeps characters of one width.
+    // The style sheet sets the program's font in every widget, so the editor sets the font of fixed width again.
     if (event->type() == QEvent::StyleChange || event->type() == QEvent::ApplicationFontChange) {
         QFont fixed = QFontDatabase::systemFont(QFontDatabase::FixedFont);
         fixed.setPointSizeF(font().pointSizeF());
@@ -191,7 +192,7 @@ void SqlEditor::keyPressEvent(QKeyEvent* event) {
     if (completer_->popup()->isVisible() &&
         (enter || event->key() == Qt::Key_Tab || event->key() == Qt::Key_Escape || event->key() == Qt::Key_Backtab) &&
         !(event->modifiers() & Qt::ControlModifier)) {
-        event->ignore(); // the list of names takes them
+        event->ignore(); // the list of completions handles these keys
         return;
     }
     if (enter && event->modifiers() & Qt::ControlModifier) {
@@ -205,7 +206,7 @@ void SqlEditor::keyPressEvent(QKeyEvent* event) {
     }
     if (event->key() == Qt::Key_Tab && !event->modifiers() && textCursor().atBlockEnd() && wordBefore().isEmpty() &&
         document()->isEmpty()) {
-        QPlainTextEdit::focusNextPrevChild(true); // an empty editor is no trap for the keyboard
+        QPlainTextEdit::focusNextPrevChild(true); // in an empty editor Tab moves the focus on
         return;
     }
     QPlainTextEdit::keyPressEvent(event);

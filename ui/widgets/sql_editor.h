@@ -1,4 +1,5 @@
-// A small editor for SQL: monospaced, coloured, completes names, marks where a statement went wrong.
+// A text editor for SQL. It has a font of fixed width, colours keywords, completes names and marks the place of an
+// error.
 #pragma once
 
 #include "ui/frame/shortcuts.h"
@@ -17,15 +18,16 @@ class SqlEditor final : public QPlainTextEdit {
     Q_OBJECT
 public:
     explicit SqlEditor(QWidget* parent = nullptr);
-    /// Names of tables, columns and parameters that are offered besides the keywords.
+    /// Sets the names of tables, columns and parameters that the editor completes besides the keywords.
     void setNames(const QStringList& names);
     QCompleter* completer() const { return completer_; }
-    /// The selected text, else the statement the cursor is in; begin: where it begins in the whole text.
+    /// The selected text, or the statement at the cursor if nothing is selected. `begin` receives the index of its
+    /// first character in the whole text.
     QString statement(int* begin = nullptr) const;
-    /// Underlines the word at this character; -1: nothing.
+    /// Underlines the word at this character; -1: removes the underline.
     void markError(int character);
     void applyTheme(const Theme& theme);
-    static std::vector<ShortcutText> gestures(); // for the help
+    static std::vector<ShortcutText> gestures(); // for the list of shortcuts
 
 signals:
     void runRequested();
@@ -35,7 +37,7 @@ protected:
     void changeEvent(QEvent* event) override;
 
 private:
-    QString wordBefore() const; // the name being typed, up to the cursor
+    QString wordBefore() const; // the part of a name that ends at the cursor
     void offer(bool always);
     void complete(const QString& name);
 
@@ -44,7 +46,7 @@ private:
     QSyntaxHighlighter* highlighter_;
 };
 
-/// Keywords of the SQL that reads, in capitals.
+/// The keywords of SQL that only reads, in capitals.
 const QStringList& sqlKeywords();
 
 } // namespace kvscope::ui

@@ -1,4 +1,4 @@
-// Fills the token strip from the trace and ties it to the shared cursor.
+// Fills the token strip from the trace and connects it to the shared cursor.
 #include "ui/frame/as_written.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/view_request.h"
@@ -21,7 +21,7 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr int kPromptTail = 160; // tokens of the prompt shown before the generated ones
+constexpr int kPromptTail = 160; // last tokens of the prompt, shown before the generated ones
 
 struct StripRows {
     std::vector<TokenRow> prompt, tokens;
@@ -50,7 +50,8 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     auto* heading = new QHBoxLayout(heading_);
     heading->setContentsMargins(10, 0, 6, 0);
     heading->setSpacing(8);
-    place_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred); // the controls beside it stay in sight
+    // The text is cut rather than the controls beside it.
+    place_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     heading->addWidget(place_, 1);
     heading->addWidget(sequenceLabel_);
     heading->addWidget(sequence_);
@@ -67,7 +68,8 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     });
     connect(&workspace_, &Workspace::runsChanged, this, &TokenPanel::showHeading);
     connect(&workspace_, &Workspace::advanced, this, &TokenPanel::fetch);
-    connect(&workspace_, &Workspace::failed, this, [this] { fetching_ = false; }); // it may have been this read
+    // The read that failed may have been that of this panel.
+    connect(&workspace_, &Workspace::failed, this, [this] { fetching_ = false; });
     connect(&workspace_, &Workspace::cursorChanged, this, &TokenPanel::showCursor);
     connect(sequence_, &QComboBox::currentIndexChanged, this, [this](int index) {
         Cursor cursor = workspace_.cursor();
@@ -108,7 +110,7 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     restart();
 }
 
-/// step: under the pointer, or the cursor's.
+/// `step`: the step under the pointer, or the cursor's step if the menu was opened by key; -1: no generated token.
 void TokenPanel::showMenu(QPoint global, int step) {
     auto* menu = new QMenu(this);
     menu->setObjectName(QStringLiteral("tokenMenu"));
@@ -158,7 +160,7 @@ void TokenPanel::restart() {
 void TokenPanel::fetch() {
     const OpenRun* run = workspace_.current();
     if (!run) return;
-    if (fetching_) { // asking again would drop the answer on its way
+    if (fetching_) { // a second query would drop the answer to the first
         again_ = true;
         return;
     }
@@ -172,7 +174,8 @@ void TokenPanel::fetch() {
             rows.steps = reader.steps(runId, from);
             if (!rows.steps.empty()) {
                 rows.tokens = reader.tokens(runId, sequence, from);
-                const int known = rows.steps.back().step; // rows written between the two reads come next time
+                // Tokens written after the steps were read come with the next fetch.
+                const int known = rows.steps.back().step;
                 std::erase_if(rows.tokens, [known](const TokenRow& row) { return row.step > known; });
             }
             if (withPrompt) {
@@ -206,7 +209,8 @@ void TokenPanel::fetch() {
                 Cursor cursor = workspace_.cursor();
                 cursor.step = knownSteps_ - 1;
                 workspace_.setCursor(cursor, CursorMove::Follow);
-                followedStep_ = workspace_.cursor().step; // clamped: the run's row may be a step behind
+                // `setCursor` clamps: the known row of the run may be a step behind.
+                followedStep_ = workspace_.cursor().step;
                 moving_ = false;
             }
             showHeading();
@@ -221,7 +225,7 @@ void TokenPanel::showCursor() {
         restart();
         return;
     }
-    // Moved elsewhere by the person: the live run must not pull the cursor away.
+    // The user moved the cursor away from the newest step, so the panel stops following the live run.
     if (!moving_ && cursor.step != followedStep_ && cursor.step < knownSteps_ - 1) follow_->setChecked(false);
     strip_->setCursor(cursor.step, cursor.firstStep, cursor.lastStep);
     const OpenRun* run = workspace_.current();

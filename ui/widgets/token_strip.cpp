@@ -17,13 +17,14 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr int kGutter = 52; // step number of each line's first token
+// Pixels at the left, where each line shows the step of its first token.
+constexpr int kGutter = 52;
 constexpr int kMargin = 6;
-constexpr int kChipPadding = 4; // left and right of the text
+constexpr int kChipPadding = 4; // pixels at the left and at the right of the text
 constexpr int kBarHeight = 7;
 constexpr int kLineGap = 4;
-constexpr double kWordGap = 5,
-                 kJoinGap = 1; // pixels before a token that begins with a blank, and before one that does not
+// Pixels before a token that begins with a blank, and before any other token.
+constexpr double kWordGap = 5, kJoinGap = 1;
 
 bool beginsWord(const std::string& bytes) {
     return bytes.empty() || bytes.front() == ' ' || bytes.front() == '\n' || bytes.front() == '\t';
@@ -62,7 +63,7 @@ void TokenStrip::setPrompt(std::vector<TokenChip> tail) {
     chips_ = std::move(tail);
     promptCount_ = int(chips_.size());
     relayout();
-    verticalScrollBar()->setValue(verticalScrollBar()->maximum()); // what comes is at the end
+    verticalScrollBar()->setValue(verticalScrollBar()->maximum()); // show the end, where new tokens appear
 }
 
 void TokenStrip::append(std::vector<TokenChip> chips) {
@@ -79,7 +80,8 @@ void TokenStrip::setMisses(int step, std::int64_t misses) {
     if (step < 0) return;
     if (std::size_t(step) >= misses_.size()) misses_.resize(std::size_t(step) + 1, -1);
     misses_[std::size_t(step)] = misses;
-    if (step > 1) largestMisses_ = std::max(largestMisses_, misses); // the first decode step fills cold slots
+    // The first decode step misses because its slots are empty.
+    if (step > 1) largestMisses_ = std::max(largestMisses_, misses);
     viewport()->update();
 }
 
@@ -124,7 +126,7 @@ void TokenStrip::updateScrollBar() {
     const int content = flow_.lines() * lineHeight() + 2 * kMargin;
     verticalScrollBar()->setPageStep(viewport()->height());
     verticalScrollBar()->setSingleStep(lineHeight());
-    // Whole lines, so that the first one in sight is never cut.
+    // The range is a multiple of the line height, so that the first visible line is never cut.
     const int hidden = std::max(0, content - viewport()->height());
     const bool atEnd = verticalScrollBar()->value() == verticalScrollBar()->maximum();
     verticalScrollBar()->setRange(0, (hidden + lineHeight() - 1) / lineHeight() * lineHeight());

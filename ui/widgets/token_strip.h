@@ -1,4 +1,5 @@
-// Every generated token as a chip in reading order; it is the step cursor of all views.
+// The strip that shows the generated tokens as chips in reading order. The user moves the step cursor of all views with
+// it.
 #pragma once
 
 #include "ui/frame/shortcuts.h"
@@ -23,35 +24,36 @@ namespace kvscope::ui {
 class Workspace;
 
 struct TokenChip {
-    int step = -1; // -1: a prompt token
+    int step = -1; // -1: a token of the prompt
     int position = 0;
     std::int32_t id = 0;
     std::string bytes;
 };
 
-/// Paints only the lines in sight. Under each chip a bar shows the misses of its step.
+/// Paints only the visible lines. A bar under each chip shows the misses of its step.
 class TokenStrip final : public QAbstractScrollArea {
     Q_OBJECT
 public:
     explicit TokenStrip(QWidget* parent = nullptr);
 
-    static std::vector<ShortcutText> gestures(); // for the help
+    static std::vector<ShortcutText> gestures(); // for the list of shortcuts
     void clear();
-    /// Tail of the prompt, in front of what was generated; replaces everything.
+    /// Replaces all chips by the last tokens of the prompt. The generated tokens follow them.
     void setPrompt(std::vector<TokenChip> tail);
     void append(std::vector<TokenChip> chips);
-    /// Misses of a step, all layers, heads and sequences.
+    /// Sets the misses of a step, summed over all layers, heads and sequences.
     void setMisses(int step, std::int64_t misses);
     void setCursor(int step, int firstStep, int lastStep);
-    /// Positions of the chosen block's tokens, underlined; an empty range: none.
+    /// Underlines the tokens of the chosen block. The range of positions excludes `endPosition`; if it is empty, no
+    /// token is underlined.
     void setBlock(int firstPosition, int endPosition);
 
     int chipCount() const { return int(chips_.size()); }
     int promptCount() const { return promptCount_; }
-    int lastStep() const; // -1: nothing was generated
-    /// What these steps generated, malformed UTF-8 replaced; a last step < 0: everything.
+    int lastStep() const; // step of the last generated token; -1: none
+    /// The text that these steps generated, with malformed UTF-8 replaced. lastStep < 0: up to the last step.
     QString generatedText(int firstStep = 0, int lastStep = -1) const;
-    /// Centre of the chip of a step in viewport coordinates, after scrolling to it.
+    /// Scrolls to the chip of a step. @return its centre in viewport coordinates
     QPoint revealStep(int step);
 
 signals:
@@ -59,7 +61,8 @@ signals:
     void rangeChosen(int firstStep, int lastStep);
     void rangeCleared();
     void promptTokenChosen(int position);
-    void menuRequested(QPoint global, int step); // -1: not on a generated token
+    /// `step`: -1 if the place is not on a generated token.
+    void menuRequested(QPoint global, int step);
 
 protected:
     void paintEvent(QPaintEvent* event) override;
@@ -88,22 +91,24 @@ private:
     std::vector<TokenChip> chips_;
     int promptCount_ = 0;
     TokenFlow flow_;
-    QHash<std::int32_t, float> widths_; // of chips by token id
-    std::vector<std::int64_t> misses_;  // [step], -1: not known
-    std::int64_t largestMisses_ = 0;    // of decode steps after the first
+    QHash<std::int32_t, float> widths_; // widths of chips in pixels, by token id
+    std::vector<std::int64_t> misses_;  // [step] misses; -1: not known
+    /// The most misses of any decode step but the first; the height of the bars refers to it.
+    std::int64_t largestMisses_ = 0;
     int step_ = 0, firstStep_ = -1, lastStep_ = -1;
     int firstOfBlock_ = -1, endOfBlock_ = -1; // positions
-    int anchor_ = -1;                         // step where a range began
+    int anchor_ = -1;                         // step at which the marked range began; -1: none
     bool dragging_ = false;
 };
 
-/// The strip, and its heading: sequence, place of the cursor, whether it follows a live run.
+/// The token strip with its heading: the sequence, the place of the cursor, and whether the cursor follows a live run.
 class TokenPanel final : public QWidget {
     Q_OBJECT
 public:
     explicit TokenPanel(Workspace& workspace, QWidget* parent = nullptr);
     TokenStrip* strip() const { return strip_; }
-    /// Lies beside the title of the panel's dock, so that the strip has all of the height; the dock's once it is there.
+    /// The row of controls that the window puts beside the title of the panel's dock, so that the strip has the full
+    /// height. It belongs to the dock from then on.
     QWidget* heading() const { return heading_; }
 
 private:
@@ -120,7 +125,7 @@ private:
     QComboBox* sequence_;
     QToolButton* follow_;
     bool started_ = false, fetching_ = false, again_ = false, moving_ = false;
-    int followedStep_ = -1; // where following last put the cursor
+    int followedStep_ = -1; // the step to which following last moved the cursor
     int shownSequence_ = -1, knownSteps_ = 0, promptTokens_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What is said of a trace that nobody has opened yet: on the start page, and where it is offered after a crash.
+// Reads a few facts from traces that are not open, for the start page and for the offers after a crash.
 #pragma once
 
 #include <QDateTime>
@@ -14,22 +14,23 @@ namespace kvscope::ui {
 
 struct TraceFacts {
     QString path;
-    QString name;   // of its first run; the file's where it has none
-    QString status; // "finished", "running", ...; empty: it holds no run
+    QString name;   // name of the first run, or of the file if the run has none
+    QString status; // "finished", "running", ...; empty: the trace holds no run
     int steps = 0;  // decode steps of the first run
     int runs = 0;
-    bool stale = false; // says "running", but its writer is gone
+    bool stale = false; // the status is "running", but the program that wrote it is gone
     QDateTime recorded; // local time; invalid where it is not known
-    QString problem;    // why nothing is known: one sentence; empty: it could be read
+    QString problem;    // a sentence why the trace could not be read; empty: it could
 };
 
-/// Any thread; a file that cannot be read has a problem.
+/// Runs on any thread. If the file cannot be read, the result has a problem.
 TraceFacts readTraceFacts(const QString& path);
-/// "680 steps · interrupted · 14 Nov, 09:12", or the problem.
+/// "680 steps · interrupted · 14 Nov 2026, 09:12", or the problem. Of today's traces only the time is given.
 QString describe(const TraceFacts& facts);
-/// The traces of a folder that were written last, newest first, at most so many.
+/// The `most` traces of a folder that were written last, newest first.
 QStringList newestTraces(const QString& folder, int most);
-/// Reads on a worker and tells the GUI thread, unless `context` has died meanwhile.
+/// Calls `which` on a worker thread, reads the facts of the traces that it returns, and calls `done` on the GUI thread.
+/// If `context` has died by then, `done` is not called.
 void readTraceFacts(QObject* context, const std::function<QStringList()>& which,
                     std::function<void(std::vector<TraceFacts>)> done);
 

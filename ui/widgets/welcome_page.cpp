@@ -24,16 +24,17 @@ namespace kvscope::ui {
 
 namespace {
 
-/// A sample as a file of its own, so that it opens like any other trace; in a folder by its content, so that another
-/// program version's sample of the same name is another file. @throws Error(Storage)
+/// Unpacks a sample into a file, so that it opens like any other trace. @return the path of the file. The folder is
+/// named after the content of the sample, so that the sample of another program version with the same name gets another
+/// file. @throws Error(Storage)
 QString sampleFile(const resources::SampleTrace& sample) {
     const QByteArrayView bytes(sample.bytes.data(), qsizetype(sample.bytes.size()));
     const QByteArray content = QCryptographicHash::hash(bytes, QCryptographicHash::Sha256).toHex().first(8);
     const QDir folder(QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation) +
                       QStringLiteral("/samples/") + QString::fromLatin1(content));
     const QString path = folder.filePath(QString::fromUtf8(sample.file.data(), qsizetype(sample.file.size())));
-    if (QFileInfo(path).size() >= bytes.size()) return path; // larger: somebody left notes in it
-    QSaveFile file(path);                                    // appears when it is complete
+    if (QFileInfo(path).size() >= bytes.size()) return path; // it grows when the user adds notes
+    QSaveFile file(path);                                    // the file appears when it is complete
     const bool written = folder.mkpath(QStringLiteral(".")) && file.open(QIODevice::WriteOnly) &&
                          file.write(bytes.data(), bytes.size()) == bytes.size() && file.commit();
     if (!written)
@@ -46,7 +47,7 @@ constexpr qsizetype kRecentShown = 5;
 
 void empty(QVBoxLayout& list) {
     while (QLayoutItem* item = list.takeAt(0)) {
-        if (QWidget* old = item->widget()) { // later: it may be the link that was just followed
+        if (QWidget* old = item->widget()) { // deleted later: the user may just have clicked this link
             old->hide();
             old->setObjectName({});
             old->deleteLater();
@@ -138,7 +139,8 @@ WelcomePage::WelcomePage(QWidget* parent)
 
 void WelcomePage::changeEvent(QEvent* event) {
     QWidget::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange) setRecent(QStringList(files_)); // links carry their colour
+    // The colour stands in the text of the links.
+    if (event->type() == QEvent::PaletteChange) setRecent(QStringList(files_));
 }
 
 void WelcomePage::showEvent(QShowEvent* event) {
@@ -179,7 +181,7 @@ void WelcomePage::setRecent(const QStringList& files) {
         auto* link = there ? new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
                                             .arg(file.toHtmlEscaped(), name.toHtmlEscaped(), accent))
                            : new MutedLabel(tr("%1 (no longer there)").arg(name));
-        link->setTextFormat(there ? Qt::RichText : Qt::PlainText); // a name may look like markup
+        link->setTextFormat(there ? Qt::RichText : Qt::PlainText); // a file name may look like markup
         link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
         link->setToolTip(asWritten(file));
@@ -218,7 +220,7 @@ void WelcomePage::listTraces() {
 void WelcomePage::setRunProblem(const QString& problem) {
     run_->setEnabled(problem.isEmpty());
     run_->setToolTip(asWritten(problem));
-    runProblem_->setText(problem); // what cannot be pressed says why, without a pointer over it
+    runProblem_->setText(problem); // the reason is visible without the pointer over the button
 }
 
 } // namespace kvscope::ui

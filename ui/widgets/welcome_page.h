@@ -1,4 +1,4 @@
-// What the centre shows while no run is open: how to begin.
+// The start page in the centre of the window while no run is open. It offers ways to begin.
 #pragma once
 
 #include "ui/widgets/trace_facts.h"
@@ -19,9 +19,9 @@ class WelcomePage final : public QWidget {
 public:
     explicit WelcomePage(QWidget* parent = nullptr);
     void setRecent(const QStringList& files);
-    /// Of the folder where sessions are recorded, newest first.
+    /// Lists the traces of the folder in which sessions are recorded, newest first.
     void setTraces(std::vector<TraceFacts> traces);
-    /// Empty: Run is possible.
+    /// Why no session can be started; empty: one can.
     void setRunProblem(const QString& problem);
 
 signals:
@@ -31,7 +31,7 @@ signals:
     void failed(const QString& sentence);
     void shortcutsRequested();
     void definitionsRequested();
-    void tracesWanted(); // the page appears: what it lists may have changed
+    void tracesWanted(); // the page appears, and its list of traces may be outdated
 
 protected:
     void changeEvent(QEvent* event) override;

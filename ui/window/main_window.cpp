@@ -57,10 +57,12 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr QSize kRoomy(1600, 1000); // everything in sight at once
-constexpr int kTogetherMs = 2000;   // files that fail within it were opened together
+// Size of a new window, in logical pixels, where the screen has room for it: shows everything at once.
+constexpr QSize kRoomy(1600, 1000);
+constexpr int kTogetherMs = 2000; // errors within this time are shown together, as of files opened together
 
-/// Around what may be larger than its place, so that a small window scrolls instead of refusing to become small.
+/// A scroll area for a widget that may be larger than its place, so that the window can be made small and scrolls
+/// instead.
 QScrollArea* makeScroll() {
     auto* scroll = new QScrollArea;
     scroll->setWidgetResizable(true);
@@ -69,7 +71,7 @@ QScrollArea* makeScroll() {
     return scroll;
 }
 
-/// Without the line that a tab widget draws over what is in its corner.
+/// A tab widget that draws nothing itself: it would draw a line over the widget in its corner.
 class ViewTabs final : public QTabWidget {
 protected:
     void paintEvent(QPaintEvent*) override {}
@@ -82,7 +84,8 @@ bool isTheOnly(const MainWindow& window) {
     });
 }
 
-/// By content: a trace that is damaged, locked or of a newer version, and what could not be imported, may open later.
+/// Whether the content of the file shows that it is neither a trace nor a timeline of another tool. False for a trace
+/// that is damaged, locked or of a newer version, and for a file whose import failed, because these may open later.
 bool isNoTrace(const QString& path) {
     const QFileInfo info(path);
     return info.isFile() && info.isReadable() && !isTraceFile(path.toStdString()) &&
@@ -95,10 +98,11 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     : QMainWindow(parent), settings_(std::move(settings)), saved_(settings_.load()),
       workspace_(std::make_unique<Workspace>()), controller_(std::make_unique<SessionController>(*workspace_, this)),
       reportProgram_(QCoreApplication::applicationFilePath()) {
-    // Before anything is made: what is made under the system's font would keep its size, beside what is made later.
+    // The theme is applied before any widget is made. Otherwise widgets made before would keep the size of the system's
+    // font, beside widgets made later with that of the theme.
     if (isTheOnly(*this)) {
         Theme::apply(*qApp, Theme::byId(saved_.theme));
-        setColdSteps(saved_.countCold ? ColdSteps::Counted : ColdSteps::LeftOut); // one switch for all windows
+        setColdSteps(saved_.countCold ? ColdSteps::Counted : ColdSteps::LeftOut); // the setting holds for all windows
     }
     setWindowTitle(QStringLiteral("KVScope"));
     setAcceptDrops(true);
@@ -117,18 +121,19 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     connectSession();
     restore();
     keepSaved();
-    qApp->installEventFilter(this); // the mouse's back and forward buttons, wherever it is
+    qApp->installEventFilter(this); // for the back and forward buttons of the mouse over any widget
 }
 
 MainWindow::~MainWindow() {
     qApp->removeEventFilter(this);
-    if (journal_) journal_->end(); // whoever takes the window down has not crashed
+    // The window is destroyed properly, so no crash is to be reported at the next start.
+    if (journal_) journal_->end();
     controller_->disconnect();
     workspace_->disconnect(this);
     delete history_;
     delete link_;
-    controller_.reset(); // joins the worker while the workspace is still there
-    delete centre_;      // and what shows the workspace goes before it
+    controller_.reset(); // waits for the worker, which uses the workspace
+    delete centre_;      // destroys the views before the workspace that they use
     for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_}) delete dock;
 }
 
@@ -156,7 +161,7 @@ void MainWindow::makeCentre() {
             tab, QStringLiteral("<p>%1 (%2)</p>").arg(tr(entry.help).toHtmlEscaped(), QLatin1String(entry.shortcut)));
         views_.push_back(nullptr);
     }
-    tabs_->setCornerWidget(makeViewList()); // in a narrow window some tabs are out of sight
+    tabs_->setCornerWidget(makeViewList()); // in a narrow window some tabs are hidden
     auto* start = makeScroll();
     start->setWidget(welcome_);
     centre_->addWidget(start);
@@ -171,7 +176,7 @@ void MainWindow::makeCentre() {
     };
     connect(workspace_.get(), &Workspace::runsChanged, this, [this, showTitle] {
         showCentre();
-        showTitle(); // a live run gets its name when it is described
+        showTitle(); // the name of a live run is known when its row was read
     });
     connect(workspace_.get(), &Workspace::currentChanged, this, [this, showTitle] {
         showTitle();
@@ -197,20 +202,22 @@ QWidget* MainWindow::makeViewList() {
     return button;
 }
 
-/// The views, or the start page while no run is open and the view in front would have nothing to show.
+/// Shows the views. While no run is open, shows the start page instead, unless the view in front has something to show
+/// without a run.
 void MainWindow::showCentre() {
     const int tab = tabs_->currentIndex();
     const bool shows = !workspace_->runs().empty() || (tab >= 0 && views()[std::size_t(tab)].withoutRun);
     const QWidget* focus = focusWidget();
     const bool untouched = !focus || focus == form_->focusProxy() || welcome_->isAncestorOf(focus);
     const bool appears = shows && centre_->currentWidget() != tabs_;
-    centre_->setCurrentIndex(shows ? centre_->indexOf(tabs_) : 0); // 0: the start page
+    centre_->setCurrentIndex(shows ? centre_->indexOf(tabs_) : 0); // index 0 is the start page
     if (shows) ensureView(tab);
-    if (appears && untouched) currentView()->setFocus(); // its keys work; in the form a letter would choose a model
+    // The view gets the keyboard so that its keys work. In the form, a typed letter would choose another model.
+    if (appears && untouched) currentView()->setFocus();
     updateActions();
 }
 
-/// Views are made when they are first looked at, so that the window is there at once.
+/// Makes the view of a tab when the tab is first shown, so that the window itself appears quickly.
 void MainWindow::ensureView(int tab) {
     if (tab < 0 || tab >= int(views_.size()) || views_[std::size_t(tab)]) return;
     View* view = views()[std::size_t(tab)].make(*workspace_, nullptr);
@@ -219,7 +226,8 @@ void MainWindow::ensureView(int tab) {
     view->applyTheme(Theme::current());
     if (auto* remembers = dynamic_cast<Remembers*>(view))
         remembers->recall(saved_.views.value(QLatin1String(views()[std::size_t(tab)].id)).toMap());
-    for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>()) // not the lists that combo boxes drop
+    // The pop-up lists of combo boxes are item views as well, but get no menu.
+    for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>())
         if (!qobject_cast<QComboBox*>(table->parentWidget() ? table->parentWidget()->parentWidget() : nullptr))
             giveTableMenu(*table);
 }
@@ -252,7 +260,7 @@ void MainWindow::makeDocks() {
         addDockWidget(area, dock);
         return dock;
     };
-    // The left and right columns keep their full height, the strip lies between them.
+    // The docks at the left and at the right have the full height, and the token strip lies between them.
     setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
     setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
     sessionDock_ = add(tr("Session"), "sessionDock", form_, Qt::LeftDockWidgetArea);
@@ -277,13 +285,13 @@ void MainWindow::makeDocks() {
 void MainWindow::makeStatusBar() {
     message_ = new QLabel;
     message_->setObjectName(QStringLiteral("statusMessage"));
-    message_->setTextFormat(Qt::PlainText); // names of files stand in it
+    message_->setTextFormat(Qt::PlainText); // file names may look like markup
     message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     message_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     dismiss_ = new QToolButton;
     dismiss_->setText(QStringLiteral("×"));
     dismiss_->setAutoRaise(true);
-    dismiss_->setStyleSheet(QStringLiteral("padding: 0px 5px;")); // the bar is no higher for it
+    dismiss_->setStyleSheet(QStringLiteral("padding: 0px 5px;")); // the button must not make the status bar higher
     dismiss_->setToolTip(tr("Hide this message"));
     dismiss_->setAccessibleName(tr("Hide this message"));
     dismiss_->hide();
@@ -309,7 +317,7 @@ void MainWindow::makeStatusBar() {
     connect(dismiss_, &QToolButton::clicked, this, [this] { showMessage({}); });
     connect(workspace_.get(), &Workspace::busyChanged, busy_, &QWidget::setVisible);
     connect(workspace_.get(), &Workspace::failed, this, [this](const QString& sentence) {
-        banner_->show(InlineMessage::Kind::Error, sentence); // above the view that asked
+        banner_->show(InlineMessage::Kind::Error, sentence); // the message stands above the view whose read failed
     });
     connect(workspace_.get(), &Workspace::currentChanged, banner_, &InlineMessage::clear);
     struct Told {
@@ -322,7 +330,8 @@ void MainWindow::makeStatusBar() {
                 if (told->since.isValid() && told->since.elapsed() > kTogetherMs) told->sentences.clear();
                 told->since.start();
                 if (!told->sentences.contains(sentence)) told->sentences << sentence;
-                const QString all = told->sentences.join(QLatin1Char('\n')); // files that were opened together
+                // The sentences about all files that were opened together.
+                const QString all = told->sentences.join(QLatin1Char('\n'));
                 runs_->showProblem(all);
                 openProblem_ = told->sentences.size() == 1 ? sentence
                                                            : tr("%1 files could not be opened: %2")
@@ -337,7 +346,7 @@ void MainWindow::showMessage(const QString& text, bool isError) {
     message_->setText(text);
     message_->setToolTip(asWritten(text));
     message_->setProperty("role", isError ? "danger" : "muted");
-    message_->style()->unpolish(message_); // the style sheet looks at the property only now
+    message_->style()->unpolish(message_); // only this makes the style sheet look at the property again
     message_->style()->polish(message_);
     dismiss_->setVisible(!text.isEmpty());
 }
@@ -345,7 +354,7 @@ void MainWindow::showMessage(const QString& text, bool isError) {
 void MainWindow::connectSession() {
     SessionController* session = controller_.get();
     connect(form_, &SessionForm::modelRequested, this, [this](const QString& name) {
-        if (message_->text() == modelProblem_) showMessage({}); // it was of another model
+        if (message_->text() == modelProblem_) showMessage({}); // the message was about another model
         modelProblem_.clear();
         if (again_ && again_->request.model != name) again_.reset(); // the person chose another model meanwhile
         controller_->loadModel(name);
@@ -393,11 +402,12 @@ void MainWindow::restore() {
     updateRecent();
     const QSize room = roomFor(*this);
     resize(kRoomy.boundedTo(room));
-    layout()->activate(); // the docks have sizes only now
+    layout()->activate(); // gives the docks their sizes
     arrangeDocks(size());
     defaultDocks_ = saveState();
     if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
-    resize(size().boundedTo(room)); // it may have been left on a larger screen, or partly beside it
+    // The saved window may be larger than this screen or lie partly outside of it.
+    resize(size().boundedTo(room));
     moveOntoScreen(*this);
     if (!saved_.docks.isEmpty()) {
         restoreState(saved_.docks);
@@ -413,12 +423,13 @@ void MainWindow::paintEvent(QPaintEvent* event) {
     QMainWindow::paintEvent(event);
     if (painted_) return;
     painted_ = true;
-    QTimer::singleShot(0, this, &MainWindow::afterFirstPaint); // when the picture is on the screen
+    QTimer::singleShot(0, this, &MainWindow::afterFirstPaint); // when the first picture is on the screen
 }
 
 void MainWindow::afterFirstPaint() {
     emit firstPainted();
-    if (controller_->state() == SessionController::State::Idle && !controller_->model()) // another window may give it
+    // Loads the model of the form, unless another window has given its own model (see continueFrom).
+    if (controller_->state() == SessionController::State::Idle && !controller_->model())
         controller_->loadModel(form_->modelName());
     const QStringList offered = isTheOnly(*this) ? findLeftBehind() : QStringList();
     for (const QString& path : saved_.openFiles)
@@ -447,7 +458,8 @@ void MainWindow::collectSession() {
     saved_.openFiles.clear();
     for (const OpenRun& run : workspace_->runs())
         if (!saved_.openFiles.contains(run.key.path)) saved_.openFiles << run.key.path;
-    for (const QString& file : settings_.load().recentFiles) // another window may have opened some meanwhile
+    // Keeps the files that another window has opened in the meantime.
+    for (const QString& file : settings_.load().recentFiles)
         if (!saved_.recentFiles.contains(file) && saved_.recentFiles.size() < 10) saved_.recentFiles << file;
 }
 
@@ -459,7 +471,7 @@ void MainWindow::closeEvent(QCloseEvent* event) {
                              QMessageBox::NoButton, this);
         const QAbstractButton* close = question.addButton(tr("Stop and Close"), QMessageBox::AcceptRole);
         QPushButton* stay = question.addButton(tr("Keep Running"), QMessageBox::RejectRole);
-        question.setDefaultButton(stay); // Return loses nothing
+        question.setDefaultButton(stay); // the Return key then keeps the session running
         question.exec();
         if (question.clickedButton() != close) {
             event->ignore();

@@ -1,5 +1,6 @@
-// A window of the desktop: session form and runs on the left, views in the centre, tokens below, inspector on the
-// right. Several may be open; those on the same run share one cursor while they are linked.
+// A window of the desktop: the session form and the runs are at the left, the views in the centre, the tokens below,
+// and the inspector is at the right. Several windows can be open. Linked windows that show the same run share one
+// cursor.
 #pragma once
 
 #include "ui/frame/workspace.h"
@@ -52,21 +53,21 @@ public:
     void setTheme(const QString& id); // "light" or "dark"; of all windows
     /// Ids of ui/colour_maps.h, for all windows. Remembered unless it is only tried.
     void setColourMaps(const QString& sequential, const QString& diverging, bool remember = true);
-    /// Another window on the same traces, at the same place.
+    /// Opens another window with the same traces, which shows the same place in the same view.
     MainWindow* newWindow();
-    /// The view in front; null while the welcome page is shown.
+    /// The view in front; null while the start page is shown.
     View* currentView() const;
     void showView(const QString& id);
-    /// Makes the report of the shown (and compared) run in a second process of `program`, so that the window stays
-    /// alive.
+    /// Makes the report of the shown run and of the compared run if there is one. It is made in a second process of
+    /// `program`, so that the window keeps responding.
     void exportReport(const QString& path);
     void setReportProgram(const QString& program) { reportProgram_ = program; }
     void showMessage(const QString& text, bool isError = false);
     void saveSession();
-    /// Saves the window and stops its session, without a question: the program is told to end. What is recorded so far
-    /// is in the trace when the window is gone.
+    /// Saves the window and stops its session without asking, because the program was told to end. By the time the
+    /// window is gone, what was recorded is in the trace.
     void endNow();
-    static void endAll(); // of all windows
+    static void endAll(); // calls endNow for all windows
 
     Workspace& workspace() { return *workspace_; }
     SessionController& controller() { return *controller_; }
@@ -111,15 +112,16 @@ private:
     void giveViewsHeight();
     void followPanelsToggles();
     void setViewsOnly(bool on);
-    QByteArray layoutState() const; // as it is with the panels
+    /// The layout of the docks; while only the views are shown, the layout to which the window will return.
+    QByteArray layoutState() const;
     void afterFirstPaint();
 
-    // What a crash must not take (main_window_recovery.cpp).
+    // These functions keep what a crash must not destroy (main_window_recovery.cpp).
     void keepSaved();
     void collectSession();
     void saveChanges();
     void writeJournal();
-    QStringList findLeftBehind(); // @return the traces that are offered, or will be
+    QStringList findLeftBehind(); // @return the traces that are or will be offered
     void offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehind>& left,
                          const std::vector<TraceFacts>& recordings);
     bool discardTrace(const QString& path);
@@ -149,16 +151,17 @@ private:
     void chooseReportExport();
 
     Settings settings_;
-    SavedSession saved_, stored_; // as it is, and as it was last written
+    /// The state of the window as it is now, and as it was last written to the settings.
+    SavedSession saved_, stored_;
     std::unique_ptr<Workspace> workspace_;
-    std::unique_ptr<SessionController> controller_; // after the workspace it reports to
+    std::unique_ptr<SessionController> controller_; // after workspace_, which it uses
     CursorHistory* history_ = nullptr;
     CursorLink* link_ = nullptr;
 
     QStackedWidget* centre_ = nullptr;
     WelcomePage* welcome_ = nullptr;
     QTabWidget* tabs_ = nullptr;
-    std::vector<View*> views_; // by tab; null until first shown
+    std::vector<View*> views_; // [tab] the view; null until it is first shown
     SessionForm* form_ = nullptr;
     RunList* runs_ = nullptr;
     TokenPanel* tokens_ = nullptr;
@@ -167,22 +170,27 @@ private:
     QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *tokensDock_ = nullptr, *inspectorDock_ = nullptr;
     QMenu *recentMenu_ = nullptr, *backMenu_ = nullptr, *forwardMenu_ = nullptr;
     ColourMapMenu* colourMaps_ = nullptr;
-    InlineMessage* banner_ = nullptr;         // what went wrong with the views, above them
-    RecoveryBar* recovery_ = nullptr;         // what a program that crashed has left
-    std::unique_ptr<SessionJournal> journal_; // null: nothing is remembered
+    InlineMessage* banner_ = nullptr;         // above the views: errors of their reads
+    RecoveryBar* recovery_ = nullptr;         // offers what a program that crashed has left behind
+    std::unique_ptr<SessionJournal> journal_; // null: the window keeps no journal
     std::vector<std::shared_ptr<SessionJournal::LeftBehind>> leftBehind_;
     std::unique_ptr<RecordedSession> again_; // waits for its model
     bool runsFilledForm_ = false;            // and is run when the form holds it
     QTimer saveTimer_, regularTimer_;
     QByteArray defaultDocks_;
-    QList<int> roomyColumns_;                               // widths of the side panels before a small window took them
-    int roomyTokens_ = 0;                                   // and the height of the tokens; 0: they have it
-    bool inspectorWaits_ = false, inspectorWanted_ = false; // hidden for want of room; shown in spite of it
-    bool filterWaits_ = false, filterWanted_ = false;       // the same of the filter bar
-    bool viewsOnly_ = false;                                // a person has put everything around the views away
-    QByteArray aroundViews_;                                // the layout to come back to
+    /// Widths of the docks at the sides before the window became too narrow for them, in pixels; empty: the window is
+    /// wide enough.
+    QList<int> roomyColumns_;
+    /// Height of the tokens before the window became too low for it, in pixels; 0: the window is high enough.
+    int roomyTokens_ = 0;
+    /// Waits: the inspector is hidden because the window is small. Wanted: the user opened it in a small window.
+    bool inspectorWaits_ = false, inspectorWanted_ = false;
+    bool filterWaits_ = false, filterWanted_ = false; // the same of the filter bar
+    bool viewsOnly_ = false;                          // the user has hidden everything around the views
+    QByteArray aroundViews_;                          // the layout to which the window returns then
     bool roomAsked_ = false;
-    QString actionGroup_; // heading in the help of the actions being made
+    /// The heading under which the help lists the actions that are being made.
+    QString actionGroup_;
     QToolBar* toolBar_ = nullptr;
     FilterBar* filter_ = nullptr;
     QWidget* progress_ = nullptr;
@@ -191,9 +199,10 @@ private:
     QLabel *message_ = nullptr, *busy_ = nullptr;
     QToolButton *dismiss_ = nullptr, *broken_ = nullptr; // broken_: how many rows of the shown run break rules
     QString theme_, reportProgram_;
-    QString openProblem_, modelProblem_; // what the status bar last said of files and of a model
+    /// What the status bar last said about files that could not be opened and about the model.
+    QString openProblem_, modelProblem_;
     bool painted_ = false, sessionActive_ = false;
-    bool ended_ = false; // it was saved for the last time
+    bool ended_ = false; // the window was saved for the last time and is closing
 };
 
 } // namespace kvscope::ui

@@ -1,4 +1,4 @@
-// Menus, tool bar and shortcuts of the main window.
+// Makes the menus, the tool bar and the shortcuts of the main window.
 #include "profiler/read/step_kind.h"
 #include "ui/figures/figure_dialog.h"
 #include "ui/frame/as_written.h"
@@ -168,7 +168,8 @@ void MainWindow::makeViewActions() {
                 [this, tab] {
                     tabs_->setCurrentIndex(int(tab));
                     showCentre();
-                    if (View* view = currentView()) view->setFocus(Qt::ShortcutFocusReason); // its keys work at once
+                    // The keys of the view then work at once.
+                    if (View* view = currentView()) view->setFocus(Qt::ShortcutFocusReason);
                 });
     }
     const auto onView = [this](void (View::*method)()) {
@@ -359,7 +360,7 @@ void MainWindow::makeMenus() {
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
     for (const char* name : {"shortcuts", "definitions"}) help->addAction(action(name));
-    QAction* whatsThis = QWhatsThis::createAction(this); // Shift+F1, then a click on what is in question
+    QAction* whatsThis = QWhatsThis::createAction(this); // Shift+F1, then a click on a widget to be explained
     setShortcutGroup(whatsThis, tr("Help"));
     help->addAction(whatsThis);
     help->addSeparator();
@@ -375,7 +376,8 @@ void MainWindow::makeToolBar() {
     toolBar_->setContextMenuPolicy(Qt::PreventContextMenu);
     for (const char* name : {"run", "pause", "step", "stop"}) toolBar_->addAction(action(name));
 
-    // A widget on a tool bar is shown and hidden through its action; this one holds it instead.
+    // A tool bar shows and hides its widgets through actions. RunStatistics shows and hides itself, so it lies in a
+    // holder that is always shown.
     auto* holder = new QWidget;
     auto* holderLayout = new QHBoxLayout(holder);
     holderLayout->setContentsMargins(0, 0, 0, 0);
@@ -421,7 +423,7 @@ void MainWindow::updateActions() {
     using State = SessionController::State;
     const State state = controller_->state();
     const bool decoding = state == State::Decoding || state == State::Paused;
-    form_->setRunning(sessionActive_); // first: it may change the problem
+    form_->setRunning(sessionActive_); // before form_->problem(), which it may change
     const QString problem = form_->problem();
     action("run")->setEnabled(problem.isEmpty() && !sessionActive_);
     action("run")->setToolTip(problem.isEmpty() ? tr("Run the session (F5)") : asWritten(problem));
@@ -460,7 +462,8 @@ void MainWindow::updateIcons() {
         action(name)->setIconVisibleInMenu(false);
 }
 
-/// Of all views, also those that nobody has looked at: their keys are found in what they have.
+/// Opens the list of shortcuts of all views. The views that were not shown yet are made first, because their shortcuts
+/// are found in their actions and widgets.
 void MainWindow::showShortcuts() {
     for (int tab = 0; tab < tabs_->count(); ++tab) ensureView(tab);
     help_->open(HelpOverlay::Page::Shortcuts);
@@ -468,7 +471,7 @@ void MainWindow::showShortcuts() {
 
 void MainWindow::updateRecent() {
     recentMenu_->clear();
-    recentMenu_->setToolTipsVisible(true); // the folder
+    recentMenu_->setToolTipsVisible(true); // the tooltip says in which folder the file is
     int number = 0;
     for (const QString& path : saved_.recentFiles) {
         const QString name = QFileInfo(path).fileName().replace(QLatin1Char('&'), QLatin1String("&&"));

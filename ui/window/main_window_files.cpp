@@ -1,4 +1,4 @@
-// Opening, dropping and exporting files in the main window.
+// Opens files, takes dropped files, and exports reports and views from the main window.
 #include "ui/window/main_window.h"
 
 #include "profiler/import/import.h"
@@ -25,7 +25,8 @@
 namespace kvscope::ui {
 namespace {
 
-/// By content it is decided later what each file is: a wrong one gets a sentence, not a silent refusal.
+/// The local files among the dragged items, whatever they are. The content of each file is looked at when it is opened,
+/// so that an unsuitable file gets a message instead of being refused silently.
 QStringList filesIn(const QMimeData* data) {
     QStringList paths;
     for (const QUrl& url : data->urls())
@@ -35,7 +36,7 @@ QStringList filesIn(const QMimeData* data) {
 
 constexpr int kMostOfAFolder = 20;
 
-/// The traces that lie in a folder itself, by name.
+/// The traces in a folder by name, without those of its subfolders.
 QStringList tracesIn(const QString& folder) {
     QStringList paths;
     const QDir dir(folder);
@@ -44,19 +45,20 @@ QStringList tracesIn(const QString& folder) {
     return paths;
 }
 
-/// In the home folder: "TRACE-NAME", or "NAME" without a run.
+/// The path in the home folder that a save dialog suggests: "TRACE-NAME", or "NAME" without a run.
 QString suggestedPath(const OpenRun* run, const QString& name) {
     const QString trace = run ? QFileInfo(run->key.path).completeBaseName() + QLatin1Char('-') : QString();
     return QDir::home().filePath(trace + name);
 }
 
-/// What fell on a widget of the window: a text on the prompt is the prompt, everything else is opened.
+/// Takes files that the user dropped on the widget `over` of the window. One text file dropped on the prompt becomes
+/// the prompt; all other files are opened.
 void takeFiles(MainWindow& window, const QStringList& files, const QWidget* over) {
     const bool text = over && files.size() == 1 && !findImportFormat(files.front().toStdString());
     if (!text || !window.form().takePrompt(files.front(), over)) window.openFiles(files);
 }
 
-/// Made when the first file of another tool is opened.
+/// The import bar of the window. It is made when the user opens the first file of another tool.
 ImportBar* importBarOf(MainWindow& window) {
     if (auto* known = window.findChild<ImportBar*>()) return known;
     auto* bar = new ImportBar;
@@ -109,7 +111,7 @@ void MainWindow::openFiles(const QStringList& paths) {
     updateRecent();
 }
 
-/// Something else is opened: what could not be opened before is no news any more.
+/// Hides the messages about files that could not be opened. Called when the user opens other files.
 void MainWindow::forgetOpenProblems() {
     runs_->showProblem({});
     if (message_->text() == openProblem_) showMessage({});
@@ -122,9 +124,11 @@ void MainWindow::chooseFiles() {
                                       tr("Traces and timelines (*.kvtrace *.json *.json.gz *.sqlite);;All files (*)")));
 }
 
-/// Editors would write the file's name into their text: what comes from outside is for the window, wherever it falls.
+/// Handles a drag of files over the widget `over` of the window. Without this, editors would insert the name of a
+/// dropped file into their text.
+/// @return whether the event was handled here
 bool MainWindow::takesDrag(QWidget* over, QEvent* event) {
-    auto* drag = static_cast<QDropEvent*>(event); // the drags derive from it
+    auto* drag = static_cast<QDropEvent*>(event); // QDragEnterEvent and QDragMoveEvent derive from QDropEvent
     const QStringList files = filesIn(drag->mimeData());
     if (over->window() != this || over == this || files.isEmpty()) return false;
     drag->acceptProposedAction();
@@ -179,7 +183,7 @@ void MainWindow::exportReport(const QString& path) {
         process->deleteLater();
     });
     connect(process, &QProcess::errorOccurred, this, [this, process](QProcess::ProcessError error) {
-        if (error != QProcess::FailedToStart) return; // the others end in finished()
+        if (error != QProcess::FailedToStart) return; // after all other errors finished() is emitted
         showMessage(tr("The report was not written: %1").arg(process->errorString()), true);
         process->deleteLater();
     });

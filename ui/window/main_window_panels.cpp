@@ -1,4 +1,4 @@
-// Room for the views: in a small window the panels around them give way before they do.
+// Gives the views their room: in a small window the panels around the views become smaller or are hidden first.
 #include "ui/frame/view.h"
 #include "ui/widgets/filter_bar.h"
 #include "ui/window/main_window.h"
@@ -14,18 +14,18 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kInspectorFrom = 1000;            // a narrower window does without it, unless somebody wants it
-constexpr int kViewsShare = 50;                 // percent of the window that belong to the views at least
-constexpr int kSession = 330, kInspector = 300; // as wide as they are at first
+constexpr int kInspectorFrom = 1000;            // px; narrower windows hide the inspector unless the user opens it
+constexpr int kViewsShare = 50;                 // least share of the width for the views, in percent
+constexpr int kSession = 330, kInspector = 300; // widths at first, px
 constexpr int kSmallSession = 290, kSmallInspector = 250, kSmallFrom = 1250;
-constexpr int kLow = 760;        // a lower window has one line of tokens, and a filter bar when there is a filter
-constexpr int kTokens = 150;     // as high as they are at first, in a window of
-constexpr int kTokensFrom = 800; // at least this height
-constexpr int kFewTokens = 100;  // and in a lower one
+constexpr int kLow = 760;        // px; lower windows have one line of tokens, and a filter bar only if it is in use
+constexpr int kTokens = 150;     // height of the tokens at first, px
+constexpr int kTokensFrom = 800; // px; in a lower window the tokens get kFewTokens
+constexpr int kFewTokens = 100;  // px
 
 } // namespace
 
-/// As at first in a window of this size.
+/// Arranges the docks as they are at first in a window of this size.
 void MainWindow::arrangeDocks(QSize window) {
     const bool narrow = window.width() < kSmallFrom, low = window.height() < kTokensFrom;
     inspectorWaits_ = window.width() < kInspectorFrom;
@@ -44,12 +44,14 @@ void MainWindow::arrangeDocks(QSize window) {
 
 void MainWindow::followPanelsToggles() {
     connect(inspectorDock_->toggleViewAction(), &QAction::triggered, this, [this](bool shown) {
-        inspectorWaits_ = false; // a person has decided
+        inspectorWaits_ = false; // the user has decided
         inspectorWanted_ = shown;
         giveViewsRoom();
     });
     const auto wantFilter = [this](bool shown) {
-        if (viewsOnly_) return; // there until it is left; the layout to come back to is another
+        // While only the views are shown, the bar is hidden again when the user leaves it. The layout to which the
+        // window will return does not change.
+        if (viewsOnly_) return;
         filterWaits_ = false;
         filterWanted_ = shown;
     };
@@ -61,7 +63,8 @@ void MainWindow::followPanelsToggles() {
         filterWanted_ = false;
         giveViewsRoom();
     });
-    connect(workspace_.get(), &Workspace::filterChanged, this, [this] { // what counts is in sight
+    // A filter that changes numbers must be visible.
+    connect(workspace_.get(), &Workspace::filterChanged, this, [this] {
         if (!workspace_->filter().empty() && std::exchange(filterWaits_, false)) filter_->show();
     });
 }
@@ -69,7 +72,7 @@ void MainWindow::followPanelsToggles() {
 void MainWindow::resizeEvent(QResizeEvent* event) {
     QMainWindow::resizeEvent(event);
     if (std::exchange(roomAsked_, true)) return;
-    QTimer::singleShot(0, this, [this] { // when the docks have their new sizes
+    QTimer::singleShot(0, this, [this] { // after the docks got their new sizes
         roomAsked_ = false;
         giveViewsRoom();
     });
@@ -94,7 +97,8 @@ void MainWindow::setViewsOnly(bool on) {
     action("viewsOnly")->setChecked(on);
 }
 
-/// A low window keeps one line of the tokens, and the filter bar only while something is filtered.
+/// In a low window, makes the tokens one line high and hides the filter bar while there is no filter. In a higher
+/// window, undoes both.
 void MainWindow::giveViewsHeight() {
     const bool low = height() < kLow;
     if (!low) filterWanted_ = false;
@@ -105,7 +109,8 @@ void MainWindow::giveViewsHeight() {
 
     if (tokensDock_->isHidden() || tokensDock_->isFloating() || dockWidgetArea(tokensDock_) != Qt::BottomDockWidgetArea)
         return;
-    if (low && roomyTokens_ == 0) { // once: whoever makes them higher then wants it so
+    // Done once: if the user makes the tokens higher afterwards, they stay higher.
+    if (low && roomyTokens_ == 0) {
         roomyTokens_ = std::max(tokensDock_->height(), kFewTokens);
         resizeDocks({tokensDock_}, {tokensDock_->minimumSizeHint().height()}, Qt::Vertical);
     } else if (!low && roomyTokens_ > 0) {
@@ -116,7 +121,7 @@ void MainWindow::giveViewsHeight() {
 void MainWindow::giveViewsRoom() {
     if (viewsOnly_) return;
     giveViewsHeight();
-    if (width() >= kInspectorFrom) inspectorWanted_ = false; // it was wanted in a small window
+    if (width() >= kInspectorFrom) inspectorWanted_ = false; // the user opened it while the window was small
     if (inspectorWaits_ && width() >= kInspectorFrom) {
         inspectorWaits_ = false;
         inspectorDock_->show();
@@ -126,8 +131,8 @@ void MainWindow::giveViewsRoom() {
         inspectorDock_->hide();
     }
 
-    // The docks at the sides are wider than the window can spare: they shrink to what they need, and grow back to what
-    // they were when there is room again.
+    // If the docks at the sides leave too little room for the views, they shrink, at most to their least width. When
+    // there is room again, they get back the widths that they had before.
     const auto columnOf = [this](const QDockWidget* dock) {
         return dock->isVisible() && !dock->isFloating() &&
                        (dockWidgetArea(const_cast<QDockWidget*>(dock)) &
@@ -136,7 +141,7 @@ void MainWindow::giveViewsRoom() {
                    : 0;
     };
     const QList<QDockWidget*> columns{sessionDock_, inspectorDock_};
-    // One above the other, or behind it, they are one column.
+    // If one dock lies above or behind the other, both are one column.
     const bool isOne = dockWidgetArea(sessionDock_) == dockWidgetArea(inspectorDock_) &&
                        (tabifiedDockWidgets(sessionDock_).contains(inspectorDock_) ||
                         (sessionDock_->x() <= inspectorDock_->geometry().right() &&

@@ -1,5 +1,5 @@
-// What is kept while a window is open, so that a crash or a log-out loses nothing, and what the next start offers of
-// it.
+// Saves the state of a window while the window is open, so that a crash or a log-out loses nothing, and offers at the
+// next start what a crash has left behind.
 #include "ui/frame/units.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/recovery_bar.h"
@@ -24,12 +24,12 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kSoonMs = 1000;        // after the last of several changes
-constexpr int kRegularlyMs = 30'000; // what announces no change: a prompt that is being written
-constexpr int kTracesListed = 6;     // on the start page
+constexpr int kSoonMs = 1000;        // from the last change to saving
+constexpr int kRegularlyMs = 30'000; // between two saves of what emits no signal when it changes, e.g. the prompt
+constexpr int kTracesListed = 6;     // traces listed on the start page
 constexpr qsizetype kNamesShown = 4;
 
-/// A trace with what SQLite keeps beside it until everything is in the file itself.
+/// The files of a trace: SQLite keeps two files beside the trace while not everything is in the trace itself.
 QStringList filesOf(const QString& trace) {
     QStringList files;
     for (const char* suffix : {"", "-wal", "-shm"})
@@ -37,7 +37,8 @@ QStringList filesOf(const QString& trace) {
     return files;
 }
 
-/// The window that was used last is the last: its files are those that the next start opens.
+/// The visible windows, with the active one last: settings saved last win, so the next start opens the files of the
+/// active window.
 QList<MainWindow*> windowsToSave() {
     const QWidget* active = QApplication::activeWindow();
     QList<MainWindow*> windows;
@@ -53,7 +54,8 @@ void MainWindow::keepSaved() {
     if (settings_.fresh()) return;
     journal_ = std::make_unique<SessionJournal>(settings_.journalFolder());
     connect(workspace_.get(), &Workspace::runsChanged, this, &MainWindow::writeJournal);
-    // The program ends, also by a signal; a log-out asks to save and may still be called off.
+    // aboutToQuit is emitted at the end of the program, also after a signal. At a log-out, the system asks for saving
+    // with commitDataRequest and may still cancel the log-out.
     connect(qApp, &QCoreApplication::aboutToQuit, this, &MainWindow::endAll);
     connect(qApp, &QGuiApplication::commitDataRequest, this, &MainWindow::saveSession);
     saveTimer_.setSingleShot(true);
@@ -72,7 +74,8 @@ void MainWindow::keepSaved() {
     }
 }
 
-/// Of several windows the one that a person uses: the others would put their own open files in its place.
+/// Saves the changes of this window unless another window is active: each window would replace the saved open files by
+/// its own.
 void MainWindow::saveChanges() {
     if (ended_ || !isVisible() || (!isActiveWindow() && QApplication::activeWindow() != nullptr)) return;
     collectSession();
@@ -96,7 +99,7 @@ void MainWindow::endNow() {
     controller_->stop();
     saveSession();
     if (journal_) journal_->end();
-    ended_ = true; // closing asks nothing, and nothing is saved again
+    ended_ = true; // closing the window now asks nothing and saves nothing
 }
 
 void MainWindow::endAll() {
@@ -113,7 +116,7 @@ QStringList MainWindow::findLeftBehind() {
         readTraceFacts(
             this, [recording] { return recording; },
             [this, kept](const std::vector<TraceFacts>& facts) { offerLeftBehind(kept, facts); });
-        leftBehind_.push_back(std::move(kept)); // locked for as long as this window can answer for it
+        leftBehind_.push_back(std::move(kept)); // the journal stays locked while this window may answer the offers
     }
     return offered;
 }
@@ -121,12 +124,12 @@ QStringList MainWindow::findLeftBehind() {
 void MainWindow::offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehind>& left,
                                  const std::vector<TraceFacts>& recordings) {
     QStringList others = left->entry().open;
-    auto open = std::make_shared<int>(0); // offers without an answer
+    auto open = std::make_shared<int>(0); // number of offers that are not answered yet
     const auto answered = [left, open] {
         if (--*open == 0) left->forget();
         return true;
     };
-    // What was opened in another way meanwhile needs no question.
+    // If the user has opened all files of an offer in another way, the offer is withdrawn.
     const auto withdrawWhenOpen = [this, answered](QWidget* line, const QStringList& files) {
         connect(workspace_.get(), &Workspace::runsChanged, line, [this, line, files, answered] {
             const auto isOpen = [this](const QString& file) {
@@ -142,7 +145,8 @@ void MainWindow::offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehin
         const bool interrupted = facts.status == QLatin1String(nameOf(RunStatus::Running));
         const bool lost = interrupted || facts.runs == 0;
         if (!QFileInfo::exists(facts.path)) others.removeAll(facts.path);
-        if (!QFileInfo::exists(facts.path) || !lost) continue; // it was ended properly: one of the open files
+        // A trace that was ended properly is offered with the other open files.
+        if (!QFileInfo::exists(facts.path) || !lost) continue;
         others.removeAll(facts.path);
         ++*open;
         std::vector<RecoveryBar::Choice> choices;
@@ -222,7 +226,9 @@ void MainWindow::listTraces() {
     readTraceFacts(
         this, [folder = SessionController::tracesFolder()] { return newestTraces(folder, kTracesListed); },
         [this](std::vector<TraceFacts> facts) {
-            for (TraceFacts& each : facts) // their program is known to be gone, however short ago that was
+            // The programs that recorded the traces in these journals are known to be gone, even if their last sign of
+            // life was a moment ago.
+            for (TraceFacts& each : facts)
                 for (const auto& left : leftBehind_)
                     each.stale = each.stale || (left->entry().recording.contains(each.path) &&
                                                 each.status == QLatin1String(nameOf(RunStatus::Running)));

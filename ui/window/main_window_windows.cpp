@@ -25,7 +25,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kPlacesShown = 15; // in the menus of the history
+constexpr int kPlacesShown = 15; // entries in the menus for back and forward
 
 std::vector<MainWindow*> allWindows() {
     std::vector<MainWindow*> windows;
@@ -62,11 +62,12 @@ void MainWindow::restoreLook() {
         colourMaps_->setChosen(saved_.sequentialMap, saved_.divergingMap);
         return;
     }
-    const QString sequential = saved_.sequentialMap, diverging = saved_.divergingMap; // saved_ gets what is in force
+    // Copies, because setColourMaps writes to saved_.
+    const QString sequential = saved_.sequentialMap, diverging = saved_.divergingMap;
     setColourMaps(sequential, diverging);
 }
 
-/// After the program's theme or colour maps changed.
+/// Draws this window in the program's theme and colour maps. Called after either changed.
 void MainWindow::adoptTheme() {
     theme_ = Theme::current().id;
     saved_.sequentialMap = QLatin1String(Theme::sequentialMap().id);
@@ -82,7 +83,7 @@ void MainWindow::adoptTheme() {
 void MainWindow::setColourMaps(const QString& sequential, const QString& diverging, bool remember) {
     const bool same = &colourMap(sequentialMaps(), sequential) == &Theme::sequentialMap() &&
                       &colourMap(divergingMaps(), diverging) == &Theme::divergingMap();
-    if (same && !remember) return; // the menu closes and nothing was tried
+    if (same && !remember) return; // the menu was closed without trying a map
     Theme::chooseMaps(sequential, diverging);
     adoptTheme();
     for (MainWindow* window : allWindows()) {
@@ -97,7 +98,7 @@ void MainWindow::makeNavigation() {
         auto* button = new QToolButton;
         button->setDefaultAction(action(name));
         button->setToolButtonStyle(Qt::ToolButtonIconOnly);
-        button->setPopupMode(QToolButton::DelayedPopup); // hold the button for the list
+        button->setPopupMode(QToolButton::DelayedPopup); // holding the button opens the list
         menu = new QMenu(title, this);
         button->setMenu(menu);
         toolBar_->insertWidget(before, button);
@@ -163,9 +164,9 @@ MainWindow* MainWindow::newWindow() {
     return window;
 }
 
-/// The same traces, place and view, a little to the side.
+/// Makes this new window show the traces, the place and the view of `other`, a little to the right and below.
 void MainWindow::continueFrom(MainWindow& other) {
-    other.saveSession(); // recent files and form
+    other.saveSession(); // updates other.saved_, which has the recent files and the form
     saved_ = other.saved_;
     saved_.openFiles.clear();
     form_->setValues(saved_.form);
@@ -174,7 +175,7 @@ void MainWindow::continueFrom(MainWindow& other) {
     move(place);
     resize(other.size().boundedTo(roomFrom(*this, place)));
     restoreState(other.layoutState());
-    form_->setFocus(); // which the layout has moved
+    form_->setFocus(); // restoreState has moved the focus
     inspectorWaits_ = other.inspectorWaits_;
     filterWaits_ = other.filterWaits_;
     roomyTokens_ = other.roomyTokens_;
@@ -189,7 +190,8 @@ void MainWindow::continueFrom(MainWindow& other) {
     if (!shown) return;
     std::vector<RunKey> sides;
     for (const OpenRun* side : other.workspace_->sides()) sides.push_back(side->key);
-    // Every file shows its first run when it has been read; then the run that was shown comes to the front.
+    // Workspace::open shows the first run of each file that it has read. When all files are read, the run that `other`
+    // shows is brought to the front.
     auto waiting = std::make_shared<QMetaObject::Connection>();
     *waiting = connect(workspace_.get(), &Workspace::busyChanged, this,
                        [this, waiting, key = shown->key, cursor = other.workspace_->cursor(), sides](bool busy) {

@@ -10,7 +10,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kFrame = 40; // a title bar, before the window system has told how high it is
+constexpr int kFrame = 40; // px, height of a title bar, which is not known before the window is shown
 
 const QScreen* screenOf(const QWidget& window) {
     return QGuiApplication::platformName() == QLatin1String("offscreen") ? nullptr : window.screen();

@@ -1,4 +1,5 @@
-// Where a window may be on its screen, and how large. Without a real screen it may be anything.
+// Says how large a window can be on its screen, and moves it onto the screen. With the "offscreen" platform there are
+// no limits.
 #pragma once
 
 #include <QPoint>
@@ -8,11 +9,11 @@ class QWidget;
 
 namespace kvscope::ui {
 
-/// What a window can have of its screen, its frame included.
+/// The largest size that the window can have on its screen so that its title bar fits too.
 QSize roomFor(const QWidget& window);
-/// What it can have with its upper left corner there.
+/// The largest size that the window can have with its upper left corner at `corner`, but at least its least size.
 QSize roomFrom(const QWidget& window, QPoint corner);
-/// All of it into sight, by moving it as little as that takes.
+/// Moves the window by as little as is needed so that all of it is on the screen.
 void moveOntoScreen(QWidget& window);
 
 } // namespace kvscope::ui

@@ -15,11 +15,12 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr qint64 kMostBytes = 1 << 20; // of a journal; a larger file is none of ours
+constexpr qint64 kMostBytes = 1 << 20; // largest size of a journal; a larger file is no journal
 
 const QString kSuffix = QStringLiteral(".journal");
 
-/// Held by its program for as long as that runs, however long that is.
+/// The lock file of a journal. Its program holds the lock for as long as it runs, so the lock never becomes stale by
+/// age.
 std::unique_ptr<QLockFile> lockOf(const QString& journal) {
     auto lock = std::make_unique<QLockFile>(journal + QStringLiteral(".lock"));
     lock->setStaleLockTime(0);
@@ -48,7 +49,7 @@ SessionJournal::~SessionJournal() = default;
 
 void SessionJournal::write(const Entry& entry) {
     if (ended_ || entry == written_) return;
-    if (entry == Entry() && !lock_) return; // nothing is open, and nothing was
+    if (entry == Entry() && !lock_) return; // nothing is open, and no journal was written before
     if (!lock_) {
         if (!QDir().mkpath(folder_)) return;
         file_ = QDir(folder_).filePath(QUuid::createUuid().toString(QUuid::WithoutBraces) + kSuffix);
@@ -58,7 +59,8 @@ void SessionJournal::write(const Entry& entry) {
             return;
         }
     }
-    QSaveFile file(file_); // the old one or the new one, whenever the program is killed
+    // If the program is killed while it writes, the file has either the old or the new content.
+    QSaveFile file(file_);
     if (!file.open(QIODevice::WriteOnly)) return;
     const QJsonObject text{{QStringLiteral("open"), QJsonArray::fromStringList(entry.open)},
                            {QStringLiteral("recording"), QJsonArray::fromStringList(entry.recording)}};
@@ -81,13 +83,13 @@ std::vector<SessionJournal::LeftBehind> SessionJournal::leftBehind() const {
     for (const QString& name : names) {
         const QString path = folder.filePath(name);
         std::unique_ptr<QLockFile> lock = lockOf(path);
-        if (path == file_ || !lock->tryLock(0)) continue; // its program runs
+        if (path == file_ || !lock->tryLock(0)) continue; // the program of this journal still runs
         QFile file(path);
         if (!file.open(QIODevice::ReadOnly)) continue;
         const QJsonObject text = QJsonDocument::fromJson(file.read(kMostBytes)).object();
         Entry entry{listOf(text.value(QLatin1String("open"))), listOf(text.value(QLatin1String("recording")))};
         if (entry == Entry()) {
-            QFile::remove(path); // it says nothing
+            QFile::remove(path); // the journal names no trace
             continue;
         }
         all.emplace_back(std::move(entry), path, std::move(lock));

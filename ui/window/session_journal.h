@@ -1,5 +1,5 @@
-// What a window has open, in a file of its own for as long as the window is there: after a crash the next start finds
-// it and offers what was lost.
+// The journal of a window: a file that lists the traces that the window has open, for as long as the window exists.
+// After a crash the next start finds the file and offers the traces.
 #pragma once
 
 #include <QString>
@@ -12,17 +12,17 @@ class QLockFile;
 
 namespace kvscope::ui {
 
-/// GUI thread. The file is locked while its window is there; a file whose lock is held by no running program was left
-/// behind by one that ended without a word.
+/// Used on the GUI thread only. The file is locked while its window exists. If no running program holds the lock, the
+/// program that wrote the file has crashed.
 class SessionJournal {
 public:
     struct Entry {
-        QStringList open;      // traces that were shown
-        QStringList recording; // of them, those that the program was recording
+        QStringList open;      // the open traces
+        QStringList recording; // those of them that the program is recording
         bool operator==(const Entry&) const = default;
     };
-    /// Journal of a program that is gone. It stays, and stays locked against other starts, until it is forgotten or
-    /// this object dies.
+    /// The journal of a program that is gone. The file is locked against other starts while this object exists.
+    /// forget() removes the file; otherwise the file stays for a later start.
     class LeftBehind {
     public:
         LeftBehind(Entry entry, QString file, std::unique_ptr<QLockFile> lock);
@@ -38,15 +38,15 @@ public:
     };
 
     explicit SessionJournal(const QString& folder);
-    /// The file stays: end() says that the window was closed properly.
+    /// Leaves the file in place. end() removes it when the window is closed properly.
     ~SessionJournal();
     SessionJournal(const SessionJournal&) = delete;
     SessionJournal& operator=(const SessionJournal&) = delete;
 
-    /// Nothing happens where the folder cannot be written: then a crash is not remembered.
+    /// Writes the journal. If the folder cannot be written, nothing happens, and a crash leaves nothing to offer.
     void write(const Entry& entry);
     void end();
-    /// Those of programs that are gone; each is given once.
+    /// The journals of programs that are gone. Each journal is given to one caller only, because the result locks it.
     std::vector<LeftBehind> leftBehind() const;
 
 private:

@@ -8,7 +8,8 @@
 namespace kvscope::ui {
 namespace {
 
-// A saved dock layout of another number is ignored: it would hide docks that are new.
+// The number of the dock layout. A saved layout with another number is ignored, because it would hide docks that are
+// new.
 constexpr int kLayoutVersion = 1;
 
 } // namespace

@@ -1,4 +1,4 @@
-// What the desktop remembers between two starts.
+// Loads and saves what the desktop remembers between two starts.
 #pragma once
 
 #include <QByteArray>
@@ -9,29 +9,33 @@
 namespace kvscope::ui {
 
 struct SavedSession {
-    QByteArray geometry, docks;                       // of the window; empty: the default layout
-    bool inspectorWaits = false, filterWaits = false; // hidden because the window was small
-    int roomyTokens = 0; // height of the tokens before a low window took it; 0: they have it
+    QByteArray geometry, docks; // empty: the default layout
+    /// Whether the inspector and the filter bar are hidden because the window is small.
+    bool inspectorWaits = false, filterWaits = false;
+    /// Height of the tokens before the window became too low for it, in pixels; 0: the window is high enough.
+    int roomyTokens = 0;
     QString theme = QStringLiteral("light");
-    bool countCold = false;              // rates, shares and means count cold steps
-    bool modelPath = true;               // traces say where the model lies
-    QString sequentialMap, divergingMap; // ids of colour maps; empty: the defaults
+    bool countCold = false;              // whether rates, shares and means include cold steps
+    bool modelPath = true;               // whether traces record the path of the model
+    QString sequentialMap, divergingMap; // ids of colour maps; empty: default
     QString view;                        // id of the view in front
     QVariantMap form;                    // SessionForm::values
-    QVariantMap views;                   // by id of the view, what it remembers (views/remembers.h)
-    QStringList recentFiles;             // newest first
-    QStringList openFiles;               // traces that were open
+    /// By the id of a view, what the view remembers (ui/frame/remembers.h).
+    QVariantMap views;
+    QStringList recentFiles; // newest first
+    QStringList openFiles;   // the open traces
     bool operator==(const SavedSession&) const = default;
 };
 
-/// A file in the user's configuration folder. With `fresh` nothing is read and nothing is written.
+/// The settings in a file, by default in the user's configuration folder. With `fresh` nothing is read or written.
 class Settings {
 public:
-    explicit Settings(bool fresh = false, const QString& file = {}); // empty: the user's own
+    /// `file`: empty for the user's own settings.
+    explicit Settings(bool fresh = false, const QString& file = {});
     SavedSession load() const;
     void save(const SavedSession& session) const;
     bool fresh() const { return fresh_; }
-    /// Where windows say what they have open, for the case that they crash (session_journal.h).
+    /// The folder in which the windows keep their journals (session_journal.h).
     QString journalFolder() const;
 
 private:
@@ -39,7 +43,7 @@ private:
     QString file_;
 };
 
-/// `file` in front, no duplicates, at most ten.
+/// The list with `file` in front, without duplicates, and with at most ten entries.
 QStringList withRecent(QStringList recent, const QString& file);
 
 } // namespace kvscope::ui

@@ -26,7 +26,8 @@ QString plainText(QString text) {
 
 std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
     std::vector<ShortcutText> found;
-    QList<QAction*> actions = window.findChildren<QAction*>(Qt::FindDirectChildrenOnly); // before those of its parts
+    // The window's own actions come before those of its widgets.
+    QList<QAction*> actions = window.findChildren<QAction*>(Qt::FindDirectChildrenOnly);
     for (QAction* action : window.findChildren<QAction*>())
         if (!actions.contains(action)) actions << action;
     for (const QAction* action : actions)
@@ -39,7 +40,8 @@ std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
     for (const auto& gestures : {PlotCanvas::gestures(), TimelineCanvas::gestures(), TimelinePanel::gestures(),
                                  TokenStrip::gestures(), RunList::gestures(), SqlEditor::gestures()})
         found.insert(found.end(), gestures.begin(), gestures.end());
-    // By group in the order of its first member; the same action of two tables is one line.
+    // Groups the entries; a group stands where its first entry stood. An action that occurs twice with the same keys is
+    // listed once.
     std::vector<ShortcutText> sorted;
     for (const ShortcutText& first : found) {
         if (std::any_of(sorted.begin(), sorted.end(), [&](const ShortcutText& s) { return s.group == first.group; }))

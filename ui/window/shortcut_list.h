@@ -1,4 +1,5 @@
-// Every key and gesture of a window, collected from its actions and widgets, so that the help cannot go stale.
+// Collects the shortcuts and gestures of a window from its actions and widgets for the help, so that the list is always
+// up to date.
 #pragma once
 
 #include "ui/frame/shortcuts.h"
@@ -9,8 +10,8 @@ class QWidget;
 
 namespace kvscope::ui {
 
-/// All actions and shortcuts of the window and what is in it, by group in the order they were made, then the gestures
-/// of plots, token strip and run list.
+/// The actions and shortcuts of the window and its widgets, grouped and in the order in which they were made, and then
+/// the gestures of plots, token strip, run list and SQL editor.
 std::vector<ShortcutText> shortcutsOf(const QWidget& window);
 
 } // namespace kvscope::ui
