@@ -225,7 +225,7 @@ struct Workspace::Impl {
         }
         std::map<QString, std::vector<int>> wanted;
         for (const OpenRun& run : w.runs_)
-            if (run.live || run.row.status == "running" || run.row.status.empty())
+            if (run.live || run.row.status == RunStatus::Running || run.row.status.text().empty())
                 wanted[run.key.path].push_back(run.key.runId);
         if (wanted.empty()) return;
         refreshing = int(wanted.size());
@@ -298,7 +298,7 @@ struct Workspace::Impl {
 
     void updatePolling() {
         const bool foreign = std::any_of(w.runs_.begin(), w.runs_.end(), [](const OpenRun& r) {
-            return !r.live && r.row.status == "running" && !r.row.stale;
+            return !r.live && r.row.status == RunStatus::Running && !r.row.stale;
         });
         if (foreign && !poll.isActive()) poll.start(kForeignPollMs);
         if (!foreign) poll.stop();
@@ -405,7 +405,7 @@ void Workspace::addLive(const RunKey& key) {
     } else {
         OpenRun added{known, {}, true};
         added.row.runId = known.runId;
-        added.row.status = nameOf(RunStatus::Running);
+        added.row.status = RunStatus::Running;
         runs_.push_back(std::move(added));
     }
     emit runsChanged();
@@ -417,7 +417,7 @@ void Workspace::finishLive(const RunKey& key) {
     OpenRun* run = impl_->find({normalised(key.path), key.runId});
     if (!run) return;
     run->live = false;
-    if (run->row.status.empty()) run->row.status = nameOf(RunStatus::Running); // so that the refresh below asks for it
+    if (run->row.status.text().empty()) run->row.status = RunStatus::Running; // so that the refresh below asks for it
     emit runsChanged();
     impl_->schedule();
 }
