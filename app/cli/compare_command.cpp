@@ -141,7 +141,7 @@ void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b,
     for (const ComponentDelta& component : c.components) printRow(component);
     printRow(c.step);
     ComponentDelta exposed = c.exposed;
-    exposed.component = fmt::format("exposed, {}", a.front().run.timing);
+    exposed.component = fmt::format("exposed, {}", a.front().run.timing.text());
     printRow(exposed);
     printOut("\n{:<20} {:>14} {:>14}\n", "whole run", "A", "B");
     for (const Quantity& q : c.quantities) printOut("{:<20} {:>14.6g} {:>14.6g} {}\n", q.name, q.a, q.b, q.unit);
@@ -183,7 +183,7 @@ int run(const Arguments& arguments) {
         Json out = toJson(comparison);
         out["a"] = toJson(a);
         out["b"] = toJson(b);
-        out["exposed_is"] = a.front().run.timing;
+        out["exposed_is"] = a.front().run.timing.text();
         out["exit_status"] = status;
         printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     } else {

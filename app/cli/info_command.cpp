@@ -186,12 +186,12 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"model", run.model},
              {"method", run.method},
              {"parameters", Json::parse(run.paramsJson, nullptr, false)},
-             {"backend", run.backend},
+             {"backend", run.backend.text()},
              {"device", run.device},
              {"link", run.link},
-             {"timing", run.timing},
-             {"status", run.stale ? "interrupted" : run.status},
-             {"record_level", run.level},
+             {"timing", run.timing.text()},
+             {"status", run.stale ? "interrupted" : run.status.text()},
+             {"record_level", run.level.text()},
              {"block_size", run.blockSize},
              {"layers", run.layers},
              {"kv_heads", run.kvHeads},
@@ -228,7 +228,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
             out[key] = parsed.is_object() ? parsed : Json(value);
         }
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
-    if (run.backend == kImported) { // it has a timeline, and nothing that the numbers above count
+    if (run.backend == RunBackend::Imported) { // it has a timeline, and nothing that the numbers above count
         const SpanTotals totals = spanTotals(reader, run.runId);
         Json imported{{"run_id", run.runId},
                       {"name", run.name},

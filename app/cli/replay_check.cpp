@@ -62,7 +62,7 @@ bool CheckReport::exact() const {
 void printChecked(const CheckReport& report, const RunRow& run) {
     const std::vector<CheckedConfig>& checked = report.configs;
     printOut("\nchecked by running {} again on {}, link times {}; each number: predicted, then really run\n",
-             report.model, run.backend, run.timing);
+             report.model, run.backend.text(), run.timing.text());
     printOut("{:<14} {:>12} {:>9} {:>20} {:>20} {:>22} {:>8} {:>20} {:>8}\n", "policy", "cache_blocks", "GB/s",
              "misses", "h2d_MB", "exposed_ms", "error %", "tokens/s", "error %");
     const auto pair = [](auto a, auto b) { return fmt::format("{} {}", a, b); };
@@ -95,8 +95,8 @@ void printChecked(const CheckReport& report, const RunRow& run) {
 
 Json checkedJson(const CheckReport& report, const RunRow& run) {
     Json out{{"model", report.model},
-             {"backend", run.backend},
-             {"timing", run.timing},
+             {"backend", run.backend.text()},
+             {"timing", run.timing.text()},
              {"exact", report.exact()},
              {"tokens_per_s_error_percent", toJson(tokensErrors(report.configs))},
              {"control", report.control ? toJson(*report.control) : Json(nullptr)},

@@ -84,7 +84,7 @@ std::vector<std::pair<std::string, double>> computePartsNs(const TraceReader& re
         const auto part = partOf.find(row.component);
         parts[part == partOf.end() ? 4 : part->second].second += double(row.totalNs);
     }
-    if (trace.run.timing == nameOf(Timing::Measured)) parts[2].second -= double(trace.exposedNs);
+    if (trace.run.timing == Timing::Measured) parts[2].second -= double(trace.exposedNs);
     return parts;
 }
 
@@ -98,7 +98,7 @@ void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& co
                                                     : "hits and misses not known";
     const std::string exposed =
         knows.has(Known::ExposedTimes)
-            ? fmt::format("{:.3f} ms exposed ({})", double(trace.exposedNs) / 1e6, trace.run.timing)
+            ? fmt::format("{:.3f} ms exposed ({})", double(trace.exposedNs) / 1e6, trace.run.timing.text())
             : "exposed time not known";
     printOut("recorded: {}, {}, {}\n", recordedCache(trace), hits, exposed);
     if (reproduction && reproduction->differing == 0)
@@ -331,7 +331,7 @@ Json toJson(const Arguments& arguments, const SelectionTrace& trace, const Selec
                        {"misses", known(Known::Hits, trace.misses)},
                        {"h2d_bytes", known(Known::Bytes, trace.h2dBytes)},
                        {"exposed_ms", known(Known::ExposedTimes, double(trace.exposedNs) / 1e6)},
-                       {"timing", trace.run.timing},
+                       {"timing", trace.run.timing.text()},
                        {"link", trace.link.name},
                        {"dropped_steps", trace.run.droppedSteps}};
     out["compute_ms_parts"] = Json::object();
@@ -369,10 +369,10 @@ int run(const Arguments& arguments) {
     const double read = arguments.check > 0 ? 0.05 : 0.5, replayed = arguments.check > 0 ? 0.1 : 1;
     const SelectionTrace trace =
         loadSelectionTrace(reader, chooseRun(reader, arguments.run), action.part(0, read), action.stop());
-    if (!arguments.backend.empty() && arguments.backend != trace.run.backend)
+    if (!arguments.backend.empty() && arguments.backend != trace.run.backend.text())
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} was recorded on {}: its times and block bytes say nothing about {}",
-                                trace.run.runId, trace.run.backend, arguments.backend),
+                                trace.run.runId, trace.run.backend.text(), arguments.backend),
                     fmt::format("record a run with --backend {} and check that", arguments.backend));
     if (arguments.latencyUs >= 0) {
         if (options.links.empty()) options.links.push_back(trace.link);

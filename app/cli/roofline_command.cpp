@@ -207,7 +207,7 @@ void printRecorded(const Recorded& recorded) {
     if (run.offloaded())
         printOut(", hits {}, {} MB over the link, exposed {}", known(run.hitRate, 3), known(run.linkBytes / 1e6, 2),
                  run.row.knows.has(Known::ExposedTimes)
-                     ? fmt::format("{:.3f} ms ({})", run.exposedNs / 1e6, run.row.timing)
+                     ? fmt::format("{:.3f} ms ({})", run.exposedNs / 1e6, run.row.timing.text())
                      : "not known");
     printOut("\n  predicted  {:>9.3f} ms {:>10.1f} tokens/s", comparison.predictedNs / 1e6,
              run.batch / comparison.predictedNs * 1e9);
@@ -247,7 +247,7 @@ Json toJson(const Recorded& recorded) {
              {"batch", run.batch},
              {"hit_rate", number(run.hitRate)},
              {"steps", run.steps},
-             {"link_timing", run.row.timing},
+             {"link_timing", run.row.timing.text()},
              {"measured",
               {{"step_ms", run.stepNs / 1e6},
                {"tokens_per_s", run.tokensPerSecond},
@@ -265,7 +265,8 @@ Json toJson(const Recorded& recorded) {
 
 std::string machineOf(const RunRow& run) {
     const std::string& processor = run.metaOr(run_meta::kProcessor);
-    return run.backend == "cpu" && !processor.empty() ? fmt::format("{} ({})", processor, run.device) : run.device;
+    return run.backend == RunBackend::Cpu && !processor.empty() ? fmt::format("{} ({})", processor, run.device)
+                                                                : run.device;
 }
 
 int predict(Arguments arguments) {
@@ -325,7 +326,7 @@ int predict(Arguments arguments) {
     std::optional<Recorded> recorded;
     if (run) {
         recorded = Recorded{*run, base.model, compare(*run, base.model, base.gpu)};
-        if (run->row.backend == "cpu") base.bytesPerElement = 4;
+        if (run->row.backend == RunBackend::Cpu) base.bytesPerElement = 4;
         if (!run->methodKnown && arguments.method.empty() && arguments.settings.empty()) {
             arguments.method = run->row.method;
             base.method = run->method;

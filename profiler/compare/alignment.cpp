@@ -92,8 +92,10 @@ Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::s
         note(fmt::format("blocks are {} tokens in A and {} in {}, so numbers of blocks differ for that reason alone",
                          a.run.blockSize, b.run.blockSize, other));
     if (a.run.timing != b.run.timing)
-        note(fmt::format("times of the link are {} in A and {} in {}", a.run.timing, b.run.timing, other));
-    if (a.run.backend != b.run.backend) note(fmt::format("A ran on {}, {} on {}", a.run.backend, other, b.run.backend));
+        note(
+            fmt::format("times of the link are {} in A and {} in {}", a.run.timing.text(), b.run.timing.text(), other));
+    if (a.run.backend != b.run.backend)
+        note(fmt::format("A ran on {}, {} on {}", a.run.backend.text(), other, b.run.backend.text()));
     return result;
 }
 

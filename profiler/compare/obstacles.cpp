@@ -24,15 +24,14 @@ public:
     std::vector<Obstacle> list;
 };
 
-bool isRecording(const RunSample& sample) {
-    return sample.run.status == nameOf(RunStatus::Running) && !sample.run.stale;
-}
+bool isRecording(const RunSample& sample) { return sample.run.status == RunStatus::Running && !sample.run.stale; }
 
 void checkAlone(const RunSample& sample, Obstacles& out) {
     const RunRow& run = sample.run;
     const std::string name = fmt::format("run {} of {}", run.runId, sample.path);
-    if (run.status != nameOf(RunStatus::Finished))
-        out.add(fmt::format("{} is {}, not finished{}", name, run.stale ? "unfinished, its writer is gone" : run.status,
+    if (run.status != RunStatus::Finished)
+        out.add(fmt::format("{} is {}, not finished{}", name,
+                            run.stale ? "unfinished, its writer is gone" : run.status.text(),
                             run.error.empty() ? "" : ": " + run.error),
                 true, isRecording(sample));
     if (run.droppedSteps > 0)
@@ -47,8 +46,8 @@ std::string shapeOf(const RunRow& run) {
 void checkPair(const RunSample& a, const RunSample& b, Obstacles& out) {
     out.require("model shape", shapeOf(a.run), shapeOf(b.run));
     out.require("batch", a.run.sequences, b.run.sequences);
-    out.require("backend", a.run.backend, b.run.backend);
-    out.require("link times", a.run.timing, b.run.timing);
+    out.require("backend", a.run.backend.text(), b.run.backend.text());
+    out.require("link times", a.run.timing.text(), b.run.timing.text());
     const auto ofSequence = [](const RunSample& sample) { // on average
         return sample.summary.promptTokens / std::max(1, sample.run.sequences);
     };
@@ -88,7 +87,7 @@ std::vector<SettingDifference> settingDifferences(const RunRow& a, const RunRow&
     add("device_slots", std::to_string(a.deviceSlots), std::to_string(b.deviceSlots));
     add("link", a.link, b.link);
     add("device", a.device, b.device);
-    add("record", a.level, b.level);
+    add("record", a.level.text(), b.level.text());
     return result;
 }
 

@@ -82,7 +82,7 @@ double jaccard(Blocks a, int blockSizeA, Blocks b, int blockSizeB) {
 
 std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& other) {
     for (const RunRow* run : {&a, &b})
-        if (run->level == "counters")
+        if (run->level == RecordLevel::Counters)
             return fmt::format("{} was recorded at level counters, without the selected blocks",
                                run == &a ? std::string("A") : other);
     if (a.kvHeads != b.kvHeads)

@@ -261,7 +261,7 @@ std::string describe(const LayerGroup& group) {
 ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps) {
     ExposureReport report;
     report.run = std::move(run);
-    report.measured = report.run.timing == nameOf(Timing::Measured);
+    report.measured = report.run.timing == Timing::Measured;
     report.known = report.run.knows.has(Known::TransferTimes) && report.run.knows.has(Known::ExposedTimes);
     report.coldCounted = coldSteps() == ColdSteps::Counted;
     std::vector<StepRow> rows = steps;

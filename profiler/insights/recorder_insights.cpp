@@ -85,12 +85,13 @@ void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.trust = true;
     insight.severity = share >= kFullWriter ? Severity::Alarm : Severity::Note;
-    insight.impact = facts.run().backend == "cpu" ? share : 0; // on a GPU the writer's core is not the decode's
+    insight.impact =
+        facts.run().backend == RunBackend::Cpu ? share : 0; // on a GPU the writer's core is not the decode's
     insight.title = fmt::format("Recording keeps a core busy for {} of the wall time ({} of writing)",
                                 words::percent(share), words::ms(busy));
-    insight.detail =
-        fmt::format("CPU time of the writer thread against {} of prefill and decode, level {}.{}", words::ms(wall),
-                    facts.run().level, facts.run().backend == "cpu" ? " The decode shares the cores with it." : "");
+    insight.detail = fmt::format("CPU time of the writer thread against {} of prefill and decode, level {}.{}",
+                                 words::ms(wall), facts.run().level.text(),
+                                 facts.run().backend == RunBackend::Cpu ? " The decode shares the cores with it." : "");
     insight.advice = "Record less (--record selections or counters) when you measure time.";
     insight.evidence = facts.evidence("breakdown");
     insight.figures = {{"writer_busy_ms", busy / 1e6, "ms"}, {"wall_ms", wall / 1e6, "ms"}, {"share", share, ""}};
@@ -121,7 +122,7 @@ void findBrokenRules(RunFacts& facts, std::vector<Insight>& out) {
 
 void findUnfinished(RunFacts& facts, std::vector<Insight>& out) {
     const RunRow& run = facts.run();
-    const bool failed = run.status == nameOf(RunStatus::Failed);
+    const bool failed = run.status == RunStatus::Failed;
     if (!failed && !run.stale) return;
     Insight insight;
     insight.severity = Severity::Alarm;

@@ -135,7 +135,7 @@ const RunCheck& RunFacts::check() {
         CheckOptions counted;
         counted.examples = 1;
         counted.blobs = false;
-        const bool recording = run().status == nameOf(RunStatus::Running) && !run().stale;
+        const bool recording = run().status == RunStatus::Running && !run().stale;
         check_ = recording ? RunCheck() : checkRun(reader_, run().runId, counted);
     }
     return *check_;
@@ -151,7 +151,7 @@ const CacheFacts* RunFacts::caches() {
         caches_.emplace();
         const bool selected =
             std::any_of(decode_.begin(), decode_.end(), [](const StepRow& s) { return s.selected > 0; });
-        if (options_.replay && selected && run().deviceSlots > 0 && run().level != nameOf(RecordLevel::Counters))
+        if (options_.replay && selected && run().deviceSlots > 0 && run().level != RecordLevel::Counters)
             *caches_ = readCaches(reader_, run().runId);
     }
     return *caches_ ? &**caches_ : nullptr;

@@ -2,6 +2,7 @@
 
 #include "core/trace/run_meta.h"
 #include "core/trace/trace_sink.h"
+#include "profiler/format/run_fact.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/run_knowledge.h"
 #include "profiler/read/sane_times.h"
@@ -51,8 +52,8 @@ LinkClock linkClockOf(Connection& connection, int runId) {
     LinkClock clock;
     Statement run(connection, "SELECT timing, backend FROM run WHERE run_id = ?");
     run.bindAll(runId);
-    if (!run.step() || run.text(0) != nameOf(Timing::Measured)) return clock;
-    const bool own = run.text(1) == "cuda" && isOurs(connection, runId);
+    if (!run.step() || RunFact<Timing>::parse(run.text(0)) != Timing::Measured) return clock;
+    const bool own = RunFact<RunBackend>::parse(run.text(1)) == RunBackend::Cuda && isOurs(connection, runId);
     clock.source = own ? LinkClock::Source::GpuTimer : LinkClock::Source::Engine;
     if (!own || !hasSpans(connection)) return clock;
     // First the names, of which there are few: without the kernel, the long table of spans is not read at all.

@@ -51,9 +51,9 @@ struct RunSummary {
     Knowledge knows;
     std::int64_t selected = 0, hits = 0, misses = 0;
     std::int64_t h2dBytes = 0, d2hBytes = 0;
-    std::string timing;    // of the next two: "measured" or "modelled"
-    double transferMs = 0; // link busy
-    double exposedMs = 0;  // of that, on the critical path
+    RunFact<Timing> timing; // of the next two
+    double transferMs = 0;  // link busy
+    double exposedMs = 0;   // of that, on the critical path
 
     std::vector<ComponentShare> components; // by phase, prefill first, in pipeline order, `other` last
 };

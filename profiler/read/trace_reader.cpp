@@ -51,9 +51,9 @@ void TraceReader::Impl::damaged(const std::string& what) const {
 RunRow TraceReader::Impl::runRow(const Statement& row) const {
     RunRow run;
     run.runId = row.int32(0);
-    std::string* const texts[] = {&run.name,       &run.createdUtc, &run.model,         &run.method,
-                                  &run.paramsJson, &run.backend,    &run.device,        &run.link,
-                                  &run.timing,     &run.status,     &run.statusMessage, &run.level};
+    std::string backend, timing, status, level;
+    std::string* const texts[] = {&run.name,   &run.createdUtc, &run.model, &run.method, &run.paramsJson,    &backend,
+                                  &run.device, &run.link,       &timing,    &status,     &run.statusMessage, &level};
     int column = 1;
     for (std::string* text : texts) {
         const std::string_view value = row.text(column);
@@ -63,6 +63,10 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
         *text = toValidUtf8(value);
         ++column;
     }
+    run.backend = RunFact<RunBackend>::parse(backend);
+    run.timing = RunFact<Timing>::parse(timing);
+    run.status = RunFact<RunStatus>::parse(status);
+    run.level = RunFact<RecordLevel>::parse(level);
     const auto number = [&](const char* name, std::int64_t limit) {
         const std::int64_t value = row.int64(column++);
         if (value < 0 || value > limit) damaged(fmt::format("run {} has {} = {}", run.runId, name, value));
@@ -84,9 +88,9 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
     run.writerBusyNs = row.int64(column++);
     run.error = toValidUtf8(row.text(column + 1));
     // Writers of before called a run finished whose disk was full.
-    if (!run.error.empty() && run.status != nameOf(RunStatus::Stopped)) run.status = nameOf(RunStatus::Failed);
+    if (!run.error.empty() && run.status != RunStatus::Stopped) run.status = RunStatus::Failed;
     if (!run.error.empty() && run.statusMessage.empty()) run.statusMessage = run.error;
-    if (run.status == nameOf(RunStatus::Running)) {
+    if (run.status == RunStatus::Running) {
         using namespace std::chrono;
         const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
         // A heartbeat far in the future comes from another machine's clock: no writer of ours either.

@@ -4,6 +4,7 @@
 
 #include "base/progress.h"
 #include "core/trace/trace_sink.h"
+#include "profiler/format/run_fact.h"
 
 #include <atomic>
 #include <cstdint>
@@ -19,8 +20,11 @@ namespace kvscope {
 
 struct RunRow {
     int runId = 0;
-    std::string name, createdUtc, model, method, paramsJson, backend, device, link, timing, status, statusMessage,
-        level;
+    std::string name, createdUtc, model, method, paramsJson, device, link, statusMessage;
+    RunFact<RunBackend> backend;
+    RunFact<Timing> timing; // how its transfer times are known
+    RunFact<RunStatus> status;
+    RunFact<RecordLevel> level;
     std::string error; // of the recording's storage: nothing was recorded after it, and the status is `failed`
     int blockSize = 0, layers = 0, kvHeads = 0, queryHeads = 0, headDim = 0, sequences = 0, deviceSlots = 0,
         budgetBlocks = 0;

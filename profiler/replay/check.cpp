@@ -76,7 +76,7 @@ namespace {
 SessionOptions recordedOptions(const TraceReader& reader, const RunRow& run, const Model& model,
                                const RecordedText& text) {
     SessionOptions options;
-    options.backend = run.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
+    options.backend = run.backend == RunBackend::Cuda ? Backend::Cuda : Backend::Cpu;
     options.method = run.method;
     const auto parameters = nlohmann::json::parse(run.paramsJson, nullptr, false);
     for (const Parameter& parameter : findMethod(run.method).parameters) {
@@ -132,7 +132,7 @@ RunOutcome decode(const std::shared_ptr<const Model>& model, const RecordedText&
 
 std::vector<EngineCache> otherCaches(const SelectionTrace& trace, int count) {
     const int slots = std::max({trace.run.deviceSlots, trace.run.budgetBlocks, trace.largest});
-    const bool measured = trace.run.timing == nameOf(Timing::Measured);
+    const bool measured = trace.run.timing == Timing::Measured;
     const Link other = measured ? trace.link : Link::parse(trace.link.gigabytesPerSecond < 40 ? "pcie5" : "pcie4");
     std::vector<EngineCache> caches;
     for (int i = 0; i < count;
@@ -171,7 +171,7 @@ std::vector<CheckedConfig> checkReplay(const TraceReader& reader, const Selectio
     requireSameModel(run, *model);
     for (const EngineCache& config : configs) {
         findCachePolicy(config.policy); // the policy must be one of the engine's, not only of the replay's
-        if (run.timing == nameOf(Timing::Measured) && config.link.gigabytesPerSecond != trace.link.gigabytesPerSecond)
+        if (run.timing == Timing::Measured && config.link.gigabytesPerSecond != trace.link.gigabytesPerSecond)
             throw Error(ErrorKind::BadInput, "the link of a measured run is the machine's own, no other can be tried",
                         "check without --link");
     }

@@ -30,7 +30,7 @@ ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, con
         config.exposedNs += size.transfers * link.transferNs(bytes);
     }
     // The recorded steps include measured transfer times, which are taken out here. They do not include modelled ones.
-    const bool measured = trace.run.timing == nameOf(Timing::Measured);
+    const bool measured = trace.run.timing == Timing::Measured;
     config.blockSize = trace.run.blockSize;
     for (const ReplayStep& step : trace.steps) {
         config.computeNs += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));

@@ -213,7 +213,7 @@ std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) 
 void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace) {
     const auto layers = std::size_t(trace.run.layers);
     trace.layerTimes.assign(trace.steps.size() * layers, {});
-    const bool measured = trace.run.timing == nameOf(Timing::Measured);
+    const bool measured = trace.run.timing == Timing::Measured;
     const auto [low, high] = trace::keysOfSteps(trace.run.runId, 0, lastStep, trace::kLayerShift);
     // Sums are made as real numbers, because the integers of a damaged file may overflow.
     Statement rows(connection, "SELECT id, 1.0 * qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns +"

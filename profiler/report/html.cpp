@@ -85,7 +85,7 @@ std::string card(const Report& report, std::size_t index) {
     std::string out;
     put(out, "<section class=\"card {}\"><h3>{}</h3><p>{} · {} decode steps · {}</p><div class=\"facts\">",
         runClass(index), escaped(run.row.name), escaped(run.file), run.steps.size(),
-        escaped(run.row.stale ? "interrupted" : run.row.status));
+        escaped(run.row.stale ? "interrupted" : run.row.status.text()));
     const auto fact = [&](const std::string& value, const std::string& caption) {
         put(out, "<div><b>{}</b><span>{}</span></div>", escaped(value), escaped(caption));
     };
@@ -96,7 +96,7 @@ std::string card(const Report& report, std::size_t index) {
          "tokens per second, measured" + (interval.empty() ? "" : "; " + interval));
     fact(value("Hit rate"), "hit rate");
     fact(value("Locality γ, mean"), "mean locality γ");
-    fact(value("Exposed transfer time"), "exposed transfer time, " + run.row.timing);
+    fact(value("Exposed transfer time"), "exposed transfer time, " + run.row.timing.text());
     return out + "</div></section>";
 }
 

@@ -152,8 +152,8 @@ std::vector<double> averaged(const RunData& run, std::size_t perColumn,
 std::string timings(const Report& report) {
     std::string words;
     for (const RunData& run : report.runs)
-        if (!run.row.timing.empty() && words.find(run.row.timing) == std::string::npos)
-            words += (words.empty() ? "" : " / ") + run.row.timing;
+        if (!run.row.timing.text().empty() && words.find(run.row.timing.text()) == std::string::npos)
+            words += (words.empty() ? "" : " / ") + run.row.timing.text();
     return words;
 }
 
@@ -211,7 +211,7 @@ std::string breakdownChart(const Report& report) {
     std::vector<std::string> components; // in the order of the pipeline
     for (const RunData& run : report.runs) {
         if (run.steps.empty()) continue;
-        const bool extra = run.row.timing == nameOf(Basis::Modelled) && run.summary.exposedMsPerStep > 0;
+        const bool extra = run.row.timing == Timing::Modelled && run.summary.exposedMsPerStep > 0;
         modelled |= extra;
         if (!(run.summary.stepMs > 0)) continue; // nothing, or not known
         longest = std::max(longest, 1e6 * (run.summary.stepMs + (extra ? run.summary.exposedMsPerStep : 0)));
@@ -244,7 +244,7 @@ std::string breakdownChart(const Report& report) {
             x += mean * scale;
         }
         const double exposed = run.summary.exposedMsPerStep * 1e6;
-        if (run.row.timing == nameOf(Basis::Modelled) && exposed > 0)
+        if (run.row.timing == Timing::Modelled && exposed > 0)
             append(
                 out,
                 "<rect class=\"seg extra\" pointer-events=\"all\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" "
@@ -381,8 +381,9 @@ std::string heatmap(const RunData& run, std::size_t index) {
         data["columns"] = columns;
         data["rows"] = matrix.rowNames;
         const bool share = info.metric == Metric::Locality || info.metric == Metric::HitRate;
-        const std::string title =
-            info.metric == Metric::ExposedTime ? std::string(info.title) + " (" + run.row.timing + ")" : info.title;
+        const std::string title = info.metric == Metric::ExposedTime
+                                      ? std::string(info.title) + " (" + run.row.timing.text() + ")"
+                                      : info.title;
         data["metrics"].push_back({{"title", title},
                                    {"help", info.help},
                                    {"unit", *info.unit ? info.unit : "ratio"},

@@ -14,7 +14,7 @@ void addReasonColumns(Table& table) {
 void addReasons(std::vector<Cell>& row, const TransferTime& time, const RunData& run) {
     for (const std::int64_t ns : time.becauseNs)
         row.push_back(whole(ns, Quantity::Nanoseconds, basisOf(run.row.timing)));
-    row.push_back(text(run.row.timing));
+    row.push_back(text(run.row.timing.text()));
 }
 
 } // namespace

@@ -42,7 +42,7 @@ Table layers(const std::vector<RunData>& runs) {
                  run.ifKnown(Known::Bytes, whole(layer.h2dBytes, Quantity::Bytes)),
                  run.ifKnown(Known::ExposedTimes,
                              whole(layer.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing))),
-                 text(run.row.timing)});
+                 text(run.row.timing.text())});
     return table;
 }
 
@@ -92,7 +92,7 @@ Table transfers(const std::vector<RunData>& runs) {
                  real(ratio(double(t.blocks), double(t.transfers)), Quantity::Count),
                  whole(t.durationNs, Quantity::Nanoseconds, basis),
                  real(ratio(double(t.bytes), double(t.durationNs)), Quantity::GigabytesPerSecond, basis),
-                 text(run.row.timing)});
+                 text(run.row.timing.text())});
         }
     return table;
 }

@@ -254,7 +254,7 @@ Table slowestSteps(const std::vector<RunData>& runs) {
                                   run.ifKnown(Known::Bytes, whole(step.h2dBytes, Quantity::Bytes)),
                                   run.ifKnown(Known::ExposedTimes,
                                               whole(step.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing))),
-                                  text(run.row.timing), text(remark)});
+                                  text(run.row.timing.text()), text(remark)});
         }
     }
     return table;

@@ -81,19 +81,19 @@ Reproduction reproduce(const RunData& run) {
     for (const auto& [key, option] :
          {std::pair{"temperature", "--temperature"}, {"top_p", "--top-p"}, {"top_k", "--top-k"}, {"seed", "--seed"}})
         if (params.contains(key)) add(option, settingText(params.at(key)));
-    add("--backend", row.backend);
+    add("--backend", row.backend.text());
     if (!params.value("offload", true)) {
         out.push_back("--no-offload");
     } else {
         if (row.deviceSlots > 0) add("--device-kv", fmt::format("{}", row.deviceSlots));
         add("--cache-policy", settingText(params.at("cache_policy")));
     }
-    if (row.timing == "modelled") add("--link", linkWord(row));
+    if (row.timing == Timing::Modelled) add("--link", linkWord(row));
     if (params.contains("threads")) add("--threads", settingText(params.at("threads")));
     if (flag("oracle")) out.push_back("--oracle");
-    add("--record", row.level);
+    add("--record", row.level.text());
     add("--trace", "again.kvtrace");
-    if (row.status != "finished")
+    if (row.status != RunStatus::Finished)
         result.notes.push_back("The recorded run did not end by itself, so the repetition may be longer.");
     return result;
 }

@@ -257,7 +257,8 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
     layers.readLocality(*trace.connection, row.runId, show(0.7, 1));
     run.layers = layers.layers();
     run.transfers = layers.transfers();
-    if (row.backend != kImported) run.notes = readNotes(*trace.connection, row.runId); // else the track is another's
+    if (row.backend != RunBackend::Imported)
+        run.notes = readNotes(*trace.connection, row.runId); // else the track is another's
     run.pcie = pcieTraffic(reader, row.runId);
     run.pcieSteps = pcieOfSteps(reader, row.runId);
     run.lookahead = lookaheadTotals(reader, row.runId);

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 std::string statusOf(const RunData& run) {
     if (run.row.stale) return "interrupted";
-    return run.row.status;
+    return run.row.status.text();
 }
 
 } // namespace
@@ -69,11 +69,11 @@ Table environment(const std::vector<RunData>& runs) {
                     "What it ran on. Transfer times of a modelled link are computed from real copies and the stated "
                     "bandwidth and latency; those of a measured one come from a clock.");
     table.add("Program", "that recorded", [](const RunData& r) { return text(r.program); });
-    table.add("Backend", "", [](const RunData& r) { return text(r.row.backend); });
+    table.add("Backend", "", [](const RunData& r) { return text(r.row.backend.text()); });
     table.add("Device", "", [](const RunData& r) { return text(r.row.device); });
     table.add("Link", "", [](const RunData& r) { return text(r.row.link); });
-    table.add("Link times are", "", [](const RunData& r) { return text(r.row.timing); });
-    table.add("Recorded", "level", [](const RunData& r) { return text(r.row.level); });
+    table.add("Link times are", "", [](const RunData& r) { return text(r.row.timing.text()); });
+    table.add("Recorded", "level", [](const RunData& r) { return text(r.row.level.text()); });
     if (std::any_of(runs.begin(), runs.end(), [](const RunData& r) { return r.row.knows != Knowledge::everything(); }))
         table.add("Not known", "the recording engine did not see it",
                   [](const RunData& r) { return text(r.row.knows.list(true)); });

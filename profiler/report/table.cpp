@@ -58,10 +58,8 @@ std::string_view nameOf(Basis basis) {
     return names[int(basis)];
 }
 
-Basis basisOf(std::string_view timing) {
-    for (const Basis basis : {Basis::Measured, Basis::Modelled, Basis::Predicted})
-        if (timing == nameOf(basis)) return basis;
-    return Basis::Plain;
+Basis basisOf(const RunFact<Timing>& timing) {
+    return timing == Timing::Measured ? Basis::Measured : timing == Timing::Modelled ? Basis::Modelled : Basis::Plain;
 }
 
 double Cell::number() const {

@@ -2,6 +2,8 @@
 // ones, so a number cannot differ between them.
 #pragma once
 
+#include "profiler/format/run_fact.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,8 +21,8 @@ std::string_view unitOf(Quantity quantity);
 enum class Basis : std::uint8_t { Plain, Measured, Modelled, Predicted };
 /// "measured", "modelled", "predicted"; empty for Plain.
 std::string_view nameOf(Basis basis);
-/// Of the word in a trace's column `timing`; anything unknown is Plain.
-Basis basisOf(std::string_view timing);
+/// Of a run's transfer times; an unknown word is Plain.
+Basis basisOf(const RunFact<Timing>& timing);
 
 struct Cell {
     std::variant<std::monostate, std::int64_t, double, std::string> value; // monostate: undefined

@@ -213,7 +213,7 @@ std::optional<ModelShape> shapeOfRun(const RunRow& run) {
 }
 
 const GpuSpec* gpuOfRun(const GpuTable& table, const RunRow& run) {
-    if (run.backend == "cpu") {
+    if (run.backend == RunBackend::Cpu) {
         const GpuSpec* measured = table.find(kLocalCpu);
         if (measured == nullptr || measured->processor.empty()) return measured; // a person's own entry says no name
         return measured->processor == run.metaOr(run_meta::kProcessor) ? measured : nullptr;
@@ -236,7 +236,7 @@ DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const
     scenario.hitRate = std::isnan(run.hitRate) ? 1 : run.hitRate;
     scenario.deviceSlots = run.method.dense ? 0 : std::max(run.row.deviceSlots, run.method.budgetBlocks());
     if (!run.offloaded()) scenario.deviceSlots = 0;
-    scenario.bytesPerElement = run.row.backend == "cpu" ? 4 : 2; // the CPU backend keeps float32
+    scenario.bytesPerElement = run.row.backend == RunBackend::Cpu ? 4 : 2; // the CPU backend keeps float32
     scenario.blockBytes = run.offloaded() ? run.row.blockBytes : 0;
     return scenario;
 }

@@ -28,7 +28,7 @@ struct MeasuredRun {
     SelectionSpec method;       // of its recorded parameters
     bool methodKnown = true;    // else of another engine: `method` is its block size and budget, without a score
     bool offloaded() const { return row.deviceSlots > 0 && !method.dense; }
-    bool linkMeasured() const { return row.timing == "measured"; }
+    bool linkMeasured() const { return row.timing == Timing::Measured; }
 };
 
 /// @throws Error(BadInput) if there is no such run, or it has no decode step that took time

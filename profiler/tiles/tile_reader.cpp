@@ -101,7 +101,7 @@ std::shared_ptr<Tile> read(const TraceReader& reader, const Request& request, in
                     "list its runs with kvscope-cli info");
     const int index = first / kTileSteps;
     const bool whole = first % kTileSteps == 0 && (last - first + 1 == kTileSteps || last + 1 == run->steps);
-    if (!whole || run->status == nameOf(RunStatus::Running) || place.folder.empty())
+    if (!whole || run->status == RunStatus::Running || place.folder.empty())
         return build(reader, request, *run, first, last);
     const std::string stamp = traceStamp(reader.path());
     const TileCache cache(place, stamp, nameOf(request));

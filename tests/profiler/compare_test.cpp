@@ -32,8 +32,8 @@ RunSample sampleOf(std::uint64_t seed, int steps, double factor = 1, const Noise
     RunSample sample;
     sample.path = fmt::format("{}.kvtrace", seed);
     sample.run.runId = 1;
-    sample.run.status = nameOf(RunStatus::Finished);
-    sample.run.timing = nameOf(Timing::Modelled);
+    sample.run.status = RunStatus::Finished;
+    sample.run.timing = Timing::Modelled;
     sample.run.layers = 4;
     sample.run.sequences = 1;
     sample.run.paramsJson = "{}";
@@ -315,13 +315,13 @@ TEST(Compare, ObstaclesAreNamedAndSomeMayBeIgnored) {
     expect(only([](RunSample& s) { s.run.layers = 5; }), "model shape 4 layers", false);
     // The prompts of a larger batch are more tokens in all, but not a longer context.
     expect(only([](RunSample& s) { s.run.sequences = 8, s.summary.promptTokens *= 8; }), "batch 1 against 8", false);
-    expect(only([](RunSample& s) { s.run.backend = "cuda"; }), "backend", false);
-    expect(only([](RunSample& s) { s.run.timing = "measured"; }), "link times modelled against measured", false);
+    expect(only([](RunSample& s) { s.run.backend = RunBackend::Cuda; }), "backend", false);
+    expect(only([](RunSample& s) { s.run.timing = Timing::Measured; }), "link times modelled against measured", false);
     expect(only([](RunSample& s) { s.steps.resize(20); }), "19 decode steps are common, a verdict needs 20", false);
     expect(only([](RunSample& s) { s.summary.promptTokens = 2000; }), "context length 1000 against 2000", true);
     expect(only([](RunSample& s) { s.summary.promptTokens = 0; }), "lacks its prompt", true);
     expect(only([](RunSample& s) { s.run.device = "another"; }), "device", true);
-    expect(only([](RunSample& s) { s.run.status = "stopped"; }), "run 1 of 2.kvtrace is stopped", true);
+    expect(only([](RunSample& s) { s.run.status = RunStatus::Stopped; }), "run 1 of 2.kvtrace is stopped", true);
     expect(only([](RunSample& s) { s.run.droppedSteps = 3; }), "lacks 3 steps", true);
     expect(only([](RunSample& s) { s.oracle = true; }), "--oracle", true);
     // Comparing methods, caches and links is the point.

@@ -136,7 +136,7 @@ TEST(KilledRecorder, LosesAtMostTheLastSecondAtFiftyRandomMoments) {
             longEnough += wanted > 100;
             TraceReader reader(victim.file);
             ASSERT_EQ(reader.runs().size(), 1u);
-            EXPECT_EQ(reader.run(1)->status, "running");
+            EXPECT_EQ(reader.run(1)->status, RunStatus::Running);
             const auto steps = reader.steps(1);
             ASSERT_GE(std::int64_t(steps.size()), wanted);
             // What is there is whole and right, and no step is missing in between.
@@ -288,7 +288,7 @@ TEST(FullDisk, StopsRecordingAndKeepsEarlierSteps) {
     });
     EXPECT_THAT(answer, HasSubstr(file));
     TraceReader reader(file);
-    EXPECT_EQ(reader.run(1)->status, "failed");
+    EXPECT_EQ(reader.run(1)->status, RunStatus::Failed);
     EXPECT_THAT(reader.run(1)->error, HasSubstr(file));
     const auto steps = reader.steps(1);
     EXPECT_GT(steps.size(), 100u);
@@ -309,7 +309,7 @@ TEST(FullDisk, IsNamedAsSuchOnASmallFileSystem) {
     try {
         error = recordUntilFull(file, recorded);
         TraceReader reader(file);
-        status = reader.run(1)->status;
+        status = reader.run(1)->status.text();
         told = reader.run(1)->error;
         steps = reader.steps(1).size();
         selections = reader.selections(1, 3, 0, 0).size();

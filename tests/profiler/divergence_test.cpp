@@ -90,7 +90,7 @@ TEST_F(TwoRuns, RefuseWithASentence) {
     EXPECT_EQ(blocks.refusal, "");
     EXPECT_THAT(blocks.notes, ElementsAre(HasSubstr("blocks are 16 tokens in A and 32 in B")));
     RunRow counters, heads, two;
-    counters.level = "counters";
+    counters.level = RecordLevel::Counters;
     heads.kvHeads = 8;
     two.kvHeads = 2;
     EXPECT_THAT(overlapRefusal(heads, counters), HasSubstr("B was recorded at level counters"));

@@ -179,7 +179,7 @@ TEST_F(Complaint, AFullDiskIsNamedAsTheCause) {
     EXPECT_THAT(unfinished->title,
                 testing::HasSubstr("failed after " + std::to_string(run.steps.size()) + " steps: " + full));
     const RunRow row = *TraceReader(file).run(1);
-    EXPECT_EQ(row.status, "failed") << "a recording that ended early is not finished, whatever the file says";
+    EXPECT_EQ(row.status, RunStatus::Failed) << "a recording that ended early is not finished, whatever the file says";
     EXPECT_EQ(row.statusMessage, full);
 }
 

@@ -254,7 +254,7 @@ TEST(MeasuredRun, ShapesComeFromNamesThatFitTheTrace) {
 TEST(MeasuredRun, TheMachinesOwnMeasurementComesFirst) {
     GpuTable table;
     RunRow row;
-    row.backend = "cuda";
+    row.backend = RunBackend::Cuda;
     row.device = "NVIDIA H200, 132 multiprocessors, CUDA 13.0";
     EXPECT_EQ(gpuOfRun(table, row)->name, "h200");
     table.merge(R"({"gpus":[{"name":"local","title":"NVIDIA H200","read_gbps":1,"tflops":1,"memory_gib":1,"link_gbps":1,
@@ -264,7 +264,7 @@ TEST(MeasuredRun, TheMachinesOwnMeasurementComesFirst) {
     EXPECT_EQ(gpuOfRun(table, row)->name, "local");
     row.device = "NVIDIA H2000";
     EXPECT_EQ(gpuOfRun(table, row), nullptr);
-    row.backend = "cpu";
+    row.backend = RunBackend::Cpu;
     row.device = "cpu: AVX2, 2 threads";
     EXPECT_EQ(gpuOfRun(table, row)->name, "local-cpu");
 }

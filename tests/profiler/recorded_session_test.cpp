@@ -74,7 +74,7 @@ TEST_F(RecordedSessionTest, RunsToTheEndAndTheFileHoldsAllOfIt) {
     EXPECT_EQ(run.session().generated(), plain.session().generated());
     EXPECT_EQ(run.recording().finish().droppedSteps, 0);
     EXPECT_EQ(run.recording().runId(), 1);
-    EXPECT_EQ(row().status, "finished");
+    EXPECT_EQ(row().status, RunStatus::Finished);
     EXPECT_EQ(row().steps, kNewTokens);
 }
 
@@ -85,7 +85,7 @@ TEST_F(RecordedSessionTest, StopsWhereItIsToldTo) {
     EXPECT_FALSE(run.run({}, {}, [&](DecodeSession&) { return ++calls < 3 ? Go::On : Go::Stop; }));
     run.recording().finish();
     EXPECT_EQ(calls, 3);
-    EXPECT_EQ(row().status, "stopped");
+    EXPECT_EQ(row().status, RunStatus::Stopped);
     EXPECT_EQ(row().steps, 3);
 }
 
@@ -102,7 +102,7 @@ TEST_F(RecordedSessionTest, WhateverIsThrownEndsTheRunAsFailedAndGoesOn) {
         };
         EXPECT_ANY_THROW(run.run({}, {}, fails));
         run.recording().finish();
-        EXPECT_EQ(row().status, "failed");
+        EXPECT_EQ(row().status, RunStatus::Failed);
         EXPECT_THAT(row().statusMessage, HasSubstr(ours ? "the GPU fell off" : "something else"));
         EXPECT_EQ(row().steps, 2) << "what was decoded before is there";
     }
@@ -120,7 +120,7 @@ TEST_F(RecordedSessionTest, APersonsStopWhileThePromptIsReadIsNoFailure) {
         EXPECT_EQ(error.kind, ErrorKind::Cancelled);
     }
     run.recording().finish();
-    EXPECT_EQ(row().status, "stopped");
+    EXPECT_EQ(row().status, RunStatus::Stopped);
     EXPECT_EQ(row().statusMessage, "");
 }
 
@@ -157,7 +157,7 @@ TEST_F(RecordedSessionTest, ARunThatIsGivenUpEndsAsStopped) {
         RecordedSession run(options(), request());
         run.begin(model(), prompts());
     }
-    EXPECT_EQ(row().status, "stopped");
+    EXPECT_EQ(row().status, RunStatus::Stopped);
 }
 
 } // namespace

@@ -157,12 +157,12 @@ TEST_F(RecorderTest, ShowsStepsToAReaderWhileTheRunGoesOn) {
         recorder.take(std::move(record));
         recorder.flush();
         ASSERT_EQ(reader.stepCount(1), step + 1);
-        ASSERT_EQ(reader.run(1)->status, "running");
+        ASSERT_EQ(reader.run(1)->status, RunStatus::Running);
         ASSERT_FALSE(reader.run(1)->stale);
     }
     recorder.endRun(RunStatus::Failed, "out of luck");
     recorder.flush();
-    EXPECT_EQ(reader.run(1)->status, "failed");
+    EXPECT_EQ(reader.run(1)->status, RunStatus::Failed);
     EXPECT_EQ(reader.run(1)->statusMessage, "out of luck");
 }
 
@@ -206,8 +206,8 @@ TEST_F(RecorderTest, EndsARunThatNobodyEndedAsStopped) {
         recorder.beginRun(synthetic::infoOf({}));
     }
     TraceReader reader(file);
-    EXPECT_EQ(reader.run(1)->status, "stopped");
-    EXPECT_EQ(reader.run(2)->status, "stopped");
+    EXPECT_EQ(reader.run(1)->status, RunStatus::Stopped);
+    EXPECT_EQ(reader.run(2)->status, RunStatus::Stopped);
 }
 
 TEST_F(RecorderTest, CommitsByItselfAndTellsSo) {
@@ -422,7 +422,7 @@ TEST_F(RecorderTest, StopsRecordingWhenAStepComesTwice) {
     const TraceReader reader(file);
     EXPECT_EQ(reader.stepCount(1), 3);
     EXPECT_EQ(reader.run(1)->droppedSteps, 2);
-    EXPECT_EQ(reader.run(1)->status, "failed");
+    EXPECT_EQ(reader.run(1)->status, RunStatus::Failed);
 }
 
 TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {

@@ -87,7 +87,7 @@ TEST_P(CheckedReplay, PredictsHitsMissesAndBytesExactly) {
         EXPECT_EQ(c.predicted.h2dBytes, c.run.h2dBytes);
         EXPECT_TRUE(c.exact());
         EXPECT_TRUE(c.run.sameTokens || GetParam().temperature > 0);
-        if (trace.run.timing == nameOf(Timing::Modelled)) {
+        if (trace.run.timing == Timing::Modelled) {
             EXPECT_EQ(c.predicted.exposedNs, c.run.exposedNs);
         }
         EXPECT_GT(c.run.tokensPerSecond, 0);

@@ -505,7 +505,7 @@ TEST(Replay, TimesFollowTheLinkAndReplaceMeasuredOnes) {
     SelectionTrace trace;
     trace.run.layers = 2;
     trace.run.blockBytes = 1'000'000;
-    trace.run.timing = nameOf(Timing::Modelled);
+    trace.run.timing = Timing::Modelled;
     trace.steps = {{1, 2, 5'000'000, 1'000'000}, {2, 2, 3'000'000, 500'000}};
     PoolTrace pool;
     pool.layer = 1;
@@ -522,7 +522,7 @@ TEST(Replay, TimesFollowTheLinkAndReplaceMeasuredOnes) {
     EXPECT_EQ(config.h2dBytes, 6'000'000);
     EXPECT_EQ(config.exposedNs, exposed);
     EXPECT_DOUBLE_EQ(config.tokensPerSecond, 4e9 / double(8'000'000 + exposed));
-    trace.run.timing = nameOf(Timing::Measured);
+    trace.run.timing = Timing::Measured;
     config = replay(trace, options).front();
     EXPECT_DOUBLE_EQ(config.tokensPerSecond, 4e9 / double(8'000'000 - 1'500'000 + exposed));
 }
@@ -549,7 +549,7 @@ TEST(Replay, LoadingAheadHidesTransfersBehindEarlierLayers) {
     SelectionTrace trace;
     trace.run.layers = 3;
     trace.run.blockBytes = 1'000;
-    trace.run.timing = nameOf(Timing::Modelled);
+    trace.run.timing = Timing::Modelled;
     trace.steps = {{1, 1, 1'000'000, 0}};
     trace.layerTimes = {{10'000, 20'000}, {10'000, 20'000}, {10'000, 20'000}};
     for (const int layer : {0, 1, 2}) { // 10, 10 and 50 blocks, all missed

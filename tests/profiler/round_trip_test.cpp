@@ -62,12 +62,12 @@ TEST_P(RoundTrip, ReturnsTheRunsDescription) {
     EXPECT_EQ(run.model, info.model);
     EXPECT_EQ(run.method, info.method);
     EXPECT_EQ(run.paramsJson, info.paramsJson);
-    EXPECT_EQ(run.backend, info.backend);
+    EXPECT_EQ(run.backend.text(), info.backend);
     EXPECT_EQ(run.device, info.device);
     EXPECT_EQ(run.link, info.link);
-    EXPECT_EQ(run.timing, "modelled");
-    EXPECT_EQ(run.level, nameOf(GetParam().level));
-    EXPECT_EQ(run.status, "finished");
+    EXPECT_EQ(run.timing, Timing::Modelled);
+    EXPECT_EQ(run.level, GetParam().level);
+    EXPECT_EQ(run.status, RunStatus::Finished);
     EXPECT_EQ(run.blockSize, info.blockSize);
     EXPECT_EQ(run.layers, info.layers);
     EXPECT_EQ(run.kvHeads, info.kvHeads);

@@ -72,7 +72,7 @@ TEST(Summary, AgreesWithTheStepsItSums) {
     EXPECT_NEAR(summary.hitRate, double(hits - coldHits) / double(hits + misses - coldHits - coldMisses), 1e-12);
     EXPECT_EQ(summary.h2dBytes, h2d);
     EXPECT_EQ(summary.d2hBytes, d2h);
-    EXPECT_EQ(summary.timing, "modelled");
+    EXPECT_EQ(summary.timing, Timing::Modelled);
     EXPECT_NEAR(summary.transferMs, double(transfer) / 1e6, 1e-6);
     EXPECT_NEAR(summary.exposedMs, double(exposed) / 1e6, 1e-6);
     EXPECT_EQ(summary.localityCount, std::int64_t(localities.size()));

@@ -270,7 +270,7 @@ TEST_F(TraceEventImport, OpensThroughTheReaderByItsOwnName) {
     const auto runs = reader.runs();
     ASSERT_EQ(runs.size(), 1u);
     EXPECT_EQ(runs[0].name, "timeline.json");
-    EXPECT_EQ(runs[0].backend, kImported);
+    EXPECT_EQ(runs[0].backend, RunBackend::Imported);
     EXPECT_EQ(runs[0].steps, 0);
     EXPECT_TRUE(reader.steps(1).empty());
     EXPECT_EQ(spanTotals(reader, 1).spans, 1);

@@ -422,7 +422,7 @@ TEST_F(CacheViewTest, ALiveRunIsComputedAgainOnRequestAndWhenItEnds) {
     recorder.endRun(RunStatus::Finished, "");
     recorder.flush();
     workspace.finishLive(workspace.current()->key);
-    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == "finished" && workspace.idle(); }));
+    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == RunStatus::Finished && workspace.idle(); }));
     ASSERT_TRUE(idle());
     expectNumbers(replayed(traceOf("live.kvtrace", recorder.runId()), "keep-selected", slotsNow()));
 }

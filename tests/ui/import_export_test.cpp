@@ -91,7 +91,7 @@ TEST_F(ImportExportTest, DroppedFilesOfAnyKindOpenOrSayWhyNot) {
     EXPECT_TRUE(until([&] { return message(*window).contains("notes.txt"); })) << message(*window).toStdString();
     EXPECT_EQ(QApplication::activeModalWidget(), nullptr);
     const auto imported = std::find_if(workspace.runs().begin(), workspace.runs().end(),
-                                       [](const OpenRun& run) { return run.row.backend == "imported"; });
+                                       [](const OpenRun& run) { return run.row.backend == RunBackend::Imported; });
     ASSERT_NE(imported, workspace.runs().end());
     EXPECT_EQ(imported->key.path, json) << "it goes by its own name, not by that of its conversion";
 

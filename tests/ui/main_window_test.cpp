@@ -118,7 +118,7 @@ TEST_F(MainWindowTest, ASessionFromFormToViews) {
     EXPECT_EQ(window->controller().state(), State::Idle);
 
     Workspace& workspace = window->workspace();
-    ASSERT_TRUE(until([&] { return workspace.current() && workspace.current()->row.status == "finished"; }));
+    ASSERT_TRUE(until([&] { return workspace.current() && workspace.current()->row.status == RunStatus::Finished; }));
     const RunRow row = workspace.current()->row;
     EXPECT_EQ(row.method, "nosa");
     EXPECT_TRUE(window->windowTitle().startsWith(QString::fromStdString(row.name)))
@@ -173,8 +173,9 @@ TEST_F(MainWindowTest, StopDuringPrefillEndsTheRunAsStopped) {
     EXPECT_TRUE(sawProgress);
     EXPECT_FALSE(finished[0][0].toBool());
     EXPECT_EQ(window->controller().state(), State::Idle);
-    ASSERT_TRUE(
-        until([&] { return window->workspace().current() && window->workspace().current()->row.status == "stopped"; }));
+    ASSERT_TRUE(until([&] {
+        return window->workspace().current() && window->workspace().current()->row.status == RunStatus::Stopped;
+    }));
     EXPECT_TRUE(window->action("run")->isEnabled());
     for (const ViewEntry& entry : views()) {
         window->showView(QLatin1String(entry.id));
@@ -251,7 +252,8 @@ TEST_F(MainWindowTest, ClosingWhileItRecordsAsksAndReturnLosesNothing) {
     });
     EXPECT_TRUE(window->close());
     ASSERT_TRUE(until([&] { return !finished.isEmpty(); }));
-    EXPECT_EQ(TraceReader(run.path.toStdString()).run(run.runId)->status, "stopped") << "what was recorded stays";
+    EXPECT_EQ(TraceReader(run.path.toStdString()).run(run.runId)->status, RunStatus::Stopped)
+        << "what was recorded stays";
 }
 
 TEST_F(MainWindowTest, AFolderThatCannotBeWrittenIsOneSentenceInTheForm) {
@@ -291,7 +293,7 @@ TEST_F(MainWindowTest, PauseStepResumeAndStop) {
     window->action("stop")->trigger();
     ASSERT_TRUE(until([&] { return !finished.isEmpty(); }));
     EXPECT_FALSE(finished[0][0].toBool());
-    ASSERT_TRUE(until([&] { return workspace.current()->row.status == "stopped"; }));
+    ASSERT_TRUE(until([&] { return workspace.current()->row.status == RunStatus::Stopped; }));
 }
 
 TEST_F(MainWindowTest, ACalibratedModelWaitsForThePausedSessionAndOutlivesItsStop) {

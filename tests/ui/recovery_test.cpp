@@ -241,7 +241,7 @@ TEST_F(RecoveryTest, TheEndOfTheProgramEndsASessionAsStopDoes) {
     EXPECT_TRUE(window->close()) << "without a question";
     window.reset(); // the worker is joined
     const RunRow row = *TraceReader(path.toStdString()).run(1);
-    EXPECT_EQ(row.status, "stopped");
+    EXPECT_EQ(row.status, RunStatus::Stopped);
     EXPECT_GT(row.steps, 3);
     const auto next = makeWindow(false);
     EXPECT_TRUE(until([&] { return openFiles(*next) == QStringList{path}; })) << "it is there again";

@@ -621,7 +621,7 @@ TEST_F(TimelineTracks, AnImportedTimelineHasItsCountersAndArrows) {
         {"ph":"C","pid":1,"name":"memory","ts":60,"args":{"allocated (bytes)":45000000}}]})json";
     open(file("torch.json"));
     show();
-    ASSERT_EQ(workspace.current()->row.backend, "imported");
+    ASSERT_EQ(workspace.current()->row.backend, RunBackend::Imported);
     EXPECT_EQ(index().size(), 3u);
     ASSERT_EQ(data().gauges.size(), 1u);
     const int curve = StepCounters::kCount;

@@ -139,7 +139,7 @@ TEST_P(EveryView, FollowsARunThatGrows) {
     recorder.endRun(RunStatus::Finished, "");
     recorder.flush();
     workspace.finishLive(workspace.current()->key);
-    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == "finished"; }));
+    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == RunStatus::Finished; }));
 }
 
 TEST_P(EveryView, CatchesUpWhenShownAgain) {

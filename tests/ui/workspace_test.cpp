@@ -293,7 +293,7 @@ TEST_F(WorkspaceTest, FollowsALiveRunAndCoalescesItsNews) {
     recorder.endRun(RunStatus::Finished, "");
     recorder.flush();
     workspace.finishLive(workspace.current()->key);
-    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == "finished"; }));
+    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == RunStatus::Finished; }));
     EXPECT_FALSE(workspace.current()->live);
 }
 

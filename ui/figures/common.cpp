@@ -18,8 +18,8 @@ std::string groupName(const RunData& run, const FigureSources& sources) {
     for (const MethodEntry& method : methods())
         if (method.name == run.row.method) name = method.title;
     std::set<std::string> backends;
-    for (const RunData& other : sources.runs) backends.insert(other.row.backend);
-    if (backends.size() > 1) name += run.row.backend == "cuda" ? ", GPU" : ", CPU";
+    for (const RunData& other : sources.runs) backends.insert(other.row.backend.text());
+    if (backends.size() > 1) name += run.row.backend == RunBackend::Cuda ? ", GPU" : ", CPU";
     return name;
 }
 

@@ -30,7 +30,7 @@ LayerMean meanLayer(const reports::RunData& run) {
         for (std::size_t i = 0; i < mean.stageNs.size(); ++i) mean.stageNs[i] += double(layer.warmStageNs[i]);
     }
     for (double& ns : mean.stageNs) ns /= times;
-    mean.exposedNs = run.row.timing == "modelled" ? mean.exposedNs / times : 0; // a measured one is in offloading
+    mean.exposedNs = run.row.timing == Timing::Modelled ? mean.exposedNs / times : 0; // a measured one is in offloading
     mean.otherNs = run.componentMeanNs(kOtherName) / double(run.layers.size());
     return mean;
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr int kLongest = 64;
 
 bool drawable(const reports::RunData& run) {
-    return run.row.level != "counters" && run.summary.selected > 0 && run.steps.size() >= 3;
+    return run.row.level != RecordLevel::Counters && run.summary.selected > 0 && run.steps.size() >= 3;
 }
 
 std::string refusal(const FigureSources& sources) {

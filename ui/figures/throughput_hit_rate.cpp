@@ -41,7 +41,7 @@ FigureData make(const FigureSources& sources) {
         series.high.push_back(interval.high);
     }
     for (const reports::RunData* run : runs) {
-        if (run->row.timing != "modelled") continue;
+        if (run->row.timing != Timing::Modelled) continue;
         FigureSeries& series = seriesNamed(panel, groupName(*run, sources) + ", with modelled link");
         series.basis = "predicted";
         series.hollow = true;

@@ -38,8 +38,8 @@ void addByLocality(FigurePanel& panel, const reports::RunData& run, const std::s
     rows.bindAll(run.row.runId);
     FigureSeries series;
     series.name = name;
-    series.basis = run.row.timing;
-    series.hollow = run.row.timing != "measured";
+    series.basis = run.row.timing.text();
+    series.hollow = run.row.timing != Timing::Measured;
     while (rows.step()) {
         series.x.push_back(rows.real(0));
         series.y.push_back(rows.real(1) / rows.real(2));
@@ -56,11 +56,11 @@ FigureData make(const FigureSources& sources) {
     byLocality.xTitle = "Locality γ of a layer in a step";
     bySize.yTitle = byLocality.yTitle = "Host to device (GB/s)";
     byLocality.mark = FigurePanel::Mark::Lines;
-    for (const char* timing : {"measured", "modelled"}) {
+    for (const Timing timing : {Timing::Measured, Timing::Modelled}) {
         FigureSeries series;
-        series.name = std::string("all decode steps, ") + timing;
-        series.basis = timing;
-        series.hollow = std::string_view(timing) != "measured";
+        series.name = std::string("all decode steps, ") + nameOf(timing);
+        series.basis = nameOf(timing);
+        series.hollow = timing != Timing::Measured;
         for (const double size : distinct(sources, loadedBlockBytes)) {
             double bytes = 0, ns = 0;
             for (const reports::RunData& run : sources.runs)
@@ -79,7 +79,7 @@ FigureData make(const FigureSources& sources) {
         if (loadsOf(run) != nullptr)
             addByLocality(byLocality, run,
                           fmt::format("{}, {:.3g} KiB, {}", groupName(run, sources), double(run.row.blockBytes) / 1024,
-                                      run.row.timing));
+                                      run.row.timing.text()));
     data.note =
         "Bytes loaded over the time the link was busy. Below: transfers of one layer in one step, put together by "
         "locality in steps of 0.05. Open marks: the link's time is modelled from bandwidth and latency.";

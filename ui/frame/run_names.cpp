@@ -104,8 +104,6 @@ QString letteredName(std::size_t place, const Workspace& workspace) {
                : QString();
 }
 
-bool isGrowing(const OpenRun& run) {
-    return run.live || (run.row.status == nameOf(RunStatus::Running) && !run.row.stale);
-}
+bool isGrowing(const OpenRun& run) { return run.live || (run.row.status == RunStatus::Running && !run.row.stale); }
 
 } // namespace kvscope::ui

@@ -231,7 +231,7 @@ struct Workspace::Impl {
         }
         std::map<QString, std::vector<int>> wanted;
         for (const OpenRun& run : w.runs_)
-            if (run.live || run.row.status == "running" || run.row.status.empty())
+            if (run.live || run.row.status == RunStatus::Running || run.row.status.text().empty())
                 wanted[run.key.path].push_back(run.key.runId);
         if (wanted.empty()) return;
         refreshing = int(wanted.size());
@@ -306,7 +306,7 @@ struct Workspace::Impl {
 
     void updatePolling() {
         const bool foreign = std::any_of(w.runs_.begin(), w.runs_.end(), [](const OpenRun& r) {
-            return !r.live && r.row.status == "running" && !r.row.stale;
+            return !r.live && r.row.status == RunStatus::Running && !r.row.stale;
         });
         if (foreign && !poll.isActive()) poll.start(kForeignPollMs);
         if (!foreign) poll.stop();
@@ -416,7 +416,7 @@ void Workspace::addLive(const RunKey& key) {
     } else {
         OpenRun added{known, {}, true};
         added.row.runId = known.runId;
-        added.row.status = nameOf(RunStatus::Running);
+        added.row.status = RunStatus::Running;
         runs_.push_back(std::move(added));
     }
     emit runsChanged();
@@ -429,7 +429,7 @@ void Workspace::finishLive(const RunKey& key) {
     if (!run) return;
     run->live = false;
     // Until its row is read, the run counts as running: the refresh below and the polling then read the row.
-    if (run->row.status.empty()) run->row.status = nameOf(RunStatus::Running);
+    if (run->row.status.text().empty()) run->row.status = RunStatus::Running;
     emit runsChanged();
     impl_->schedule();
 }

@@ -15,8 +15,8 @@
 namespace kvscope::ui {
 
 QString statusText(const RunRow& row, bool live) {
-    QString status = QString::fromStdString(row.status);
-    if (row.backend == kImported) return QObject::tr("imported timeline");
+    QString status = QString::fromStdString(row.status.text());
+    if (row.backend == RunBackend::Imported) return QObject::tr("imported timeline");
     if (live)
         status = QObject::tr("live");
     else if (row.stale)
@@ -90,7 +90,7 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
         return created.isValid() ? status + QStringLiteral(" · ") + created.toString(QStringLiteral("hh:mm")) : status;
     }
     case StatusRole:
-        return QString::fromStdString(row.status);
+        return QString::fromStdString(row.status.text());
     case LiveRole:
         return run.live;
     case PlaceRole: {
@@ -105,10 +105,11 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
     }
     case Qt::ToolTipRole: {
         const auto place = placeOf(workspace_, run.key);
-        QStringList lines{place ? letteredName(*place, workspace_) : names_[index.row()],
-                          QStringLiteral("%1 · %2").arg(
-                              QString::fromStdString(row.createdUtc),
-                              QString::fromStdString(row.backend == kImported ? row.statusMessage : row.model))};
+        QStringList lines{
+            place ? letteredName(*place, workspace_) : names_[index.row()],
+            QStringLiteral("%1 · %2").arg(
+                QString::fromStdString(row.createdUtc),
+                QString::fromStdString(row.backend == RunBackend::Imported ? row.statusMessage : row.model))};
         if (!row.method.empty())
             lines << QStringLiteral("%1 %2").arg(QString::fromStdString(row.method), settingsText(row));
         lines << QDir::toNativeSeparators(run.key.path);

@@ -166,7 +166,7 @@ void table(Pages& pages, const Report& report, const char* id, bool heading = tr
 void breakdownBars(Pages& pages, const Report& report) {
     const auto known = [](double ms) { return std::isfinite(ms) ? ms * 1e6 : 0.0; };
     const auto modelled = [&](const RunData& run) {
-        return run.row.timing == "modelled" ? known(run.summary.exposedMsPerStep) : 0.0;
+        return run.row.timing == Timing::Modelled ? known(run.summary.exposedMsPerStep) : 0.0;
     };
     double longest = 0;
     for (const RunData& run : report.runs) longest = std::max(longest, known(run.summary.stepMs) + modelled(run));
@@ -232,7 +232,7 @@ void cover(Pages& pages, const Report& report) {
             {value("Decode speed, tokens per second"), QStringLiteral("tokens/s (measured)")},
             {value("Hit rate"), QStringLiteral("hit rate")},
             {value("Locality γ, mean"), QStringLiteral("mean locality γ")},
-            {value("Exposed transfer time"), QStringLiteral("exposed transfer (%1)").arg(words(run.row.timing))},
+            {value("Exposed transfer time"), QStringLiteral("exposed transfer (%1)").arg(words(run.row.timing.text()))},
         };
         for (int number = 0; number < 4; ++number) {
             const double x = kMargin + 12 + number * (kWidth - 12) / 4;

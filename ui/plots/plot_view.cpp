@@ -229,7 +229,7 @@ void PlotView::showEmptyByFilter(const QString& title, std::vector<EmptyAction> 
 }
 
 bool PlotView::showEmptyWithoutRun(const QString& whatItShows) {
-    if (run() && run()->row.backend == kImported) {
+    if (run() && run()->row.backend == RunBackend::Imported) {
         showEmpty(tr("An imported timeline"),
                   tr("%1\n\n%2 was %3. It has spans and counters, but no steps with selected blocks, which this view "
                      "needs: record a run with KVScope to have them.")
@@ -271,7 +271,7 @@ QString PlotView::healthNote() const {
         sentences << tr("%1 steps were dropped while recording: totals are too low.")
                          .arg(formatCount(open->row.droppedSteps));
     if (open->row.stale) sentences << tr("The program that recorded this run ended without finishing it.");
-    if (open->row.status == "failed" && !open->row.statusMessage.empty())
+    if (open->row.status == RunStatus::Failed && !open->row.statusMessage.empty())
         sentences << tr("The run failed: %1.").arg(QString::fromStdString(open->row.statusMessage));
     if (const QString broken = brokenText(workspace_, open->key); !broken.isEmpty())
         sentences << tr("%1 of the trace format: numbers concerned mean nothing.").arg(broken);

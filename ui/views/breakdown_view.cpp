@@ -237,7 +237,7 @@ protected:
             if (!appliedFilter().empty() && hasNothing(*sides_[s]))
                 nothing += tr("Nothing of %1 passes the filter. ").arg(nameOf(*runs[s]));
         return sentences({nothing.trimmed(), how, averaged,
-                          run() && run()->row.timing == "measured"
+                          run() && run()->row.timing == Timing::Measured
                               ? tr("Wall time measured on the critical path.")
                               : tr("Wall time measured on the critical path; modelled link "
                                    "time is not in it."),

@@ -60,7 +60,9 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
                          std::pair<double, double> values, bool varies = false) {
         numbers.push_back({title, help, unitName, unit, values.first, values.second, better, kNan, kNan, varies});
     };
-    const auto word = [](const RunSummary& s) { return s.timing == "measured" ? tr("measured") : tr("modelled"); };
+    const auto word = [](const RunSummary& s) {
+        return s.timing == Timing::Measured ? tr("measured") : tr("modelled");
+    };
     const QString timing = a.timing == b.timing ? word(a) : tr("A %1, B %2").arg(word(a), word(b));
     using S = RunSummary;
     // What the rates count stands beside each of them.
@@ -97,7 +99,7 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     add(tr("Exposed time per step (%1)").arg(timing),
         tr("Link time that a decode step has to wait for; %1").arg(counted), Unit::Nanoseconds, QStringLiteral("ns"),
         -1, each([](const S& s) { return s.exposedMsPerStep * 1e6; }),
-        a.timing == "measured" || b.timing == "measured");
+        a.timing == Timing::Measured || b.timing == Timing::Measured);
     add(tr("Decode steps"), tr("Decode steps in the trace"), Unit::Count, tr("steps"), 0,
         each([](const S& s) { return double(s.decodeSteps); }));
     return numbers;

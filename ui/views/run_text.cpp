@@ -15,7 +15,7 @@ QString tr(const char* text) { return QCoreApplication::translate("Views", text)
 
 QString stepName(int step) { return step == 0 ? tr("prefill (step 0)") : tr("decode step %1").arg(formatCount(step)); }
 
-QString timingWord(const RunRow& run) { return run.timing == "measured" ? tr("measured") : tr("modelled"); }
+QString timingWord(const RunRow& run) { return run.timing == Timing::Measured ? tr("measured") : tr("modelled"); }
 
 QString aggregationNote(double stepsPerPixel, const QString& how) {
     if (stepsPerPixel <= 1.0 + 1e-9) return {};

@@ -168,7 +168,7 @@ protected:
             showEmpty(title, why, {stopRun()});
             return;
         }
-        if (row.level == "counters") {
+        if (row.level == RecordLevel::Counters) {
             showEmpty(
                 tr("Selections were not recorded"),
                 tr("This run was recorded at level counters, which keeps times, hits and bytes but not the blocks. "
@@ -181,7 +181,7 @@ protected:
         showReading();
         const MaskRequest request{run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead};
         const ReadFilter filter = appliedFilter();
-        foundInPart_ = !filter.text.empty() && (run()->live || run()->row.status == "running");
+        foundInPart_ = !filter.text.empty() && (run()->live || run()->row.status == RunStatus::Running);
         feed_.start(
             run()->key,
             [request, cache = cache_, filter](TraceReader& reader, int first, int last) {
@@ -208,8 +208,8 @@ protected:
 
     void runGrew() override {
         if (!run()) return;
-        const bool ended = run()->row.status != "running" && !run()->live;
-        if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && run()->row.level != "counters")
+        const bool ended = run()->row.status != RunStatus::Running && !run()->live;
+        if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && run()->row.level != RecordLevel::Counters)
             runChanged();
         else if (foundInPart_ && ended)
             runChanged(); // blocks were judged by the text they had; now it is whole
@@ -422,7 +422,8 @@ private:
                 if (texts_.size() > 4096) texts_.clear();
                 const QString text = blockTextHtml(detail.text);
                 // The last block of a growing run is still being filled: not kept.
-                if (!run() || run()->row.status != "running" || block + 1 < data_.blocks()) texts_.insert(block, text);
+                if (!run() || run()->row.status != RunStatus::Running || block + 1 < data_.blocks())
+                    texts_.insert(block, text);
                 hoverScore_ = {{step, block}, detail.score};
                 if (block == hoverBlock_ && step == hoverStep_) updateTooltip(describe(step, block, text));
             });

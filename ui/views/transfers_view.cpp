@@ -233,7 +233,7 @@ protected:
                                     ? const_cast<TransfersView*>(this)->canvas().visibleX().size() / panels_[0]->width()
                                     : 0;
         QString timing;
-        if (run() && run()->row.timing != "measured")
+        if (run() && run()->row.timing != Timing::Measured)
             timing = tr("Exposed time is modelled from the link %1; it is not part of the measured step time.")
                          .arg(QString::fromStdString(run()->row.link));
         const QString beyond = *std::max_element(beyondAny_.begin(), beyondAny_.end()) > 0

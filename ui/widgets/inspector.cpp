@@ -124,7 +124,8 @@ void Inspector::showRun() {
     for (Section* section : {runSection_, stepSection_, blockSection_, parameterSection_})
         section->setVisible(run != nullptr);
     headSection_->setVisible(run && run->row.steps > 0);
-    blockSection_->setVisible(run && run->row.backend != kImported); // an imported run has no blocks
+    // An imported run has no blocks.
+    blockSection_->setVisible(run && run->row.backend != RunBackend::Imported);
     if (!run) return;
     const RunRow& row = run->row;
     const auto text = [](const std::string& value) { return QString::fromStdString(value); };
@@ -163,7 +164,7 @@ void Inspector::showRun() {
                    "slots");
     runFacts_->set(tr("Device"), text(row.device));
     runFacts_->set(tr("Link"), text(row.link), "modelled");
-    runFacts_->set(tr("Recorded"), text(row.level));
+    runFacts_->set(tr("Recorded"), text(row.level.text()));
     runFacts_->set(tr("Dropped steps"), row.layers == 0 ? QString() : formatCount(row.droppedSteps), "dropped");
     runFacts_->set(tr("Writer time"), row.layers == 0 ? QString() : formatDuration(row.writerBusyNs), "writer");
     // "2026-11-21T09:53:15Z" cannot be wrapped and would be cut, so a blank replaces the T.
@@ -218,7 +219,7 @@ void Inspector::showStep(const Selected& selected) {
     const FactTable::Update update(stepFacts_);
     if (!run || selected.steps.empty()) {
         const int step = workspace_.cursor().step;
-        const bool imported = run && run->row.backend == kImported;
+        const bool imported = run && run->row.backend == RunBackend::Imported;
         stepNote_->setText(imported
                                ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
                                     "steps. Click a span in the timeline to see what it is.")
@@ -231,8 +232,8 @@ void Inspector::showStep(const Selected& selected) {
         stepNote_->setVisible(run != nullptr);
         return;
     }
-    const QString timing =
-        run->row.timing.empty() ? QString::fromLatin1("modelled") : QString::fromStdString(run->row.timing);
+    const QString timing = run->row.timing.text().empty() ? QString::fromLatin1("modelled")
+                                                          : QString::fromStdString(run->row.timing.text());
     StepRow sum;
     sum.kept = 0;
     std::int64_t selectedWhereKept = 0;

@@ -78,7 +78,7 @@ RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
 
 void RunStatistics::follow() {
     const OpenRun* run = workspace_.current();
-    const bool counts = run && run->row.backend != kImported;
+    const bool counts = run && run->row.backend != RunBackend::Imported;
     setVisible(counts);
     if (!counts) {
         key_ = {};

@@ -53,7 +53,7 @@ std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& 
         known(Known::Hits, orNan(was.policy)), orNan(answer.causes.policy), causes);
     add(tr("Host to device"), tr("Bytes loaded in all decode steps; loading ahead in vain counts"), Unit::Bytes,
         QStringLiteral("bytes"), -1, known(Known::Bytes, double(trace.h2dBytes)), double(answer.bytes()), times);
-    const bool measured = trace.run.timing == "measured";
+    const bool measured = trace.run.timing == Timing::Measured;
     add(tr("Compute"), tr("Measured time of all decode steps without transfers; the same for every cache and link"),
         Unit::Nanoseconds, QStringLiteral("ns"), -1, whatIf.computeNs(), config.computeNs, false);
     add(measured ? tr("Exposed transfer") : tr("Exposed transfer (modelled)"),

@@ -189,8 +189,8 @@ QString SpeedPlot::tooltip(double x) const {
            tr("<p>Dashed: tokens/s if there were only compute, or only exposed transfer. ◇: recorded, %1. Click or "
               "drag "
               "the line to ask.</p>")
-               .arg(scene_.whatIf->trace().run.timing == "measured" ? tr("measured")
-                                                                    : tr("compute measured and link modelled"));
+               .arg(scene_.whatIf->trace().run.timing == Timing::Measured ? tr("measured")
+                                                                          : tr("compute measured and link modelled"));
 }
 
 QString SpeedPlot::csv() const {

@@ -95,7 +95,8 @@ protected:
     void runGrew() override {
         if (!run()) return;
         if (!whatIf_ && state_ == State::Waiting) startIfThereIsSomething();
-        if (whatIf_ && state_ == State::Ready && !run()->live && run()->row.status != "running" && newSteps() > 0)
+        if (whatIf_ && state_ == State::Ready && !run()->live && run()->row.status != RunStatus::Running &&
+            newSteps() > 0)
             load(nullptr); // the run is over: the last word
         showStatus();
         fillLines();
@@ -161,7 +162,7 @@ protected:
             {curves,
              tr("Dots are replays, joined by lines. ▵ w12: blocks of a head's last 12 selections together. ◇: "
                 "recorded."),
-             whatIf_->trace().run.timing == "measured"
+             whatIf_->trace().run.timing == Timing::Measured
                  ? tr("Recorded times are measured; the exposed time of a what-if is modelled, its tokens/s predicted.")
                  : tr("Recorded compute is measured, the link's time modelled, in “recorded” too; tokens/s of a "
                       "what-if "
@@ -278,7 +279,7 @@ private:
 
     void startIfThereIsSomething() {
         const RunRow& row = run()->row;
-        if (row.level == "counters") {
+        if (row.level == RecordLevel::Counters) {
             showEmpty(
                 tr("No selections were recorded"),
                 tr("What another cache would have done follows from the blocks that every step selected, and this "

@@ -157,7 +157,7 @@ void LocalityView::runChanged() {
         showEmpty(title, why, {stopRun()});
         return;
     }
-    if (perHead() && row.level == "counters") {
+    if (perHead() && row.level == RecordLevel::Counters) {
         showEmpty(tr("Per-head values were not recorded"),
                   tr("This run was recorded at level counters. Record with level selections or full, or show all KV "
                      "heads and all sequences."),

@@ -40,7 +40,7 @@ void TimelineView::showFacts(const SpanContext& context) {
     const OpenRun* run = workspace_.current();
     const TimelineScene& scene = canvas_->scene();
     if (!run || !scene.selected) return;
-    const LinkKnowledge link{run->row.timing == "measured" ? tr("measured") : tr("modelled"), run->row.linkGbps,
+    const LinkKnowledge link{run->row.timing == Timing::Measured ? tr("measured") : tr("modelled"), run->row.linkGbps,
                              run->row.knows};
     facts_ = factsOf(canvas_->data(), *scene.selected, scene.flows, context, link);
     panel_->showSpan(facts_);
@@ -51,7 +51,7 @@ void TimelineView::showFacts(const SpanContext& context) {
 void TimelineView::showTooltip(SpanRef ref, QPoint global) {
     QToolTip::showText(global, tooltipOf(canvas_->data(), ref), canvas_, {}, 60'000);
     const OpenRun* run = workspace_.current();
-    if (!run || run->row.backend != kImported) return;
+    if (!run || run->row.backend != RunBackend::Imported) return;
     const SpanPlace place = placeOfSpan(canvas_->data().index, ref);
     workspace_.query<SpanDetail>(
         this, "tooltip", run->key,

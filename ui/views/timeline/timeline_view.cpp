@@ -101,7 +101,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     });
     connect(&workspace_, &Workspace::advanced, this, [this, turn] {
         const OpenRun* run = workspace_.current();
-        turn->grew(!run || !(run->live || run->row.status == "running"));
+        turn->grew(!run || !(run->live || run->row.status == RunStatus::Running));
     });
     connect(&workspace_, &Workspace::cursorChanged, this, [this] {
         cursorMoved();
@@ -280,13 +280,13 @@ QString TimelineView::textWithoutSpans() const {
     const QString again = tr("\n\nRun it again, or choose another run.");
     if (run->row.stale)
         return tr("Nothing was recorded.\n\nThe program that recorded this run ended before its first step.") + again;
-    if (run->row.status == nameOf(RunStatus::Failed))
+    if (run->row.status == RunStatus::Failed)
         return tr("Nothing was recorded.\n\nThis run failed before its first step%1.")
                    .arg(run->row.statusMessage.empty()
                             ? QString()
                             : QStringLiteral(": ") + QString::fromStdString(run->row.statusMessage)) +
                again;
-    if (run->row.status == nameOf(RunStatus::Stopped))
+    if (run->row.status == RunStatus::Stopped)
         return tr("Nothing was recorded.\n\nThis run was stopped before its first step, while its prompt was read.") +
                again;
     return tr("Nothing was recorded.\n\nThis run ended without a step or a span.") + again;
@@ -320,14 +320,14 @@ void TimelineView::updateNote() {
                                        : tr("%1 spans. Where several share a pixel, its colour is the name that takes "
                                             "most of it, and its strength how much of it is busy.")
                                              .arg(formatCount(std::int64_t(index.size()))));
-        if (run->row.backend == kImported)
+        if (run->row.backend == RunBackend::Imported)
             said << tr("Imported from %1.")
                         .arg(QString::fromStdString(run->row.statusMessage)
                                  .section(QLatin1Char(';'), 0, 0)
                                  .remove(QStringLiteral("imported from ")));
         const bool moves = std::any_of(index.tracks().begin(), index.tracks().end(),
                                        [](const std::string& track) { return isLinkTrack(track, kToDeviceTrack); });
-        if (run->row.timing != "measured" && moves) said << tr("Link times are modelled.");
+        if (run->row.timing != Timing::Measured && moves) said << tr("Link times are modelled.");
         if (const auto& clock = feed_.clock(); moves && clock && clock->source == LinkClock::Source::Cupti)
             said << tr("Kernels and transfers stand on CUPTI's clock, which runs %1 ahead of the GPU timer of the "
                        "stages; "
