@@ -22,10 +22,6 @@
 namespace kvscope {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message, const std::string& hint) {
-    throw Error(ErrorKind::BadInput, message, hint);
-}
-
 /// A cache that no block goes through is nobody's to choose.
 void refuseIdleCache(const SessionOptions& options, const MethodEntry& method, const SelectionSpec& spec) {
     const bool sized = options.deviceKvBlocks || options.deviceKvBytes;

@@ -19,25 +19,27 @@
 namespace kvscope {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message, const std::string& hint) {
+[[noreturn]] void refuseUnsupported(const std::string& message, const std::string& hint) {
     throw Error(ErrorKind::Unsupported, message, hint);
 }
 
 /// What sessions of the other kind have and these have not.
 void checkChoices(const SessionOptions& options, const std::string& model) {
     if (options.backend == Backend::Cuda)
-        refuse(fmt::format("{} is a block-diffusion model, which runs on the CPU backend", model), "use --backend cpu");
+        refuseUnsupported(fmt::format("{} is a block-diffusion model, which runs on the CPU backend", model),
+                          "use --backend cpu");
     if (options.deviceKvBlocks || options.deviceKvBytes)
-        refuse(fmt::format("--device-kv has no effect on {}: the prefix of a block-diffusion model stays on the device",
-                           model),
-               "leave it out");
+        refuseUnsupported(
+            fmt::format("--device-kv has no effect on {}: the prefix of a block-diffusion model stays on the device",
+                        model),
+            "leave it out");
     if (!options.cachePolicy.empty() && options.cachePolicy != "keep-selected")
-        refuse(
+        refuseUnsupported(
             fmt::format("--cache-policy has no effect on {}: the prefix of a block-diffusion model stays on the device",
                         model),
             "leave it out");
     if (options.oracle)
-        refuse(
+        refuseUnsupported(
             "the oracle measures tokens that are decoded one by one, and not the forwards of a block-diffusion model",
             "leave --oracle out");
 }
@@ -52,12 +54,14 @@ struct DenoiseRun final : SessionRun {
         return std::all_of(runs.begin(), runs.end(), [](const BlockRun& run) { return run.finished(); });
     }
     const float* logits(int) const override {
-        refuse("a denoising forward has logits of every masked position, and none of a next token",
-               "leave out what reads a next token's logits (run --logits, perplexity), or use another model");
+        refuseUnsupported(
+            "a denoising forward has logits of every masked position, and none of a next token",
+            "leave out what reads a next token's logits (run --logits, perplexity), or use another model");
     }
     void forceNextTokens(const std::vector<std::int32_t>&) override {
-        refuse("a block-diffusion model chooses which position it writes next, so that no next token can be given",
-               "use a model that decodes token by token");
+        refuseUnsupported(
+            "a block-diffusion model chooses which position it writes next, so that no next token can be given",
+            "use a model that decodes token by token");
     }
 
     void markAllowed();

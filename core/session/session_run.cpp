@@ -11,10 +11,6 @@
 namespace kvscope {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message, const std::string& hint) {
-    throw Error(ErrorKind::BadInput, message, hint);
-}
-
 void checkOptions(const SessionOptions& options) {
     if (options.maxNewTokens < 1)
         refuse(fmt::format("cannot generate {} tokens", options.maxNewTokens), "ask for at least 1 new token");
@@ -29,6 +25,8 @@ void checkOptions(const SessionOptions& options) {
 }
 
 } // namespace
+
+void refuse(const std::string& message, const std::string& hint) { throw Error(ErrorKind::BadInput, message, hint); }
 
 SessionRun::SessionRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
                        SessionOptions sessionOptions, TraceSink& traceSink)

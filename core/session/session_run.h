@@ -11,6 +11,9 @@
 
 namespace kvscope {
 
+/// @throws Error(BadInput), always: what was asked for cannot be done; `hint` says what to ask for instead
+[[noreturn]] void refuse(const std::string& message, const std::string& hint);
+
 struct SessionRun {
     /// Checks the options that both have. @throws Error(BadInput | Unsupported)
     SessionRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,

@@ -12,7 +12,7 @@
 namespace kvscope {
 namespace {
 
-constexpr std::int64_t kRowsPerReport = 1 << 10;
+constexpr std::int64_t kTokensPerReport = 1 << 10;
 
 /// One KV head of a layer.
 struct Head {
@@ -173,8 +173,8 @@ ExportResult exportDenoising(Connection& connection, LineWriter& writer, const E
                  trace::keysOfSteps(lastRun, 0, trace::kMaxStep, trace::kTokenShift).second);
     DenoisingExport forwards(connection, writer);
     for (; rows.step(); ++result.rows) {
-        if (result.rows % kRowsPerReport == 0)
-            report(options.progress, double(result.rows) / double(result.rows + 32 * kRowsPerReport),
+        if (result.rows % kTokensPerReport == 0)
+            report(options.progress, double(result.rows) / double(result.rows + 32 * kTokensPerReport),
                    fmt::format("exporting: {} forwards", result.rows));
         forwards.write(rows.int64(0), rows.int64(1), rows.int64(2), rows.int64(3) != 0);
     }

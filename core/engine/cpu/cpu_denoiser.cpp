@@ -5,6 +5,7 @@
 
 #include "core/cache/cache_policy.h"
 #include "core/diffusion/locality.h"
+#include "core/engine/cpu/prompt_lengths.h"
 #include "core/kv/block_index.h"
 #include "core/plan/kv_format.h"
 
@@ -12,12 +13,6 @@
 
 namespace kvscope {
 namespace {
-
-std::vector<int> lengthsOf(const std::vector<std::vector<std::int32_t>>& prompts) {
-    std::vector<int> lengths;
-    for (const auto& prompt : prompts) lengths.push_back(int(prompt.size()));
-    return lengths;
-}
 
 LayerPlans plansOf(const DenoiseSetup& setup) { return {setup.model->config().layers, setup.spec, {.offload = false}}; }
 

@@ -3,18 +3,13 @@
 #include "base/clock.h"
 #include "core/cache/cache_policy.h"
 #include "core/engine/cpu/cpu_memory.h"
+#include "core/engine/cpu/prompt_lengths.h"
 #include "core/session/sampler.h"
 
 #include <algorithm>
 
 namespace kvscope {
 namespace {
-
-std::vector<int> lengthsOf(const std::vector<std::vector<std::int32_t>>& prompts) {
-    std::vector<int> lengths;
-    for (const auto& prompt : prompts) lengths.push_back(int(prompt.size()));
-    return lengths;
-}
 
 /// Tokens that go through a layer together: a step's rows, or a piece of a prompt.
 std::size_t mostRows(const std::vector<std::vector<std::int32_t>>& prompts) {
