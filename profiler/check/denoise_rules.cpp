@@ -8,7 +8,7 @@ namespace kvscope::check {
 namespace {
 
 constexpr const char* kForwards = "id BETWEEN ?1 << 45 AND (?1 << 45) | 0x1FFFFFFFFFFF"; // and their tokens
-constexpr const char* kLayers = "id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF";
+constexpr const char* kForwardLayers = "id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF";
 
 /// Forwards whose column is not what their token rows come to, where they have any.
 std::string sumOfTokens(const char* column, const char* ofTokens) {
@@ -68,20 +68,20 @@ std::span<const SqlRule> denoiseRules() {
              " (mode NOT IN (0, 1) OR (mode = 1) <> (active IS NOT NULL) OR (mode = 1) <> (pages IS NOT NULL) OR"
              " (mode = 1) <> (density IS NOT NULL) OR (active IS NULL) <> (active_set IS NULL) OR active < 0 OR"
              " pages < 0 OR NOT (density BETWEEN 0 AND 1.0001))",
-             kLayers)},
+             kForwardLayers)},
         {"denoise-layer-step", "a layer of a forward has a layer_step", Concern::Identity, Needs::Nothing,
          "denoise_layer", Form::Selection,
          fmt::format(
              "SELECT id, 'there is no such layer_step' FROM denoise_layer WHERE {} AND id >> 20 NOT IN (SELECT id"
              " FROM layer_step)",
-             kLayers)},
+             kForwardLayers)},
         {"denoise-pages", "pages of a sparse layer are those of its selection", Concern::Selection, Needs::Selections,
          "denoise_layer", Form::Selection,
          fmt::format(
              "SELECT d.id, 'pages is ' || d.pages || ', selected ' || coalesce(s.selected, 'NULL') FROM"
              " denoise_layer d LEFT JOIN selection s ON s.id = d.id WHERE d.{} AND d.mode = 1 AND s.selected IS NOT"
              " d.pages",
-             kLayers)},
+             kForwardLayers)},
     };
     return rules;
 }
