@@ -264,7 +264,8 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
     run.lookahead = lookaheadTotals(reader, row.runId);
     run.lostGpuRecords = lostGpuRecords(reader, row.runId).value_or(0);
     run.lostPmSamples = lostPmSamples(reader, row.runId).value_or(0);
-    if (row.backend != kImported && (row.status != nameOf(RunStatus::Running) || row.stale)) refuseBroken(reader, run);
+    if (row.backend != RunBackend::Imported && (row.status != RunStatus::Running || row.stale))
+        refuseBroken(reader, run);
     return run;
 }
 

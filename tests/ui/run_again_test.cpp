@@ -114,7 +114,7 @@ TEST_F(RunAgain, TheFormHoldsWhatWasRecordedAndTheSameTokensComeOut) {
     ASSERT_TRUE(until([&] {
         return window->workspace().runs().size() == 2 &&
                window->controller().state() == SessionController::State::Idle &&
-               window->workspace().current()->row.status == "finished";
+               window->workspace().current()->row.status == RunStatus::Finished;
     }));
     const TraceReader first(path.toStdString()), second(window->workspace().current()->key.path.toStdString());
     EXPECT_EQ(second.run(1)->paramsJson, first.run(1)->paramsJson);

@@ -19,7 +19,7 @@ namespace {
 constexpr int kNice = 15; // views that read go first, and a session before both
 
 bool grows(const OpenRun& run) {
-    return run.live || run.row.status.empty() || (run.row.status == nameOf(RunStatus::Running) && !run.row.stale);
+    return run.live || run.row.status.text().empty() || (run.row.status == RunStatus::Running && !run.row.stale);
 }
 
 /// Null: the run cannot be read, which the views say, or nobody wants the answer any more.

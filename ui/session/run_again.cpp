@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kImportedBackend = "imported", kOurEngine = "kvscope";
+constexpr std::string_view kOurEngine = "kvscope";
 constexpr const char* kOnlyOwn = "only sessions that KVScope recorded can be run again";
 
 Error refusal(const RunRow& row, const std::string& what, const std::string& mend) {
@@ -95,7 +95,7 @@ QString modelOf(const RunRow& row) {
 
 Link linkOf(const RunRow& row) {
     Link link;
-    if (row.timing != "modelled") return link;
+    if (row.timing != Timing::Modelled) return link;
     const std::string name = row.link.substr(0, row.link.find(','));
     const bool isNamed = name == "pcie4" || name == "pcie5";
     if (isNamed && Link::parse(name).gigabytesPerSecond == row.linkGbps)
@@ -111,16 +111,15 @@ Link linkOf(const RunRow& row) {
 }
 
 RecordLevel levelOf(const RunRow& row) {
-    for (const RecordLevel level : {RecordLevel::Counters, RecordLevel::Selections, RecordLevel::Full})
-        if (row.level == nameOf(level)) return level;
-    throw refusal(row, fmt::format("has the level '{}', which does not exist", row.level.substr(0, 60)),
+    if (row.level.value()) return *row.level.value();
+    throw refusal(row, fmt::format("has the level '{}', which does not exist", row.level.text().substr(0, 60)),
                   "record it again");
 }
 
 } // namespace
 
 RecordedSession recordedSession(const RunKey& key, const RunRow& row) {
-    if (row.backend == kImportedBackend) throw refusal(row, "is a timeline of another tool", kOnlyOwn);
+    if (row.backend == RunBackend::Imported) throw refusal(row, "is a timeline of another tool", kOnlyOwn);
     if (const std::string& engine = row.metaOr(run_meta::kEngine); !engine.empty() && engine != kOurEngine)
         throw refusal(row, fmt::format("was recorded by {}", engine.substr(0, 60)), kOnlyOwn);
     const MethodEntry* method = knownMethod(row.method);
@@ -165,10 +164,11 @@ RecordedSession recordedSession(const RunKey& key, const RunRow& row) {
         recorded.remarks << QObject::tr("It was recorded with %n threads; a session of the desktop uses all cores.",
                                         nullptr, int(threads));
     parameters.requireEmpty();
-    options.backend = row.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
-    if (row.backend != nameOf(options.backend))
-        throw refusal(row, fmt::format("ran on '{}', which this program does not have", row.backend.substr(0, 60)),
+    if (row.backend != RunBackend::Cpu && row.backend != RunBackend::Cuda)
+        throw refusal(row,
+                      fmt::format("ran on '{}', which this program does not have", row.backend.text().substr(0, 60)),
                       kOnlyOwn);
+    options.backend = row.backend == RunBackend::Cuda ? Backend::Cuda : Backend::Cpu;
     options.link = linkOf(row);
     request.level = levelOf(row);
     request.model = modelOf(row);
@@ -178,7 +178,7 @@ RecordedSession recordedSession(const RunKey& key, const RunRow& row) {
     source.runId = key.runId;
     source.sequences = row.sequences;
     request.source = source;
-    if (row.status != nameOf(RunStatus::Finished))
+    if (row.status != RunStatus::Finished)
         recorded.remarks << QObject::tr("The recorded run did not end by itself, so that this one may be longer.");
     return recorded;
 }
