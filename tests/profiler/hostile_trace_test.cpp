@@ -68,8 +68,9 @@ TEST_F(HostileTrace, RunsNoTriggerWhenANoteIsKept) {
 TEST_F(HostileTrace, ReadsTheBeginningOfAnEndlessName) {
     constexpr std::size_t kMost = std::size_t(kLongestName) + 3; // an ellipsis has three bytes
     change("INSERT INTO text VALUES (901, 'name' || hex(zeroblob(5000000))), (902, 'a track');"
-           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) INSERT INTO span SELECT i, 1,"
-           " 2, 0, 1, 902, 901, 10 * i, 5, 0 FROM n;"
+           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) INSERT INTO"
+           " span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) SELECT i, 1, 2, 0, 1, 902,"
+           " 901, 10 * i, 5, 0 FROM n;"
            "INSERT INTO span_detail SELECT id, 901, 'args' || hex(zeroblob(100000)) FROM span LIMIT 1;"
            "INSERT INTO note VALUES (1, 1, 5, 6, 'note' || hex(zeroblob(5000000)), '2026-01-01T00:00:00Z');"
            "INSERT OR REPLACE INTO run_meta VALUES (1, 'engine', 'engine' || hex(zeroblob(5000000)));"

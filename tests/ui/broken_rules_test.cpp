@@ -64,23 +64,23 @@ TEST_F(BrokenRules, AreCountedAsTheCommandLineCountsThemAndListed) {
     const QString path = trace("a.kvtrace", kBadHits);
     const auto window = makeWindow();
     open(*window, path);
-    const std::int64_t violations = counted(path);
-    ASSERT_GT(violations, 3);
-    EXPECT_EQ(violations(*window), violations);
+    const std::int64_t rows = counted(path);
+    ASSERT_GT(rows, 3);
+    EXPECT_EQ(violations(*window), rows);
     ASSERT_TRUE(mark(*window)->isVisible());
-    EXPECT_TRUE(mark(*window)->text().contains(QStringLiteral("%1 rows break rules").arg(violations)))
+    EXPECT_TRUE(mark(*window)->text().contains(QStringLiteral("%1 rows break rules").arg(rows)))
         << mark(*window)->text().toStdString();
     EXPECT_TRUE(mark(*window)->toolTip().contains(QStringLiteral("hits and misses")));
     auto* list = window->findChild<QListView*>(QStringLiteral("runList"));
     EXPECT_EQ(list->model()->index(0, 0).data(RunListModel::WarningRole).toString(),
-              QStringLiteral("%1 rows break rules").arg(violations));
+              QStringLiteral("%1 rows break rules").arg(rows));
 
     QTest::mouseClick(mark(*window), Qt::LeftButton);
     auto* dialog = window->findChild<CheckDialog*>();
     ASSERT_NE(dialog, nullptr);
     EXPECT_TRUE(dialog->windowTitle().contains(QStringLiteral("NOSA <b>on</b> a model")));
     auto* table = dialog->findChild<QTableWidget*>(QStringLiteral("violations"));
-    EXPECT_EQ(table->rowCount(), violations) << "few enough to be shown one by one";
+    EXPECT_EQ(table->rowCount(), rows) << "few enough to be shown one by one";
     bool found = false;
     for (int row = 0; row < table->rowCount(); ++row)
         found = found || (table->item(row, 0)->text().contains(QStringLiteral("step 4, layer 1")) &&
