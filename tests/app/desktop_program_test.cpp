@@ -152,7 +152,7 @@ TEST_F(DesktopProgramTest, ASignalEndsARecordingAsStopDoes) {
         desktop.signal(signal);
         const test::Finished end = desktop.wait();
         EXPECT_EQ(end.status, 128 + signal) << end.err;
-        EXPECT_EQ(end.err, "");
+        EXPECT_EQ(end.err.find("kvscope:"), std::string::npos) << end.err; // Qt's platform may have remarks of its own
         std::vector<std::string> files;
         for (const auto& entry : std::filesystem::directory_iterator(traces))
             files.push_back(entry.path().filename().string());
