@@ -1,7 +1,7 @@
 // Sessions of block-diffusion models with random weights: what must hold whatever the weights are.
 #include "core/session/denoise_engine.h"
 #include "tests/core/diffusion_model.h"
-#include "tests/core/refusal.h"
+#include "tests/support/refusal.h"
 
 #include <cmath>
 #include <gmock/gmock.h>

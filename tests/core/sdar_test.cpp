@@ -1,7 +1,7 @@
 // The family SDAR: what its configuration must say, what is said of it, and which diffusion models are refused.
 #include "core/session/model_summary.h"
 #include "tests/core/diffusion_model.h"
-#include "tests/core/refusal.h"
+#include "tests/support/refusal.h"
 
 #include "core/model/safetensors_writer.h"
 

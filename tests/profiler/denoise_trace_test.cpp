@@ -67,7 +67,7 @@ void recordTwoForwards(const std::string& file) {
                 record->layers[0].kept = step == 2 ? -1 : 3;
             }
         }
-        recorder.commit(std::move(record));
+        recorder.take(std::move(record));
     }
     recorder.endRun(RunStatus::Finished, "");
 }
