@@ -4,6 +4,7 @@
 #include "core/trace/trace_sink.h"
 #include "profiler/export/chrome_events.h"
 #include "profiler/export/export.h"
+#include "profiler/export/has_table.h"
 #include "profiler/export/resident_blocks.h"
 #include "profiler/export/step_slices.h"
 #include "profiler/format/counter_sample.h"
@@ -33,11 +34,6 @@ constexpr ByteTrack kByteTracks[] = {{kPcieToDevice, kLink}, {kPcieToHost, kLink
                                      {kPmToHost, kLink},     {kPmMemoryRead, kGpu}, {kPmMemoryWritten, kGpu}};
 constexpr int kSpansPerReport = 1 << 14;
 constexpr double kStepsShare = 0.5; // of the progress; the rest is spans
-
-bool hasTable(Connection& connection, const char* name) {
-    Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
-    return find.bind(1, std::string_view(name)).step();
-}
 
 /// Arguments as they go into an event. Another program may have written the trace: what is no JSON object is a text.
 std::string argsOf(std::string_view stored) {

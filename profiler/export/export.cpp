@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "profiler/export/denoising.h"
+#include "profiler/export/has_table.h"
 #include "profiler/export/line_writer.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
@@ -219,11 +220,6 @@ bool hasTimes(ExportTable table) {
     default:
         return false;
     }
-}
-
-bool hasTable(Connection& connection, std::string_view name) {
-    Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
-    return find.bind(1, name).step();
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "profiler/read/gauge_batch.h"
 
 #include "base/error.h"
+#include "profiler/format/counter_sample.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/recorded_flows.h"
 #include "profiler/read/step_counters.h"

@@ -94,7 +94,7 @@ TEST_F(RecorderTest, AStepBeginsABlockWhereOneOfItsSequencesDoes) {
             auto copy = recorder.acquire();
             *copy = step;
             copy->opensBlock = false;
-            recorder.commit(std::move(copy));
+            recorder.take(std::move(copy));
         }
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();

@@ -41,9 +41,9 @@ protected:
                 spans.push_back({step->step, 0, SpanRecord::Kind::Kernel, "stream 7",
                                  "kernel " + std::to_string((number + kernel) % 5),
                                  step->startNs + kernel * step->durationNs / 3, step->durationNs / 4, 0});
-            recorder.commit(std::move(step));
+            recorder.take(std::move(step));
         }
-        recorder.addSpans(std::move(spans));
+        recorder.take(std::move(spans));
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
         return path;
