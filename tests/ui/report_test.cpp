@@ -4,7 +4,7 @@
 #include "profiler/report/html.h"
 #include "profiler/report/html_charts.h"
 #include "tests/ui/small_trace.h"
-#include "ui/models/definitions.h"
+#include "ui/frame/definitions.h"
 
 #include <QFile>
 #include <QJsonArray>

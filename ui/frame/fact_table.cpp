@@ -1,9 +1,9 @@
 #include "ui/frame/fact_table.h"
 
 #include "ui/frame/as_written.h"
+#include "ui/frame/definitions.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
-#include "ui/models/definitions.h"
 
 #include <QAction>
 #include <QApplication>

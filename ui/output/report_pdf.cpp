@@ -1,7 +1,7 @@
 // Writes a report as a PDF with A4 pages.
 #include "base/error.h"
+#include "ui/frame/definitions.h"
 #include "ui/look/theme.h"
-#include "ui/models/definitions.h"
 #include "ui/output/report.h"
 #include "ui/output/report_pages.h"
 

@@ -1,8 +1,8 @@
 #include "ui/widgets/help_overlay.h"
 
+#include "ui/frame/definitions.h"
 #include "ui/look/icons.h"
 #include "ui/look/theme.h"
-#include "ui/models/definitions.h"
 
 #include <QButtonGroup>
 #include <QCoreApplication>
