@@ -214,7 +214,7 @@ TEST_F(RunAgain, ARecordedPromptIsRememberedUntilItsTraceIsGone) {
     const QString path = recorded("first.kvtrace");
     SessionForm form;
     form.setModel(QString::fromLatin1(kDefaultModel), model());
-    const RecordedSession session = recordedSession({path, 1}, *TraceReader(path.toStdString()).run(1));
+    const SessionToRepeat session = sessionToRepeat({path, 1}, *TraceReader(path.toStdString()).run(1));
     EXPECT_EQ(form.fill(session), QString());
     const QVariantMap values = form.values();
     SessionForm next;

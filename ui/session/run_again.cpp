@@ -118,7 +118,7 @@ RecordLevel levelOf(const RunRow& row) {
 
 } // namespace
 
-RecordedSession recordedSession(const RunKey& key, const RunRow& row) {
+SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row) {
     if (row.backend == RunBackend::Imported) throw refusal(row, "is a timeline of another tool", kOnlyOwn);
     if (const std::string& engine = row.metaOr(run_meta::kEngine); !engine.empty() && engine != kOurEngine)
         throw refusal(row, fmt::format("was recorded by {}", engine.substr(0, 60)), kOnlyOwn);
@@ -129,7 +129,7 @@ RecordedSession recordedSession(const RunKey& key, const RunRow& row) {
             fmt::format("was recorded with method '{}', which this program does not have", row.method.substr(0, 60)),
             kOnlyOwn);
     Parameters parameters(row);
-    RecordedSession recorded;
+    SessionToRepeat recorded;
     recorded.key = key;
     recorded.fingerprint = row.metaOr(run_meta::kModelFingerprint);
     recorded.layers = row.layers, recorded.queryHeads = row.queryHeads, recorded.kvHeads = row.kvHeads;
@@ -186,14 +186,14 @@ RecordedSession recordedSession(const RunKey& key, const RunRow& row) {
 QString whyNotAgain(const OpenRun& run) {
     if (run.live) return QObject::tr("This run is still being recorded.");
     try {
-        recordedSession(run.key, run.row);
+        sessionToRepeat(run.key, run.row);
         return {};
     } catch (const Error& error) {
         return QString::fromStdString(oneLine(error));
     }
 }
 
-void requireRecordedModel(const RecordedSession& recorded, const Model& model) {
+void requireRecordedModel(const SessionToRepeat& recorded, const Model& model) {
     const ModelConfig& config = model.config();
     const std::string now = model.fingerprint();
     if (!recorded.fingerprint.empty() && now != recorded.fingerprint)

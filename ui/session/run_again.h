@@ -10,7 +10,7 @@
 
 namespace kvscope::ui {
 
-struct RecordedSession {
+struct SessionToRepeat {
     RunKey key;
     SessionRequest request;  // its prompt is PromptSource::Kind::Recorded
     std::string fingerprint; // of the model's weight files; empty: the trace is older than that
@@ -20,10 +20,10 @@ struct RecordedSession {
 
 /// What a run was recorded with. @throws Error(BadInput) where it cannot be run again: another tool or engine recorded
 /// it, a method, setting or policy is not known here, the trace does not say where the model lies
-RecordedSession recordedSession(const RunKey& key, const RunRow& row);
+SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row);
 /// Why this run cannot be run again; empty: it can, as far as its row tells.
 QString whyNotAgain(const OpenRun& run);
 /// That this is the model that the run was recorded with, by fingerprint and shape. @throws Error(BadInput)
-void requireRecordedModel(const RecordedSession& recorded, const Model& model);
+void requireRecordedModel(const SessionToRepeat& recorded, const Model& model);
 
 } // namespace kvscope::ui

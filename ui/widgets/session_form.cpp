@@ -351,7 +351,7 @@ void SessionForm::setValues(const QVariantMap& values) {
     showMethod();
 }
 
-QString SessionForm::fill(const RecordedSession& recorded) {
+QString SessionForm::fill(const SessionToRepeat& recorded) {
     const SessionRequest& request = recorded.request;
     const SessionOptions& options = request.options;
     QVariantMap settings;
@@ -392,7 +392,7 @@ QString SessionForm::fill(const RecordedSession& recorded) {
 }
 
 /// Numbers that a field rounds or cuts: a run with those would be another one.
-QString SessionForm::findDifference(const RecordedSession& recorded) const {
+QString SessionForm::findDifference(const SessionToRepeat& recorded) const {
     const SessionOptions wanted = recorded.request.options, now = options();
     const auto differs = [](const QString& what, const auto& recordedValue, const auto& here) {
         return tr("%1 was %2, here it becomes %3").arg(what).arg(recordedValue).arg(here);

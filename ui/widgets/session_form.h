@@ -32,7 +32,7 @@ class MutedLabel;
 class ParameterPanel;
 class PromptEditor;
 class Section;
-struct RecordedSession;
+struct SessionToRepeat;
 
 /// Whether a path looks like a model: a .gguf file, or a folder with a config.json. Loading it shows whether it is one.
 bool isModel(const QString& path);
@@ -69,7 +69,7 @@ public:
     void setValues(const QVariantMap& values);
     /// Takes all that a recorded run says of itself, but for its model, which is loaded already, and offers to run it.
     /// @return what this form cannot hold as it was recorded: one sentence, and the form is not to be run; else empty
-    QString fill(const RecordedSession& recorded);
+    QString fill(const SessionToRepeat& recorded);
 
 public slots:
     void run(); // emits runRequested if there is no problem
@@ -99,7 +99,7 @@ private:
     QString findProblem();
     const MethodEntry& method() const;
     SessionOptions options() const;
-    QString findDifference(const RecordedSession& recorded) const;
+    QString findDifference(const SessionToRepeat& recorded) const;
 
     QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr,
               *backend_ = nullptr, *pcieCounting_ = nullptr;

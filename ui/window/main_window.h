@@ -38,7 +38,7 @@ class SessionForm;
 class TokenPanel;
 class View;
 class WelcomePage;
-struct RecordedSession;
+struct SessionToRepeat;
 
 class MainWindow final : public QMainWindow {
     Q_OBJECT
@@ -174,7 +174,7 @@ private:
     RecoveryBar* recovery_ = nullptr;         // offers what a program that crashed has left behind
     std::unique_ptr<SessionJournal> journal_; // null: the window keeps no journal
     std::vector<std::shared_ptr<SessionJournal::LeftBehind>> leftBehind_;
-    std::unique_ptr<RecordedSession> again_; // waits for its model
+    std::unique_ptr<SessionToRepeat> again_; // waits for its model
     bool runsFilledForm_ = false;            // and is run when the form holds it
     QTimer saveTimer_, regularTimer_;
     QByteArray defaultDocks_;

@@ -29,7 +29,7 @@ void MainWindow::runAgain(const RunKey& key) {
     again_.reset();
     QString refusal = sessionActive_ ? tr("A session is running. Stop it or wait for its end.") : whyNotAgain(*run);
     if (refusal.isEmpty()) {
-        auto recorded = std::make_unique<RecordedSession>(recordedSession(run->key, run->row));
+        auto recorded = std::make_unique<SessionToRepeat>(sessionToRepeat(run->key, run->row));
         const QString model = recorded->request.model;
         const bool isPath = QFileInfo(model).isAbsolute();
         if (isPath && !QFileInfo::exists(model))
@@ -52,7 +52,7 @@ void MainWindow::runAgain(const RunKey& key) {
 }
 
 void MainWindow::fillFormAgain() {
-    const std::unique_ptr<RecordedSession> recorded = std::move(again_);
+    const std::unique_ptr<SessionToRepeat> recorded = std::move(again_);
     QString problem;
     try {
         requireRecordedModel(*recorded, *controller_->model());
