@@ -58,7 +58,7 @@ FigureData make(const FigureSources& sources) {
     byLocality.mark = FigurePanel::Mark::Lines;
     for (const Timing timing : {Timing::Measured, Timing::Modelled}) {
         FigureSeries series;
-        series.name = std::string("all decode steps, ") + nameOf(timing);
+        series.name = fmt::format("all decode steps, {}", nameOf(timing));
         series.basis = nameOf(timing);
         series.hollow = timing != Timing::Measured;
         for (const double size : distinct(sources, loadedBlockBytes)) {
