@@ -53,9 +53,10 @@ TEST_F(DenoisingCli, ExportsTheForwardsWithTheKeysOfTheFixtures) {
         }
         EXPECT_EQ(got.contains("tokens"), want.contains("tokens"));
         ASSERT_EQ(got.contains("confidence"), want.contains("confidence"));
-        if (got.contains("confidence"))
+        if (got.contains("confidence")) {
             for (std::size_t t = 0; t < 16; ++t)
                 EXPECT_NEAR(got.at("confidence")[t].get<double>(), want.at("confidence")[t].get<double>(), 3e-4);
+        }
         ASSERT_EQ(got.at("layers").size(), want.at("layers").size());
         for (std::size_t l = 0; l < 8; ++l) {
             const json &mine = got.at("layers")[l], &theirs = want.at("layers")[l];

@@ -2,6 +2,7 @@
 // and runs of other tools.
 #include "tests/ui/timeline_fixture.h"
 
+#include "profiler/format/counter_sample.h"
 #include "tests/profiler/sql_rows.h"
 #include "ui/timeline/timeline_sql.h"
 #include "ui/views/timeline/timeline_view.h"
