@@ -4,6 +4,7 @@
 #include "app/terminal/interruption.h"
 #include "app/terminal/output.h"
 #include "base/error.h"
+#include "profiler/store/trace_store.h"
 #include "ui/output/render.h"
 #include "ui/output/report.h"
 #include "ui/session/session_controller.h"
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -96,16 +98,15 @@ void endOrderly() {
     QCoreApplication::exit(Interruption::exitStatus());
 }
 
-int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
-    for (const std::string& file : options.files) requireFile(file);
-    if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") && qEnvironmentVariableIsEmpty("DISPLAY") &&
-        qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY")) {
-        printErr("kvscope: there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); use 'kvscope render', "
-                 "'kvscope report' or kvscope-cli here\n");
-        return 2;
-    }
-    nameApplication();
-    QApplication application(argc, argv);
+/// The traces that a window has open.
+std::set<std::string> tracesOf(ui::MainWindow& window) {
+    std::set<std::string> paths;
+    for (const ui::OpenRun& run : window.workspace().runs()) paths.insert(run.key.path.toStdString());
+    return paths;
+}
+
+/// Shows the window until the program is to end. @return its exit status; `traces`: those that were open then
+int showDesktop(QApplication& application, const DesktopOptions& options, std::set<std::string>& traces) {
     ui::MainWindow window{ui::Settings(options.fresh)};
     if (!options.theme.empty()) window.setTheme(QString::fromStdString(options.theme));
     if (qEnvironmentVariableIsSet("KVSCOPE_STARTUP_TIMING"))
@@ -124,7 +125,29 @@ int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
     const std::stop_callback onStop(Interruption::token(), [&application] {
         QMetaObject::invokeMethod(&application, endOrderly, Qt::QueuedConnection);
     });
-    return QApplication::exec();
+    const int status = QApplication::exec();
+    for (QWidget* widget : QApplication::topLevelWidgets())
+        if (auto* other = qobject_cast<ui::MainWindow*>(widget)) {
+            traces.merge(tracesOf(*other));
+            if (other != &window) delete other; // asked to end from outside, nobody closed it
+        }
+    return status;
+}
+
+int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
+    for (const std::string& file : options.files) requireFile(file);
+    if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") && qEnvironmentVariableIsEmpty("DISPLAY") &&
+        qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY")) {
+        printErr("kvscope: there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); use 'kvscope render', "
+                 "'kvscope report' or kvscope-cli here\n");
+        return 2;
+    }
+    nameApplication();
+    QApplication application(argc, argv);
+    std::set<std::string> traces;
+    const int status = showDesktop(application, options, traces);
+    for (const std::string& trace : traces) TraceStore::settle(trace); // their readers are gone with the windows
+    return status;
 }
 
 int runReport(int& argc, char** argv, const ReportOptions& options) {

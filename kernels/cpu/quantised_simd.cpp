@@ -10,8 +10,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/quantised_simd.cpp"
-// Arrays of vectors need a fixed vector length.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | KVSCOPE_SKIPPED_TARGETS)
 #include <hwy/foreach_target.h> // must come before highway.h
 #include <hwy/highway.h>
 

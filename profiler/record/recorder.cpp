@@ -99,7 +99,7 @@ struct Recorder::Impl {
     void tellFailure();
     void fail(const std::string& sentence);
     void post(Message message, std::unique_lock<std::mutex>& lock);
-    void takeStep(std::unique_ptr<StepRecord> record);
+    void takeStep(RunEvent step); // an event that holds a step
     void keepSpare(std::unique_ptr<StepRecord> record);
 
     const RecorderOptions options;
@@ -383,8 +383,8 @@ std::unique_ptr<StepRecord> Recorder::acquire() {
 
 void Recorder::take(RunEvent event) noexcept {
     try {
-        if (auto* step = std::get_if<std::unique_ptr<StepRecord>>(&event)) {
-            if (*step) impl_->takeStep(std::move(*step));
+        if (const auto* step = std::get_if<std::unique_ptr<StepRecord>>(&event)) {
+            if (*step) impl_->takeStep(std::move(event));
             return;
         }
         const std::size_t bytes = bytesOf(event);
@@ -398,20 +398,20 @@ void Recorder::take(RunEvent event) noexcept {
     }
 }
 
-void Recorder::Impl::takeStep(std::unique_ptr<StepRecord> record) {
-    const std::size_t bytes = bytesOf(*record);
+void Recorder::Impl::takeStep(RunEvent step) {
+    const std::size_t bytes = bytesOf(step);
     bool crowded = false;
     {
         const std::lock_guard lock(mutex);
         try {
             if (running && queuedBytes + bytes <= options.queueBytes) {
-                queue.push_back({RunEvent(std::move(record)), bytes});
+                queue.push_back({std::move(step), bytes});
                 queuedBytes += bytes;
                 crowded = queuedBytes > options.queueBytes / 2;
                 urgent |= crowded;
             } else {
                 ++health.droppedSteps;
-                keepSpare(std::move(record));
+                keepSpare(std::get<std::unique_ptr<StepRecord>>(std::move(step)));
             }
         } catch (const std::bad_alloc&) {
             ++health.droppedSteps;

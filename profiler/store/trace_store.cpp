@@ -626,4 +626,16 @@ void TraceStore::finish() noexcept {
     }
 }
 
+void TraceStore::settle(const std::string& path) noexcept {
+    try {
+        std::error_code failure;
+        if (fs::file_size(path + "-wal", failure) > 0 || failure) return;
+        const WriterLock lock(path);
+        Connection connection(path, Connection::Mode::ReadWrite);
+        connection.execute("PRAGMA busy_timeout=0; PRAGMA journal_mode=DELETE");
+    } catch (const std::exception&) {
+        // Somebody has the trace open. The empty file does no harm.
+    }
+}
+
 } // namespace kvscope

@@ -52,6 +52,8 @@ protected:
         workspace.setCursor(kCursor);
         view.resetZoom();
         QToolTip::hideText();
+        if (QWidget* focused = QApplication::focusWidget())
+            focused->clearFocus(); // a frame around what has the focus is no part of what a view shows
         for (int quiet = 0; quiet < 3;) { // an answer may lead to another question
             QCoreApplication::processEvents();
             EXPECT_TRUE(until([&] { return workspace.idle() && !RunChecks::of(workspace).busy(); }));
@@ -104,14 +106,9 @@ TEST_F(ManyTraces, LookAsInAFreshWindowWhateverWasShownBefore) {
                    window.workspace().idle();
         }));
         ASSERT_NE(window.currentView(), nullptr);
-        window.form().setFocus(); // a frame around the view in focus is no part of what it shows
         const QImage shown = grabbed(*window.currentView(), window.workspace());
         const QImage wanted = fresh(view, path, window.currentView()->size());
-        if (shown != wanted) {
-            shown.save(folder.filePath(QStringLiteral("shown.png")));
-            wanted.save(folder.filePath(QStringLiteral("wanted.png")));
-        }
-        EXPECT_EQ(shown, wanted);
+        EXPECT_TRUE(shown == wanted);
     }
     second->close();
 }

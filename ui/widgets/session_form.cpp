@@ -255,6 +255,10 @@ void SessionForm::revalidate() {
     reason_->setVisible(!problem.isEmpty());
     run_->setEnabled(problem.isEmpty());
     run_->setToolTip(problem.isEmpty() ? tr("Run this session (F5)") : asWritten(problem));
+    if (runTakesFocus_ && (prompt_->tokens() || !prompt_->problem().isEmpty())) { // a disabled button takes none
+        runTakesFocus_ = false;
+        run_->setFocus(Qt::OtherFocusReason);
+    }
     if (problem == problem_) return;
     problem_ = problem;
     emit problemChanged();
@@ -387,7 +391,8 @@ QString SessionForm::fill(const SessionToRepeat& recorded) {
         tr("As run %1 of %2 was recorded.").arg(recorded.key.runId).arg(QFileInfo(recorded.key.path).fileName())};
     notes += recorded.remarks;
     runMessage_->show(InlineMessage::Kind::Note, notes.join(QLatin1Char(' ')));
-    run_->setFocus(Qt::OtherFocusReason);
+    runTakesFocus_ = true;
+    revalidate();
     return {};
 }
 

@@ -125,6 +125,7 @@ private:
     /// By method, the parameters that the user changed.
     QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_;
     bool running_ = false, loading_ = false, backendAsked_ = false;
+    bool runTakesFocus_ = false; // when the tokens of the prompt that fill() brought are counted
 };
 
 } // namespace kvscope::ui
