@@ -48,8 +48,8 @@ public:
     void requireInPlace() const;
     /// Puts everything into the one file: no -wal or -shm stays behind, unless somebody is still reading.
     void finish() noexcept;
-    /// Removes the empty -wal and the -shm of a finished trace, where a reader kept finish() from it. Does nothing while
-    /// somebody still reads or writes the trace.
+    /// Removes the empty -wal and the -shm of a finished trace, where a reader kept finish() from it. Does nothing
+    /// while somebody still reads or writes the trace.
     static void settle(const std::string& path) noexcept;
     /// Before the last small transaction on a full disk: see WriterLock.
     void giveRoom() const { lock_.giveRoom(); }

@@ -7,9 +7,12 @@
 #include "core/session/decode_session.h"
 #include "tests/core/random_checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <vector>
 

@@ -60,7 +60,8 @@ TEST(ModelSummary, SaysWhyAMethodOrTheGpuCannotRunAModel) {
     for (const MethodFit& fit : s.methods) {
         const MethodEntry& method = findMethod(fit.name);
         const bool lacksHead = !hasWeightsFor(method, *model);
-        EXPECT_EQ(lacksHead, method.needsEvictionHead || method.needsForecastHeads || fit.name == "locret" || fit.name == "losa");
+        EXPECT_EQ(lacksHead,
+                  method.needsEvictionHead || method.needsForecastHeads || fit.name == "locret" || fit.name == "losa");
         const bool needsPlainHeads = fit.name == "shadowkv" || fit.name == "infinigen" || fit.name == "infinigen-token";
         EXPECT_EQ(fit.applies, !lacksHead && !needsPlainHeads) << fit.name << ": " << fit.remark;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;

@@ -156,7 +156,8 @@ TEST_F(BrokenRules, ComeFromTheMenuOfTheRunToo) {
 /// A run is tested when it has ended, not while it grows.
 TEST_F(BrokenRules, AreLookedForWhenARunIsOver) {
     const QString path = trace("a.kvtrace", "UPDATE run SET status = 'running'");
-    test::sql(path.toStdString(), "UPDATE health SET heartbeat_ms = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) + 60000",
+    test::sql(path.toStdString(),
+              "UPDATE health SET heartbeat_ms = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) + 60000",
               SQLITE_OPEN_READWRITE);
     const auto window = makeWindow();
     window->openFiles({path});

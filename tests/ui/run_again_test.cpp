@@ -83,6 +83,42 @@ protected:
     }
 };
 
+/// As `kvscope --again TRACE` does it, with a trace open from the last time.
+TEST_F(RunAgain, TheNamedTraceIsShownAndRunAgainAndNotOneOfTheLastTime) {
+    SessionOptions shorter = unusual();
+    shorter.maxNewTokens = 3;
+    const QString before = recorded("before.kvtrace"), named = recorded("named.kvtrace", shorter);
+    {
+        const auto last = makeWindow(false);
+        last->openFiles({before});
+        ASSERT_TRUE(until([&] { return last->workspace().current() && last->workspace().idle(); }));
+        last->close();
+    }
+    for (const bool again : {false, true}) {
+        SCOPED_TRACE(again);
+        MainWindow window(Settings(false, folder.filePath("desktop.ini")));
+        QObject::connect(&window, &MainWindow::firstPainted, &window, [&] {
+            if (again)
+                window.runAgainWhenOpen(named);
+            else
+                window.openFiles({named});
+        });
+        window.show();
+        if (again) {
+            ASSERT_TRUE(until([&] { return window.workspace().runs().size() == 3; })) << "a run was recorded";
+            ASSERT_TRUE(until([&] {
+                return window.controller().state() == SessionController::State::Idle && window.workspace().idle();
+            }));
+            EXPECT_EQ(window.form().request().options.maxNewTokens, 3);
+            ASSERT_TRUE(window.form().request().source.has_value());
+            EXPECT_EQ(window.form().request().source->file, named);
+        } else {
+            ASSERT_TRUE(until([&] { return window.workspace().runs().size() == 2 && window.workspace().idle(); }));
+            EXPECT_EQ(window.workspace().current()->key.path, named);
+        }
+    }
+}
+
 TEST_F(RunAgain, TheFormHoldsWhatWasRecordedAndTheSameTokensComeOut) {
     const QString path = recorded("first.kvtrace", unusual());
     const auto window = windowOn(path);

@@ -297,6 +297,24 @@ TEST_F(WorkspaceTest, FollowsALiveRunAndCoalescesItsNews) {
     EXPECT_FALSE(workspace.current()->live);
 }
 
+/// The last row of a run may be read before its session says that it is over; the views are told all the same.
+TEST_F(WorkspaceTest, TellsOfTheEndOfARunWhoseLastRowWasReadBefore) {
+    const QString path = file("live.kvtrace");
+    Recorder recorder(path.toStdString(), {});
+    recorder.beginRun(synthetic::infoOf({}));
+    recorder.flush();
+    workspace.addLive({path, recorder.runId()});
+    recorder.endRun(RunStatus::Stopped, "");
+    recorder.flush();
+    workspace.traceAdvanced();
+    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == RunStatus::Stopped && workspace.idle(); }));
+    EXPECT_TRUE(workspace.current()->live);
+    QSignalSpy advanced(&workspace, &Workspace::advanced);
+    workspace.finishLive(workspace.current()->key);
+    EXPECT_EQ(advanced.count(), 1);
+    EXPECT_FALSE(workspace.current()->live);
+}
+
 TEST_F(WorkspaceTest, SeesARunGrowThatAnotherProgramRecords) {
     const QString path = file("foreign.kvtrace");
     RunShape shape;

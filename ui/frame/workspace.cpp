@@ -430,7 +430,11 @@ void Workspace::finishLive(const RunKey& key) {
     run->live = false;
     // Until its row is read, the run counts as running: the refresh below and the polling then read the row.
     if (run->row.status.text().empty()) run->row.status = RunStatus::Running;
+    // Where the last row was read while the session still counted as live, no refresh will find a change.
+    const bool wasRead = run->row.status != RunStatus::Running;
+    const bool shown = current_ == run->key || compares(run->key);
     emit runsChanged();
+    if (wasRead && shown) emit advanced();
     impl_->schedule();
 }
 

@@ -427,13 +427,13 @@ void MainWindow::paintEvent(QPaintEvent* event) {
 }
 
 void MainWindow::afterFirstPaint() {
-    emit firstPainted();
-    // Loads the model of the form, unless another window has given its own model (see continueFrom).
-    if (controller_->state() == SessionController::State::Idle && !controller_->model())
-        controller_->loadModel(form_->modelName());
     const QStringList offered = isTheOnly(*this) ? findLeftBehind() : QStringList();
     for (const QString& path : saved_.openFiles)
         if (QFileInfo::exists(path) && !offered.contains(path)) workspace_->open(path);
+    emit firstPainted(); // the files that are opened then are shown in front of those of the last time
+    // Loads the model of the form, unless another window has given its own model (see continueFrom).
+    if (controller_->state() == SessionController::State::Idle && !controller_->model())
+        controller_->loadModel(form_->modelName());
 }
 
 void MainWindow::saveSession() {

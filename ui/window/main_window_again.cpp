@@ -80,13 +80,16 @@ void MainWindow::fillFormAgain() {
 
 void MainWindow::runAgainWhenOpen(const QString& path) {
     auto* waits = new QObject(this);
-    connect(workspace_.get(), &Workspace::currentChanged, waits, [this, waits] {
+    const QString file = QFileInfo(path).absoluteFilePath();
+    connect(workspace_.get(), &Workspace::currentChanged, waits, [this, waits, file] {
+        if (!workspace_->current() || workspace_->current()->key.path != file) return; // a file of the last time
         waits->deleteLater();
-        if (!workspace_->current()) return;
         runsFilledForm_ = true;
         runAgain(workspace_->current()->key);
     });
-    connect(workspace_.get(), &Workspace::openFailed, waits, [waits] { waits->deleteLater(); });
+    connect(workspace_.get(), &Workspace::openFailed, waits, [waits, file](const QString& failed) {
+        if (failed == file) waits->deleteLater();
+    });
     openFiles({path});
 }
 
