@@ -285,7 +285,7 @@ int writeLines(const SimulateArguments& arguments) {
 
 /// Simulated, seed by seed: one rate after the other, or the search for the largest.
 int simulateAll(const SimulateArguments& arguments) {
-    const SimulationOptions options = simulationOf(arguments);
+    SimulationOptions options = simulationOf(arguments);
     const CapacityOptions rule = capacityOf(arguments);
     Json document{{"workload", arguments.workload},
                   {"simulated", true},
@@ -300,15 +300,18 @@ int simulateAll(const SimulateArguments& arguments) {
                   {"seeds", Json::array()}};
     LongAction action;
     const Progress progress = action.stopping();
+    double done = 0;
+    options.between = [&] { progress(done, "simulating"); };
     std::vector<double> capacities;
     for (int s = 0; s < arguments.seeds; ++s) {
+        done = double(s) / arguments.seeds;
         const std::uint64_t seed = arguments.seed + std::uint64_t(s);
         const Workload workload = workloadOf(arguments, seed);
         Json entry{{"seed", seed}, {"points", Json::array()}};
         if (!arguments.json && arguments.seeds > 1) printOut("seed {}\n", seed);
         if (arguments.search) {
             const Capacity capacity = findCapacity(workload, options, rule, [&](const CapacityPoint& point) {
-                progress(double(s) / arguments.seeds, fmt::format("{:.4g} requests/s", point.rate));
+                progress(done, fmt::format("{:.4g} requests/s", point.rate));
                 if (!arguments.json) {
                     action.clear();
                     printOut("{:>10.4g} requests/s  utilisation {:.3f}  {}\n", point.rate, point.result.utilisation,
@@ -324,7 +327,7 @@ int simulateAll(const SimulateArguments& arguments) {
                          capacity.broken);
         } else {
             for (const double rate : arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates) {
-                progress(double(s) / arguments.seeds, fmt::format("{:.4g} requests/s", rate));
+                progress(done, fmt::format("{:.4g} requests/s", rate));
                 Workload scaled = workload;
                 changeRate(scaled, rate / workload.rate());
                 const SimulationResult result = simulate(scaled, options);
@@ -373,7 +376,7 @@ Command addSimulate(Options& program) {
     const Option rate =
         sub.add("--rate", arguments->rates, "Requests per second, e.g. 0.5,1,2; default: the workload's")
             .commaSeparated()
-            .positive();
+            .range(1e-6, 1e5);
     const Option search =
         sub.flag("--search", arguments->search, "Find the largest rate that keeps the bounds").excludes(rate);
     sub.add("--rule", arguments->rule, "What a rate has to keep")
@@ -402,7 +405,7 @@ Command addSimulate(Options& program) {
     sub.add("--counted", arguments->counted, "Requests of the window; default: the workload once").range(1, 10'000'000);
     sub.add("--warm-up", arguments->warmUp, "Requests before the window, at least").range(0, 10'000'000).showsDefault();
     sub.add("--warm-up-seconds", arguments->warmUpSeconds, "Seconds before the window, at least")
-        .notNegative()
+        .range(0.0, 86400.0)
         .showsDefault();
     sub.add("--seed", arguments->seed, "Of lengths and arrivals").showsDefault();
     sub.add("--seeds", arguments->seeds, "Repeat with so many seeds, one after the other").range(1, 1000);

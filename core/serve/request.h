@@ -39,7 +39,7 @@ struct ServeRequest {
     int maxTokens = 1;            // at least 1
     std::int64_t ttftBoundNs = 0; // its bound on the time to the first token; 0: the scheduler's
     RequestNeeds needs;
-    std::int64_t workingSetBytes = 0; // the present estimate (SparseServe, section 3.3)
+    std::int64_t workingSetBytes = 0; // the present estimate (SparseServe)
 
     RequestState state = RequestState::Queued;
     PromptPosition position;

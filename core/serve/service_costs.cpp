@@ -61,11 +61,12 @@ using Read = std::function<void(const std::string&, const nlohmann::json&)>;
 
 void readMembers(const nlohmann::json& object, const std::string& of,
                  const std::vector<std::pair<const char*, Read>>& known) {
-    for (const auto& [key, value] : object.items()) {
+    for (const auto& item : object.items()) {
+        const std::string& key = item.key();
         const auto found =
             std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == key; });
         if (found == known.end()) refuseCost(shown(key), fmt::format("no such key in {}", of));
-        found->second(key, value);
+        found->second(key, item.value());
     }
 }
 

@@ -30,13 +30,18 @@ public:
         const auto lines = std::int64_t(workload_.lines.size());
         if (lines == 0) throw Error(ErrorKind::BadInput, "a workload without requests");
         // The window begins when both are over: so many requests, and so many seconds.
-        first_ = options_.warmUpRequests;
-        while (double(arrivalNs(first_)) < options_.warmUpSeconds * 1e9) ++first_;
+        const double warmUpNs = options_.warmUpSeconds * 1e9;
+        const auto readings = std::int64_t(warmUpNs / (double(workload_.spanUs) * 1e3)); // whole ones of the workload
+        first_ = std::max(std::int64_t(options_.warmUpRequests), readings * lines);
+        while (double(arrivalNs(first_)) < warmUpNs) ++first_;
         behind_ = first_ + (options_.counted > 0 ? options_.counted : lines);
         fromNs_ = arrivalNs(first_), toNs_ = arrivalNs(behind_);
         open_ = int(behind_ - first_);
         result_.outcomes.resize(std::size_t(open_));
-        while (open_ > 0) advance();
+        for (std::int64_t turn = 1; open_ > 0; ++turn) {
+            advance();
+            if (options_.between && turn % 4096 == 0) options_.between();
+        }
         return finish();
     }
 

@@ -22,7 +22,8 @@ struct SimulationOptions {
     int warmUpRequests = 100; // that arrive before the window, at least
     double warmUpSeconds = 60;
     Slo slo;
-    bool keepGaps = true; // off: no gaps between tokens are kept, for runs of very many requests
+    std::function<void()> between; // called every 4,096 iterations where there is one; what it throws ends the run
+    bool keepGaps = true;          // off: no gaps between tokens are kept, for runs of very many requests
 };
 
 /// Percentiles of one latency, over its samples in ms.

@@ -1,4 +1,4 @@
-// The working set of a request: which blocks its last w steps selected (SparseServe, section 3.3).
+// The working set of a request: which blocks its last w steps selected (SparseServe).
 #pragma once
 
 #include <cstdint>

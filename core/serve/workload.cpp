@@ -63,6 +63,8 @@ void drawArrivals(Workload& workload, Arrivals arrivals, double shape, std::uint
 void changeRate(Workload& workload, double factor) {
     if (!(factor > 0) || !std::isfinite(factor))
         throw Error(ErrorKind::BadInput, fmt::format("a rate times {}", factor), "give a factor above 0");
+    if (double(workload.spanUs) / factor > 1e15)
+        throw Error(ErrorKind::BadInput, "at this rate the workload lasts more than 30 years", "give a higher rate");
     const auto scaled = [&](std::int64_t us) { return std::int64_t(std::floor(double(us) / factor + 0.5)); };
     for (WorkloadLine& line : workload.lines) line.arrivalUs = scaled(line.arrivalUs);
     workload.spanUs = std::max<std::int64_t>(scaled(workload.spanUs), 1);
@@ -168,7 +170,7 @@ Workload readWorkload(std::string_view text, std::string name) {
         const nlohmann::json object = parseJson(line);
         if (!object.is_object()) refuseLine(workload.name, number, "it is no JSON object");
         const double ms = lineNumber(object, "timestamp", workload.name, number);
-        if (ms < 0 || ms > 1e12) refuseLine(workload.name, number, "'timestamp' is not from 0 to 1e12");
+        if (ms < 0 || ms > 1e10) refuseLine(workload.name, number, "'timestamp' is not from 0 to 1e10");
         WorkloadLine request;
         request.arrivalUs = std::int64_t(std::floor(ms * 1000 + 0.5));
         request.promptTokens = lineTokens(object, "input_length", workload.name, number);

@@ -154,6 +154,7 @@ TEST(WorkingSets, AreTheUnionOfTheLastStepsAndGrowWithTheWindow) {
             set.step(list), wider.step(list);
             ASSERT_EQ(set.blocks(), int(all.size())) << window << " " << step;
             ASSERT_EQ(set.surprises(), surprises);
+            ASSERT_EQ(set.steps(), std::min(step + 1, window));
             ASSERT_GE(set.blocks(), 8) << "at least the last selection";
             ASSERT_GE(wider.blocks(), set.blocks());
         }

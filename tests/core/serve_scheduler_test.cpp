@@ -86,7 +86,7 @@ TEST(Scheduler, ThePapersTokenLayersMakeSegmentsOfWholeLayers) {
     costs.shape.layers = 32;
     const SchedulerOptions options = optionsOf({{"token_layers", "65536"}, {"short_tokens", "0"}});
     Server server(options, costs, plenty(options));
-    server.arrive(1, 16384, 1); // SparseServe, section 3.4: 4 layers, 8 iterations
+    server.arrive(1, 16384, 1); // 65,536 token-layers: 4 layers, 8 iterations
     int iterations = 0;
     for (; !server.table.idle() && iterations < 100; ++iterations) {
         const PrefillSegment& segment = server.step().segments.at(0);
@@ -202,7 +202,6 @@ TEST(Scheduler, LaterOnesPassWhoDoesNotFitUntilItHasBeenSkippedEnough) {
     EXPECT_THAT(admitted, ElementsAre(1, 1, 1, 0, 0, 0));
     EXPECT_EQ(tight.table.find(2)->skips, 3);
     EXPECT_EQ(tight.plan.waitingFor[std::size_t(Limit::Barrier)], 3);
-    while (tight.table.waiting().front().id == 2) tight.step();
     EXPECT_NE(tight.drain(), -1);
 }
 
@@ -265,15 +264,30 @@ TEST(Scheduler, PausesOnlyAfterThreeIterationsOverTheDevice) {
     EXPECT_EQ(server.table.ledger().of(2).workingSets, 0);
 }
 
-TEST(Scheduler, OfEqualOnesTheNewestIsPaused) {
-    Server server = threeRows({{"pause_after", "1"}});
-    for (int id = 1; id <= 3; ++id) server.table.setWorkingSet(id, server.plan.availableBytes * 2 / 5);
-    // The same bytes over fewer tokens left are more per token: the oldest has made more tokens.
-    server.step();
-    const ServeRequest *first = server.table.find(1), *last = server.table.find(3);
-    ASSERT_NE(first, nullptr);
-    const RequestId expected = first->generated == last->generated ? 3 : 1;
-    EXPECT_THAT(idsOf(server.step().paused), ElementsAre(expected));
+TEST(Scheduler, PausesWhoFreesMostPerTokenLeftAndOfEqualOnesTheNewest) {
+    const SchedulerOptions options = optionsOf({{"cache", "global-lru"}});
+    const Scheduler scheduler(options, smallCosts());
+    const auto pausedOf = [&](std::initializer_list<std::pair<int, int>> bytesAndTokens) {
+        std::vector<ServeRequest> running;
+        Snapshot snapshot;
+        for (const auto& [bytes, tokens] : bytesAndTokens) {
+            ServeRequest request;
+            request.id = std::int64_t(running.size()) + 1, request.state = RequestState::Decoding;
+            request.workingSetBytes = bytes, request.maxTokens = tokens, request.generated = 1;
+            snapshot.used += request.elastic();
+            running.push_back(request);
+        }
+        snapshot.running = running, snapshot.iterationsOver = 3;
+        snapshot.budget = {8, 100, 100, 100, true};
+        IterationPlan plan;
+        scheduler.plan(snapshot, plan);
+        return idsOf(plan.paused);
+    };
+    EXPECT_THAT(pausedOf({{40, 11}, {40, 11}, {40, 11}}), ElementsAre(3));
+    EXPECT_THAT(pausedOf({{40, 6}, {40, 11}, {40, 11}}), ElementsAre(1));
+    EXPECT_THAT(pausedOf({{40, 11}, {50, 11}, {40, 11}}), ElementsAre(2));
+    EXPECT_THAT(pausedOf({{90, 11}, {80, 11}, {70, 11}}), ElementsAre(1, 2));
+    EXPECT_THAT(pausedOf({{40, 11}, {60, 11}}), IsEmpty()) << "exactly as much as there is";
 }
 
 TEST(Scheduler, ResumesInTheOrderOfPausesBeforeAnythingIsAdmitted) {

@@ -187,6 +187,20 @@ TEST(Simulation, ControlKeepsGlobalLruFromThrashing) {
     EXPECT_GT(free.meanRows, controlled.meanRows);
 }
 
+TEST(Simulation, TheFirstStepBehindAPrefillLoadsAWholeSelection) {
+    Workload workload;
+    workload.lines = {{0, 16384, 3, "", 0}}; // two decode steps
+    workload.spanUs = 60'000'000;
+    SimulationOptions options = longmixOptions();
+    options.warmUpRequests = 0, options.warmUpSeconds = 0;
+    const SimulationResult r = simulate(workload, options);
+    const double selection = 128 << 20;
+    EXPECT_NEAR(r.loadedBytes, selection * (1 + 1 - 0.956), 2);
+    EXPECT_NEAR(r.tbt.max - r.tbt.median, selection * 0.956 / 51.3e6 / 2, 0.01)
+        << "of two gaps the longer is the first";
+    EXPECT_EQ(r.tbt.samples, 2u);
+}
+
 TEST(Simulation, ADriftingWorkingSetPausesSomebody) {
     SimulationOptions options = longmixOptions({{"cache", "global-lru"}});
     options.costs.drift = 0.5; // the union of 12 steps is 6.5 selections
