@@ -213,6 +213,25 @@ TEST(Simulation, ADriftingWorkingSetPausesSomebody) {
     EXPECT_GT(simulate(workload, longmixOptions()).finished, 0);
 }
 
+TEST(Simulation, OneHugePromptAmongShortOnesStallsNobody) {
+    // 131,072 tokens in the middle of short prompts, two each second: about 26 s of prefill by themselves.
+    Workload workload;
+    for (int i = 0; i < 100; ++i) workload.lines.push_back({i * 500'000, 500 + 10 * i, 40, "short", 0});
+    workload.lines.insert(workload.lines.begin() + 20, {9'800'000, 131072, 20, "long", 0});
+    workload.spanUs = 50'000'000;
+    SimulationOptions options = longmixOptions();
+    options.budget.scratch = std::int64_t(4) << 30;
+    options.warmUpRequests = 0, options.warmUpSeconds = 0;
+    const SimulationResult r = simulate(workload, options);
+    EXPECT_EQ(r.finished, 101);
+    EXPECT_LE(r.tbt.p99, options.slo.tbtMs);
+    EXPECT_LE(r.tbt.max, options.slo.tbtMs);
+    for (const RequestOutcome& o : r.outcomes) {
+        const double bound = o.promptTokens < 2000 ? 1000 : 60000;
+        EXPECT_LT(o.ttftMs(), bound) << "request " << o.id;
+    }
+}
+
 TEST(Simulation, FasterTransfersAndSegmentsCostNoCapacity) {
     const Workload workload = longmixAt(1, 64);
     const auto capacity = [&](const std::vector<std::pair<std::string, std::string>>& knobs) {
