@@ -19,6 +19,7 @@ Command addInfo(Options& program);
 Command addMethods(Options& program);
 Command addReplay(Options& program);
 Command addRoofline(Options& program);
+Command addSimulate(Options& program);
 Command addInsights(Options& program);
 Command addCheck(Options& program);
 Command addCompare(Options& program);

@@ -44,7 +44,7 @@ void ParameterValues::set(const std::vector<Parameter>& declared, std::string_vi
     const auto found = std::find_if(declared.begin(), declared.end(), [&](const Parameter& p) { return p.key == key; });
     if (found == declared.end())
         throw Error(ErrorKind::BadInput, fmt::format("unknown parameter '{}'", key),
-                    fmt::format("this method has: {}", fmt::join(keysOf(declared), ", ")));
+                    fmt::format("there are: {}", fmt::join(keysOf(declared), ", ")));
     const Parameter& parameter = *found;
     switch (parameter.type) {
     case ParameterType::Integer: {

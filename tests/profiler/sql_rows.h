@@ -19,6 +19,7 @@ inline SqlRows sql(const std::string& path, const std::string& query, int flags 
     SqlRows result;
     std::string trouble;
     if (sqlite3_open_v2(path.c_str(), &database, flags, nullptr) != SQLITE_OK) trouble = sqlite3_errmsg(database);
+    sqlite3_busy_timeout(database, 10'000); // the program may be reading the file at this moment
     const char* rest = query.c_str();
     while (trouble.empty() && rest && *rest) {
         if (sqlite3_prepare_v2(database, rest, -1, &statement, &rest) != SQLITE_OK) {

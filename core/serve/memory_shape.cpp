@@ -1,0 +1,93 @@
+#include "core/serve/memory_shape.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace kvscope::serve {
+namespace {
+
+std::int64_t roundedUp(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
+
+/// Bytes of one number of an activation that waits on the device; 0: it waits on the host.
+std::int64_t parkedBytes(Parking parking) {
+    switch (parking) {
+    case Parking::Device:
+        return 4;
+    case Parking::DeviceBf16:
+        return 2;
+    case Parking::Host:
+        return 0;
+    }
+    return 4;
+}
+
+} // namespace
+
+int MemoryShape::partitionBlocks(const SchedulerOptions& options) const {
+    const int wanted = options.partitionBlocks > 0 ? options.partitionBlocks : 2 * selectedBlocks;
+    return std::max(wanted, selectedBlocks);
+}
+
+std::int64_t MemoryShape::selectionBytes(std::int64_t context) const {
+    const std::int64_t blocks = std::min<std::int64_t>(selectedBlocks, roundedUp(context, blockTokens));
+    return blocks * layers * kvHeads * blockBytes;
+}
+
+std::int64_t MemoryShape::firstWorkingSet(const SchedulerOptions& options, std::int64_t context) const {
+    if (!options.offload) return 0;
+    if (options.cache == CachePlan::GlobalLru) return selectionBytes(context);
+    return std::int64_t(partitionBlocks(options)) * layers * kvHeads * blockBytes;
+}
+
+RequestNeeds MemoryShape::needsOf(const SchedulerOptions& options, int promptTokens, int maxTokens) const {
+    const std::int64_t context = std::int64_t(promptTokens) + maxTokens, heads = std::int64_t(layers) * kvHeads;
+    const std::int64_t blocks = roundedUp(context, blockTokens);
+    RequestNeeds needs;
+    needs.deviceBytes = context * indexBytesPerToken;
+    if (options.offload) {
+        needs.hostBytes = roundedUp(blocks, hostRunBlocks) * hostRunBlocks * heads * blockBytes;
+        needs.deviceBytes += heads * blockBytes; // the newest block of every head
+        needs.stepBytes = selectionBytes(context);
+        // A partition is there whether estimates are controlled or not.
+        const bool fixedPart = options.cache == CachePlan::Partition && !options.workingSetControl;
+        needs.hardBytes = fixedPart ? firstWorkingSet(options, context) : needs.stepBytes / layers;
+    } else {
+        needs.deviceBytes += blocks * heads * blockBytes;
+    }
+    const bool chunks = options.prefill == PrefillPlan::Chunks;
+    if (chunks) {
+        needs.scratchBytes = std::int64_t(std::min(options.chunkTokens, promptTokens)) * hidden * 4;
+        needs.chunkTokenBytes = options.offload ? tokenBytes() : 0;
+    } else {
+        // One layer's keys and values twice, because the next layer's are made while these travel, and the activations
+        // of the whole prompt; those that wait on the host have one piece on the device.
+        const std::int64_t parked = parkedBytes(options.parking);
+        const std::int64_t activations = parked > 0 ? promptTokens * parked : std::min(pieceTokens, promptTokens) * 4;
+        needs.scratchBytes = activations * hidden;
+        if (options.offload) needs.scratchBytes += 2 * promptTokens * (tokenBytes() / layers);
+    }
+    return needs;
+}
+
+void MemoryShape::check() const {
+    const struct {
+        const char* name;
+        std::int64_t value;
+    } fields[] = {{"layers", layers},
+                  {"kv_heads", kvHeads},
+                  {"block_tokens", blockTokens},
+                  {"block_bytes", blockBytes},
+                  {"selected_blocks", selectedBlocks},
+                  {"hidden", hidden},
+                  {"host_run_blocks", hostRunBlocks},
+                  {"piece_tokens", pieceTokens}};
+    for (const auto& field : fields)
+        if (field.value <= 0)
+            throw Error(ErrorKind::BadInput, fmt::format("'{}' of the memory's shape is {}", field.name, field.value),
+                        "give a number above 0");
+    if (indexBytesPerToken < 0) throw Error(ErrorKind::BadInput, "'index_bytes_per_token' is negative");
+}
+
+} // namespace kvscope::serve

@@ -1,0 +1,40 @@
+// What a request takes of every tier, from the shape of the engine's memory.
+#pragma once
+
+#include "core/serve/request.h"
+#include "core/serve/scheduler_options.h"
+
+namespace kvscope::serve {
+
+/// Sizes of one engine. The defaults are the NOSA-8B shape: 32 layers, 2 KV heads of dimension 128, blocks of 64
+/// tokens, 64 blocks selected, hidden size 4096; keys and values in bf16, activations in float32.
+struct MemoryShape {
+    int layers = 32, kvHeads = 2, blockTokens = 64;
+    std::int64_t blockBytes = 32768;        // keys and values of a block of one KV head
+    std::int64_t indexBytesPerToken = 1024; // all layers and heads
+    int selectedBlocks = 64;                // per layer and KV head
+    int hidden = 4096;                      // numbers of the residual stream per token
+    int hostRunBlocks = 16;                 // the host store is handed out in runs of this many blocks of one head
+    int pieceTokens = 2048;                 // where a layer of a prompt can be cut
+    bool pausesInLayer = true;              // whether a method can stop there
+
+    /// Keys and values of one token, all layers and heads, in bytes.
+    std::int64_t tokenBytes() const { return std::int64_t(layers) * kvHeads * blockBytes / blockTokens; }
+    /// Slots per layer and KV head that cache=partition gives a row.
+    int partitionBlocks(const SchedulerOptions& options) const;
+
+    /// Blocks of `context` tokens that a step selects, all layers and heads, in bytes.
+    std::int64_t selectionBytes(std::int64_t context) const;
+    /// The estimate for a request of which no step has run: with cache=partition its part, with global-lru
+    /// k x layers x KV heads blocks; 0 where nothing is offloaded.
+    std::int64_t firstWorkingSet(const SchedulerOptions& options, std::int64_t context) const;
+    /// The needs of a request of `promptTokens` that makes at most `maxTokens`, both at least 1:
+    /// the host holds whole runs, the device the index and the newest block of every head, or all blocks where nothing
+    /// is offloaded.
+    RequestNeeds needsOf(const SchedulerOptions& options, int promptTokens, int maxTokens) const;
+
+    /// @throws Error(BadInput) naming the first field that is not positive
+    void check() const;
+};
+
+} // namespace kvscope::serve

@@ -1,0 +1,45 @@
+// Random numbers whose bits are the same on every machine: the standard library's distributions differ between
+// implementations, and its logarithm may. Here everything is made of additions, products, quotients and square roots,
+// which IEEE 754 rounds in one way; the file is compiled without fused products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace kvscope::serve {
+
+/// Natural logarithm of a positive finite number and the exponential function, within 4 units in the last place.
+double portableLog(double x);
+double portableExp(double x);
+/// The normal distribution's value below which a share p of it lies, 0 < p < 1; absolute error below 1e-12.
+double normalQuantile(double p);
+
+/// A stream of numbers from one seed (splitmix64: Steele, Lea, Flood, OOPSLA 2014).
+class Draws {
+public:
+    explicit Draws(std::uint64_t seed) : state_(seed) {}
+
+    std::uint64_t bits();
+    /// In (0, 1), never at its ends; odd multiples of 2^-53.
+    double uniform();
+    /// 0 to count - 1; count at least 1.
+    std::uint64_t below(std::uint64_t count);
+    /// Mean 1.
+    double exponential();
+    /// Mean 0, deviation 1 (Marsaglia's polar method).
+    double normal();
+    /// Mean 1, coefficient of variation 1/sqrt(shape) (Marsaglia and Tsang, 2000); shape above 0.
+    double gamma(double shape);
+
+    /// A random order (Fisher and Yates).
+    template <class T> void shuffle(std::vector<T>& list) {
+        for (std::size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[std::size_t(below(i))]);
+    }
+
+private:
+    std::uint64_t state_;
+};
+
+} // namespace kvscope::serve

@@ -1,0 +1,49 @@
+// The knobs of the scheduler, declared like a method's parameters: command line, form and docs/serving.md list them
+// from here.
+#pragma once
+
+#include "core/select/parameters.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvscope::serve {
+
+enum class CachePlan : std::uint8_t { Partition, GlobalLru };      // whose slots a row may take
+enum class PrefillPlan : std::uint8_t { Layers, Chunks };          // how a prompt is cut
+enum class TransferPlan : std::uint8_t { Calls, Batched, Kernel }; // how blocks are gathered
+enum class Parking : std::uint8_t { Device, DeviceBf16, Host };    // where a prompt's activations wait between segments
+
+struct SchedulerOptions {
+    int rows = 64;                         // R_max
+    std::int64_t iterationTokens = 262144; // T_max
+    double iterationMs = 0;                // 0: 0.8 of the bound on the time between tokens
+    double tbtBoundMs = 150;               // Y
+    double ttftBoundMs = 10000;            // X
+    bool offload = true, workingSetControl = true;
+    CachePlan cache = CachePlan::Partition;
+    int partitionBlocks = 0; // per layer and KV head; 0: twice what a step selects
+    TransferPlan transfers = TransferPlan::Kernel;
+    int window = 12; // w, steps
+    PrefillPlan prefill = PrefillPlan::Layers;
+    int chunkTokens = 2048;
+    std::int64_t tokenLayers = 0; // the paper's maxInjectToken; 0: milliseconds decide
+    Parking parking = Parking::Device;
+    int longPrefills = 1, shortTokens = 2048, shortTurns = 4;
+    double agingMs = 5000, maxSuspendMs = 50;
+    int maxSkips = 100, pauseAfter = 3, resumeTokens = 16, maxWaiting = 1024;
+
+    /// Predicted milliseconds that an iteration may take.
+    double budgetMs() const { return iterationMs > 0 ? std::min(iterationMs, 0.8 * tbtBoundMs) : 0.8 * tbtBoundMs; }
+};
+
+/// In the order in which they are listed.
+const std::vector<Parameter>& schedulerParameters();
+/// The declared defaults.
+ParameterValues schedulerDefaults();
+/// @throws Error(BadInput) where a value is missing or is no value of its parameter
+SchedulerOptions schedulerOptions(const ParameterValues& values);
+
+} // namespace kvscope::serve

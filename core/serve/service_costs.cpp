@@ -1,0 +1,197 @@
+#include "core/serve/service_costs.h"
+
+#include "base/error.h"
+#include "base/json_reading.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+namespace kvscope::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void refuseCost(const std::string& key, const std::string& why) {
+    throw Error(ErrorKind::BadInput, fmt::format("cannot read '{}' of the costs: {}", key, why),
+                "kvscope-cli simulate --print-costs shows a complete file");
+}
+
+double costNumber(const std::string& key, const nlohmann::json& value, double least) {
+    if (!value.is_number()) refuseCost(key, "it is no number");
+    const double number = value.get<double>();
+    if (!std::isfinite(number) || number < least || number > 1e15)
+        refuseCost(key, fmt::format("{} is not from {} to 1e15", number, least));
+    return number;
+}
+
+int wholeNumber(const std::string& key, const nlohmann::json& value, int least) {
+    const double number = costNumber(key, value, least);
+    if (number != std::floor(number) || number > 1e9) refuseCost(key, "it is no whole number up to 1e9");
+    return int(number);
+}
+
+bool truthOf(const std::string& key, const nlohmann::json& value) {
+    if (!value.is_boolean()) refuseCost(key, "it is neither true nor false");
+    return value.get<bool>();
+}
+
+Curve curveOf(const std::string& key, const nlohmann::json& value, double most) {
+    if (!value.is_array() || value.empty() || value.size() > 1000) refuseCost(key, "it is no list of 1 to 1000 points");
+    Curve curve;
+    for (const nlohmann::json& point : value) {
+        if (!point.is_array() || point.size() != 2) refuseCost(key, "a point is no pair of numbers");
+        const double x = costNumber(key, point[0], 0), y = costNumber(key, point[1], 0);
+        if (y > most) refuseCost(key, fmt::format("{} is above {}", y, most));
+        if (!curve.points.empty() && x <= curve.points.back().first) refuseCost(key, "its points do not ascend");
+        curve.points.emplace_back(x, y);
+    }
+    return curve;
+}
+
+Json jsonOf(const Curve& curve) {
+    Json out = Json::array();
+    for (const auto& [x, y] : curve.points) out.push_back(Json::array({x, y}));
+    return out;
+}
+
+using Read = std::function<void(const std::string&, const nlohmann::json&)>;
+
+void readMembers(const nlohmann::json& object, const std::string& of,
+                 const std::vector<std::pair<const char*, Read>>& known) {
+    for (const auto& item : object.items()) {
+        const std::string& key = item.key();
+        const auto found =
+            std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == key; });
+        if (found == known.end()) refuseCost(shown(key), fmt::format("no such key in {}", of));
+        found->second(key, item.value());
+    }
+}
+
+} // namespace
+
+double Curve::at(double x) const {
+    if (points.size() == 1 || x <= points.front().first) return points.front().second;
+    auto right =
+        std::lower_bound(points.begin(), points.end(), x, [](const auto& point, double v) { return point.first < v; });
+    if (right == points.end()) --right;
+    const auto left = right - 1;
+    return left->second + (right->second - left->second) * (x - left->first) / (right->first - left->first);
+}
+
+double ServiceCosts::decode(int rows, std::int64_t contextTokens, std::int64_t missBytes,
+                            TransferPlan transfers) const {
+    if (rows <= 0) return 0;
+    const double compute = decodeMs.at(rows) + double(contextTokens) * decodeUsPerKtoken * 1e-6;
+    const double loads = double(missBytes) / (linkGbps[int(transfers)] * 1e6);
+    return overlap ? std::max(compute, loads) : compute + loads;
+}
+
+double ServiceCosts::prefillLayer(int from, int to) const {
+    const double a = from, b = to;
+    return (b - a) * prefillUsPerToken * 1e-3 + (b * b - a * a) * prefillPsPerToken2 * 1e-9;
+}
+
+double ServiceCosts::hitRate(const SchedulerOptions& options, std::int64_t stepBytes, std::int64_t available) const {
+    if (!options.offload || stepBytes <= 0) return 1;
+    if (options.cache == CachePlan::Partition)
+        return std::clamp(partitionHits.at(double(shape.partitionBlocks(options)) / shape.selectedBlocks), 0.0, 1.0);
+    return available <= 0 ? 0 : std::clamp(lruHits.at(double(stepBytes) / double(available)), 0.0, 1.0);
+}
+
+std::int64_t ServiceCosts::workingSet(const SchedulerOptions& options, int steps, std::int64_t context) const {
+    if (!options.offload || options.cache == CachePlan::Partition) return shape.firstWorkingSet(options, context);
+    const double grown = 1 + drift * (std::clamp(steps, 1, options.window) - 1);
+    const std::int64_t all =
+        (context + shape.blockTokens - 1) / shape.blockTokens * shape.layers * shape.kvHeads * shape.blockBytes;
+    return std::min(all, std::int64_t(double(shape.selectionBytes(context)) * grown));
+}
+
+ServiceCosts ServiceCosts::fromJson(std::string_view text) {
+    const nlohmann::json document = parseJson(text);
+    if (!document.is_object()) refuseCost("the file", "it is no JSON object");
+    ServiceCosts costs;
+    const auto number = [](double& target, double least = 0) -> Read {
+        return
+            [&target, least](const std::string& key, const nlohmann::json& v) { target = costNumber(key, v, least); };
+    };
+    const auto whole = [](auto& target, int least = 1) -> Read {
+        return
+            [&target, least](const std::string& key, const nlohmann::json& v) { target = wholeNumber(key, v, least); };
+    };
+    const auto truth = [](bool& target) -> Read {
+        return [&target](const std::string& key, const nlohmann::json& v) { target = truthOf(key, v); };
+    };
+    const auto curve = [](Curve& target, double most) -> Read {
+        return [&target, most](const std::string& key, const nlohmann::json& v) { target = curveOf(key, v, most); };
+    };
+    const auto object = [](const std::string& key, const nlohmann::json& v) -> const nlohmann::json& {
+        if (!v.is_object()) refuseCost(key, "it is no JSON object");
+        return v;
+    };
+    MemoryShape& shape = costs.shape;
+    constexpr double leastRate = 1e-6;
+    readMembers(document, "the costs",
+                {{"decode_ms", curve(costs.decodeMs, 1e9)},
+                 {"decode_us_per_ktoken", number(costs.decodeUsPerKtoken)},
+                 {"prefill_us_per_token", number(costs.prefillUsPerToken)},
+                 {"prefill_ps_per_token2", number(costs.prefillPsPerToken2)},
+                 {"link_gbps",
+                  [&](const std::string& key, const nlohmann::json& v) {
+                      readMembers(object(key, v), key,
+                                  {{"calls", number(costs.linkGbps[0], leastRate)},
+                                   {"batched", number(costs.linkGbps[1], leastRate)},
+                                   {"kernel", number(costs.linkGbps[2], leastRate)}});
+                  }},
+                 {"overlap", truth(costs.overlap)},
+                 {"plan_ms", number(costs.planMs)},
+                 {"gap_ms", number(costs.gapMs)},
+                 {"drift", number(costs.drift)},
+                 {"lru_hits", curve(costs.lruHits, 1)},
+                 {"partition_hits", curve(costs.partitionHits, 1)},
+                 {"shape", [&](const std::string& key, const nlohmann::json& v) {
+                      readMembers(object(key, v), key,
+                                  {{"layers", whole(shape.layers)},
+                                   {"kv_heads", whole(shape.kvHeads)},
+                                   {"block_tokens", whole(shape.blockTokens)},
+                                   {"block_bytes", whole(shape.blockBytes)},
+                                   {"index_bytes_per_token", whole(shape.indexBytesPerToken, 0)},
+                                   {"selected_blocks", whole(shape.selectedBlocks)},
+                                   {"hidden", whole(shape.hidden)},
+                                   {"host_run_blocks", whole(shape.hostRunBlocks)},
+                                   {"piece_tokens", whole(shape.pieceTokens)},
+                                   {"pauses_in_layer", truth(shape.pausesInLayer)}});
+                  }}});
+    shape.check();
+    return costs;
+}
+
+std::string ServiceCosts::toJson() const {
+    const Json out{{"decode_ms", jsonOf(decodeMs)},
+                   {"decode_us_per_ktoken", decodeUsPerKtoken},
+                   {"prefill_us_per_token", prefillUsPerToken},
+                   {"prefill_ps_per_token2", prefillPsPerToken2},
+                   {"link_gbps", {{"calls", linkGbps[0]}, {"batched", linkGbps[1]}, {"kernel", linkGbps[2]}}},
+                   {"overlap", overlap},
+                   {"plan_ms", planMs},
+                   {"gap_ms", gapMs},
+                   {"drift", drift},
+                   {"lru_hits", jsonOf(lruHits)},
+                   {"partition_hits", jsonOf(partitionHits)},
+                   {"shape",
+                    {{"layers", shape.layers},
+                     {"kv_heads", shape.kvHeads},
+                     {"block_tokens", shape.blockTokens},
+                     {"block_bytes", shape.blockBytes},
+                     {"index_bytes_per_token", shape.indexBytesPerToken},
+                     {"selected_blocks", shape.selectedBlocks},
+                     {"hidden", shape.hidden},
+                     {"host_run_blocks", shape.hostRunBlocks},
+                     {"piece_tokens", shape.pieceTokens},
+                     {"pauses_in_layer", shape.pausesInLayer}}}};
+    return out.dump(2);
+}
+
+} // namespace kvscope::serve

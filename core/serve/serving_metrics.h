@@ -1,0 +1,72 @@
+// Numbers of a serving run: percentiles, attainment, goodput, stability. Every latency starts at the intended arrival.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kvscope::serve {
+
+/// The value below which a share p of the samples lies, 0 <= p <= 1, linear between order statistics (numpy's default).
+/// samples ascend and are not empty.
+double percentile(std::span<const double> samples, double p);
+
+/// A percentile with the 95 % interval of its order statistics.
+struct Percentile {
+    double p = 0, value = 0, low = 0, high = 0;
+};
+/// Nothing where fewer than 10 samples lie beyond it: the largest sample says more then.
+std::optional<Percentile> shownPercentile(std::span<const double> ascending, double p);
+/// The ranks, from 1 on, between which a share p of a population lies with 95 %, by the normal
+/// approximation of the binomial distribution. 0 and n + 1 stand for "below the first" and "above the last".
+std::pair<int, int> percentileRanks(int samples, double p);
+
+enum class Status : std::uint8_t { Finished, Refused, Unfinished };
+
+/// What became of a request; times in ns on one clock, -1 where it did not come to that.
+struct RequestOutcome {
+    std::int64_t id = 0, arrivalNs = 0, firstScheduledNs = -1, firstTokenNs = -1, endNs = -1;
+    std::int64_t pausedNs = 0;
+    int promptTokens = 0, tokens = 0, pauses = 0, kind = 0;
+    Status status = Status::Unfinished;
+    std::vector<float> gapsMs; // between its tokens
+
+    double ttftMs() const { return double(firstTokenNs - arrivalNs) / 1e6; }
+    double queueMs() const { return double(firstScheduledNs - arrivalNs) / 1e6; }
+    double e2eMs() const { return double(endNs - arrivalNs) / 1e6; }
+    /// Mean gap after the first token; nothing for one token.
+    std::optional<double> tpotMs() const;
+};
+
+/// Bounds of a request's service.
+struct Slo {
+    double ttftMs = 10000, tbtMs = 150;
+    bool tpot = false; // the mean gap has to keep tbtMs; else the 99th percentile of the request's gaps
+};
+/// It finished, and kept both bounds. A request with one token has no gap and keeps any bound on gaps.
+bool isGood(const RequestOutcome& outcome, const Slo& slo);
+
+/// Requests in the system over time, by steps.
+struct Backlog {
+    std::vector<std::int64_t> ns; // ascending
+    std::vector<int> requests;    // from this time on
+    /// Mean over [from, to).
+    double mean(std::int64_t fromNs, std::int64_t toNs) const;
+};
+
+/// Least squares over the means of the backlog in 20 equal parts of a time.
+struct Trend {
+    double slope = 0, low = 0, high = 0; // requests per second, with a 95 % interval
+    bool grows() const { return low > 0; }
+};
+/// Of [from, to). The interval takes residuals as they are, as if they were independent; those of a backlog are not
+/// quite, so it is too narrow.
+Trend trendOf(const Backlog& backlog, std::int64_t fromNs, std::int64_t toNs);
+
+/// How many samples from the beginning belong to the warm-up: the cut that leaves the least standard error of the mean,
+/// in batches of 5 and at most half of all (MSER-5; White, 1997).
+int warmUpByMser5(std::span<const double> samples);
+
+} // namespace kvscope::serve
