@@ -112,8 +112,7 @@ private:
         out.density = layers_.real(3);
         const auto changes = layers_.blob(4);
         out.changes.resize(changes.size() / sizeof(float));
-        if (!out.changes.empty())
-            std::memcpy(out.changes.data(), changes.data(), out.changes.size() * sizeof(float));
+        if (!out.changes.empty()) std::memcpy(out.changes.data(), changes.data(), out.changes.size() * sizeof(float));
         out.hasPages = !layers_.isNull(5);
         if (!out.hasPages) return out;
         DecodedSelection decoded;

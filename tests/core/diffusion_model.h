@@ -8,11 +8,13 @@
 #include "tests/core/random_checkpoint.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -56,10 +58,16 @@ inline nlohmann::json sdarConfig(int block = 4, int maskId = 90) {
             {"block_size", block}};
 }
 
+/// The checkpoint is in a folder of its own, which goes with the model: tests that run side by side draw equal models.
 inline std::shared_ptr<const Model> randomSdar(const nlohmann::json& config, unsigned seed = 7) {
-    const std::string folder = testing::TempDir() + "sdar-" + std::to_string(std::hash<std::string>()(config.dump())) +
-                               "-" + std::to_string(seed);
-    return Model::load(writeCheckpoint(folder, config, seed));
+    std::string folder = testing::TempDir() + "kvscope-sdar-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("cannot make " + folder);
+    auto model = Model::load(writeCheckpoint(folder, config, seed));
+    const Model* const loaded = model.get();
+    return {loaded, [model = std::move(model), folder](const Model*) mutable {
+                model.reset();
+                std::filesystem::remove_all(folder);
+            }};
 }
 
 /// Ids of a prompt without the mask and without special tokens.

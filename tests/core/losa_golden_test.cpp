@@ -114,8 +114,8 @@ protected:
             if (token.candidate >= 0) masked.push_back(token.position);
             if (token.written) written.push_back(token.position);
         }
-        EXPECT_EQ(ids, want.at("ids"));
-        EXPECT_EQ(masked, want.at("masked"));
+        EXPECT_EQ(ids, want.at("ids").get<std::vector<std::int32_t>>());
+        EXPECT_EQ(masked, want.at("masked").get<std::vector<int>>());
         return compareLayers(want.at("layers"), got) && (forward.final || compareTokens(want, step, written));
     }
 
@@ -132,7 +132,7 @@ protected:
                 compareChanges(layer, row, int(g), got.denoise.changes);
                 if (!sparse) continue;
                 const auto active = bitsOf(row.active);
-                if (active != layer.at("active")[g]) {
+                if (active != layer.at("active")[g].get<std::vector<int>>()) {
                     EXPECT_TRUE(within(layer, "margin_active", kActiveMargin)) << "layer " << i << layer.at("active");
                     return false;
                 }
@@ -141,7 +141,7 @@ protected:
                 EXPECT_EQ(pages.kvHead, int(g));
                 const std::vector<std::int32_t> chosen(got.blocks.begin() + pages.first,
                                                        got.blocks.begin() + pages.first + pages.selected);
-                if (chosen != layer.at("pages")[g]) {
+                if (chosen != layer.at("pages")[g].get<std::vector<int>>()) {
                     EXPECT_TRUE(within(layer, "margin_page", kPageMargin)) << "layer " << i;
                     return false;
                 }
@@ -170,7 +170,7 @@ protected:
         for (std::size_t i = 0; i < step.tokens.size(); ++i) // a candidate that is not written may be one of two alike
             EXPECT_NEAR(step.tokens[i].confidence, want.at("confidence")[i].get<double>(), kConfidence)
                 << "token " << i;
-        if (written != want.at("written")) {
+        if (written != want.at("written").get<std::vector<int>>()) {
             EXPECT_TRUE(within(want, "margin_choice", kChoiceMargin)) << want.at("written");
             return false;
         }
@@ -201,7 +201,7 @@ TEST_P(LosaGolden, EveryForwardIsThatOfTheReference) {
     RecordProperty("forwards_not_compared", int(forwards.size() - compared));
     if (compared == forwards.size() && !HasFailure()) {
         EXPECT_EQ(got.steps.size(), forwards.size() + 1);
-        EXPECT_EQ(got.generated.front(), run.at("generated_ids"));
+        EXPECT_EQ(got.generated.front(), run.at("generated_ids").get<std::vector<std::int32_t>>());
         if (!run.at("mean_density").is_null()) {
             EXPECT_NEAR(got.summary.densityMean, run.at("mean_density").get<double>(), kDensity);
         }
