@@ -61,6 +61,9 @@ struct SelectionSpec {
         return budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0) + budget.queryAware +
                budget.queryAgnostic;
     }
+    /// Device slots per KV head with which every step works in sequences of any length; a shorter sequence needs no
+    /// more than it has blocks.
+    int neededSlots() const { return std::max(budgetBlocks() + spareSlots, grid.blocks(denseBelowTokens)); }
 };
 
 } // namespace kvscope

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -93,6 +94,9 @@ std::string methodTitle(std::string_view name);
 const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
+/// What settings (key, value) make of a method; the other parameters have their defaults. @throws Error(BadInput)
+SelectionSpec specOf(const MethodEntry& method, std::span<const std::pair<std::string, std::string>> settings,
+                     const ModelConfig& config);
 /// Whether the model, or what was learned beside it, has the weights that the method needs.
 bool hasWeightsFor(const MethodEntry& method, const Model& model);
 

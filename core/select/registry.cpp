@@ -64,6 +64,13 @@ ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& co
     return values;
 }
 
+SelectionSpec specOf(const MethodEntry& method, std::span<const std::pair<std::string, std::string>> settings,
+                     const ModelConfig& config) {
+    ParameterValues values = resolveDefaults(method, config);
+    for (const auto& [key, value] : settings) values.set(parametersFor(method, config), key, value);
+    return method.make(values, config);
+}
+
 bool hasWeightsFor(const MethodEntry& method, const Model& model) {
     return (!method.needsEvictionHead || model.hasEvictionHead()) &&
            (!method.needsForecastHeads || model.hasForecastHeads()) &&

@@ -137,8 +137,7 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
         LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, setup.abilities.ahead, longest});
     const int offloadedLayers = setup.plans.offloaded();
     if (offloadedLayers > 0) {
-        const int needed = std::min(
-            std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);
+        const int needed = std::min(spec.neededSlots(), maxBlocks);
         std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));
         if (options.deviceKvBlocks)
             slots = *options.deviceKvBlocks;

@@ -45,8 +45,7 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
         estimate.oracleBytes = heads * plans.sparse() * blocks * blockBytes;
     estimate.indexBytes = heads * plans.sparse() * blockIndexBytes(backend, spec, config.headDim, tokens);
     if (offloaded > 0) {
-        estimate.neededSlots =
-            std::min(std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)), blocks);
+        estimate.neededSlots = std::min(spec.neededSlots(), blocks);
         estimate.blockSlots = int(std::min<std::int64_t>(deviceSlots.value_or(estimate.neededSlots), blocks));
         estimate.deviceBytes += heads * offloaded * estimate.blockSlots * blockBytes;
     }

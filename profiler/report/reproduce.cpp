@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace kvscope::reports {
 namespace {
@@ -22,6 +25,18 @@ std::string linkWord(const RunRow& run) {
 
 std::string settingText(const nlohmann::json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+/// Fewer slots than the method needs were a slot for each block of a short sequence, which a session has by itself.
+bool hasAllBlocks(const RunRow& row, const MethodEntry& method,
+                  const std::vector<std::pair<std::string, std::string>>& settings) {
+    ModelConfig config;
+    config.headDim = row.headDim;
+    try {
+        return row.deviceSlots < specOf(method, settings, config).neededSlots();
+    } catch (const Error&) {
+        return false; // settings that the method refuses; the command says so when it is run
+    }
 }
 
 } // namespace
@@ -68,8 +83,10 @@ Reproduction reproduce(const RunData& run) {
     add("--prompt-trace", // the file alone: a report does not tell where it was made
         fmt::format("{}:{}", run.file, row.runId));
     add("--method", row.method);
+    std::vector<std::pair<std::string, std::string>> settings;
     for (const Parameter& parameter : method->parameters)
-        if (params.contains(parameter.key)) add("--set", parameter.key + "=" + settingText(params.at(parameter.key)));
+        if (params.contains(parameter.key)) settings.emplace_back(parameter.key, settingText(params.at(parameter.key)));
+    for (const auto& [key, value] : settings) add("--set", key + "=" + value);
     if (const auto tokens = params.find("max_new_tokens"); tokens != params.end()) {
         add("--max-new-tokens", settingText(*tokens));
     } else { // an older trace: at least as many steps as it holds
@@ -85,7 +102,8 @@ Reproduction reproduce(const RunData& run) {
     if (!params.value("offload", true)) {
         out.push_back("--no-offload");
     } else {
-        if (row.deviceSlots > 0) add("--device-kv", fmt::format("{}", row.deviceSlots));
+        if (row.deviceSlots > 0 && !hasAllBlocks(row, *method, settings))
+            add("--device-kv", fmt::format("{}", row.deviceSlots));
         add("--cache-policy", settingText(params.at("cache_policy")));
     }
     if (row.timing == Timing::Modelled) add("--link", linkWord(row));

@@ -15,6 +15,9 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace kvscope {
 namespace {
@@ -23,14 +26,14 @@ namespace {
 SelectionSpec methodOf(const RunRow& row, const MethodEntry& method) {
     ModelConfig config;
     config.headDim = row.headDim;
-    ParameterValues values = resolveDefaults(method, config);
+    std::vector<std::pair<std::string, std::string>> settings;
     const nlohmann::json recorded = parseJson(row.paramsJson);
     for (const Parameter& parameter : method.parameters) {
         const nlohmann::json& value = member(recorded, parameter.key.c_str());
         if (!value.is_null())
-            values.set(method.parameters, parameter.key, value.is_string() ? value.get<std::string>() : value.dump());
+            settings.emplace_back(parameter.key, value.is_string() ? value.get<std::string>() : value.dump());
     }
-    SelectionSpec spec = method.make(values, config);
+    SelectionSpec spec = specOf(method, settings, config);
     if (row.blockSize < 1 || row.blockSize > 65536)
         throw Error(ErrorKind::BadInput, fmt::format("the block size is {} tokens", row.blockSize),
                     "the trace is damaged; record it again");

@@ -135,7 +135,8 @@ TEST_F(RunAgain, TheFormHoldsWhatWasRecordedAndTheSameTokensComeOut) {
     EXPECT_EQ(request.options.sampling.topP, 0.9);
     EXPECT_EQ(request.options.sampling.topK, 40);
     EXPECT_EQ(request.options.sampling.seed, 11u);
-    EXPECT_EQ(request.options.deviceKvBlocks, 3) << "the session has no more blocks";
+    EXPECT_FALSE(request.options.deviceKvBlocks)
+        << "the three blocks of the short session are fewer than a step may need";
     EXPECT_EQ(request.options.cachePolicy, "lru");
     EXPECT_EQ(request.options.link.gigabytesPerSecond, 12.5);
     EXPECT_TRUE(request.options.oracle);
@@ -164,6 +165,28 @@ TEST_F(RunAgain, TheFormHoldsWhatWasRecordedAndTheSameTokensComeOut) {
         EXPECT_EQ(ids(second.prompt(1, sequence)), ids(first.prompt(1, sequence)));
         EXPECT_EQ(ids(second.tokens(1, sequence)), ids(first.tokens(1, sequence)));
     }
+}
+
+/// A short session records as many slots as it has blocks. A longer one needs more of them.
+TEST_F(RunAgain, ALongerRunHasTheSlotsThatItNeeds) {
+    const auto window = windowOn(recorded("short.kvtrace"));
+    trigger(*window, "again");
+    ASSERT_TRUE(until([&] { return window->form().problem().isEmpty(); })) << window->form().problem().toStdString();
+    auto* tokens = window->form().findChild<QSpinBox*>("maxNewTokens");
+    ASSERT_NE(tokens, nullptr);
+    tokens->setValue(3000);
+    EXPECT_TRUE(until([&] { return window->form().problem().isEmpty(); })) << window->form().problem().toStdString();
+    EXPECT_EQ(window->form().request().options.maxNewTokens, 3000);
+}
+
+TEST_F(RunAgain, SlotsThatWereAskedForAreAskedForAgain) {
+    SessionOptions options = unusual();
+    options.settings = {{"total_blocks", "2"}, {"window_blocks", "0"}, {"sink_blocks", "0"}};
+    options.deviceKvBlocks = 3;
+    const auto window = windowOn(recorded("asked.kvtrace", options));
+    trigger(*window, "again");
+    ASSERT_TRUE(until([&] { return window->form().problem().isEmpty(); })) << window->form().problem().toStdString();
+    EXPECT_EQ(window->form().request().options.deviceKvBlocks, 3);
 }
 
 TEST_F(RunAgain, IsInTheMenuOfTheRunAndHasAKeyThere) {

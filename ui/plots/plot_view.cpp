@@ -274,7 +274,7 @@ QString PlotView::healthNote() const {
     if (open->row.status == RunStatus::Failed && !open->row.statusMessage.empty())
         sentences << tr("The run failed: %1.").arg(QString::fromStdString(open->row.statusMessage));
     if (const QString broken = brokenText(workspace_, open->key); !broken.isEmpty())
-        sentences << tr("%1 of the trace format: numbers concerned mean nothing.").arg(broken);
+        sentences << tr("%1 of the trace format: the numbers concerned mean nothing.").arg(broken);
     return sentences.join(QLatin1Char(' '));
 }
 

@@ -149,7 +149,12 @@ SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row) {
     options.cachePolicy = parameters.text("cache_policy");
     if (!options.cachePolicy.empty()) findCachePolicy(options.cachePolicy);
     options.offload = parameters.flag("offload", true);
-    if (options.offload && row.deviceSlots > 0) options.deviceKvBlocks = row.deviceSlots;
+    // Fewer slots than the method needs were a slot for each block of a short sequence. A session that is asked for no
+    // number has those again, and enough of them when it becomes longer.
+    ModelConfig config;
+    config.headDim = row.headDim;
+    if (options.offload && row.deviceSlots >= std::max(1, specOf(*method, options.settings, config).neededSlots()))
+        options.deviceKvBlocks = row.deviceSlots;
     if (!parameters.has("max_new_tokens")) // an older trace: as many as it has steps
         recorded.remarks
             << QObject::tr("The trace does not say how many tokens were asked for; it holds %1 steps.").arg(row.steps);
