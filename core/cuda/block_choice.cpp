@@ -4,6 +4,18 @@
 
 namespace kvscope {
 
+void BlockChoice::plan(DeviceArena& arena) {
+    constexpr const char* kWhat = "selections";
+    const bool ahead = order_.looksAhead();
+    const std::size_t count = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads) * (ahead ? 2 : 1),
+                      entries = count * std::size_t(std::max(layout_.capacity, 1));
+    arena.plan(lists.block, entries, kWhat);
+    arena.plan(lists.slot, entries, kWhat);
+    arena.plan(lists.count, count, kWhat);
+    arena.plan(lists.loads, entries, kWhat);
+    arena.plan(lists.writeBacks, layout_.heads() * (ahead ? std::size_t(config_.layers) : 1), kWhat);
+}
+
 /// With lookahead, layers of even and of odd number have separate lists: the choice for the next layer writes its lists
 /// while the attention of this layer reads the others.
 ChoiceLists BlockChoice::listsOf(int layer) const {

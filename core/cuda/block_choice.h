@@ -29,6 +29,8 @@ public:
         : config_(config), options_(options), spec_(options.spec), layout_(layout), layers_(layers), order_(order),
           rows_(rows), buffers_(buffers), selector_(selector) {}
 
+    /// Asks the arena for the lists.
+    void plan(DeviceArena& arena);
     /// The arguments that are the same in a step and in a prompt.
     cuda::SelectArgs layerArgs(int layer) const;
     /// The arguments of a decode step's choice; the caller sets the marks.

@@ -14,7 +14,12 @@ namespace {
 
 using Bf16 = __nv_bfloat16;
 
-cuda::Launch launchOn(const cudaDeviceProp& gpu) {
+} // namespace
+
+using enum StepReport::Mark;
+using enum StepReport::StepMark;
+
+cuda::Launch gpuLaunch(const cudaDeviceProp& gpu) {
     cuda::Launch launch;
     launch.multiprocessors = gpu.multiProcessorCount;
     launch.clusters = gpu.major >= 9;
@@ -22,15 +27,19 @@ cuda::Launch launchOn(const cudaDeviceProp& gpu) {
     return launch;
 }
 
-} // namespace
-
-using enum StepReport::Mark;
-using enum StepReport::StepMark;
-
 CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options)
+    : CudaEngine(std::move(model), std::move(options), gpuLaunch(usableGpu())) {
+    open();
+}
+
+MemoryPlan CudaEngine::memory(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options,
+                              const cuda::Launch& launch) {
+    return CudaEngine(std::move(model), std::move(options), launch).memory();
+}
+
+CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options, const cuda::Launch& launch)
     : model_(std::move(model)), options_(std::move(options)), spec_(options_.spec), layout_(model_->config, options_),
-      launch_(launchOn(usableGpu())), ranges_(options_.trace), order_(layers_),
-      rows_(model_->config, options_, layout_),
+      launch_(launch), ranges_(options_.trace), order_(layers_), rows_(model_->config, options_, layout_),
       choice_(model_->config, options_, layout_, layers_, order_, rows_, buffers_, selector_),
       passes_(*model_, layout_, buffers_, launch_, ranges_),
       reader_(model_->config, options_, layout_, layers_, order_, clock_, selector_),
@@ -42,19 +51,32 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
       graphs_([this](int entry) { stepKernels(entry); }) {
     refuseUnsupported();
     for (const LayerPlan& plan : options_.plans) static_cast<LayerPlan&>(layers_.emplace_back()) = plan;
-    launch_.stream = graphs_.stream();
     if (options_.makeSelector != nullptr) makeSelector();
     if (selector_ && options_.abilities.ahead == Ahead::NextLayer) {
         order_.lookAhead();
         const bool offloads = options_.plans.offloaded() > 0;
         const bool wanted = options_.transferLoop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
-        transfers_.openBeside(offloads && launch_.clusters && wanted);
+        transfers_.planBeside(offloads && launch_.clusters && wanted);
         // Transfers occupy some multiprocessors. A kernel with a thread block for each multiprocessor would have thread
         // blocks that wait for those, so kernels count on fewer. They count on as few where nothing is transferred, so
         // that with and without offloading the same sums are made in the same order.
         launch_.multiprocessors -= std::min(transfers_.blocks(), launch_.multiprocessors / 2);
     }
     planMemory();
+}
+
+/// Takes all that was declared and makes the engine ready for prompts.
+void CudaEngine::open() {
+    graphs_.open();
+    launch_.stream = graphs_.stream();
+    transfers_.open();
+    arena_.take();
+    passes_.open();
+    rows_.upload();
+    openStore();
+    prompts_.open();
+    reports_.open();
+    transfers_.upload(reports_);
     if (selector_) selector_->begin();
     rows_.setAll(true);
     clock_.calibrate(launch_, prompts_.marks());
@@ -68,11 +90,10 @@ void CudaEngine::refuseUnsupported() const {
         throw Error(ErrorKind::Unsupported,
                     fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
                     "use --backend cpu, or windows of at most 256 tokens");
-    const cudaDeviceProp gpu = usableGpu();
-    if (model_->config.latent && gpu.sharedMemPerBlockOptin < cuda::kLatentSharedBytes)
+    if (model_->config.latent && launch_.blockShared < cuda::kLatentSharedBytes)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("latent attention needs {} KiB of a multiprocessor's shared memory; {} has {}",
-                                cuda::kLatentSharedBytes >> 10, gpu.name, gpu.sharedMemPerBlockOptin >> 10),
+                                cuda::kLatentSharedBytes >> 10, usableGpu().name, launch_.blockShared >> 10),
                     "use --backend cpu, or a data-centre GPU of the Hopper generation or later");
 }
 

@@ -31,16 +31,26 @@
 
 namespace kvscope {
 
+/// How kernels are launched on this GPU, on no stream yet.
+cuda::Launch gpuLaunch(const cudaDeviceProp& gpu);
+
 class CudaEngine {
 public:
     /// @throws Error(Unsupported | OutOfMemory | Device)
     CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options);
+    /// What an engine takes, of the GPU's memory and of the host's, as its parts declare it. Takes nothing and, but for
+    /// asynctls on a GPU with clusters, needs no GPU. launch: as gpuLaunch says it of the GPU
+    static MemoryPlan memory(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options,
+                             const cuda::Launch& launch);
     CudaEngine(const CudaEngine&) = delete;
     CudaEngine& operator=(const CudaEngine&) = delete;
 
     std::string description() const;
+    /// The same of this engine.
+    const MemoryPlan& memory() const { return arena_.declared(); }
     std::size_t deviceBytes() const { return arena_.bytes(); }
-    std::size_t hostBytes() const { return storeBytes_ + (selector_ ? selector_->hostBytes() : 0); }
+    /// Of keys and values on the host, whether the memory is lent or the engine's own.
+    std::size_t hostBytes() const { return std::size_t(memory().bytes(MemoryTier::Host, Holds::Kv)); }
     /// With lookahead: true if one kernel makes all transfers of a step, false if every layer launches its own.
     bool transferLoop() const { return transfers_.hasLoop(); }
 
@@ -76,10 +86,16 @@ private:
     static constexpr int kEntries = StepReports::kEntries;
     using Layer = DeviceLayerState;
 
+    /// Declares what the engine takes, and takes nothing.
+    CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options, const cuda::Launch& launch);
+
     // Called once for each session
     void refuseUnsupported() const;
     void makeSelector();
     void planMemory();
+    void planLayer(Layer& layer);
+    void planBuffers();
+    void open();
     void openStore();
     void prepareSteps();
     ReportNeeds reportNeeds() const;
@@ -96,7 +112,7 @@ private:
     cuda::Launch launch_;
     StageRanges ranges_;
     DeviceArena arena_;
-    PinnedMemory store_;
+    __nv_bfloat16* store_ = nullptr; // host memory: the host store of all offloaded layers
     std::size_t storeBytes_ = 0;
     std::vector<Layer> layers_;
     std::unique_ptr<DeviceSelector> selector_; // null: the method is data

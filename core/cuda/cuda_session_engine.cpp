@@ -2,6 +2,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
+#include "core/cuda/gpu_memory.h"
 #include "core/select/method.h"
 #include "core/session/end_rule.h"
 
@@ -16,7 +17,7 @@ class CudaSessionEngine final : public DecodeEngine {
 public:
     explicit CudaSessionEngine(const EngineSetup& setup)
         : model_(setup.model), prompts_(setup.prompts), options_(setup.options),
-          engine_(DeviceModel::of(setup.model), optionsOf(setup)) {}
+          engine_(DeviceModel::of(setup.model), gpuEngineOptions(setup)) {}
     std::string description() const override { return engine_.description(); }
     Timing linkTiming() const override { return Timing::Measured; }
 
@@ -55,31 +56,6 @@ public:
     std::int32_t chosenToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }
 
 private:
-    static CudaEngineOptions optionsOf(const EngineSetup& setup) {
-        CudaEngineOptions options;
-        options.spec = setup.spec;
-        options.maxTokens = setup.maxTokens;
-        for (const auto& prompt : setup.prompts) {
-            options.maxPrompt = std::max(options.maxPrompt, int(prompt.size()));
-            options.promptTokens.push_back(int(prompt.size()));
-        }
-        options.slots = setup.slots;
-        options.plans = setup.plans;
-        const CachePolicy& policy = findCachePolicy(setup.cachePolicy);
-        options.leastRecentlyUsed = policy.byLastUse;
-        options.ranksBlocks = policy.byWorth;
-        options.level = setup.level;
-        options.trace = setup.options.gpuTrace;
-        options.sampling = setup.options.sampling;
-        options.oracle = setup.options.oracle && !setup.spec.dense;
-        options.oracleObserver = setup.options.oracleObserver;
-        options.makeSelector = findMethod(setup.options.method).onDevice.make;
-        options.abilities = setup.abilities;
-        options.parameters = setup.parameters;
-        options.model = setup.model.get();
-        options.offload = setup.options.offload;
-        return options;
-    }
     /// Whether this token ends the sequence, by the rule that the session uses too.
     bool finishes(const ActiveSequence& sequence, std::int32_t token) const {
         const int generated = sequence.position + 2 - int(prompts_[std::size_t(sequence.sequence)].size());
@@ -94,6 +70,36 @@ private:
 };
 
 } // namespace
+
+CudaEngineOptions gpuEngineOptions(const EngineSetup& setup) {
+    CudaEngineOptions options;
+    options.spec = setup.spec;
+    options.maxTokens = setup.maxTokens;
+    for (const auto& prompt : setup.prompts) {
+        options.maxPrompt = std::max(options.maxPrompt, int(prompt.size()));
+        options.promptTokens.push_back(int(prompt.size()));
+    }
+    options.slots = setup.slots;
+    options.plans = setup.plans;
+    const CachePolicy& policy = findCachePolicy(setup.cachePolicy);
+    options.leastRecentlyUsed = policy.byLastUse;
+    options.ranksBlocks = policy.byWorth;
+    options.level = setup.level;
+    options.trace = setup.options.gpuTrace;
+    options.sampling = setup.options.sampling;
+    options.oracle = setup.options.oracle && !setup.spec.dense;
+    options.oracleObserver = setup.options.oracleObserver;
+    options.makeSelector = findMethod(setup.options.method).onDevice.make;
+    options.abilities = setup.abilities;
+    options.parameters = setup.parameters;
+    options.model = setup.model.get();
+    options.offload = setup.options.offload;
+    return options;
+}
+
+MemoryPlan gpuMemory(const EngineSetup& setup, const cuda::Launch& launch) {
+    return CudaEngine::memory(DeviceModel::shapesOf(*setup.model), gpuEngineOptions(setup), launch);
+}
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup& setup) {
     requireGpu();

@@ -2,44 +2,73 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <map>
+#include <fmt/ranges.h>
 
 namespace kvscope {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kReserve = std::size_t(256) << 20; // left free for the libraries and the display
+constexpr MemoryKind kGaps{"gaps between arrays"};
 
 } // namespace
 
-void DeviceArena::add(void** pointer, std::size_t bytes, const char* what) {
-    parts_.push_back({pointer, total_, bytes, what});
-    total_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+void DeviceArena::declare(const MemoryKind& kind, MemoryTier tier, std::size_t bytes) {
+    declared_.add(
+        {kind.key, kind.what, tier, kind.holds, Lifetime::Session, Per::Row, std::int64_t(bytes), LayerSet::None});
+}
+
+void DeviceArena::add(void** pointer, std::size_t bytes, const MemoryKind& kind) {
+    const std::size_t aligned = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    parts_.push_back({pointer, total_});
+    total_ += aligned;
+    declare(kind, MemoryTier::Device, bytes);
+    declare(kGaps, MemoryTier::Device, aligned - bytes);
+}
+
+void DeviceArena::addHost(void** pointer, std::size_t bytes, const MemoryKind& kind, const PinnedMemory* lent) {
+    const bool enough = lent != nullptr && lent->bytes() >= bytes;
+    hostParts_.push_back({pointer, bytes, kind.what, enough ? lent : nullptr});
+    declare(kind, MemoryTier::Host, bytes);
+}
+
+std::size_t DeviceArena::hostBytes() const {
+    std::size_t bytes = 0;
+    for (const HostPart& part : hostParts_)
+        if (part.lent == nullptr) bytes += part.bytes;
+    return bytes;
+}
+
+/// "KV slots 3.10 GiB, activations 0.41 GiB, ...": what takes most of the GPU's memory.
+std::string DeviceArena::largest() const {
+    constexpr std::size_t kNamed = 3;
+    std::vector<const MemoryPlan::Part*> order;
+    for (const MemoryPlan::Part& part : declared_.parts())
+        if (part.need.tier == MemoryTier::Device) order.push_back(&part);
+    std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < std::min(kNamed, order.size()); ++i)
+        texts.push_back(fmt::format("{} {:.2f} GiB", order[i]->need.what, double(order[i]->bytes) / (1 << 30)));
+    return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 void DeviceArena::take() {
-    if (total_ == 0) return;
-    std::size_t available = 0, all = 0;
-    cuda::check(cuda::deviceCalls().memoryInfo(&available, &all), "asking for the GPU's free memory");
-    if (total_ + kReserve > available) {
-        std::map<std::string, std::size_t> sizes;
-        for (const Part& part : parts_) sizes[part.what] += part.bytes;
-        std::vector<std::pair<std::size_t, std::string>> largest;
-        for (const auto& [name, bytes] : sizes) largest.emplace_back(bytes, name);
-        std::sort(largest.rbegin(), largest.rend());
-        std::string list;
-        for (std::size_t i = 0; i < std::min<std::size_t>(3, largest.size()); ++i)
-            list +=
-                fmt::format("{}{} {:.2f} GiB", i ? ", " : "", largest[i].second, double(largest[i].first) / (1 << 30));
-        throw Error(ErrorKind::OutOfMemory,
-                    fmt::format("the session needs {:.2f} GiB of GPU memory and {:.2f} GiB of {:.2f} GiB are free ({})",
-                                double(total_ + kReserve) / (1 << 30), double(available) / (1 << 30),
-                                double(all) / (1 << 30), list),
-                    "use a smaller batch, context or --device-kv, or close other programs on the GPU");
+    if (total_ > 0) {
+        std::size_t available = 0, all = 0;
+        cuda::check(cuda::deviceCalls().memoryInfo(&available, &all), "asking for the GPU's free memory");
+        if (total_ + kReserve > available)
+            throw Error(
+                ErrorKind::OutOfMemory,
+                fmt::format("the session needs {:.2f} GiB of GPU memory and {:.2f} GiB of {:.2f} GiB are free ({})",
+                            double(total_ + kReserve) / (1 << 30), double(available) / (1 << 30),
+                            double(all) / (1 << 30), largest()),
+                "use a smaller batch, context or --device-kv, or close other programs on the GPU");
+        memory_ = cuda::DeviceMemory(total_, "allocating the session's memory");
+        cuda::check(cuda::deviceCalls().clear(memory_.data(), total_), "clearing the session's memory");
+        for (const Part& part : parts_) *part.pointer = memory_.data() + part.offset;
     }
-    memory_ = cuda::DeviceMemory(total_, "allocating the session's memory");
-    cuda::check(cuda::deviceCalls().clear(memory_.data(), total_), "clearing the session's memory");
-    for (const Part& part : parts_) *part.pointer = memory_.data() + part.offset;
+    for (const HostPart& part : hostParts_)
+        *part.pointer = part.lent != nullptr ? part.lent->data() : host_.emplace_back(part.bytes, part.what).data();
 }
 
 } // namespace kvscope

@@ -1,7 +1,8 @@
-// A session's device memory: the parts of the engine plan what they need, the sum is compared with what is free, and
-// all of it is taken in one piece.
+// The memory of a session on a GPU: every part of the engine declares what it needs and says where the pointer goes,
+// the sum is compared with what is free, and all of it is taken at once. Nothing is taken later.
 #pragma once
 
+#include "core/plan/memory_plan.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 
@@ -14,31 +15,57 @@ namespace kvscope {
 using cuda::PinnedMemory;
 
 /// Collects the needs of many arrays and then takes the memory of all of them at once, so that a session either fits or
-/// is refused with the numbers before anything is allocated.
+/// is refused with the numbers before anything is allocated. An array is declared in one place, which also receives its
+/// pointer: what is declared and what is taken cannot differ.
 class DeviceArena {
 public:
     DeviceArena() = default;
     DeviceArena(const DeviceArena&) = delete;
     DeviceArena& operator=(const DeviceArena&) = delete;
 
-    /// After take(), `pointer` holds `count` zeroed elements. `what` names the biggest consumers in an error.
-    template <class T> void plan(T*& pointer, std::size_t count, const char* what) {
-        add(reinterpret_cast<void**>(&pointer), count * sizeof(T), what);
+    /// After take(), `pointer` holds `count` zeroed elements on the GPU. `kind` names the biggest consumers in an
+    /// error.
+    template <class T> void plan(T*& pointer, std::size_t count, const MemoryKind& kind) {
+        add(reinterpret_cast<void**>(&pointer), count * sizeof(T), kind);
+    }
+    /// After take(), `pointer` holds `count` zeroed elements in host memory that the GPU reaches.
+    /// lent: used in place of memory of this arena's own if it is large enough, then not cleared; or null
+    template <class T>
+    void planHost(T*& pointer, std::size_t count, const MemoryKind& kind, const PinnedMemory* lent = nullptr) {
+        addHost(reinterpret_cast<void**>(&pointer), count * sizeof(T), kind, lent);
     }
     /// @throws Error(OutOfMemory) listing what needs how much
     void take();
+
+    /// Everything that was declared, on the GPU and on the host, memory that was lent among it.
+    const MemoryPlan& declared() const { return declared_; }
+    /// Bytes of the GPU's memory, with the gaps that keep arrays aligned.
     std::size_t bytes() const { return total_; }
+    /// Bytes of host memory that take() takes itself.
+    std::size_t hostBytes() const;
 
 private:
     struct Part {
         void** pointer;
-        std::size_t offset, bytes;
-        const char* what;
+        std::size_t offset;
     };
-    void add(void** pointer, std::size_t bytes, const char* what);
+    struct HostPart {
+        void** pointer;
+        std::size_t bytes;
+        const char* what;
+        const PinnedMemory* lent; // null: the arena takes memory of its own
+    };
+    void add(void** pointer, std::size_t bytes, const MemoryKind& kind);
+    void addHost(void** pointer, std::size_t bytes, const MemoryKind& kind, const PinnedMemory* lent);
+    void declare(const MemoryKind& kind, MemoryTier tier, std::size_t bytes);
+    std::string largest() const;
+
+    MemoryPlan declared_;
     std::vector<Part> parts_;
+    std::vector<HostPart> hostParts_;
     std::size_t total_ = 0;
     cuda::DeviceMemory memory_;
+    std::vector<PinnedMemory> host_;
 };
 
 } // namespace kvscope

@@ -46,6 +46,9 @@ void copyFloats(const float* to, const std::vector<float>& from) {
 
 } // namespace
 
+DeviceModel::DeviceModel(const Model& model)
+    : config(model.config()), evictionHead(model.hasEvictionHead()), forecastHeads(model.hasForecastHeads()) {}
+
 void DeviceModel::planFloats(const float*& to, std::size_t count) {
     arena_.plan(const_cast<float*&>(to), count, kWhat);
 }
@@ -170,11 +173,17 @@ void DeviceModel::planAll(const Model* from) {
         if (forecastHeads) planForecast(layers[std::size_t(i)], weights, i);
     }
     planMatrix(embedding, typeOf(from != nullptr ? &from->embedding() : nullptr), config.vocab, config.hidden);
-    const bool tied = from != nullptr && from->lmHead().data == from->embedding().data;
-    if (!tied) planMatrix(lmHead, typeOf(from != nullptr ? &from->lmHead() : nullptr), config.vocab, config.hidden);
+    tied_ = from != nullptr && from->lmHead().data == from->embedding().data;
+    if (tied_)
+        lmHead = embedding; // its pointer follows in takeAll
+    else
+        planMatrix(lmHead, typeOf(from != nullptr ? &from->lmHead() : nullptr), config.vocab, config.hidden);
     planFloats(finalNorm, std::size_t(config.hidden));
+}
+
+void DeviceModel::takeAll() {
     arena_.take();
-    if (tied) lmHead = embedding;
+    if (tied_) lmHead = embedding;
     weightBytes = lmHead.bytes();
     for (const DeviceLayer& layer : layers) {
         for (const auto& matrix : layer.qkv) weightBytes += matrix.bytes();
@@ -267,11 +276,9 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     static std::map<const Model*, std::weak_ptr<const DeviceModel>> uploaded;
     const std::lock_guard lock(mutex);
     if (auto known = uploaded[model.get()].lock()) return known;
-    std::shared_ptr<DeviceModel> made(new DeviceModel());
-    made->config = model->config();
-    made->evictionHead = model->hasEvictionHead();
-    made->forecastHeads = model->hasForecastHeads();
+    std::shared_ptr<DeviceModel> made(new DeviceModel(*model));
     made->planAll(model.get());
+    made->takeAll();
     DeviceUpload upload;
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
@@ -285,6 +292,12 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     return made;
 }
 
+std::shared_ptr<const DeviceModel> DeviceModel::shapesOf(const Model& model) {
+    std::shared_ptr<DeviceModel> made(new DeviceModel(model));
+    made->planAll(&model);
+    return made;
+}
+
 std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
                                                        bool forecastHeads) {
     std::shared_ptr<DeviceModel> made(new DeviceModel());
@@ -294,6 +307,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
     if (config.experts || config.latent)
         requireFit("random weights are made for heads of their own and dense feed-forwards alone");
     made->planAll(nullptr);
+    made->takeAll();
     // Weights have the variance 1/inputs, so that activations stay near 1.
     const auto fill = [&](const cuda::DeviceMatrix& matrix) {
         cuda::fillNormal(const_cast<__nv_bfloat16*>(matrix.data), std::size_t(matrix.rows) * std::size_t(matrix.cols),

@@ -56,6 +56,9 @@ public:
     /// @throws Error(OutOfMemory | Unsupported)
     static std::shared_ptr<const DeviceModel> of(const std::shared_ptr<const Model>& model,
                                                  const Progress& progress = {});
+    /// The same with the shapes and types of all matrices alone, for planning: takes no memory and needs no GPU. Its
+    /// pointers are null. @throws Error(Unsupported)
+    static std::shared_ptr<const DeviceModel> shapesOf(const Model& model);
     /// A shape with seeded random weights, for benchmarks. The embedding is its own tensor (untied).
     static std::shared_ptr<const DeviceModel> random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
                                                      bool forecastHeads = false);
@@ -71,14 +74,17 @@ public:
 
 private:
     DeviceModel() = default;
+    explicit DeviceModel(const Model& model);
     void planForecast(DeviceLayer& layer, const LayerWeights* from, int index);
     void planAll(const Model* from);
+    void takeAll();
     void planLayer(DeviceLayer& layer, const LayerWeights* from, bool experts, bool biases);
     void planMatrix(cuda::DeviceMatrix& matrix, DType type, int rows, int cols);
     void planPacked(cuda::DeviceMatrix& matrix, DType type, int rows, int cols, int count = 1);
     void planAttention(DeviceLayer& layer, const LayerWeights* from, bool biases);
     void planFloats(const float*& to, std::size_t count);
     DeviceArena arena_;
+    bool tied_ = false; // the output head is the embedding table
 };
 
 } // namespace kvscope

@@ -114,9 +114,11 @@ class DeviceSelector {
 public:
     virtual ~DeviceSelector() = default;
 
-    /// Asks for device memory; it is taken afterwards.
+    /// Asks for all memory that the selector will use, on the device and on the host; it is taken afterwards. Memory
+    /// that holds keys and values or an index has the key under which the method's entry declares it
+    /// (MethodEntry::memory); all other memory is scratch.
     virtual void plan(DeviceArena& arena) = 0;
-    /// Called when the device memory has been taken: uploads what does not change. May wait.
+    /// Called when the memory has been taken: uploads what does not change. May wait.
     virtual void begin() {}
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
@@ -130,10 +132,8 @@ public:
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
                             std::int64_t /*headStride*/) {}
 
-    /// With ownDeviceTier: bytes of a sequence's prompt that went to the host, and bytes of host memory that the
-    /// selector holds.
+    /// With ownDeviceTier: bytes of a sequence's prompt that went to the host.
     virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
-    virtual std::size_t hostBytes() const { return 0; }
 
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.

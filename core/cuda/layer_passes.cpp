@@ -1,14 +1,53 @@
 #include "core/cuda/layer_passes.h"
 
 #include "kernels/cuda/linear/experts.h"
+#include "kernels/cuda/linear/matrix_library.h"
 #include "kernels/cuda/linear/packed.h"
 #include "kernels/cuda/token/project_heads.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvscope {
 
-void LayerPasses::plan(DeviceArena& arena) {
+LayerPasses::LayerPasses(const DeviceModel& model, const BatchLayout& layout, const StepBuffers& buffers,
+                         const cuda::Launch& launch, StageRanges& stages)
+    : model_(model), config_(model.config), layout_(layout), buffers_(buffers), launch_(launch), stages_(stages) {}
+LayerPasses::~LayerPasses() = default; // MatrixLibrary is known here
+
+/// Every matrix that this class, a selector or the output head multiplies with. A prompt's pieces have up to
+/// BatchLayout::chunk tokens, a step has BatchLayout::rows.
+cuda::LinearNeeds LayerPasses::productNeeds() const {
+    const int chunk = layout_.chunk, rows = layout_.rows;
+    cuda::LinearNeeds needs;
+    for (const DeviceLayer& layer : model_.layers) {
+        for (const cuda::DeviceMatrix& part : layer.qkv) needs.addNormalised(part, chunk);
+        needs.addNormalised(layer.latent.queryUp, chunk);
+        needs.addNormalised(layer.mlp.gateUp, chunk);
+        needs.add(layer.mlp.gateUp, chunk, true);
+        needs.addNormalised(layer.forecast, chunk); // of prompts too, with SelectionSpec::sparsePrefill
+        needs.addNormalised(layer.ownForecast, chunk);
+        needs.add(layer.o, chunk);
+        needs.add(layer.mlp.down, chunk);
+        needs.add(layer.experts.shared.gateUp, expertRows_, true);
+        needs.add(layer.experts.shared.down, expertRows_);
+    }
+    needs.addNormalised(model_.lmHead, rows);
+    return needs;
+}
+
+void LayerPasses::plan(DeviceArena& arena, bool useLibrary) {
+    planExperts(arena);
+    needs_ = productNeeds();
+    constexpr const char* kWhat = "the products' work space";
+    arena.plan(space_.normed, needs_.normed, kWhat);
+    if (needs_.gated > 0) arena.plan(space_.gated, needs_.gated, kWhat);
+    if (needs_.slab > 0) arena.plan(space_.slab, needs_.slab, kWhat);
+    if (useLibrary) library_ = cuda::MatrixLibrary::load();
+    if (library_) arena.plan(space_.library, cuda::MatrixLibrary::kWorkspaceBytes, "cuBLASLt's work space");
+}
+
+void LayerPasses::planExperts(DeviceArena& arena) {
     if (!config_.experts) return;
     const ExpertConfig& e = *config_.experts;
     expertRows_ = std::max(layout_.rows, std::min(layout_.chunk, kExpertRows));
@@ -25,15 +64,7 @@ void LayerPasses::plan(DeviceArena& arena) {
     arena.plan(sharedResult_, n * hidden, kWhat);
 }
 
-void LayerPasses::open(bool useLibrary) {
-    const int queryRank = config_.latent ? config_.latent->queryRank : 0;
-    linear_ = std::make_unique<cuda::Linear>(launch_, layout_.chunk, std::max(config_.hidden, queryRank), useLibrary);
-    // prepare() only asks whether an output for hidden values is set. The memory of that output does not exist yet, so
-    // any address but null will do.
-    auto* const somewhere = reinterpret_cast<__nv_bfloat16*>(1);
-    linear_->prepare(model_.layers.empty() ? cuda::DeviceMatrix{} : model_.layers.front().mlp.gateUp, layout_.chunk,
-                     {nullptr, 0, false, nullptr, somewhere});
-}
+void LayerPasses::open() { linear_ = std::make_unique<cuda::Linear>(launch_, needs_, space_, std::move(library_)); }
 
 void LayerPasses::embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear, int clearCount,
                         std::uint64_t* mark) {

@@ -17,13 +17,14 @@ class LayerPasses {
 public:
     /// Everything passed must outlive this object. launch: read at every launch, so that it may change until then.
     LayerPasses(const DeviceModel& model, const BatchLayout& layout, const StepBuffers& buffers,
-                const cuda::Launch& launch, StageRanges& stages)
-        : model_(model), config_(model.config), layout_(layout), buffers_(buffers), launch_(launch), stages_(stages) {}
+                const cuda::Launch& launch, StageRanges& stages);
+    ~LayerPasses();
 
-    /// Asks the arena for the experts' memory, where the model has experts.
-    void plan(DeviceArena& arena);
-    /// Takes the memory of the linear layers, which is not part of the arena. @throws Error(OutOfMemory | Device)
-    void open(bool useLibrary);
+    /// Asks the arena for the work space of all products, and for the experts' memory where the model has experts.
+    /// useLibrary: many inputs are multiplied by cuBLASLt where it is installed
+    void plan(DeviceArena& arena, bool useLibrary);
+    /// Begins to use the arena's memory. @throws Error(OutOfMemory | Device)
+    void open();
     /// Null before open().
     const std::unique_ptr<cuda::Linear>& linear() const { return linear_; }
 
@@ -50,6 +51,8 @@ private:
 
     cuda::Norm norm(const float* weight) const { return {weight, config_.streamNormEps()}; }
     void append(const cuda::AppendArgs& args);
+    void planExperts(DeviceArena& arena);
+    cuda::LinearNeeds productNeeds() const;
     const __nv_bfloat16* leaveLatent(const DeviceLayer& weights, int n);
     void applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark);
 
@@ -59,6 +62,9 @@ private:
     const StepBuffers& buffers_;
     const cuda::Launch& launch_;
     StageRanges& stages_;
+    cuda::LinearNeeds needs_;
+    cuda::LinearSpace space_;
+    std::unique_ptr<cuda::MatrixLibrary> library_; // until open() hands it to linear_
     std::unique_ptr<cuda::Linear> linear_;
     cuda::LatentTokens latent_; // what the last call of project() made
     // For mixtures of experts, which take expertRows_ tokens at a time

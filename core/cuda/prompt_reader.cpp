@@ -15,17 +15,29 @@ using Bf16 = __nv_bfloat16;
 using enum StepReport::Mark;
 
 PromptReader::PromptReader(const PromptReaderParts& parts)
-    : p_(parts), config_(p_.model.config), spec_(p_.options.spec), computed_(cuda::Event::make()) {
-    for (cuda::Event& event : copied_) event = cuda::Event::make();
+    : p_(parts), config_(p_.model.config), spec_(p_.options.spec) {}
+
+void PromptReader::plan(DeviceArena& arena) {
+    const BatchLayout& layout = p_.layout;
+    const auto most = std::size_t(p_.options.maxPrompt);
+    arena.plan(x, most * std::size_t(config_.hidden), "prompt activations");
+    arena.plan(ids, most, "prompt activations");
+    arena.plan(positions, most, "prompt activations");
+    if (p_.selector && p_.options.abilities.logSums)
+        arena.plan(logSums, std::size_t(layout.chunk) * std::size_t(config_.queryHeads), "activations");
+    if (p_.options.plans.offloaded() > 0 || spec_.ownDeviceTier)
+        for (Bf16*& blocks : scratch)
+            arena.plan(blocks, std::size_t(layout.kvHeads) * std::size_t(layout.maxBlocks) * layout.blockElements,
+                       "prompt KV");
+    arena.planHost(report_, std::size_t(config_.layers) * marksOfLayer(), "the prompts' marks");
 }
 
 void PromptReader::open() {
+    for (cuda::Event* event : {&computed_, &copied_[0], &copied_[1]}) *event = cuda::Event::make();
     std::vector<std::int32_t> counting(std::size_t(p_.options.maxPrompt));
     std::iota(counting.begin(), counting.end(), 0);
     cuda::check(cudaMemcpy(positions, counting.data(), counting.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
                 "preparing the session");
-    report_ = cuda::PinnedMemory(std::size_t(config_.layers) * marksOfLayer() * sizeof(std::uint64_t),
-                                 "the recorder's buffer");
 }
 
 void PromptReader::read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,

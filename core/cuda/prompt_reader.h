@@ -35,11 +35,11 @@ struct PromptReaderParts {
 
 class PromptReader {
 public:
-    /// @throws Error(OutOfMemory | Device)
     explicit PromptReader(const PromptReaderParts& parts);
 
-    /// Fills the device memory and takes pinned memory, after the arena has been taken. Waits. @throws
-    /// Error(OutOfMemory | Device)
+    /// Asks the arena for the prompts' memory.
+    void plan(DeviceArena& arena);
+    /// Fills the arena's memory, after it has been taken. Waits. @throws Error(OutOfMemory | Device)
     void open();
     /// Host memory for marks of the GPU's timer: that of layer 0.
     std::uint64_t* marks() const { return marksOf(0); }
@@ -63,7 +63,7 @@ public:
     /// Copies the full blocks of an offloaded layer to the host store.
     void store(const Blocks& filled, cudaStream_t stream) const;
 
-    // Device memory
+    // Device memory; the arena sets the pointers
     float* x = nullptr;                                // [maxPrompt, hidden] the residual stream
     std::int32_t *ids = nullptr, *positions = nullptr; // [maxPrompt]
     float* logSums = nullptr;                          // [chunk, queryHeads], with Abilities::logSums
@@ -87,14 +87,12 @@ private:
     std::size_t marksOfLayer() const {
         return std::size_t((p_.options.maxPrompt + kPiece - 1) / kPiece) * StepReport::kMarks;
     }
-    std::uint64_t* marksOf(int layer) const {
-        return report_.as<std::uint64_t>() + std::size_t(layer) * marksOfLayer();
-    }
+    std::uint64_t* marksOf(int layer) const { return report_ + std::size_t(layer) * marksOfLayer(); }
 
     const PromptReaderParts p_;
     const ModelConfig& config_;
     const SelectionSpec& spec_;
-    cuda::PinnedMemory report_;
+    std::uint64_t* report_ = nullptr; // host memory, [layers][marksOfLayer()]
     cuda::Event computed_, copied_[2];
 };
 

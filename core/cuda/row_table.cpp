@@ -25,6 +25,24 @@ RowTable::RowTable(const ModelConfig& config, const CudaEngineOptions& options, 
             drawsPerRow = std::max(drawsPerRow, options.maxTokens[s] - options.promptTokens[s]);
 }
 
+void RowTable::plan(DeviceArena& arena) {
+    constexpr const char* kWhat = "session state";
+    const auto rows = std::size_t(layout_.rows);
+    arena.plan(position, rows, kWhat);
+    arena.plan(ropeFirst, rows, kWhat);
+    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(ropeDim_ / 2);
+    arena.plan(ropeCos, angles, "rotary tables");
+    arena.plan(ropeSin, angles, "rotary tables");
+    arena.plan(next, rows, kWhat);
+    arena.plan(active, rows, kWhat);
+    if (options_.sampling.temperature > 0) {
+        arena.plan(draws, rows * std::size_t(drawsPerRow), kWhat);
+        arena.plan(firstSampled, rows, kWhat);
+    }
+    for (std::int64_t** first : {&blockFirst, &windowFirst, &tokenFirst, &poolFirst})
+        arena.plan(*first, layout_.heads(), kWhat);
+}
+
 void RowTable::upload() {
     const std::size_t angles = std::size_t(rope.rows()) * std::size_t(ropeDim_ / 2);
     copy(ropeCos, rope.cos(), angles);

@@ -16,6 +16,8 @@ namespace kvscope {
 struct RowTable {
     RowTable(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout);
 
+    /// Asks the arena for the tables.
+    void plan(DeviceArena& arena);
     /// Fills the tables in device memory, after the arena has been taken. Waits.
     void upload();
     /// Sets the tokens that the next step feeds and its active rows. Copies only what differs from what the device

@@ -8,7 +8,9 @@
 namespace kvscope {
 
 StepGraphs::StepGraphs(std::function<void(int entry)> kernels)
-    : kernels_(std::move(kernels)), oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr) {
+    : kernels_(std::move(kernels)), oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr) {}
+
+void StepGraphs::open() {
     for (cuda::Event& event : done_) event = cuda::Event::make();
     stream_ = cuda::Stream::make();
 }

@@ -11,10 +11,11 @@ namespace kvscope {
 
 class StepGraphs {
 public:
-    /// Opens the stream of the steps. kernels: launches the kernels of a step that writes this report entry. With
-    /// KVSCOPE_NO_GRAPH in the environment there are no graphs: every step launches its kernels one by one, each inside
-    /// its stage's NVTX range. @throws Error(OutOfMemory | Device)
+    /// kernels: launches the kernels of a step that writes this report entry. With KVSCOPE_NO_GRAPH in the environment
+    /// there are no graphs: every step launches its kernels one by one, each inside its stage's NVTX range.
     explicit StepGraphs(std::function<void(int entry)> kernels);
+    /// Opens the stream of the steps. @throws Error(OutOfMemory | Device)
+    void open();
 
     cudaStream_t stream() const { return stream_.get(); }
     /// Captures the graphs. A step must have run before, because cuBLASLt's plans and the attributes of kernels must

@@ -26,18 +26,19 @@ StepReport::StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes)
     if (ownBytes_ > 0) take(own, layers * ownBytes_);
 }
 
-void StepReports::layOut(const ReportNeeds& needs) {
+void StepReports::plan(DeviceArena& arena, const ReportNeeds& needs) {
     needs_ = needs;
     StepReport(needs_, nullptr, bytes_);
+    arena.plan(region_, bytes_ * kEntries, "recorder's buffer");
+    arena.planHost(hostRegion_, bytes_ * kEntries, "the recorder's buffer");
 }
 
 void StepReports::open() {
-    memory_ = cuda::PinnedMemory(bytes_ * kEntries, "the recorder's buffer");
     for (int i = 0; i < kEntries; ++i) {
         const std::size_t first = bytes_ * std::size_t(i);
         std::size_t bytes = 0;
         device_[i] = StepReport(needs_, region_ + first, bytes);
-        host_[i] = StepReport(needs_, memory_.as<char>() + first, bytes);
+        host_[i] = StepReport(needs_, hostRegion_ + first, bytes);
         reported_[i] = cuda::Event::make();
     }
 }

@@ -3,6 +3,7 @@
 // host.
 #pragma once
 
+#include "core/cuda/device_memory.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/device/owners.h"
 
@@ -85,10 +86,8 @@ class StepReports {
 public:
     static constexpr int kEntries = 2;
 
-    /// Computes the size of a report. After that deviceBytes() and region() can be given to the arena.
-    void layOut(const ReportNeeds& needs);
-    std::size_t deviceBytes() const { return bytes_ * kEntries; }
-    char*& region() { return region_; }
+    /// Computes the size of a report and asks the arena for the reports of both sides.
+    void plan(DeviceArena& arena, const ReportNeeds& needs);
     /// Lays the reports out, after the arena has been taken. @throws Error(OutOfMemory | Device)
     void open();
 
@@ -104,8 +103,7 @@ public:
 private:
     ReportNeeds needs_;
     std::size_t bytes_ = 0; // of one report
-    char* region_ = nullptr;
-    cuda::PinnedMemory memory_;
+    char *region_ = nullptr, *hostRegion_ = nullptr;
     StepReport device_[kEntries], host_[kEntries];
     cuda::Event reported_[kEntries];
 };

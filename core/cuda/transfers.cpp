@@ -10,12 +10,22 @@ Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout
                      const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const BlockChoice& choice,
                      const cuda::Launch& launch, StageRanges& stages)
     : options_(options), layout_(layout), layers_(layers), order_(order), choice_(choice), launch_(launch),
-      stages_(stages), copy_(cuda::Stream::make()) {}
+      stages_(stages) {}
 
-void Transfers::openBeside(bool loop) {
-    loop_ = loop;
+void Transfers::plan(DeviceArena& arena) {
+    const std::size_t layers = layers_.size();
+    arena.plan(counters, layers * 2 + 2, "session state");
+    if (!loop_) return;
+    for (cuda::GatherArgs*& gathers : loopGathers) arena.plan(gathers, layers, "session state");
+    arena.plan(flags.listed, layers + 1, "session state");
+    arena.plan(flags.loaded, layers, "session state");
+}
+
+void Transfers::open() {
+    copy_ = cuda::Stream::make();
+    if (!beside_) return;
     for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
-    beside_ = cuda::Stream::make(cuda::StreamKind::Urgent);
+    second_ = cuda::Stream::make(cuda::StreamKind::Urgent);
 }
 
 int Transfers::blocks() const {
@@ -74,9 +84,9 @@ cuda::GatherArgs Transfers::besideArgs(int index, const StepReport& report, Part
 }
 
 /// How kernels on the second stream are launched.
-cuda::Launch Transfers::beside() const {
+cuda::Launch Transfers::onSecond() const {
     cuda::Launch how = launch_;
-    how.stream = beside_.get();
+    how.stream = second_.get();
     how.joined = true;
     return how;
 }
@@ -84,14 +94,14 @@ cuda::Launch Transfers::beside() const {
 /// Makes what the second stream gets from now on wait for everything that the step's stream has so far.
 void Transfers::fork() const {
     cuda::check(cudaEventRecord(chosen_.get(), launch_.stream), "starting a transfer");
-    cuda::check(cudaStreamWaitEvent(beside_.get(), chosen_.get()), "starting a transfer");
+    cuda::check(cudaStreamWaitEvent(second_.get(), chosen_.get()), "starting a transfer");
 }
 
 void Transfers::move(int index, const StepReport& report, Part part) {
     stages_.at(index, Stage::Offloading);
-    cuda::gatherBlocks(beside(), besideArgs(index, report, part), blocks());
+    cuda::gatherBlocks(onSecond(), besideArgs(index, report, part), blocks());
     if (part != Part::WriteBacks)
-        cuda::check(cudaEventRecord(loaded_[index % 2].get(), beside_.get()), "starting a transfer");
+        cuda::check(cudaEventRecord(loaded_[index % 2].get(), second_.get()), "starting a transfer");
 }
 
 void Transfers::besideNow(int index, const StepReport& report) {
@@ -115,7 +125,7 @@ cuda::Launch Transfers::join(int index) const {
 
 void Transfers::joinAll(bool any) const {
     if (!order_.looksAhead() || loop_ || !any) return;
-    cuda::check(cudaEventRecord(chosen_.get(), beside_.get()), "waiting for a transfer");
+    cuda::check(cudaEventRecord(chosen_.get(), second_.get()), "waiting for a transfer");
     cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
 }
 
@@ -134,8 +144,8 @@ void Transfers::startLoop(int entry) {
     args.dim = layout_.shape.dim;
     args.step = ++loops_;
     args.flags = flags;
-    cuda::runTransferLoop(beside(), args, blocks());
-    cuda::check(cudaEventRecord(chosen_.get(), beside_.get()), "starting a transfer");
+    cuda::runTransferLoop(onSecond(), args, blocks());
+    cuda::check(cudaEventRecord(chosen_.get(), second_.get()), "starting a transfer");
 }
 
 void Transfers::handOver(int listed, int awaited, std::uint64_t* ready) const {

@@ -20,14 +20,17 @@ class Transfers {
 public:
     using Part = cuda::GatherArgs::Part;
 
-    /// Opens the copy stream. Everything passed must outlive this object; launch is read at every launch, so that it
-    /// may change until then. @throws Error(OutOfMemory | Device)
+    /// Everything passed must outlive this object; launch is read at every launch, so that it may change until then.
     Transfers(const CudaEngineOptions& options, const BatchLayout& layout, const std::vector<DeviceLayerState>& layers,
               const ChoiceOrder& order, const BlockChoice& choice, const cuda::Launch& launch, StageRanges& stages);
 
-    /// Opens the second stream, for transfers while a step computes. loop: one kernel makes all transfers of a step.
+    /// Says that there will be transfers while a step computes. loop: one kernel makes all transfers of a step.
+    void planBeside(bool loop) { beside_ = true, loop_ = loop; }
+    /// Asks the arena for counters, and for what the transfer loop reads.
+    void plan(DeviceArena& arena);
+    /// Opens the copy stream, and the second stream where transfers are made while a step computes.
     /// @throws Error(OutOfMemory | Device)
-    void openBeside(bool loop);
+    void open();
     bool hasLoop() const { return loop_; }
     /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
@@ -65,7 +68,7 @@ public:
 private:
     cuda::GatherArgs gatherArgs(int layer, const StepReport& report) const;
     cuda::GatherArgs besideArgs(int layer, const StepReport& report, Part part) const;
-    cuda::Launch beside() const;
+    cuda::Launch onSecond() const;
     void fork() const;
     void move(int layer, const StepReport& report, Part part);
 
@@ -76,10 +79,10 @@ private:
     const BlockChoice& choice_;
     const cuda::Launch& launch_;
     StageRanges& stages_;
-    bool loop_ = false;
+    bool beside_ = false, loop_ = false;
     std::uint32_t loops_ = 1; // steps that had a transfer loop, and the trial step, which had none
     cuda::Event chosen_, loaded_[2];
-    cuda::Stream copy_, beside_;
+    cuda::Stream copy_, second_;
 };
 
 } // namespace kvscope

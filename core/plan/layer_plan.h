@@ -49,6 +49,8 @@ public:
     int dense() const { return size() - sparse(); }
     int offloaded() const { return count(&LayerPlan::offloaded); }
     int ownTiers() const { return count(&LayerPlan::ownTier); }
+    /// Layers whose blocks all stay on the device, in the common store.
+    int resident() const { return size() - offloaded() - ownTiers(); }
     /// The longest of the windows; 0 where no layer has one.
     int longestWindow() const;
 

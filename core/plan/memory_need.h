@@ -22,7 +22,19 @@ enum class Lifetime : std::uint8_t { Session, Prompt, Step };
 /// every sequence by its own length.
 enum class Per : std::uint8_t { One, Row, KvHead, QueryHead };
 /// Which layers have it; None: it belongs to no layer and exists once.
-enum class LayerSet : std::uint8_t { None, All, Dense, Sparse, Offloaded };
+/// Resident: the layers whose blocks all stay on the device, where the common tiers keep them.
+enum class LayerSet : std::uint8_t { None, All, Dense, Sparse, Offloaded, Resident };
+
+/// What memory is for, by name. Several arrays may have the same key; a plan adds them up.
+struct MemoryKind {
+    /// Scratch memory, whose key is the same as its name.
+    constexpr MemoryKind(const char* name) : key(name), what(name) {} // NOLINT(google-explicit-constructor)
+    constexpr MemoryKind(const char* theKey, const char* theName, Holds held)
+        : key(theKey), what(theName), holds(held) {}
+    const char* key;  // unique within a plan
+    const char* what; // for people, in a refusal: "page digests"
+    Holds holds = Holds::Scratch;
+};
 
 struct MemoryNeed {
     const char* key = "";  // unique within a plan
@@ -33,6 +45,7 @@ struct MemoryNeed {
     Per per = Per::KvHead;
     std::int64_t bytes = 0; // of one `per` in one layer
     LayerSet layers = LayerSet::Sparse;
+    bool asLongest = false; // every sequence takes as much as the one that takes most
 };
 
 /// How long one sequence gets.

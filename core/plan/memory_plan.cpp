@@ -19,6 +19,8 @@ std::int64_t layersOf(LayerSet set, const LayerPlans& plans) {
         return plans.sparse();
     case LayerSet::Offloaded:
         return plans.offloaded();
+    case LayerSet::Resident:
+        return plans.resident();
     }
     return 0;
 }
@@ -38,11 +40,17 @@ void MemoryPlan::add(const MemoryNeed& need) {
     const auto found = std::find_if(parts_.begin(), parts_.end(),
                                     [&](const Part& part) { return std::string_view(part.need.key) == need.key; });
     if (found == parts_.end()) {
-        parts_.push_back({need, bytes});
+        parts_.push_back({need, bytes, 1});
         return;
     }
-    found->bytes = need.per == Per::One ? std::max(found->bytes, bytes) : found->bytes + bytes;
+    ++found->times;
     found->need.bytes = std::max(found->need.bytes, need.bytes);
+    if (need.per == Per::One)
+        found->bytes = std::max(found->bytes, bytes);
+    else if (need.asLongest)
+        found->bytes = found->need.bytes * times(need) * found->times;
+    else
+        found->bytes += bytes;
 }
 
 template <class Wanted> std::int64_t MemoryPlan::sum(Wanted&& wanted) const {

@@ -17,8 +17,11 @@ public:
     struct Part {
         MemoryNeed need; // bytes: of the sequence that has most
         std::int64_t bytes = 0;
+        int times = 0; // how often it was declared
     };
 
+    /// Of needs that belong to no head and no layer.
+    MemoryPlan() = default;
     MemoryPlan(const ModelConfig& config, const LayerPlans& plans)
         : kvHeads_(config.kvHeads), queryHeads_(config.queryHeads), plans_(plans) {}
 
@@ -43,7 +46,7 @@ private:
     std::int64_t times(const MemoryNeed& need) const;
     template <class Wanted> std::int64_t sum(Wanted&& wanted) const;
 
-    int kvHeads_, queryHeads_;
+    int kvHeads_ = 1, queryHeads_ = 1;
     LayerPlans plans_;
     std::vector<Part> parts_;
 };

@@ -346,7 +346,10 @@ MethodEntry arkValeMethod() {
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
         std::vector<MemoryNeed> needs{select::digestsOf(s)};
-        if (s.gpu) needs.push_back(select::indexOf("resident_pages", "resident pages", Per::KvHead, s.blocks));
+        const int sets = use.values.text("groups") == "layer" ? 1 : use.config.kvHeads;
+        if (s.gpu)
+            needs.push_back(
+                select::asLongest(s, select::indexOf("resident_pages", "resident pages", Per::Row, sets * s.blocks)));
         return needs;
     };
     return entry;

@@ -104,7 +104,8 @@ MethodEntry dmaTokenMethod() {
             needs = select::keptTokens(s, budget, 8);
         else // it ranks all tokens anew in every step
             needs.push_back(select::chosenTokens(s, budget, s.tokens));
-        needs.push_back(select::indexOf("token_scores", "eviction scores", Per::KvHead, s.tokens * 4));
+        if (!s.gpu) // where every session keeps them that runs a model with an eviction head
+            needs.push_back(select::indexOf("token_scores", "eviction scores", Per::KvHead, s.tokens * 4));
         return needs;
     };
     return entry;

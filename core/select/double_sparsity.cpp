@@ -121,8 +121,10 @@ MethodEntry doubleSparsityMethod() {
             needs.push_back(select::chosenTokens(s, heavy, (use.config.group() + 2) * s.tokens));
             return needs;
         }
-        needs.push_back(select::kvOf("chosen_kv", "chosen tokens", MemoryTier::Device, s.kvBytes(heavy)));
-        needs.push_back(select::kvOf("token_store", "the KV store", MemoryTier::Host, s.kvBytes(s.tokens)));
+        MemoryNeed chosen = select::kvOf("chosen_kv", "chosen tokens", MemoryTier::Device, s.kvBytes(heavy));
+        chosen.layers = LayerSet::None; // the layers of a step use it one after another
+        needs.push_back(select::asLongest(s, chosen));
+        needs.push_back(select::storeOf("token_store", use, s.kvBytes(s.tokens)));
         return needs;
     };
     return entry;

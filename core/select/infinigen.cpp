@@ -217,11 +217,13 @@ MethodEntry infinigenMethod() {
     };
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
-        const std::int64_t tokens = s.gpu ? s.blocks * s.format.blockTokens : s.tokens;
-        std::vector<MemoryNeed> needs{
-            select::indexOf("partial_keys", "partial keys", Per::KvHead,
-                            (tokens + s.dim) * use.values.integer("partial_dims") * s.number)};
-        if (s.gpu) return needs;
+        const std::int64_t dims = use.values.integer("partial_dims");
+        const auto partial = [](std::int64_t bytes) {
+            return select::indexOf("partial_keys", "partial keys", Per::KvHead, bytes);
+        };
+        if (s.gpu) // in pieces of 16 bytes; the directions are float32
+            return {partial((s.blocks * s.format.blockTokens * s.number + s.dim * 4) * ((dims + 7) / 8 * 8))};
+        std::vector<MemoryNeed> needs{partial((s.tokens + s.dim) * dims * s.number)};
         // Products of the sampled queries, until the layer's directions are known; and the scores of a step's keys.
         needs.push_back(select::scratchOf("query_products", "products of queries", Lifetime::Prompt, Per::One,
                                           use.config.kvHeads * 3 * s.dim * s.dim * 8));

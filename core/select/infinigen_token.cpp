@@ -341,13 +341,15 @@ MethodEntry infinigenTokenMethod() {
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
         auto columns = std::max<std::int64_t>(1, std::int64_t(use.values.number("partial_ratio") * double(s.dim)));
-        if (s.gpu) columns = (columns + 7) / 8 * 8;
-        std::vector<MemoryNeed> needs{
-            select::indexOf("partial_keys", "partial keys", Per::QueryHead, (s.tokens + s.dim) * columns * s.number)};
-        if (s.gpu) {
-            needs.push_back(select::kvOf("token_store", "the KV store", MemoryTier::Host, s.kvBytes(s.tokens)));
-            return needs;
+        const auto partial = [](std::int64_t bytes) {
+            return select::indexOf("partial_keys", "partial keys", Per::QueryHead, bytes);
+        };
+        if (s.gpu) { // in pieces of 16 bytes; the directions are float32
+            columns = (columns + 7) / 8 * 8;
+            return {select::asLongest(s, partial(((s.tokens + 7) / 8 * 8 * s.number + s.dim * 4) * columns)),
+                    select::storeOf("token_store", use, s.kvBytes(s.tokens))};
         }
+        std::vector<MemoryNeed> needs{partial((s.tokens + s.dim) * columns * s.number)};
         needs.push_back(select::scratchOf("prompt_queries", "the prompt's queries", Lifetime::Prompt, Per::One,
                                           length.prompt * use.config.queryHeads * s.dim * s.number));
         // Each query head's own tokens, packed from those that are gathered for its group.

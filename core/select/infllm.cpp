@@ -576,8 +576,9 @@ MethodEntry infLlmMethod() {
         }
         const ContextBudget budget(use.values);
         const std::int64_t ring = std::min<std::int64_t>(budget.localBlocks, s.blocks) * s.format.blockTokens;
-        needs.push_back(select::indexOf("plain_keys", "keys before rotation", Per::KvHead, ring * s.dim * s.number));
-        needs.push_back(select::indexOf("mass", "attention received", Per::QueryHead, ring * 4));
+        needs.push_back(select::asLongest(
+            s, select::indexOf("plain_keys", "keys before rotation", Per::KvHead, ring * s.dim * s.number)));
+        needs.push_back(select::asLongest(s, select::indexOf("mass", "attention received", Per::QueryHead, ring * 4)));
         return needs;
     };
     return entry;

@@ -13,11 +13,11 @@ namespace kvscope::select {
 struct Sizes {
     Sizes(const MethodUse& use, ContextLength length)
         : format(kvFormat(use.backend, use.config, use.spec)), gpu(use.backend == Backend::Cuda),
-          number(bytesOf(format.type)), tokens(length.tokens()), blocks(use.spec.grid.blocks(length.tokens())),
-          dim(use.config.headDim) {}
+          biased(use.spec.bias.scale != 0.f), number(bytesOf(format.type)), tokens(length.tokens()),
+          blocks(use.spec.grid.blocks(length.tokens())), dim(use.config.headDim) {}
 
     KvFormat format;
-    bool gpu;
+    bool gpu, biased;    // biased: the attention adds eviction scores
     std::int64_t number; // bytes of a channel that a method stores: bf16 on a GPU, float32 on the CPU
     std::int64_t tokens, blocks, dim;
 
@@ -34,6 +34,16 @@ inline MemoryNeed indexOf(const char* key, const char* what, Per per, std::int64
 /// Keys and values of each KV head that a method with its own device tier keeps.
 inline MemoryNeed kvOf(const char* key, const char* what, MemoryTier tier, std::int64_t bytes) {
     return {key, what, tier, Holds::Kv, Lifetime::Session, Per::KvHead, bytes, LayerSet::Sparse};
+}
+
+/// Of a method with a store of its own for keys and values: on the host, or on the device where nothing is offloaded.
+inline MemoryNeed storeOf(const char* key, const MethodUse& use, std::int64_t bytes) {
+    return kvOf(key, "the KV store", use.offload ? MemoryTier::Host : MemoryTier::Device, bytes);
+}
+/// On a GPU many arrays have places of the same size for all sequences; on the CPU every sequence has its own.
+inline MemoryNeed asLongest(const Sizes& s, MemoryNeed need) {
+    need.asLongest = s.gpu;
+    return need;
 }
 
 /// Memory that a method needs in no layer in particular, on the host: of each sequence's KV or query heads, or of the
@@ -53,9 +63,12 @@ inline MemoryNeed chosenTokens(const Sizes& s, std::int64_t count, std::int64_t 
 /// Of a method that keeps `count` tokens of each KV head and forgets the others: what it knows of each (listBytes), and
 /// on a GPU their keys and values; on the CPU it reads those where every block is stored.
 inline std::vector<MemoryNeed> keptTokens(const Sizes& s, std::int64_t count, std::int64_t listBytes) {
-    std::vector<MemoryNeed> needs{indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, count * listBytes)};
+    constexpr std::int64_t kHead = 4 + 4 + 1; // on a GPU: how many there are, a free place, whether a step attended
+    std::int64_t bytes = count * listBytes;
+    if (s.gpu) bytes += kHead + (s.biased ? s.blocksOf(count) * s.format.blockTokens * 4 : 0);
+    std::vector<MemoryNeed> needs{asLongest(s, indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, bytes))};
     if (s.gpu)
-        needs.push_back(kvOf("kept_kv", "kept tokens", MemoryTier::Device, s.kvBytes(count)));
+        needs.push_back(asLongest(s, kvOf("kept_kv", "kept tokens", MemoryTier::Device, s.kvBytes(count))));
     else
         needs.push_back(chosenTokens(s, count, count));
     return needs;
@@ -66,11 +79,13 @@ inline MemoryNeed digestsOf(const Sizes& s) {
     return indexOf("digests", "page digests", Per::KvHead, (2 * s.blocks + s.format.blockTokens) * s.dim * s.number);
 }
 
-/// Labels of `channels` channels of every key: codes with step and minimum (4 bits), or the numbers themselves.
+/// Labels of `channels` channels of every key: codes with step and minimum (4 bits), or the numbers themselves. On a
+/// GPU also the numbers of the channels.
 inline MemoryNeed labelsOf(const Sizes& s, std::int64_t channels, bool codes) {
     const std::int64_t packed = codes ? (s.gpu ? (channels + 7) / 8 * 4 : (channels + 1) / 2) + 8
                                       : (s.gpu ? (channels + 1) / 2 * 4 : channels * 4);
-    return indexOf("labels", "label cache", Per::KvHead, (s.gpu ? (s.tokens + 31) / 32 * 32 : s.tokens) * packed);
+    const std::int64_t bytes = s.gpu ? (s.tokens + 31) / 32 * 32 * packed + channels * 4 : s.tokens * packed;
+    return asLongest(s, indexOf("labels", "label cache", Per::KvHead, bytes));
 }
 
 } // namespace kvscope::select

@@ -75,7 +75,7 @@ struct MethodEntry {
     Abilities (*abilities)(const MethodUse& use) = nullptr;
     /// Tokens that a KV head attends to at most in a step. Null: the budget of the spec.
     std::int64_t (*attendsAtMost)(const MethodUse& use, ContextLength length) = nullptr;
-    /// What a sequence of this length takes beyond the blocks and the index that the spec states. Null: nothing.
+    /// What a sequence takes beyond tierNeeds (core/session/kv_estimate.h); on a GPU without scratch. Null: nothing.
     std::vector<MemoryNeed> (*memory)(const MethodUse& use, ContextLength length) = nullptr;
 
     /// A method without a selector of its own runs wherever the common kernels do.

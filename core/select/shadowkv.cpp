@@ -394,10 +394,12 @@ MethodEntry shadowKvMethod() {
         const std::int64_t width = use.config.kvHeads * s.dim;
         std::int64_t rank = select::rankOf(use.values.integer("rank"), int(width));
         if (s.gpu) rank = (rank + 15) / 16 * 16;
-        const std::int64_t chunks = std::max<std::int64_t>(0, s.tokens / budget.chunk - budget.local);
+        // On a GPU only the prompt is cut into chunks; a landmark then has a byte that says whether it is an outlier.
+        const std::int64_t cut = s.gpu ? length.prompt : s.tokens,
+                           chunks = std::max<std::int64_t>(0, cut / budget.chunk - budget.local);
         std::vector<MemoryNeed> needs{
-            select::indexOf("low_rank", "low-rank keys", Per::Row, (s.tokens + width) * rank * s.number),
-            select::indexOf("landmarks", "landmarks", Per::KvHead, chunks * s.dim * s.number)};
+            select::indexOf("low_rank", "low-rank keys", Per::Row, (cut + width) * rank * s.number),
+            select::indexOf("landmarks", "landmarks", Per::KvHead, chunks * (s.dim * s.number + (s.gpu ? 1 : 0)))};
         if (!s.gpu) {
             needs.push_back(select::scratchOf("prompt_keys", "the prompt's keys", Lifetime::Prompt, Per::One,
                                               length.prompt * width * s.number));
@@ -415,8 +417,9 @@ MethodEntry shadowKvMethod() {
                            chosen = std::min<std::int64_t>(budget.chosen, chunks - outliers),
                            pool = (chosen + outliers) * budget.chunk + s.tokens - chunks * budget.chunk;
         needs.push_back(select::kvOf("chunk_pool", "KV slots", MemoryTier::Device, s.kvBytes(pool)));
-        needs.push_back(
-            select::kvOf("chunk_values", "the KV store", MemoryTier::Host, chunks * budget.chunk * s.dim * s.number));
+        needs.push_back(select::storeOf("chunk_values", use, chunks * budget.chunk * s.dim * s.number));
+        needs.push_back(select::asLongest(s, select::indexOf("outlier_chunks", "outlier chunks", Per::KvHead,
+                                                             std::max<std::int64_t>(outliers, 1) * 4)));
         return needs;
     };
     return entry;

@@ -3,6 +3,7 @@
 #include "core/kv/block_index.h"
 #include "core/plan/kv_format.h"
 #include "core/plan/layer_plan.h"
+#include "core/session/most_attended.h"
 
 #include <algorithm>
 
@@ -24,30 +25,75 @@ std::int64_t blockIndexBytes(Backend backend, const SelectionSpec& spec, int dim
     return bytes;
 }
 
-KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
-                      std::optional<std::int64_t> deviceSlots, Backend backend, bool oracle) {
-    const ModelConfig& config = model.config();
-    KvFormat format = kvFormat(backend, config, spec);
-    format.bias = format.bias && model.hasEvictionHead();
-    const bool gpu = backend == Backend::Cuda;
-    const std::int64_t blockBytes = format.blockBytes();
-    const std::int64_t heads = std::int64_t(sequences) * config.kvHeads;
-    const int blocks = spec.grid.blocks(tokens);
-    const LayerPlans plans(config, spec, {.offload = offload, .longest = tokens});
-    const int offloaded = plans.offloaded() + (offload ? plans.ownTiers() : 0);
-    const std::int64_t resident = config.layers - offloaded;
+std::vector<MemoryNeed> tierNeeds(const TierUse& use, int tokens) {
+    const ModelConfig& config = use.config;
+    const SelectionSpec& spec = use.spec;
+    KvFormat format = kvFormat(use.backend, config, spec);
+    format.bias = format.bias && use.evictionHead;
+    const std::int64_t blockBytes = format.blockBytes(), blocks = spec.grid.blocks(tokens);
+    const auto perHead = [](const char* key, const char* what, MemoryTier tier, Holds holds, std::int64_t bytes,
+                            LayerSet layers) {
+        return MemoryNeed{key, what, tier, holds, Lifetime::Session, Per::KvHead, bytes, layers};
+    };
+    using enum MemoryTier;
+    const bool gpu = use.backend == Backend::Cuda;
+    std::vector<MemoryNeed> needs{perHead("kv_store", "KV blocks", Host, Holds::Kv, blocks * blockBytes,
+                                          gpu ? LayerSet::Offloaded : LayerSet::All),
+                                  perHead("kv_slots", gpu ? "KV slots" : "device slots", Device, Holds::Kv,
+                                          use.deviceSlots * blockBytes, LayerSet::Offloaded),
+                                  perHead("block_index", "block index", Device, Holds::Index,
+                                          blockIndexBytes(use.backend, spec, config.headDim, tokens),
+                                          LayerSet::Sparse)};
+    if (!gpu) return needs;
+    needs.push_back(
+        perHead("kv_resident", "resident KV cache", Device, Holds::Kv, blocks * blockBytes, LayerSet::Resident));
+    if (use.evictionHead)
+        needs.push_back(perHead("token_scores", "eviction scores", Device, Holds::Index,
+                                blocks * spec.blockSize * std::int64_t(sizeof(float)), LayerSet::All));
+    if (use.oracle && spec.tiersLackKeys()) // keys that the method forgets or stores in another form
+        needs.push_back(
+            perHead("oracle_keys", "the oracle's keys", Device, Holds::Scratch, blocks * blockBytes, LayerSet::Sparse));
+    return needs;
+}
 
+KvEstimate estimateKv(const Model& model, const MethodEntry& method, const MethodUse& use, ContextLength length,
+                      int sequences, std::optional<std::int64_t> deviceSlots, bool oracle) {
+    const ModelConfig& config = use.config;
+    const SelectionSpec& spec = use.spec;
+    const int tokens = length.tokens(), blocks = spec.grid.blocks(tokens);
+    const LayerPlans plans(config, spec, {.offload = use.offload, .longest = tokens});
+    TierUse tiers{use.backend, config, spec, 0, model.hasEvictionHead(), oracle};
     KvEstimate estimate;
-    // The GPU's resident layers have no copy in host memory.
-    estimate.hostBytes = heads * (gpu ? offloaded : config.layers) * blocks * blockBytes;
-    estimate.deviceBytes = heads * resident * blocks * blockBytes;
-    if (gpu && oracle && spec.tiersLackKeys()) // keys that the method forgets or stores in another form
-        estimate.oracleBytes = heads * plans.sparse() * blocks * blockBytes;
-    estimate.indexBytes = heads * plans.sparse() * blockIndexBytes(backend, spec, config.headDim, tokens);
-    if (offloaded > 0) {
+    if (plans.offloaded() > 0) {
         estimate.neededSlots = std::min(spec.neededSlots(), blocks);
         estimate.blockSlots = int(std::min<std::int64_t>(deviceSlots.value_or(estimate.neededSlots), blocks));
-        estimate.deviceBytes += heads * offloaded * estimate.blockSlots * blockBytes;
+        tiers.deviceSlots = estimate.blockSlots;
+    }
+    MemoryPlan plan(config, plans);
+    const std::vector<MemoryNeed> common = tierNeeds(tiers, tokens);
+    const std::vector<MemoryNeed> own =
+        method.memory != nullptr ? method.memory(use, length) : std::vector<MemoryNeed>();
+    for (int sequence = 0; sequence < sequences; ++sequence) plan.add(common), plan.add(own);
+    using enum MemoryTier;
+    estimate.hostBytes = plan.bytes(Host, Holds::Kv);
+    estimate.deviceBytes = plan.bytes(Device, Holds::Kv);
+    estimate.indexBytes = plan.bytes(Device, Holds::Index);
+    estimate.oracleBytes = plan.bytes("oracle_keys");
+
+    const std::int64_t blockBytes = kvFormat(use.backend, config, spec).blockBytes();
+    if (use.backend == Backend::Cuda) {
+        for (const MemoryNeed& need : own)
+            if (need.tier == Device && need.holds == Holds::Kv && need.per == Per::KvHead && use.offload)
+                estimate.blockSlots += int((need.bytes + blockBytes - 1) / blockBytes);
+        return estimate;
+    }
+    const std::int64_t layerBytes = plan.bytes("kv_store") / config.layers;
+    estimate.sharedBytes = layerBytes * plans.resident();
+    if (plans.ownTiers() > 0 && !use.offload) estimate.sharedBytes += layerBytes * plans.ownTiers();
+    if (plans.ownTiers() > 0 && use.offload) {
+        const int attended = mostAttended(method, use, length);
+        estimate.blockSlots = attended > 0 ? std::min(spec.grid.blocks(attended), blocks) : blocks;
+        estimate.sharedBytes += layerBytes / blocks * estimate.blockSlots * plans.ownTiers();
     }
     return estimate;
 }

@@ -3,7 +3,6 @@
 #include "core/plan/layer_plan.h"
 #include "core/plan/model_limits.h"
 #include "core/select/refusal.h"
-#include "core/session/method_memory.h"
 
 #include <algorithm>
 #include <cctype>
@@ -87,12 +86,6 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
         fit.remark = fmt::format("chooses among the blocks in sight: {}", windows);
     }
     return fit;
-}
-
-/// Bytes of keys and values, on the GPU, of the layers that attend to everything.
-std::int64_t denseLayersBytes(const Model& model, const SelectionSpec& spec, int context, int batch) {
-    return estimateKv(model, spec, context, batch, false, std::nullopt, Backend::Cuda).deviceBytes /
-           model.config().layers * LayerPlans(model.config(), spec, {}).dense();
 }
 
 /// The model's notes, and one more for a Mistral whose file cannot state the sliding window.
@@ -194,26 +187,16 @@ std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batc
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
             const bool gpu = backend == Backend::Cuda;
             if (gpu && (!gpuToo || !couldRun(method, c, backend, context))) continue;
-            const MethodMemory own = methodMemory(method, {values, spec, c, backend}, {context, 0}, batch);
             const bool offloads = !c.diffusion; // whose prefix stays on the device
-            const KvEstimate kv = estimateKv(model, spec, context, batch, offloads, std::nullopt, backend);
+            const KvEstimate kv = estimateKv(model, method, {values, spec, c, backend, offloads}, {context, 0}, batch);
             SessionMemory need;
             need.method = method.name;
             need.backend = backend;
             need.hostKvBytes = kv.hostBytes;
             need.deviceKvBytes = kv.deviceBytes;
-            if (backend == Backend::Cpu) { // the CPU reads resident layers in the host store
-                const int resident = kv.blockSlots == 0 ? c.layers : LayerPlans(c, spec, {}).dense();
-                need.deviceKvBytes -= kv.hostBytes / c.layers * resident;
-            }
-            need.indexBytes = kv.indexBytes + own.indexBytes;
-            need.blockSlots = kv.blockSlots;
-            if (spec.ownDeviceTier) { // what is left to the common tiers: the CPU's store, layers that attend to
-                                      // everything
-                if (gpu) need.hostKvBytes = own.hostKvBytes;
-                need.deviceKvBytes = gpu ? own.deviceKvBytes + denseLayersBytes(model, spec, context, batch) : 0;
-                need.blockSlots = own.blockSlots;
-            }
+            need.indexBytes = kv.indexBytes;
+            need.blockSlots = gpu || !spec.ownDeviceTier ? kv.blockSlots : 0; // the CPU reads such a tier where every
+                                                                              // block is stored
             need.hostWeightBytes = backend == Backend::Cpu ? std::int64_t(model.fileBytes()) : 0;
             need.deviceWeightBytes = backend == Backend::Cuda ? gpuWeightBytes(model) : 0;
             needs.push_back(std::move(need));

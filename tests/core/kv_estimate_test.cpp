@@ -11,8 +11,9 @@ constexpr int kTokens = 1000, kSequences = 3;
 
 KvEstimate estimate(const Model& model, const char* name, Backend backend, bool oracle) {
     const MethodEntry& method = findMethod(name);
-    const SelectionSpec spec = method.make(resolveDefaults(method, model.config()), model.config());
-    return estimateKv(model, spec, kTokens, kSequences, true, std::nullopt, backend, oracle);
+    const ParameterValues values = resolveDefaults(method, model.config());
+    const SelectionSpec spec = method.make(values, model.config());
+    return estimateKv(model, method, {values, spec, model.config(), backend}, {kTokens, 0}, kSequences, {}, oracle);
 }
 
 TEST(KvEstimate, OnGpusTheOracleKeepsEveryKeyThatTiersLackOrHoldInAnotherForm) {

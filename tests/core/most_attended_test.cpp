@@ -1,7 +1,7 @@
 // The most tokens that a step of decoding attends to, beside every step counted by hand.
 #include "core/model/model.h"
 #include "core/select/method.h"
-#include "core/session/method_memory.h"
+#include "core/session/most_attended.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -1,53 +1,21 @@
 // What a session declares of its memory, beside what it takes: counted from outside, by the heap of the whole program.
 #include "core/engine/cpu/cpu_memory.h"
 
-#include "core/cache/cache_policy.h"
 #include "core/select/method.h"
-#include "core/session/decode_session.h"
 #include "tests/core/counting_allocator.h"
-#include "tests/support/random_prompt.h"
+#include "tests/core/small_session.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
-#include <random>
 
 namespace kvscope {
 namespace {
 
-using test::randomPrompt;
-
-constexpr int kSteps = 24;
+constexpr int kSteps = 24; // as test::SmallSessionChoices
 
 std::shared_ptr<const Model> model() {
     static const auto loaded = Model::load(kDefaultModel);
     return loaded;
-}
-
-/// Budgets that a prompt of some hundred tokens does not fit.
-ParameterValues smallBudget(const MethodEntry& method, const std::vector<std::pair<const char*, const char*>>& more) {
-    ParameterValues values = resolveDefaults(method, model()->config());
-    for (const auto& [key, value] :
-         std::initializer_list<std::pair<const char*, const char*>>{{"total_blocks", "6"},
-                                                                    {"window_blocks", "2"},
-                                                                    {"select_blocks", "2"},
-                                                                    {"heavy_tokens", "100"},
-                                                                    {"recent_tokens", "60"},
-                                                                    {"k_b", "4"},
-                                                                    {"k_t", "100"},
-                                                                    {"capacity_tokens", "200"},
-                                                                    {"page_budget", "6"},
-                                                                    {"local_tokens", "128"},
-                                                                    {"topk_blocks", "2"},
-                                                                    {"cached_blocks", "3"},
-                                                                    {"budget_tokens", "160"},
-                                                                    {"outlier_tokens", "32"},
-                                                                    {"stabilizers", "60"},
-                                                                    {"prefill_chunk", "200"},
-                                                                    {"local_len", "40"},
-                                                                    {"max_num_kv", "60"}})
-        if (values.has(key)) values.set(method.parameters, key, value);
-    for (const auto& [key, value] : more) values.set(method.parameters, key, value);
-    return values;
 }
 
 struct Measured {
@@ -56,32 +24,15 @@ struct Measured {
 };
 
 /// Runs an engine, prompts and steps. undeclared: bytes that its selector takes beyond what its method says.
-Measured measure(const MethodEntry& method, const std::vector<std::pair<const char*, const char*>>& settings,
-                 std::int64_t undeclared = 0) {
+Measured measure(const MethodEntry& method, const test::Settings& settings, std::int64_t undeclared = 0) {
     const ModelConfig& config = model()->config();
-    const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(300, 1), randomPrompt(150, 2)};
-    SessionOptions options;
-    options.threads = 1;
-    const ParameterValues values = smallBudget(method, settings);
-    const SelectionSpec spec = method.make(values, config);
-    const MethodUse use{values, spec, config, Backend::Cpu, true, model().get()};
-    std::vector<int> most;
-    for (const auto& prompt : prompts) most.push_back(int(prompt.size()) + kSteps);
-    const Abilities abilities = abilitiesOf(method, use);
-    const LayerPlans plans(config, spec, {true, method.makeSelector != nullptr, abilities.ahead, most.front()});
-    EngineSetup setup{
-        model(), prompts, options,
-        spec,    most,    plans.offloaded() > 0 ? std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots) : 0,
-        plans,   "lru",   RecordLevel::Counters,
-        {},      values,  abilities,
-        {}};
-    setup.slots = std::min(setup.slots, spec.grid.blocks(most.front()));
-    if (method.memory != nullptr) setup.methodMemory = [&](ContextLength length) { return method.memory(use, length); };
+    test::SmallSession session(model(), method, {.settings = settings});
+    EngineSetup& setup = session.setup;
+    const auto& prompts = setup.prompts;
     std::vector<char> hidden;
-    setup.makeSelector = [&](const SelectorContext& context) {
+    setup.makeSelector = [&, usual = setup.makeSelector](const SelectorContext& context) {
         hidden.resize(std::size_t(undeclared));
-        auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
-        return selector ? std::move(selector) : makeSpecSelector(context);
+        return usual(context);
     };
     const MemoryPlan plan = cpuMemory(setup);
     Measured measured{plan.most(), 0, {}};
@@ -107,7 +58,7 @@ Measured measure(const MethodEntry& method, const std::vector<std::pair<const ch
 
 struct Case {
     std::string method;
-    std::vector<std::pair<const char*, const char*>> settings;
+    test::Settings settings = {};
 };
 
 class DeclaredMemory : public ::testing::TestWithParam<Case> {};

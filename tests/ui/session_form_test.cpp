@@ -380,17 +380,21 @@ TEST(KvEstimate, CountsBlocksOfBothTiers) {
     const auto model = embeddedModel();
     const ModelConfig& config = model->config();
     const MethodEntry& nosa = findMethod("nosa");
-    const SelectionSpec spec = nosa.make(resolveDefaults(nosa, config), config);
-    const KvEstimate estimate = estimateKv(*model, spec, 9000, 2, true, std::nullopt);
+    const ParameterValues values = resolveDefaults(nosa, config);
+    const SelectionSpec spec = nosa.make(values, config);
+    MethodUse use{values, spec, config};
+    const KvEstimate estimate = estimateKv(*model, nosa, use, {8900, 100}, 2);
     const std::int64_t perBlock =
         estimate.deviceBytes / (std::int64_t(2) * config.layers * config.kvHeads * estimate.blockSlots);
     EXPECT_EQ(estimate.blockSlots, spec.budgetBlocks());
     EXPECT_EQ(estimate.hostBytes,
               perBlock * 2 * config.layers * config.kvHeads * ((9000 + spec.blockSize - 1) / spec.blockSize));
     EXPECT_GE(perBlock, std::int64_t(2) * spec.blockSize * config.headDim * 4);
-    const KvEstimate resident = estimateKv(*model, spec, 9000, 2, false, std::nullopt);
+    use.offload = false;
+    const KvEstimate resident = estimateKv(*model, nosa, use, {8900, 100}, 2);
     EXPECT_EQ(resident.blockSlots, 0);
-    EXPECT_EQ(resident.deviceBytes, resident.hostBytes);
+    EXPECT_EQ(resident.deviceBytes, 0) << "on the CPU, which reads the blocks in the host store";
+    EXPECT_EQ(resident.sharedBytes, resident.hostBytes);
 }
 
 } // namespace

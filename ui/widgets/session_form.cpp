@@ -1,7 +1,7 @@
 #include "ui/widgets/session_form.h"
 
 #include "core/select/refusal.h"
-#include "core/session/method_memory.h"
+#include "core/session/most_attended.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
@@ -211,19 +211,18 @@ QString SessionForm::findProblem() {
     const int attended = mostAttended(entry, use, {*promptTokens, maxNewTokens_->value()});
     std::optional<std::int64_t> chosenSlots;
     if (pooled && deviceSlots_->value() > 0) chosenSlots = deviceSlots_->value();
-    if (spec.ownDeviceTier) chosenSlots = spec.grid.blocks(attended > 0 ? attended : tokens);
-    const KvEstimate estimate = estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(),
-                                           chosenSlots, options().backend, oracle_->isChecked());
+    const KvEstimate estimate = estimateKv(*loaded_, entry, use, {*promptTokens, maxNewTokens_->value()},
+                                           sequences_->value(), chosenSlots, oracle_->isChecked());
+    const std::int64_t onDevice = estimate.deviceBytes + estimate.sharedBytes;
     const QString budgetText =
         attended == 0 ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
                       : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
                             .arg(formatCount(attended), formatCount(tokens), formatShare(attended, tokens));
     budget_->setText(budgetText);
     budget_->show();
-    QString device =
-        estimate.blockSlots > 0
-            ? tr("device %1 (%2 slots)").arg(formatBytes(estimate.deviceBytes), formatCount(estimate.blockSlots))
-            : tr("device %1, all resident").arg(formatBytes(estimate.deviceBytes));
+    QString device = estimate.blockSlots > 0
+                         ? tr("device %1 (%2 slots)").arg(formatBytes(onDevice), formatCount(estimate.blockSlots))
+                         : tr("device %1, all resident").arg(formatBytes(onDevice));
     if (estimate.oracleBytes > 0) device += tr(" and %1 for the oracle").arg(formatBytes(estimate.oracleBytes));
     estimate_->setText(tr("KV memory: host %1 · %2").arg(formatBytes(estimate.hostBytes), device));
     if (estimate.blockSlots < estimate.neededSlots)

@@ -53,7 +53,8 @@ void DeviceArkVale::plan(DeviceArena& arena) {
     pages_.plan(arena);
     if (ahead_) guess_.plan(arena, "activations");
     for (std::size_t i = 0; i < resident_.size(); ++i)
-        if (context_.layers[i].sparse) arena.plan(resident_[i], lists, "selections");
+        if (context_.layers[i].sparse)
+            arena.plan(resident_[i], lists, {"resident_pages", "resident pages", Holds::Index});
     arena.plan(lastQuery_, std::size_t(context_.shape.queryHeads * context_.shape.dim), "activations");
     arena.plan(chosen_, heads * std::size_t(context_.capacity), "selections");
     arena.plan(chosenScores_, heads * std::size_t(context_.capacity), "selections");

@@ -23,7 +23,6 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return report_.bytes(); }
-    std::size_t hostBytes() const override { return store_.hostBytes(); }
     std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
     void prompt(const DevicePromptChunk& chunk) override { labels_.prompt(chunk); }
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
@@ -83,8 +82,8 @@ void DoubleSparsity::plan(DeviceArena& arena) {
     arena.plan(count_, heads, "selections");
     arena.plan(packed_,
                heads * std::size_t(blocks_) * cuda::blockElements(context_.shape.blockSize, context_.shape.dim),
-               "chosen tokens");
-    if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "chosen tokens");
+               {"chosen_kv", "chosen tokens", Holds::Kv});
+    if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "scores of chosen tokens");
     arena.plan(packedFirst_, heads, "session state");
     arena.plan(placeFirst_, heads, "session state");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, context_.shape, context_.rows(), blocks_),

@@ -48,7 +48,8 @@ private:
 };
 
 void InfinigenOnDevice::plan(DeviceArena& arena) {
-    constexpr const char* kWhat = "partial keys";
+    constexpr MemoryKind kPartial("partial_keys", "partial keys", Holds::Index);
+    constexpr const char* kWhat = "guesses";
     const auto heads = std::size_t(context_.heads()), kvHeads = std::size_t(context_.shape.kvHeads);
     std::size_t tokens = 0;
     for (const int most : context_.maxTokens)
@@ -56,8 +57,8 @@ void InfinigenOnDevice::plan(DeviceArena& arena) {
     layers_.resize(std::size_t(context_.config.layers));
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].sparse) continue;
-        arena.plan(layers_[i].directions, heads * dim() * std::size_t(width_), kWhat);
-        arena.plan(layers_[i].keys, tokens * std::size_t(width_), kWhat);
+        arena.plan(layers_[i].directions, heads * dim() * std::size_t(width_), kPartial);
+        arena.plan(layers_[i].keys, tokens * std::size_t(width_), kPartial);
     }
     arena.plan(gram_, kvHeads * dim() * dim(), kWhat);
     guess_.plan(arena, kWhat);

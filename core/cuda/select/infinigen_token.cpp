@@ -37,7 +37,6 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return massesAt() + mass_.bytes(); }
-    std::size_t hostBytes() const override { return store_.hostBytes(); }
     std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
@@ -119,7 +118,8 @@ InfinigenTokenOnDevice::InfinigenTokenOnDevice(const ParameterValues& values, co
       layers_(std::size_t(context.config.layers)) {}
 
 void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
-    constexpr const char *kPartial = "partial keys", *kChoice = "selections";
+    constexpr MemoryKind kPartial("partial_keys", "partial keys", Holds::Index);
+    constexpr const char *kGuess = "guesses", *kChoice = "selections";
     const std::size_t rows = std::size_t(context_.rows()), heads = rows * queryHeads(),
                       kvHeads = std::size_t(context_.heads()), stride = (std::size_t(mostTokens_) + 7) / 8 * 8,
                       united = std::size_t(unitedMost()), own = std::size_t(most_ + 1),
@@ -137,11 +137,11 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
         arena.plan(layer.previousCount, kvHeads, "recorder state");
     }
     const auto sampled = std::size_t(std::min(mostOf(context_.promptTokens), warmUp_ + context_.promptChunk));
-    arena.plan(gram_, queryHeads() * dim() * dim(), kPartial);
-    arena.plan(queries_, sampled * queryHeads() * dim(), kPartial);
-    arena.plan(vectors_, queryHeads() * dim() * dim(), kPartial);
-    arena.plan(lengths_, queryHeads() * dim(), kPartial);
-    guess_.plan(arena, kPartial);
+    arena.plan(gram_, queryHeads() * dim() * dim(), kGuess);
+    arena.plan(queries_, sampled * queryHeads() * dim(), kGuess);
+    arena.plan(vectors_, queryHeads() * dim() * dim(), kGuess);
+    arena.plan(lengths_, queryHeads() * dim(), kGuess);
+    guess_.plan(arena, kGuess);
     store_.plan(arena);
     for (Lists& lists : lists_) {
         arena.plan(lists.united, kvHeads * united, kChoice);

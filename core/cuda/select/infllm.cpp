@@ -67,9 +67,10 @@ void DeviceInfLlm::plan(DeviceArena& arena) {
     for (const int tokens : context_.maxTokens)
         blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(shape.kvHeads);
     for (Layer& layer : layers_) {
-        arena.plan(layer.plainKeys, heads * ring * dim, "keys before rotation");
-        arena.plan(layer.mass, rows * queryHeads * ring, "attention received");
-        arena.plan(layer.blockKeys, blocks * std::size_t(shape.group()) * dim, "representative keys");
+        arena.plan(layer.plainKeys, heads * ring * dim, {"plain_keys", "keys before rotation", Holds::Index});
+        arena.plan(layer.mass, rows * queryHeads * ring, {"mass", "attention received", Holds::Index});
+        arena.plan(layer.blockKeys, blocks * std::size_t(shape.group()) * dim,
+                   {"representatives", "representative keys", Holds::Index});
     }
     const int longest = *std::max_element(context_.promptTokens.begin(), context_.promptTokens.end());
     arena.plan(promptKeys_, std::size_t(shape.kvHeads) * std::size_t(longest) * dim, "prompt KV");

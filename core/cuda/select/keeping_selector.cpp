@@ -16,6 +16,7 @@ KeepingSelector::KeepingSelector(const DeviceSelectorContext& context, int capac
 void KeepingSelector::plan(DeviceArena& arena) {
     const auto heads = std::size_t(context_.heads()), places = heads * std::size_t(capacity_);
     const auto kvHeads = std::size_t(context_.shape.kvHeads), bs = std::size_t(context_.shape.blockSize);
+    constexpr MemoryKind kLists("kept_tokens", "lists of kept tokens", Holds::Index);
     for (std::size_t i = 0; i < kept_.size(); ++i) {
         if (!context_.layers[i].ownTier) continue;
         cuda::KeptTokens& kept = kept_[i];
@@ -23,14 +24,14 @@ void KeepingSelector::plan(DeviceArena& arena) {
         kept.blocks = blocks_;
         arena.plan(kept.packed,
                    heads * std::size_t(blocks_) * cuda::blockElements(context_.shape.blockSize, context_.shape.dim),
-                   "kept tokens");
-        arena.plan(kept.tokens, places, "kept tokens");
-        arena.plan(kept.scores, places, "kept tokens");
-        if (countsMass_) arena.plan(kept.mass, places, "kept tokens");
-        if (context_.spec.bias.scale != 0.f) arena.plan(kept.bias, heads * std::size_t(blocks_) * bs, "kept tokens");
-        arena.plan(kept.count, heads, "kept tokens");
-        arena.plan(kept.freePlace, heads, "kept tokens");
-        arena.plan(kept.attended, heads, "kept tokens");
+                   {"kept_kv", "kept tokens", Holds::Kv});
+        arena.plan(kept.tokens, places, kLists);
+        arena.plan(kept.scores, places, kLists);
+        if (countsMass_) arena.plan(kept.mass, places, kLists);
+        if (context_.spec.bias.scale != 0.f) arena.plan(kept.bias, heads * std::size_t(blocks_) * bs, kLists);
+        arena.plan(kept.count, heads, kLists);
+        arena.plan(kept.freePlace, heads, kLists);
+        arena.plan(kept.attended, heads, kLists);
     }
     arena.plan(promptScores_, kvHeads * std::size_t(mostTokens_), "prompt scores");
     if (countsMass_) arena.plan(promptMass_, kvHeads * std::size_t(mostTokens_), "prompt scores");

@@ -7,10 +7,11 @@ void ScoredPages::plan(DeviceArena& arena) {
     std::size_t blocks = 0;
     for (const int tokens : context_.maxTokens)
         blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(context_.shape.kvHeads);
+    constexpr MemoryKind kDigests("digests", "page digests", Holds::Index);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].sparse) continue;
-        arena.plan(layers_[i].digests, blocks * 2 * dim, "page digests");
-        arena.plan(layers_[i].openPage, heads * std::size_t(context_.shape.blockSize) * dim, "page digests");
+        arena.plan(layers_[i].digests, blocks * 2 * dim, kDigests);
+        arena.plan(layers_[i].openPage, heads * std::size_t(context_.shape.blockSize) * dim, kDigests);
     }
     const int lists = score_ == cuda::PageScore::Each ? context_.shape.queryHeads : sets();
     arena.plan(scores_, std::size_t(context_.rows() * lists) * std::size_t(context_.maxBlocks), "selections");

@@ -24,7 +24,6 @@ public:
                    ? std::int64_t(counts_[std::size_t(sequence)].chunks) * context_.shape.kvHeads * chunkBytes()
                    : 0;
     }
-    std::size_t hostBytes() const override { return store_.bytes(); }
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
@@ -60,7 +59,7 @@ private:
     std::vector<std::int64_t> chunkFirst_, tokenFirst_, poolFirst_, poolTokenFirst_;
     std::size_t chunks_ = 0, tokens_ = 0, poolBlocks_ = 0; // of all heads; of all sequences; of all heads
     std::vector<Layer> layers_;
-    PinnedMemory store_;
+    __nv_bfloat16* store_ = nullptr; // host memory: the values of all layers, where something is offloaded
     cuda::ShadowCounts* countsDevice_ = nullptr;
     std::int64_t *chunkFirstDevice_ = nullptr, *tokenFirstDevice_ = nullptr, *poolFirstDevice_ = nullptr,
                  *poolTokenFirstDevice_ = nullptr;
@@ -111,18 +110,23 @@ void DeviceShadowKv::plan(DeviceArena& arena) {
                width = std::size_t(width_), rank = std::size_t(rank_), padded = std::size_t(paddedRank_);
     const std::size_t values = chunks_ * std::size_t(chunkBytes()) / sizeof(__nv_bfloat16);
     const auto most = std::size_t(std::max(chosen_, 1));
+    constexpr MemoryKind kLandmarks("landmarks", "landmarks", Holds::Index),
+        kLowRank("low_rank", "low-rank keys", Holds::Index), kPool("chunk_pool", "KV slots", Holds::Kv);
+    constexpr const char* kValues = "chunk_values";
     for (Layer& layer : layers_) {
-        arena.plan(layer.landmarks, chunks_ * dim, "landmarks");
-        arena.plan(layer.isOutlier, chunks_, "landmarks");
-        arena.plan(layer.outlierChunks, heads * std::size_t(std::max(outliers_, 1)), "landmarks");
-        arena.plan(layer.u, tokens_ * padded, "low-rank keys");
-        arena.plan(layer.basis, rows * width * padded, "low-rank keys");
+        arena.plan(layer.landmarks, chunks_ * dim, kLandmarks);
+        arena.plan(layer.isOutlier, chunks_, kLandmarks);
+        arena.plan(layer.outlierChunks, heads * std::size_t(std::max(outliers_, 1)),
+                   {"outlier_chunks", "outlier chunks", Holds::Index});
+        arena.plan(layer.u, tokens_ * padded, kLowRank);
+        arena.plan(layer.basis, rows * width * padded, kLowRank);
         arena.plan(layer.slotChunk, heads * most, "slot maps");
-        arena.plan(layer.pool, poolBlocks_ * cuda::blockElements(shape.blockSize, shape.dim), "KV slots");
+        arena.plan(layer.pool, poolBlocks_ * cuda::blockElements(shape.blockSize, shape.dim), kPool);
         if (context_.spec.bias.scale != 0.f)
-            arena.plan(layer.poolScores, poolBlocks_ * std::size_t(shape.blockSize), "eviction scores");
-        if (!context_.offload) arena.plan(layer.values, values, "resident values");
+            arena.plan(layer.poolScores, poolBlocks_ * std::size_t(shape.blockSize), "scores of the slots");
+        if (!context_.offload) arena.plan(layer.values, values, {kValues, "resident values", Holds::Kv});
     }
+    if (context_.offload) arena.planHost(store_, values * layers_.size(), {kValues, "the values' store", Holds::Kv});
     arena.plan(countsDevice_, rows, "session state");
     arena.plan(chunkFirstDevice_, heads, "session state");
     arena.plan(tokenFirstDevice_, rows, "session state");
@@ -160,7 +164,6 @@ void DeviceShadowKv::begin() {
     for (const cuda::ShadowCounts& counts : counts_) shift.push_back(counts.fixedTokens - counts.firstLocalToken);
     upload(poolShift_, shift);
     const std::size_t layerBytes = chunks_ * std::size_t(chunkBytes());
-    if (context_.offload) store_ = PinnedMemory(layerBytes * layers_.size(), "the values' store");
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         Layer& layer = layers_[i];
         layer.outliers.resize(std::size_t(context_.heads()) * std::size_t(outliers_));
@@ -170,7 +173,7 @@ void DeviceShadowKv::begin() {
             "preparing the slot maps");
         if (!context_.offload || layerBytes == 0) continue;
         void* seen = nullptr;
-        cuda::check(cudaHostGetDevicePointer(&seen, static_cast<char*>(store_.data()) + i * layerBytes, 0),
+        cuda::check(cudaHostGetDevicePointer(&seen, store_ + i * layerBytes / sizeof(*store_), 0),
                     "mapping the values' store");
         layer.values = static_cast<__nv_bfloat16*>(seen);
     }

@@ -11,7 +11,7 @@ TokenLabels::TokenLabels(const DeviceSelectorContext& context, int channels, int
 }
 
 void TokenLabels::plan(DeviceArena& arena) {
-    constexpr const char* kWhat = "label cache";
+    constexpr MemoryKind kWhat("labels", "label cache", Holds::Index);
     const auto heads = std::size_t(context_.heads()), dim = std::size_t(context_.shape.dim),
                kvHeads = std::size_t(context_.shape.kvHeads), queryHeads = std::size_t(context_.shape.queryHeads);
     const int mostTokens = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());

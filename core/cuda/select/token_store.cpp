@@ -33,18 +33,18 @@ std::size_t TokenStore::bytes() const {
 }
 
 void TokenStore::plan(DeviceArena& arena) {
+    constexpr const char* kKey = "token_store";
+    if (context_.offload)
+        return arena.planHost(host_, bytes() / sizeof(__nv_bfloat16), {kKey, "the KV store", Holds::Kv},
+                              context_.store);
     for (std::size_t i = 0; i < layers_.size(); ++i)
-        if (context_.layers[i].ownTier && !context_.offload)
-            arena.plan(layers_[i], layerElements(), "resident KV cache");
+        if (context_.layers[i].ownTier) arena.plan(layers_[i], layerElements(), {kKey, "resident KV cache", Holds::Kv});
 }
 
 void TokenStore::begin() {
     if (!context_.offload) return;
-    const bool borrowed = context_.store != nullptr && context_.store->bytes() >= bytes();
-    if (!borrowed) host_ = PinnedMemory(bytes(), "the KV store");
     void* seen = nullptr;
-    cuda::check(cudaHostGetDevicePointer(&seen, borrowed ? context_.store->data() : host_.data(), 0),
-                "mapping the KV store");
+    cuda::check(cudaHostGetDevicePointer(&seen, host_, 0), "mapping the KV store");
     auto* next = static_cast<__nv_bfloat16*>(seen);
     for (std::size_t i = 0; i < layers_.size(); ++i)
         if (context_.layers[i].ownTier) layers_[i] = next, next += layerElements();

@@ -27,7 +27,6 @@ public:
     std::int64_t tokenBytes() const;
     /// See DeviceSelector::storedBytes.
     std::int64_t storedBytes(int sequence) const;
-    std::size_t hostBytes() const { return context_.offload ? bytes() : 0; }
 
 private:
     std::int64_t tokenStride(int sequence) const;
@@ -36,7 +35,7 @@ private:
     std::size_t bytes() const;
 
     const DeviceSelectorContext& context_;
-    PinnedMemory host_;
+    __nv_bfloat16* host_ = nullptr; // host memory: the store of all layers, where something is offloaded
     std::vector<__nv_bfloat16*> layers_;
 };
 

@@ -2,7 +2,6 @@
 
 #include "core/engine/cpu/cpu_prompt_reader.h"
 #include "core/kv/kv_cache.h"
-#include "core/plan/kv_format.h"
 #include "core/select/head_step.h"
 #include "core/session/kv_estimate.h"
 
@@ -57,23 +56,16 @@ std::vector<MemoryNeed> activations(const ModelConfig& c, const Abilities& needs
 std::vector<MemoryNeed> tiers(const EngineSetup& setup, ContextLength length) {
     const ModelConfig& c = setup.model->config();
     const SelectionSpec& spec = setup.spec;
-    const std::int64_t blockBytes = kvFormat(Backend::Cpu, c, spec).blockBytes(),
-                       blocks = spec.grid.blocks(length.tokens()), windows = spec.grid.windows(length.tokens());
-    const auto perHead = [](const char* key, const char* what, MemoryTier tier, Holds holds, std::int64_t bytes,
-                            LayerSet layers) {
-        return MemoryNeed{key, what, tier, holds, Lifetime::Session, Per::KvHead, bytes, layers};
+    const std::int64_t blocks = spec.grid.blocks(length.tokens()), windows = spec.grid.windows(length.tokens());
+    std::vector<MemoryNeed> needs =
+        tierNeeds({Backend::Cpu, c, spec, setup.slots, setup.model->hasEvictionHead()}, length.tokens());
+    const auto perHead = [&](const char* key, const char* what, std::int64_t bytes, LayerSet layers) {
+        needs.push_back({key, what, MemoryTier::Host, Holds::Scratch, Lifetime::Session, Per::KvHead, bytes, layers});
     };
-    std::vector<MemoryNeed> needs{
-        perHead("kv_store", "KV blocks", MemoryTier::Host, Holds::Kv, blocks * blockBytes, LayerSet::All),
-        perHead("kv_slots", "device slots", MemoryTier::Device, Holds::Kv, setup.slots * blockBytes,
-                LayerSet::Offloaded),
-        perHead("slot_maps", "slot maps", MemoryTier::Host, Holds::Scratch, (5 * setup.slots + blocks) * kInt,
-                LayerSet::Offloaded),
-        perHead("block_index", "block index", MemoryTier::Device, Holds::Index,
-                blockIndexBytes(Backend::Cpu, spec, c.headDim, length.tokens()), LayerSet::Sparse),
-        perHead("kv_heads", "lists of the last choice", MemoryTier::Host, Holds::Scratch,
-                std::int64_t(sizeof(KvHead)) + std::min<std::int64_t>(blocks, std::max(1, spec.budgetUnits())) * kInt,
-                LayerSet::All)};
+    perHead("slot_maps", "slot maps", (5 * setup.slots + blocks) * kInt, LayerSet::Offloaded);
+    perHead("kv_heads", "lists of the last choice",
+            std::int64_t(sizeof(KvHead)) + std::min<std::int64_t>(blocks, std::max(1, spec.budgetUnits())) * kInt,
+            LayerSet::All);
     // Scores of windows and blocks, the choice, its order, its hits and its views.
     const std::int64_t item = std::int64_t(sizeof(HeadStep)) + (windows + 2 * blocks) * kFloat + 3 * blocks * kInt +
                               blocks * std::int64_t(sizeof(SelectedBlock) + sizeof(CopyItem) + sizeof(KvBlockView) + 1);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/linear/packed.h"
 
 #include <algorithm>
+#include <string>
 
 namespace kvscope::cuda {
 namespace {
@@ -199,10 +200,31 @@ void normalise(const Launch& how, const float* x, int xStride, int n, int cols, 
            norm.eps, out, mark);
 }
 
-Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary)
-    : launch_(how), normed_(std::size_t(maxInputs) * std::size_t(maxCols) * sizeof(Bf16),
-                            "allocating the inputs of the linear layers") {
+void LinearNeeds::addNormalised(const DeviceMatrix& w, int n) {
+    normed = std::max(normed, std::size_t(n) * std::size_t(w.cols));
+    add(w, n);
+}
+
+void LinearNeeds::add(const DeviceMatrix& w, int n, bool gates) {
+    const bool packed = isQuantised(w.type);
+    if (w.rows == 0 || n <= (packed ? kPackedTogether : kFewInputs)) return;
+    if (packed) slab = kSlabWeights;
+    if (gates) gated = std::max(gated, std::size_t(n) * std::size_t(w.rows));
+}
+
+Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary) : launch_(how), owns_(true) {
+    grow(normed_, space_.normed, holds_.normed, std::size_t(maxInputs) * std::size_t(maxCols),
+         "allocating the inputs of the linear layers");
     if (useLibrary) library_ = MatrixLibrary::load();
+    if (!library_) return;
+    libraryRoom_ = DeviceMemory(MatrixLibrary::kWorkspaceBytes, "allocating cuBLASLt's work space");
+    if (!library_->open(libraryRoom_.data())) library_.reset();
+}
+
+Linear::Linear(const Launch& how, const LinearNeeds& needs, const LinearSpace& space,
+               std::unique_ptr<MatrixLibrary> library)
+    : launch_(how), holds_(needs), space_(space), owns_(false), library_(std::move(library)) {
+    if (library_ && !library_->open(space.library)) library_.reset();
 }
 
 Linear::~Linear() = default; // MatrixLibrary is known here
@@ -214,14 +236,24 @@ std::size_t DeviceMatrix::bytes() const {
 const char* Linear::description() const { return library_ ? library_->description() : "own kernels"; }
 
 void Linear::prepare(const DeviceMatrix& w, int n, const LinearOutput& out) {
-    if (n <= (w.packed != nullptr ? kPackedTogether : kFewInputs)) return;
-    if (w.packed != nullptr && !slab_)
-        slab_ = DeviceMemory(kSlabWeights * sizeof(Bf16), "allocating room for unpacked weights");
-    if (out.hidden == nullptr) return;
-    const std::size_t bytes = std::size_t(n) * std::size_t(w.rows) * sizeof(Bf16);
-    if (bytes <= gated_.bytes()) return;
-    gated_ = {}; // there may be no room for both
-    gated_ = DeviceMemory(bytes, "allocating the feed-forward's hidden values");
+    LinearNeeds needs;
+    needs.add(w, n, out.hidden != nullptr);
+    grow(slab_, space_.slab, holds_.slab, needs.slab, "allocating room for unpacked weights");
+    grow(gated_, space_.gated, holds_.gated, needs.gated, "allocating the feed-forward's hidden values");
+}
+
+void Linear::grow(DeviceMemory& own, Bf16*& room, std::size_t& held, std::size_t wanted, const char* what) {
+    if (wanted <= held) return;
+    if (!owns_)
+        throw Error(ErrorKind::Device,
+                    "a product needs " + std::to_string(wanted * sizeof(Bf16) >> 10) + " KiB of work space, and " +
+                        std::to_string(held * sizeof(Bf16) >> 10) + " KiB were planned",
+                    "this is a bug in KVScope; use --backend cpu and report it");
+    held = 0;
+    own = {}; // there may be no room for both
+    own = DeviceMemory(wanted * sizeof(Bf16), what);
+    room = own.as<Bf16>();
+    held = wanted;
 }
 
 void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
@@ -240,8 +272,10 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
         return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
     if (w.packed == nullptr && fewTakeFloats(n, w.cols))
         return multiplyFew(launch_, {w, nullptr, x, xStride, norm, n, out, mark});
-    normalise(launch_, x, xStride, n, w.cols, norm, normed_.as<Bf16>(), mark);
-    run(w, normed_.as<Bf16>(), n, out, nullptr);
+    grow(normed_, space_.normed, holds_.normed, std::size_t(n) * std::size_t(w.cols),
+         "allocating the inputs of the linear layers");
+    normalise(launch_, x, xStride, n, w.cols, norm, space_.normed, mark);
+    run(w, space_.normed, n, out, nullptr);
 }
 
 void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
@@ -262,7 +296,7 @@ void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput
 void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
     if (mark != nullptr) stampNow(launch_, mark);
     prepare(w, n, out);
-    Bf16* half = out.hidden != nullptr ? gated_.as<Bf16>() : nullptr;
+    Bf16* half = out.hidden != nullptr ? space_.gated : nullptr;
     if (w.packed == nullptr) {
         multiply(w, x, n, out, half, w.rows);
     } else {
@@ -270,11 +304,11 @@ void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutpu
             std::max(16, int(kSlabWeights / std::size_t(w.cols)) / 128 * 128); // 128: the library wants outputs aligned
         for (int first = 0; first < w.rows; first += slabRows) {
             const int rows = std::min(slabRows, w.rows - first);
-            unpackRows(launch_, w.type, w.packed, w.cols, first, rows, slab_.as<Bf16>());
+            unpackRows(launch_, w.type, w.packed, w.cols, first, rows, space_.slab);
             LinearOutput part = out;
             if (part.y != nullptr) part.y += first;
             if (part.bias != nullptr) part.bias += first;
-            multiply({slab_.as<Bf16>(), rows, w.cols}, x, n, part, half != nullptr ? half + first : nullptr, w.rows);
+            multiply({space_.slab, rows, w.cols}, x, n, part, half != nullptr ? half + first : nullptr, w.rows);
         }
     }
     if (half != nullptr) {

@@ -53,11 +53,35 @@ void normalise(const Launch& launch, const float* x, int xStride, int n, int col
 /// cuBLASLt, loaded at run time where it is installed (matrix_library.h).
 class MatrixLibrary;
 
-/// Work space of the linear layers of one stream.
+/// Sizes of the work space that products need, in elements of bf16; the most that any product needs.
+struct LinearNeeds {
+    std::size_t normed = 0; // normalised inputs
+    std::size_t gated = 0;  // the feed-forward's values before silu
+    std::size_t slab = 0;   // a copy of a slab of packed weights, for many inputs
+
+    /// Products of w with up to n float inputs, which are normalised first.
+    void addNormalised(const DeviceMatrix& w, int n);
+    /// Products of w with up to n inputs. gated: into LinearOutput::hidden
+    void add(const DeviceMatrix& w, int n, bool gated = false);
+    bool operator==(const LinearNeeds&) const = default;
+};
+
+/// Device memory for the work space, which the caller owns. A pointer is null where nothing is needed.
+struct LinearSpace {
+    __nv_bfloat16 *normed = nullptr, *gated = nullptr, *slab = nullptr;
+    std::byte* library = nullptr; // MatrixLibrary::kWorkspaceBytes, where there is a library
+};
+
+/// Products of one stream, with their work space.
 class Linear {
 public:
+    /// Takes work space of its own, and more of it when prepare() is told of larger products, for benchmarks and tests.
     /// maxInputs, maxCols: the largest n and cols that will come. @throws Error(OutOfMemory)
     Linear(const Launch& launch, int maxInputs, int maxCols, bool useLibrary = true);
+    /// Takes no memory: the work space has been made for these needs, and a product that needs more is refused.
+    /// library: null for the own kernels alone
+    Linear(const Launch& launch, const LinearNeeds& needs, const LinearSpace& space,
+           std::unique_ptr<MatrixLibrary> library);
     ~Linear();
     Linear(const Linear&) = delete;
     Linear& operator=(const Linear&) = delete;
@@ -71,7 +95,7 @@ public:
 
     /// "cuBLASLt 13.1" or "own kernels".
     const char* description() const;
-    /// Prepares everything that must not happen while a graph is captured.
+    /// Makes room for a product. Its room must not grow while a graph is captured. @throws Error(OutOfMemory | Device)
     void prepare(const DeviceMatrix& w, int n, const LinearOutput& out);
 
 private:
@@ -80,11 +104,14 @@ private:
     /// out.y, or `half` [n, halfStride] where that is set.
     void multiply(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, __nv_bfloat16* half,
                   int halfStride);
+    /// Makes the room of its own large enough. @throws Error(Device) where the caller owns the room
+    void grow(DeviceMemory& own, __nv_bfloat16*& room, std::size_t& held, std::size_t wanted, const char* what);
+
     Launch launch_;
-    // bf16
-    DeviceMemory normed_; // [maxInputs, maxCols]
-    DeviceMemory gated_;  // [maxInputs, rows] before silu, grown by prepare
-    DeviceMemory slab_;   // bf16 copy of a slab of packed weights, for many inputs
+    LinearNeeds holds_; // what the work space has room for
+    LinearSpace space_;
+    const bool owns_; // the work space is this object's own
+    DeviceMemory normed_, gated_, slab_, libraryRoom_;
     std::unique_ptr<MatrixLibrary> library_;
 };
 

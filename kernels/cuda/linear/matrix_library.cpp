@@ -1,7 +1,5 @@
 #include "kernels/cuda/linear/matrix_library.h"
 
-#include "kernels/cuda/device/owners.h"
-
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <map>
@@ -18,8 +16,6 @@ namespace kvscope::cuda {
 #ifdef KVSCOPE_HAVE_CUBLASLT_HEADER
 
 namespace {
-
-constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;
 
 /// A handle of the library, with the function that destroys it.
 template <class Handle> using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
@@ -53,7 +49,7 @@ struct MatrixLibrary::Calls {
     decltype(&cublasLtMatmulPreferenceSetAttribute) preferenceSet = nullptr;
     decltype(&cublasLtMatmulPreferenceDestroy) preferenceDestroy = nullptr;
     decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-    DeviceMemory workspace;
+    std::byte* workspace = nullptr;
     Owned<cublasLtHandle_t> handle{nullptr, nullptr};
     std::map<std::tuple<int, int, int, int, int>, Plan> plans; // rows, cols, n, ld, output type
 
@@ -135,13 +131,18 @@ std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
     find(calls.preferenceSet, "cublasLtMatmulPreferenceSetAttribute");
     find(calls.preferenceDestroy, "cublasLtMatmulPreferenceDestroy");
     find(calls.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    cublasLtHandle_t handle = nullptr;
-    if (!complete || calls.create(&handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
-    calls.handle = {handle, calls.destroy};
-    calls.workspace = DeviceMemory(kWorkspaceBytes, "allocating cuBLASLt's work space");
+    if (!complete) return nullptr;
     const std::size_t version = calls.version();
     made->description_ = fmt::format("cuBLASLt {}.{}", version / 10000, version / 100 % 100);
     return made;
+}
+
+bool MatrixLibrary::open(std::byte* workspace) {
+    cublasLtHandle_t handle = nullptr;
+    if (calls_->create(&handle) != CUBLAS_STATUS_SUCCESS) return false;
+    calls_->handle = {handle, calls_->destroy};
+    calls_->workspace = workspace;
+    return true;
 }
 
 void MatrixLibrary::multiply(cudaStream_t stream, const DeviceMatrix& w, const __nv_bfloat16* x, int n,
@@ -151,7 +152,7 @@ void MatrixLibrary::multiply(cudaStream_t stream, const DeviceMatrix& w, const _
                                     half != nullptr ? CUDA_R_16BF : CUDA_R_32F);
     const float one = 1.f, beta = out.accumulate && half == nullptr ? 1.f : 0.f;
     checkLibrary(calls_->matmul(calls_->handle.get(), plan.operation.get(), &one, w.data, plan.w.get(), x, plan.x.get(),
-                                &beta, y, plan.y.get(), y, plan.y.get(), &plan.algorithm, calls_->workspace.data(),
+                                &beta, y, plan.y.get(), y, plan.y.get(), &plan.algorithm, calls_->workspace,
                                 kWorkspaceBytes, stream),
                  "multiplying");
 }
@@ -162,6 +163,7 @@ struct MatrixLibrary::Calls {};
 MatrixLibrary::MatrixLibrary() = default;
 MatrixLibrary::~MatrixLibrary() = default;
 std::unique_ptr<MatrixLibrary> MatrixLibrary::load() { return nullptr; }
+bool MatrixLibrary::open(std::byte*) { return false; }
 void MatrixLibrary::multiply(cudaStream_t, const DeviceMatrix&, const __nv_bfloat16*, int, const LinearOutput&,
                              __nv_bfloat16*, int) {}
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/linear/linear.h"
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -11,8 +12,14 @@ namespace kvscope::cuda {
 
 class MatrixLibrary {
 public:
-    /// Null when the library is not installed.
+    /// Device memory that the library works in.
+    static constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;
+
+    /// Finds the library; needs no GPU. Null when it is not installed.
     static std::unique_ptr<MatrixLibrary> load();
+    /// Begins to use the library. workspace: kWorkspaceBytes of device memory, which must outlive this object. @return
+    /// false where the library refuses this GPU
+    bool open(std::byte* workspace);
     ~MatrixLibrary();
 
     /// out.y (+)= x W^T in float, or half = x W^T in bf16, rows `halfStride` apart, when `half` is set. No bias.

@@ -39,15 +39,23 @@ TEST(DeviceParts, AnArenaLosesNothing) {
         DeviceArena arena;
         float* scores = nullptr;
         std::int32_t* ids = nullptr;
+        double* marks = nullptr;
         arena.plan(scores, 1000, "scores");
         arena.plan(ids, 10, "ids");
+        arena.planHost(marks, 100, "marks");
         arena.take();
+        EXPECT_NE(marks, nullptr);
         EXPECT_EQ(reinterpret_cast<std::byte*>(ids) - reinterpret_cast<std::byte*>(scores), 4096);
     });
 }
 
 TEST(DeviceParts, StepGraphsLoseNothing) {
-    expectNothingLost([] { const StepGraphs graphs([](int) {}); });
+    expectNothingLost([] {
+        StepGraphs graphs([](int) {});
+        EXPECT_EQ(graphs.stream(), nullptr);
+        graphs.open();
+        EXPECT_NE(graphs.stream(), nullptr);
+    });
 }
 
 TEST(DeviceParts, ReportsLoseNothing) {
@@ -55,14 +63,15 @@ TEST(DeviceParts, ReportsLoseNothing) {
         ReportNeeds needs{4, 2, 3, 16};
         needs.blocks = true;
         StepReports reports;
-        reports.layOut(needs);
         DeviceArena arena;
-        arena.plan(reports.region(), reports.deviceBytes(), "recorder's buffer");
+        reports.plan(arena, needs);
         arena.take();
         reports.open();
-        EXPECT_EQ(reinterpret_cast<std::byte*>(reports.device(1).tokens) -
-                      reinterpret_cast<std::byte*>(reports.device(0).tokens),
-                  std::ptrdiff_t(reports.deviceBytes() / 2));
+        const auto apart = [](const StepReport& first, const StepReport& second) {
+            return reinterpret_cast<std::byte*>(second.tokens) - reinterpret_cast<std::byte*>(first.tokens);
+        };
+        EXPECT_EQ(apart(reports.device(0), reports.device(1)) * 2, arena.declared().bytes("recorder's buffer"));
+        EXPECT_EQ(apart(reports.host(0), reports.host(1)) * 2, arena.declared().bytes("the recorder's buffer"));
     });
 }
 
@@ -85,7 +94,9 @@ TEST(DeviceParts, TransfersLoseNothing) {
     StageRanges ranges(nullptr);
     expectNothingLost([&] {
         Transfers transfers(options, layout, layers, order, choice, launch, ranges);
-        transfers.openBeside(false);
+        transfers.planBeside(false);
+        EXPECT_EQ(transfers.copyStream(), nullptr);
+        transfers.open();
         EXPECT_NE(transfers.copyStream(), nullptr);
     });
 }
@@ -113,10 +124,28 @@ TEST(DeviceParts, WhatAnArenaHoldsIsCounted) {
     const cuda::Living before = cuda::living();
     DeviceArena arena;
     float* scores = nullptr;
+    std::int32_t *ids = nullptr, *more = nullptr;
+    char *store = nullptr, *borrowed = nullptr;
+    const PinnedMemory shop(5000, "a store that is lent");
+    const cuda::Living withShop = cuda::living();
+    EXPECT_EQ(withShop.hostBytes - before.hostBytes, 5000);
     arena.plan(scores, 1000, "scores");
-    EXPECT_EQ(cuda::living(), before);
+    arena.plan(ids, 10, "ids");
+    arena.plan(more, 20, {"ids", "ids", Holds::Scratch});
+    arena.planHost(store, 700, {"store", "the KV store", Holds::Kv});
+    arena.planHost(borrowed, 5000, {"lent_store", "the KV store", Holds::Kv}, &shop);
+    EXPECT_EQ(cuda::living(), withShop) << "nothing is taken while it is planned";
     arena.take();
-    EXPECT_EQ(cuda::living().deviceBytes - before.deviceBytes, std::int64_t(arena.bytes()));
+    const MemoryPlan& declared = arena.declared();
+    EXPECT_EQ(declared.bytes("scores"), 4000);
+    EXPECT_EQ(declared.bytes("ids"), 40 + 80);
+    EXPECT_EQ(declared.bytes("gaps between arrays"), 96 + 216 + 176);
+    EXPECT_EQ(declared.most(MemoryTier::Device), 4096 + 256 + 256);
+    EXPECT_EQ(declared.most(MemoryTier::Host), 700 + 5000);
+    EXPECT_EQ(std::int64_t(arena.bytes()), declared.most(MemoryTier::Device));
+    EXPECT_EQ(cuda::living().deviceBytes - before.deviceBytes, declared.most(MemoryTier::Device));
+    EXPECT_EQ(cuda::living().hostBytes - withShop.hostBytes, 700) << "what is lent is not taken";
+    EXPECT_EQ(borrowed, shop.as<char>());
 }
 
 } // namespace
