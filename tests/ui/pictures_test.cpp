@@ -2,6 +2,7 @@
 // are made again), and whether the comparison sees what it should and nothing else.
 #include "tests/ui/view_fixture.h"
 
+#include "tests/profiler/synthetic_denoise.h"
 #include "tests/ui/picture.h"
 #include "tests/ui/window_fixture.h"
 #include "ui/plots/legend_strip.h"
@@ -18,6 +19,7 @@ struct Shown {
     const char *name, *view;
     const char *picker = nullptr, *choice = nullptr; // of the view, before the picture is taken
     bool compared = false;
+    bool denoised = false; // of a block-diffusion run
 };
 
 const std::vector<Shown> kShown{
@@ -35,6 +37,9 @@ const std::vector<Shown> kShown{
     {"what-if", "cache"},
     {"roofline", "roofline"},
     {"insights", "insights"},
+    {"denoising", "denoising", nullptr, nullptr, false, true},
+    {"denoising-blocks", "denoising", "rows", "Block", false, true},
+    {"denoising-active", "denoising", "colouring", "Active tokens", false, true},
 };
 
 class ViewPicture : public ViewTest, public ::testing::WithParamInterface<std::tuple<Shown, const char*>> {
@@ -47,7 +52,12 @@ protected:
             open(recorded("b.kvtrace", {.layers = 8, .decodeSteps = 60, .queryAware = 2, .seed = 6}));
             other = workspace.current()->key;
         }
-        open(recorded("a.kvtrace", {.layers = 8, .decodeSteps = 60, .seed = 5}));
+        const synthetic::RunShape shape{.layers = 8, .decodeSteps = 60, .seed = 5};
+        if (shown.denoised)
+            synthetic::recordDenoising(folder / "a.kvtrace", shape);
+        else
+            recorded("a.kvtrace", shape);
+        open(file("a.kvtrace"));
         if (other) workspace.setCompare(*other);
         show(shown.view);
         if (shown.picker) {

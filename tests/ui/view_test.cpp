@@ -1,6 +1,7 @@
 // What every view must do, whatever it shows; each row of the registry is tested.
 #include "tests/ui/view_fixture.h"
 
+#include "tests/profiler/synthetic_denoise.h"
 #include "ui/frame/clipboard.h"
 
 #include <QClipboard>
@@ -34,6 +35,13 @@ class EveryView : public ViewTest, public ::testing::WithParamInterface<const ch
 protected:
     /// Steps run along x; tests/ui/cache_view_test.cpp has what is different where they do not.
     bool overSteps() const { return std::string(GetParam()) != "cache"; }
+    /// What the view has something to show of: a run that decodes token by token, or block by block.
+    bool denoises() const { return std::string(GetParam()) == "denoising"; }
+    QString recorded(const std::string& name, const RunShape& shape) {
+        if (!denoises()) return ViewTest::recorded(name, shape);
+        synthetic::recordDenoising(folder / name, shape);
+        return file(name);
+    }
     void openTwo() {
         open(recorded("b.kvtrace", {.decodeSteps = 30, .seed = 2}));
         const RunKey b = workspace.current()->key;
@@ -113,11 +121,13 @@ TEST_P(EveryView, FollowsARunThatGrows) {
     shape.decodeSteps = 40;
     const QString path = file("live.kvtrace");
     Recorder recorder(path.toStdString(), {.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); }});
-    recorder.beginRun(synthetic::infoOf(shape));
+    synthetic::Denoiser denoiser(shape);
+    recorder.beginRun(denoises() ? denoiser.info() : synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     const auto next = [&] {
         auto record = recorder.acquire();
         generator.fillNext(*record, recorder.level());
+        if (denoises()) denoiser.fill(*record);
         recorder.take(std::move(record));
         recorder.flush();
     };
@@ -312,7 +322,8 @@ TEST_P(EveryView, SaysWhenATraceIsDamagedInsteadOfFailing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, EveryView,
-                         ::testing::Values("locality", "selection", "transfers", "cache", "breakdown", "compare"),
+                         ::testing::Values("locality", "selection", "transfers", "cache", "breakdown", "compare",
+                                           "denoising"),
                          [](const auto& row) { return std::string(row.param); });
 
 TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
@@ -322,8 +333,8 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "insights", "locality", "roofline",
-                                          "selection", "sql", "timeline", "transfers"}));
+    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality",
+                                          "roofline", "selection", "sql", "timeline", "transfers"}));
 }
 
 } // namespace

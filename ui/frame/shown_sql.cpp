@@ -147,6 +147,18 @@ QString selectionSql(const SqlScope& scope) {
         .arg(where(scope, Has::Heads));
 }
 
+QString denoisingSql(const SqlScope& scope, int block) {
+    SqlScope tokens = scope;
+    tokens.layer = tokens.kvHead = -1;
+    return QStringLiteral("WITH layers(forward, active_set, density) AS MATERIALIZED (\n"
+                          "  SELECT step, active_set, density FROM v_denoise_layer\n%1)\n"
+                          "SELECT step, seq, position, input_id, token_id, confidence, written,\n"
+                          "  avg(active_set >> (position % %2) & 1) AS active, avg(density) AS density\n"
+                          "FROM v_denoise_token LEFT JOIN layers ON forward = step\n%3\n"
+                          "GROUP BY step, position\nORDER BY step, position;")
+        .arg(where(scope, Has::Heads), QString::number(std::max(block, 1)), where(tokens, Has::Steps));
+}
+
 QString transfersSql(const SqlScope& scope) {
     if (!scope.filter.kvHeads.empty()) // times, and bytes to the host, are recorded for whole layers only
         return QStringLiteral("SELECT step, sum(hits) AS hits, sum(misses) AS misses,\n"

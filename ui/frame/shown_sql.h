@@ -28,6 +28,9 @@ QString transfersSql(const SqlScope& scope);
 QString stageStepsSql(const SqlScope& scope);
 /// Selects the times of the stages summed over the steps, per phase and layer.
 QString stageSumsSql(const SqlScope& scope);
+/// Selects what every denoising forward of a block-diffusion run read and wrote, a row per position of its block, and
+/// in which share of the scope's layers and KV heads the position was active. `block`: tokens of a block.
+QString denoisingSql(const SqlScope& scope, int block);
 /// Selects the mean locality of all layers and heads per decode step.
 QString stepLocalitySql(const SqlScope& scope);
 /// Selects the link time of each layer, summed over the decode steps: all of it, and the exposed part.

@@ -80,8 +80,14 @@ void LegendStrip::draw(QCPPainter* painter) {
             painter->drawLine(QPoint(box.center().x(), box.top() + 2), QPoint(box.center().x(), box.bottom()));
             painter->setPen(QPen(swatch.colour, 2));
             painter->drawLine(QPoint(box.left() + 2, box.top() + 2), QPoint(box.right() - 2, box.top() + 2));
+        } else if (swatch.mark == Swatch::Mark::Frame) {
+            painter->setPen(QPen(swatch.colour, 1));
+            painter->setBrush(Qt::NoBrush);
+            painter->drawRect(box.adjusted(0, 0, -1, -1));
         } else {
             painter->fillRect(box, swatch.colour);
+            if (swatch.mark == Swatch::Mark::Foot)
+                painter->fillRect(QRect(box.left(), box.bottom() - 2, box.width(), 3), swatch.hatch);
             if (swatch.mark == Swatch::Mark::Hatch) {
                 painter->save();
                 painter->setClipRect(box, Qt::IntersectClip);

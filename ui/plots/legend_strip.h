@@ -11,8 +11,8 @@ struct Theme;
 struct Swatch {
     QString text;
     QColor colour;
-    enum class Mark { Fill, Hatch, Line, Dashes, Dot, Tick } mark = Mark::Fill;
-    QColor hatch; // for Hatch: colour of the lines over the fill
+    enum class Mark { Fill, Hatch, Line, Dashes, Dot, Tick, Foot, Frame } mark = Mark::Fill;
+    QColor hatch; // for Hatch: colour of the lines over the fill; for Foot: of the bar at the bottom of the fill
 };
 
 class LegendStrip final : public QCPLayoutElement {

@@ -26,6 +26,10 @@ const std::vector<ViewEntry>& views() {
         {"timeline", "Timeline", "Ctrl+8",
          "Every stage, kernel, copy and transfer over time, what waited for what, and the steps' numbers above them",
          makeTimelineView},
+        {"denoising", "Denoising", "Ctrl+D",
+         "Position by step of a block-diffusion run: what is masked, how sure the model is, what is written and which "
+         "tokens are active",
+         makeDenoisingView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
         {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",
