@@ -37,8 +37,14 @@ def main():
     parser.add_argument("--logits", type=float, default=1e-3, help="of the largest logit, likewise")
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu",
                         help="cuda computes in bf16: give --tolerance 0.05 --logits 0.1 as well")
+    parser.add_argument("--arithmetic", choices=["float32", "bf16"],
+                        help="what double-sparsity's choices are judged for; default: bf16 with --backend cuda")
+    parser.add_argument("--plant", choices=["token", "channel"],
+                        help="a fault that double-sparsity must fail with: a token of each choice of one head is "
+                             "another one, or its most important channel is left out")
     parser.add_argument("--verbose", action="store_true", help="show differences of rounding as well")
     arguments = parser.parse_args()
+    arguments.arithmetic = arguments.arithmetic or ("bf16" if arguments.backend == "cuda" else "float32")
     if unknown := set(arguments.methods) - {method for method, _ in CASES}:
         parser.error(f"no such method: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as work:

@@ -8,7 +8,9 @@ import tempfile
 
 import numpy as np
 
+from bf16 import Bf16Model
 from cases import CHECKERS, NEEDS_EVICTION_HEAD
+from control import Control, Head, channel_sets, difference, summary
 from hits import BlockCache
 from method import copy_of, sparse_prefill
 from model import Model, random_channels, random_retaining_heads, random_weights, write_checkpoint, write_safetensors
@@ -19,7 +21,9 @@ from recording import place, record
 class Replay:
     """Decodes one sequence with the recorded choices and compares each with the checker's own, and the logits."""
 
-    def __init__(self, model, sequence, cache, checker, run, arguments, counts, report):
+    def __init__(self, model, sequence, cache, checker, run, arguments, counts, report, control=None):
+        """control: where the choices of each head are judged when all are known, by judge_heads()"""
+        self.control, self.heads = control, {}
         self.model, self.sequence, self.cache, self.checker, self.run = model, sequence, cache, checker, run
         self.tolerance, self.logits, self.counts = arguments.tolerance, arguments.logits, counts
         self.parted = False  # rounding has made another choice, and what was cached since differs a little
@@ -32,12 +36,17 @@ class Replay:
         for step in range(1, count + 1):
             hidden, n = self.model.embed([self.run.generated[self.sequence][step - 1]]), n + 1
             checker.unsure = False
+            if self.control:
+                self.control.begin(self.run.generated[self.sequence][step - 1], n)
             for layer in range(shape.layers):
                 self.cache.layers[layer].append(self.model.project(layer, hidden, [n - 1]))
+                if self.control:
+                    self.control.append(layer)
                 checker.prepare(layer, n)
                 yield
                 hidden = self.model.finish(layer, hidden, self.layer(step, layer, n)[None])
             self.same_logits(step, n, hidden[0])
+        self.judge_heads()
 
     def layer(self, step, layer, n):
         """-> the attention over what was recorded"""
@@ -50,6 +59,9 @@ class Replay:
                 self.wrong(step, layer, 0, n, "chose where it should attend to everything")
             recorded = None
         for g, choice in enumerate(choices or []):
+            if self.control:
+                self.remember(step, layer, g, n, choice, recorded[g])
+                continue
             verdict = compare(choice, recorded[g], self.tolerance)
             self.count_tokens(choice, recorded[g])
             if doubtful and verdict != "equal":
@@ -63,6 +75,8 @@ class Replay:
         self.same_hits(step, layer, n, recorded, keys)
         if recorded is not None:
             checker.chosen(layer, recorded, n)
+        if self.control:
+            self.control.finish(layer, recorded)
         return checker.attend(layer, recorded, n)
 
     def count_tokens(self, choice, recorded):
@@ -76,6 +90,24 @@ class Replay:
                 self.counts["gaps"] += 1
                 self.counts["gaps beyond"] += gap > slack
                 self.counts["widest gap"] = max(self.counts["widest gap"], gap / slack if slack else math.inf)
+
+    def remember(self, step, layer, g, n, choice, recorded):
+        """The choice beside what each set of channels would have chosen, until judge_heads()."""
+        checker, control = self.checker, self.control.checker
+        verdict = compare(choice, recorded, math.inf)
+        if verdict not in ("equal", "rounding"):
+            return self.wrong(step, layer, g, n, verdict)
+        if (layer, g) not in self.heads:
+            self.heads[layer, g] = Head(channel_sets(checker.ranks[layer][g], control.ranks[layer][g], checker.kept()))
+        head, recorded = self.heads[layer, g], set(recorded)
+        head.add(step, n, [difference(checker.pick(layer, g, n, c), control.pick(layer, g, n, c).scores, recorded)
+                           for c in head.sets])
+        self.counts["units"] += len(recorded)
+        self.counts["units apart"] += len(recorded - choice.best())
+
+    def judge_heads(self):
+        for (layer, g), head in self.heads.items():
+            head.count(self.counts, lambda step, n, text, at=(layer, g): self.report(step, *at, n, text))
 
     def same_hits(self, step, layer, n, recorded, keys):
         for g, key in enumerate(keys):
@@ -120,13 +152,22 @@ class Bench:
             self.models[bias] = Model(self.shape, self.weights, bias)
         return self.models[bias]
 
+    def control(self, checker, settings, prompt, rows):
+        """A sequence in the arithmetic of the GPU, of which `rows` are decoded together."""
+        bias = self.model(settings).bias
+        if (bias, rows) not in self.models:
+            self.models[bias, rows] = Bf16Model(self.shape, self.weights, bias, rows)
+        model = self.models[bias, rows]
+        cache = self.prefill(model, checker, settings, prompt)
+        return Control(model, cache, checker(model, cache, settings))
+
     def prefill(self, model, checker, settings, prompt):
         sparse = settings.get("prefill") == "sparse"
         if hasattr(checker, "prefill") and (sparse or checker.reads_prompts):
             return checker.prefill(model, prompt, settings)
         if sparse:
             return sparse_prefill(lambda cache: checker(model, cache, settings), model, prompt)
-        key = model.bias, tuple(prompt)
+        key = model, tuple(prompt)
         if key not in self.full:
             self.full[key] = model.prefill(prompt)
         return copy_of(self.full[key])
@@ -151,10 +192,15 @@ class Bench:
         def report(sequence, step, layer, g, n, text):
             if text != "rounding" or arguments.verbose:
                 shown.append(f"    sequence {sequence} step {step} layer {layer} head {g}, {n} tokens: {text}")
+        if arguments.plant == "token":
+            run.plant([len(prompt) for prompt in prompts])
         self.replay(method, settings, prompts, run, counts, report)
-        print(f"{name}: {counts['equal']} equal, {counts['rounding']} rounding, {counts['wrong']} wrong, logits within "
-              f"{counts['logits']:.1g}", flush=True)
-        if counts["units"]:
+        swapped = f" {counts['channels']} channels," if counts["heads"] else ""
+        print(f"{name}: {counts['equal']} equal, {counts['rounding']} rounding,{swapped} {counts['wrong']} wrong, "
+              f"logits within {counts['logits']:.1g}", flush=True)
+        if counts["heads"]:
+            print(f"    {summary(counts)}", flush=True)
+        elif counts["units"]:
             line = f"    {1 - counts['units apart'] / counts['units']:.4%} of {counts['units']} tokens are the same"
             if counts["gaps"]:
                 line += (f"; of {counts['gaps']} that differ, {counts['gaps beyond']} are further apart in score than "
@@ -166,13 +212,15 @@ class Bench:
 
     def replay(self, method, settings, prompts, run, counts, report):
         model, checker, replays = self.model(settings), CHECKERS[method], []
-        known = settings | self.extra | {"together": {}}
+        known = settings | self.extra | {"together": {}, "plant": self.arguments.plant}
         for s, prompt in enumerate(prompts):
             cache = self.prefill(model, checker, known, prompt)
             judge = checker(model, cache, known)
             if run.slots:
                 judge.slots = BlockCache(self.shape, judge.bs, run.slots, run.policy, len(prompt), judge.seeds())
-            replays.append(Replay(model, s, cache, judge, run, self.arguments, counts, report).steps(
+            controlled = checker.has_control and self.arguments.arithmetic == "bf16"
+            control = self.control(checker, known, prompt, len(prompts)) if controlled else None
+            replays.append(Replay(model, s, cache, judge, run, self.arguments, counts, report, control).steps(
                 self.arguments.steps))
         for _ in itertools.zip_longest(*replays):  # step by step together
             pass

@@ -21,6 +21,7 @@ def ceil_div(a, b):
 class Method:
     slots = None  # hits.BlockCache
     reads_prompts = False  # whatever the settings: by its own `prefill`
+    has_control = False  # what bf16 does to its choices is computed as well, see control.py
     prefilling = False  # a sparse prefill is running
     unsure = False  # what is attended and not recorded may differ by rounding
 
@@ -69,7 +70,7 @@ class Method:
         for head in range(self.shape.query_heads):
             g = head // self.shape.group
             t = self.tokens_of_head(layer, head, units[g], n) if units is not None else np.arange(n)
-            p = softmax(rows.k[t, g] @ rows.q[n - 1, head] / math.sqrt(self.shape.dim) + rows.bias[t, g])
+            p = self.model.shares(rows.k[t, g] @ rows.q[n - 1, head] / math.sqrt(self.shape.dim) + rows.bias[t, g])
             out.append(p @ rows.v[t, g])
         return np.array(out)
 

@@ -168,6 +168,20 @@ class Model:
     def layer(self, layer, name):
         return self.w[f"model.layers.{layer}.{name}.weight"]
 
+    def normed(self, x, weight):
+        """The input of a linear layer."""
+        return self.norm(x, weight)
+
+    def gated(self, gate, up):
+        return gate / (1 + np.exp(-gate)) * up
+
+    def shares(self, logits):
+        """How much a query attends to each key."""
+        return softmax(logits)
+
+    def prompt_shares(self, logits):
+        return softmax(logits)
+
     def norm(self, x, weight):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.shape.eps) * weight
 
@@ -188,7 +202,7 @@ class Model:
 
     def project(self, layer, hidden, positions):
         """What layer `layer` caches of the tokens whose residual stream is hidden [tokens, hidden]."""
-        x = self.norm(hidden, self.layer(layer, "input_layernorm"))
+        x = self.normed(hidden, self.layer(layer, "input_layernorm"))
         q, k, v = (self.heads(layer, name, x) for name in ("q_proj", "k_proj", "v_proj"))
         s = np.zeros((len(x), self.shape.kv_heads))
         if self.shape.eviction_head:
@@ -200,17 +214,16 @@ class Model:
     def finish(self, layer, hidden, attended):
         """attended [tokens, query heads, dim] -> the residual stream after the layer."""
         hidden = hidden + attended.reshape(len(hidden), -1) @ self.layer(layer, "self_attn.o_proj").T
-        x = self.norm(hidden, self.layer(layer, "post_attention_layernorm"))
-        gate = x @ self.layer(layer, "mlp.gate_proj").T
-        return hidden + (gate / (1 + np.exp(-gate)) * (x @ self.layer(layer, "mlp.up_proj").T)) \
-            @ self.layer(layer, "mlp.down_proj").T
+        x = self.normed(hidden, self.layer(layer, "post_attention_layernorm"))
+        gate, up = (x @ self.layer(layer, name).T for name in ("mlp.gate_proj", "mlp.up_proj"))
+        return hidden + self.gated(gate, up) @ self.layer(layer, "mlp.down_proj").T
 
     def probabilities(self, rows, head, first, last, keys=None):
         """Causal attention of query head `head` for the queries first..last-1: [queries, keys up to last]."""
         g = head // self.shape.group
         logits = rows.q[first:last, head] @ rows.k[:last, g].T / np.sqrt(self.shape.dim) + rows.bias[:last, g]
         logits[np.arange(last)[None, :] > np.arange(first, last)[:, None]] = -np.inf
-        return softmax(logits)
+        return self.prompt_shares(logits)
 
     def embed(self, ids):
         return self.w["model.embed_tokens.weight"][np.asarray(ids)]

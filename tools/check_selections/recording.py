@@ -17,6 +17,15 @@ class Run:
     origins: dict = field(default_factory=lambda: collections.defaultdict(dict))  # of the units, by place()
     hits: dict = field(default_factory=lambda: collections.defaultdict(set))  # units, by place()
 
+    def plant(self, prompts):
+        """Puts another token in the place of the first one of every choice of the first sequence and KV head, in the
+        last layer: no other layer computes with it."""
+        last = max(layer for _, layer, _, _ in self.origins)
+        for (step, layer, sequence, g), units in self.origins.items():
+            others = sorted(set(range(prompts[sequence] + step)) - set(units))
+            if (layer, sequence, g) == (last, 0, 0) and others:
+                units[others[step % len(others)]] = units.pop(min(units))
+
 
 def place(step, layer, sequence, kv_head):
     return step, layer, sequence, kv_head

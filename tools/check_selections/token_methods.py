@@ -34,11 +34,14 @@ class Labels(TokenMethod):
     kind = ""
 
     def start(self):
-        self.channels = []
+        self.channels, self.ranks = [], []
         for layer in range(self.shape.layers):
             given = self.p.get("calibration")
             ranks = given[f"model.layers.{layer}.self_attn.{self.kind}"].astype(float) if given else np.array(
                 [self.measure(layer, g) for g in range(self.shape.kv_heads)])
+            if layer == 0 and self.p.get("plant") == "channel":  # the most important channel counts as the least
+                ranks[0, np.argmax(ranks[0])] = 0
+            self.ranks.append(ranks)
             self.channels.append([np.argsort(-row, kind="stable")[:self.kept()] for row in ranks])
 
     def label(self, x):
@@ -48,6 +51,7 @@ class Labels(TokenMethod):
 class DoubleSparsity(Labels):
     kind = "qk_mean"
     fetches = True
+    has_control = True
 
     def kept(self):
         return max(1, self.shape.dim // self.p["group_factor"])
@@ -57,21 +61,19 @@ class DoubleSparsity(Labels):
         return np.mean([np.abs(rows.q[:, h] * rows.k[:, g]).mean(0) for h in self.heads(g)], 0)
 
     def choose(self, layer, n):
-        rows, choices = self.cache.layers[layer], []
-        for g in range(self.shape.kv_heads):
-            c = self.channels[layer][g]
-            keys = self.label(rows.k[:n, g][:, c])
-            shares = [softmax(keys @ self.label(rows.q[n - 1, h][c]) / math.sqrt(len(c))) for h in self.heads(g)]
-            scores = np.mean(shares, 0)
-            slack = np.mean([p * np.expm1(self.rounding(rows.k[:n, g][:, c], rows.q[n - 1, h][c]) / math.sqrt(len(c)))
-                             for p, h in zip(shares, self.heads(g))], 0)
-            unsure = set()
-            if self.p["label_bits"] == 4:
-                unsure = set(np.flatnonzero(on_border(rows.k[:n, g][:, c])).tolist())
-                if any(on_border(rows.q[n - 1, h][c]) for h in self.heads(g)):
-                    unsure = set(range(n))
-            choices.append(Choice([Pick(scores, set(range(n)), self.p["heavy_tokens"], unsure=unsure, slack=slack)]))
-        return choices
+        return [Choice([self.pick(layer, g, n, self.channels[layer][g])]) for g in range(self.shape.kv_heads)]
+
+    def pick(self, layer, g, n, c):
+        """c: the channels of the labels"""
+        rows = self.cache.layers[layer]
+        keys, queries = rows.k[:n, g][:, c], [rows.q[n - 1, h][c] for h in self.heads(g)]
+        labels, scale = self.label(keys), math.sqrt(len(c))
+        shares = [softmax(labels @ self.label(q) / scale) for q in queries]
+        slack = np.mean([p * np.expm1(self.rounding(keys, q) / scale) for p, q in zip(shares, queries)], 0)
+        unsure = set()
+        if self.p["label_bits"] == 4:
+            unsure = set(range(n) if any(map(on_border, queries)) else np.flatnonzero(on_border(keys)).tolist())
+        return Pick(np.mean(shares, 0), set(range(n)), self.p["heavy_tokens"], unsure=unsure, slack=slack)
 
     def rounding(self, keys, query):
         """[tokens] by how much a product of labels moves when every channel is half a level away; 16 bits: bf16's."""
