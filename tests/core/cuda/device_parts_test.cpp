@@ -143,6 +143,7 @@ TEST(DeviceParts, WhatAnArenaHoldsIsCounted) {
     EXPECT_EQ(declared.most(MemoryTier::Device), 4096 + 256 + 256);
     EXPECT_EQ(declared.most(MemoryTier::Host), 700 + 5000);
     EXPECT_EQ(std::int64_t(arena.bytes()), declared.most(MemoryTier::Device));
+    EXPECT_EQ(arena.hostBytes(), std::size_t(700));
     EXPECT_EQ(cuda::living().deviceBytes - before.deviceBytes, declared.most(MemoryTier::Device));
     EXPECT_EQ(cuda::living().hostBytes - withShop.hostBytes, 700) << "what is lent is not taken";
     EXPECT_EQ(borrowed, shop.as<char>());
