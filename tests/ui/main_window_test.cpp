@@ -142,7 +142,9 @@ TEST_F(MainWindowTest, ASessionFromFormToViews) {
         View* view = window->currentView();
         ASSERT_NE(view, nullptr);
         ASSERT_TRUE(until([&] { return workspace.idle(); }));
-        if (QLatin1String(entry.id) == QLatin1String("compare")) continue; // needs a second run
+        const QLatin1String id(entry.id);
+        // The one needs a second run, the other a run of a block-diffusion model.
+        if (id == QLatin1String("compare") || id == QLatin1String("denoising")) continue;
         EXPECT_TRUE(until([&] { return view->exportCsv().count('\n') > 1; })) << entry.id;
         const QString picture = folder.filePath(QLatin1String(entry.id) + QStringLiteral(".png"));
         EXPECT_TRUE(view->exportImage(picture, view->size()));
