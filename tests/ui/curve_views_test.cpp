@@ -1,6 +1,8 @@
 // Transfers, breakdown, compare, and the picture writer that serves all views.
 #include "tests/ui/view_fixture.h"
 
+#include "tests/profiler/synthetic_denoise.h"
+
 #include "base/error.h"
 #include "ui/frame/units.h"
 #include "ui/output/render.h"
@@ -357,10 +359,11 @@ TEST(Units, AreWrittenAsPeopleReadThem) {
 
 TEST_F(RenderTest, WritesEveryViewInEveryFormatAndTheme) {
     const QString trace = recorded("a.kvtrace", {}), other = recorded("b.kvtrace", {.seed = 4});
+    synthetic::recordDenoising(folder / "blocks.kvtrace", {});
     for (const ViewEntry& entry : views()) {
         for (const char* suffix : {"png", "svg", "pdf"}) {
             RenderRequest request;
-            request.trace = trace;
+            request.trace = std::string_view(entry.id) == "denoising" ? file("blocks.kvtrace") : trace;
             request.compareTrace = other;
             request.view = QString::fromLatin1(entry.id);
             request.output = file(std::string(entry.id) + "." + suffix);
