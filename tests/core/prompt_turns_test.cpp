@@ -1,4 +1,5 @@
-// Prompts that are read in turns, stopping at random places, give the same bits as prompts read one after the other.
+// Prompts that are read in turns, stopping at random places, and prompts read in chunks give the same bits as prompts
+// read one after the other, layer by layer.
 #include "core/engine/cpu/cpu_engine.h"
 #include "core/select/method.h"
 
@@ -93,6 +94,24 @@ public:
         return decode(std::move(result));
     }
 
+    /// Takes a few pieces of some prompt through all layers, until all are read.
+    Result inChunks(unsigned seed) {
+        std::mt19937 random(seed);
+        Result result;
+        engine_->beginPrompts(result.prefill);
+        std::vector<int> until(prompts_.size()), unread(prompts_.size());
+        for (std::size_t row = 0; row < unread.size(); ++row) unread[row] = int(row);
+        while (!unread.empty()) {
+            const std::size_t chosen = random() % unread.size();
+            const int row = unread[chosen];
+            until[std::size_t(row)] += int(random() % 3);
+            if (engine_->readPromptChunk(row, until[std::size_t(row)], result.prefill))
+                unread.erase(unread.begin() + long(chosen));
+        }
+        engine_->finishPrompts(result.prefill);
+        return decode(std::move(result));
+    }
+
 private:
     Result decode(Result result) {
         std::vector<ActiveSequence> active;
@@ -145,12 +164,7 @@ struct Case {
 
 class PromptsInTurns : public ::testing::TestWithParam<Case> {};
 
-TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
-    const auto prompts = threePrompts();
-    const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
-    int turns = 0;
-    const auto actual = Turns(GetParam().method, GetParam().sparsePrompts, prompts).inTurns(7, turns);
-    EXPECT_GT(turns, 6) << "the prompts hardly took turns";
+void expectSame(const Turns::Result& actual, const Turns::Result& expected) {
     EXPECT_EQ(actual.logits, expected.logits);
     for (std::size_t layer = 0; layer < expected.prefill.layers.size(); ++layer) {
         EXPECT_EQ(actual.prefill.layers[layer].d2hBytes, expected.prefill.layers[layer].d2hBytes);
@@ -162,6 +176,21 @@ TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
         EXPECT_EQ(actual.steps[step].hit, expected.steps[step].hit);
         EXPECT_EQ(actual.steps[step].selections.size(), expected.steps[step].selections.size());
     }
+}
+
+TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
+    const auto prompts = threePrompts();
+    const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
+    int turns = 0;
+    const auto actual = Turns(GetParam().method, GetParam().sparsePrompts, prompts).inTurns(7, turns);
+    EXPECT_GT(turns, 6) << "the prompts hardly took turns";
+    expectSame(actual, expected);
+}
+
+TEST_P(PromptsInTurns, GiveTheSameBitsInChunks) {
+    const auto prompts = threePrompts();
+    const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
+    expectSame(Turns(GetParam().method, GetParam().sparsePrompts, prompts).inChunks(5), expected);
 }
 
 /// Every method, and those that read prompts sparsely that way too.
