@@ -2,6 +2,7 @@
 // read one after the other, layer by layer.
 #include "core/engine/cpu/cpu_engine.h"
 #include "core/select/method.h"
+#include "tests/core/small_budgets.h"
 
 #include <gtest/gtest.h>
 #include <random>
@@ -42,16 +43,7 @@ public:
     Turns(const std::string& name, bool sparsePrompts, std::vector<std::vector<std::int32_t>> prompts)
         : method_(findMethod(name)), values_(resolveDefaults(method_, model()->config())),
           prompts_(std::move(prompts)) {
-        const std::pair<const char*, const char*> small[] = {
-            {"block_size", "16"},   {"kernel_size", "8"},    {"kernel_stride", "4"},   {"window_blocks", "2"},
-            {"total_blocks", "9"},  {"select_blocks", "3"},  {"heavy_tokens", "60"},   {"recent_tokens", "40"},
-            {"k_b", "8"},           {"k_t", "48"},           {"window_tokens", "8"},   {"capacity_tokens", "80"},
-            {"page_budget", "8"},   {"local_tokens", "64"},  {"init_tokens", "16"},    {"topk_blocks", "3"},
-            {"cached_blocks", "6"}, {"budget_tokens", "96"}, {"outlier_tokens", "16"}, {"local_chunks", "2"},
-            {"rank", "24"},         {"stabilizers", "24"},   {"prefill_chunk", "128"}, {"local_len", "12"},
-            {"max_num_kv", "40"},   {"exc_block", "96"},     {"warmup_tokens", "600"}};
-        for (const auto& [key, value] : small)
-            if (values_.has(key)) values_.set(method_.parameters, key, value);
+        for (const auto& [key, value] : test::smallBudgets(values_)) values_.set(method_.parameters, key, value);
         if (sparsePrompts) values_.set(method_.parameters, "prefill", "sparse");
         options_.method = name;
         options_.threads = 1;
