@@ -2,6 +2,7 @@
 // wait, pause and share iterations, and gives back all that they had.
 #include "core/serve/engine.h"
 
+#include "core/serve/cost_fit.h"
 #include "core/serve/random_draws.h"
 #include "core/session/engine_setup.h"
 #include "core/trace/trace_sink.h"
@@ -277,11 +278,21 @@ std::vector<std::string> served() {
     return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Serving, ::testing::ValuesIn(served()), [](const auto& parameter) {
+std::vector<std::string> allBut(const std::string& method) {
+    std::vector<std::string> names = served();
+    names.erase(std::remove(names.begin(), names.end(), method), names.end());
+    return names;
+}
+
+std::string nameOfCase(const ::testing::TestParamInfo<std::string>& parameter) {
     std::string name = parameter.param;
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
-});
+}
+
+// One under sanitizers, all without.
+INSTANTIATE_TEST_SUITE_P(One, Serving, ::testing::Values("nosa"), nameOfCase);
+INSTANTIATE_TEST_SUITE_P(Methods, Serving, ::testing::ValuesIn(allBut("nosa")), nameOfCase);
 
 TEST(ServingEngine, ServesTheMethodsThatMustServe) {
     for (const char* name : {"full", "streaming", "quest", "arkvale", "infllmv2", "dma", "nosa", "sparda",
@@ -501,6 +512,51 @@ TEST(RowEngine, HasTheBitsOfASessionAlone) {
             EXPECT_EQ(steps[std::size_t(r)], 5);
             engine->close(r);
         }
+    }
+}
+
+/// Iterations whose times follow a table of costs, but for one in twenty, which takes ten times as long.
+TEST(CostFit, FindsTheCostsOfWhatItWasShown) {
+    for (const bool chunks : {false, true}) {
+        ServiceCosts truth;
+        truth.shape.layers = 6;
+        truth.decodeMs = {{{1, 2.0}, {2, 2.5}, {4, 4.0}}};
+        truth.decodeUsPerKtoken = 900, truth.prefillUsPerToken = 40, truth.prefillPsPerToken2 = 9000;
+        truth.gapMs = 0.5, truth.planMs = 0;
+        Draws draws(chunks ? 2 : 1);
+        CostFit fit;
+        for (int turn = 0; turn < 400; ++turn) {
+            IterationPlan plan;
+            const int rows = 1 << draws.below(3), length = 512 * (1 + int(draws.below(6))) + int(draws.below(300));
+            const auto context = std::int64_t(500 + draws.below(8000));
+            for (int row = 0; row < rows; ++row) plan.decode.push_back({row, row});
+            PrefillSegment segment;
+            double ms = 0;
+            if (chunks) {
+                segment.from = {0, 512}, segment.to = {0, std::min(1024, length)};
+                ms = truth.shape.layers * truth.prefillLayer(512, segment.to.token);
+            } else { // the end of a layer, a whole one and the beginning of another
+                segment.from = {1, 512}, segment.to = {3, 512};
+                ms = truth.prefillLayer(512, length) + truth.prefillLayer(0, length) + truth.prefillLayer(0, 512);
+            }
+            plan.segments.push_back(segment);
+            const double slow = draws.below(20) == 0 ? 10 : 1;
+            IterationReport report{plan, 0, 0, 0, {}, context, 90, 10, 0, 0, 0};
+            report.decodeNs = std::int64_t(slow * truth.decode(rows, context, 0, TransferPlan::Kernel) * 1e6);
+            const std::int64_t read[] = {std::int64_t(ms * 1e6)};
+            report.segmentNs = read;
+            report.endNs = report.decodeNs + read[0] + 500'000;
+            fit.add(report, truth.shape, chunks, {length});
+        }
+        const ServiceCosts found = fit.fit(truth, {});
+        for (const auto& [rows, ms] : truth.decodeMs.points) EXPECT_NEAR(found.decodeMs.at(rows), ms, 0.05 * ms);
+        EXPECT_NEAR(found.decodeUsPerKtoken, 900, 20);
+        EXPECT_NEAR(found.gapMs, 0.5, 0.001);
+        EXPECT_NEAR(found.partitionHits.at(2), 0.9, 1e-9);
+        for (const int length : {600, 1024, 3000})
+            EXPECT_NEAR(found.prefillLayer(0, length), truth.prefillLayer(0, length),
+                        0.01 * truth.prefillLayer(0, length))
+                << length;
     }
 }
 
