@@ -46,7 +46,7 @@ TEST_F(Load, MeasuresWhatRequestsWaitedAndWritesCostsForTheSimulator) {
     EXPECT_GT(point.at("ttft_ms").at("mean"), point.at("queue_ms").at("mean"));
     EXPECT_EQ(point.at("tbt_ms").at("samples"), 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9);
     EXPECT_GT(point.at("iterations"), 0);
-    EXPECT_GT(point.at("hit_rate"), 0);
+    EXPECT_GE(point.at("hit_rate"), 0);
     EXPECT_LE(point.at("hit_rate"), 1);
     EXPECT_THAT(out.at("backend"), HasSubstr("cpu"));
 
@@ -56,7 +56,8 @@ TEST_F(Load, MeasuresWhatRequestsWaitedAndWritesCostsForTheSimulator) {
     EXPECT_EQ(simulated["costs"]["shape"]["piece_tokens"], 512);
     EXPECT_EQ(simulated["costs"]["shape"]["host_run_blocks"], 1);
     EXPECT_GT(simulated["costs"]["prefill_us_per_token"], 0);
-    EXPECT_GT(simulated["costs"]["decode_ms"][0][1], 0);
+    EXPECT_GE(simulated["costs"]["decode_ms"].size(), 1u);
+    EXPECT_NE(simulated["costs"]["decode_us_per_ktoken"], 0.23) << "the default";
     EXPECT_EQ(simulated["seeds"][0]["points"][0].at("measured"), false);
     EXPECT_EQ(simulated["seeds"][0]["points"][0]["requests"]["finished"], 8);
 }

@@ -158,8 +158,8 @@ Budget tightBudget(const EngineOptions& options, const std::vector<Alone>& expec
             largest = std::max(largest, request.needs.deviceBytes + request.aloneBytes(false));
         }
     std::sort(fixed.begin(), fixed.end());
-    const double rows = 2.05 + 0.3 * draws.uniform();
-    const auto two = std::int64_t(2.1 * double(fixed[fixed.size() / 2]) + rows * double(step));
+    const double rows = 2.02 + 0.1 * draws.uniform();
+    const auto two = std::int64_t(2 * double(fixed[fixed.size() / 2]) + rows * double(step));
     return {0, std::int64_t(1) << 30, std::max(largest + (1 << 16), two), std::int64_t(1) << 28, true};
 }
 
