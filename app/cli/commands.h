@@ -20,6 +20,7 @@ Command addMethods(Options& program);
 Command addReplay(Options& program);
 Command addRoofline(Options& program);
 Command addSimulate(Options& program);
+Command addLoad(Options& program);
 Command addInsights(Options& program);
 Command addCheck(Options& program);
 Command addCompare(Options& program);

@@ -4,6 +4,7 @@
 #include "app/terminal/output.h"
 
 #include "core/select/method.h"
+#include "core/serve/engine.h"
 
 #include <cstdlib>
 #include <fmt/format.h>
@@ -43,6 +44,9 @@ void printJson() {
                                      {"source", method.source},
                                      {"needs", method.needs},
                                      {"summary", method.summary}};
+        const std::string whyNot = serve::whyNotServed(method); // requests that come and go, on the CPU backend
+        entry["serves"] = whyNot.empty();
+        if (!whyNot.empty()) entry["serves_not_because"] = whyNot;
         entry["parameters"] = nlohmann::ordered_json::array();
         for (const Parameter& parameter : method.parameters) entry["parameters"].push_back(describe(parameter));
         if (!method.denoisingParameters.empty()) { // on block-diffusion models

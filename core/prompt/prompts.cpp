@@ -145,6 +145,38 @@ int tokenAt(const Tokenizer& tokenizer, const std::string& text, std::size_t off
 
 } // namespace
 
+SplicedPrompts::SplicedPrompts(const Model& model) : tokenizer_(model.tokenizer()), vocab_(model.config().vocab) {
+    try {
+        for (const std::string& paragraph : paragraphs())
+            paragraphs_.push_back(tokenizer_.encode(paragraph + "\n\n", false, false));
+    } catch (const Error&) { // the model came without a tokenizer
+        paragraphs_.clear();
+    }
+}
+
+std::vector<std::int32_t> SplicedPrompts::beginning(std::int64_t number, std::uint64_t seed) const {
+    if (paragraphs_.empty()) return {};
+    return tokenizer_.encode(fmt::format("Request {} of seed {}.\n\n", number, seed), true, false);
+}
+
+std::vector<std::int32_t> SplicedPrompts::prompt(int tokens, std::int64_t number, std::uint64_t seed) const {
+    if (tokens < 1 || tokens > kLargestPrompt)
+        throw Error(ErrorKind::BadInput, fmt::format("a prompt of {} tokens is out of range", tokens),
+                    fmt::format("use 1 to {}", kLargestPrompt));
+    std::mt19937_64 random(seed * 0x9E3779B97F4A7C15 + std::uint64_t(number));
+    std::vector<std::int32_t> ids = beginning(number, seed);
+    while (ids.size() < std::size_t(tokens)) {
+        if (paragraphs_.empty()) {
+            ids.push_back(std::int32_t(below(random, std::size_t(vocab_))));
+            continue;
+        }
+        const std::vector<std::int32_t>& next = paragraphs_[below(random, paragraphs_.size())];
+        ids.insert(ids.end(), next.begin(), next.end());
+    }
+    ids.resize(std::size_t(tokens));
+    return ids;
+}
+
 NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& options) {
     checkLength(options.tokens);
     if (options.needles < 1 || options.needles > kMostNeedles)

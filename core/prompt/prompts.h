@@ -1,6 +1,7 @@
 // Built-in prompts.
 #pragma once
 
+#include "core/model/model.h"
 #include "core/model/tokenizer/tokenizer.h"
 
 #include <cstdint>
@@ -26,6 +27,25 @@ struct NeedlePrompt {
 /// Hides facts ("The magic number for silver lantern is 73398.") in a document; nosa-tiny was trained on such prompts.
 /// @throws Error(BadInput) when the facts do not fit the length
 NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& options);
+
+/// Prompts of exact lengths out of a document's paragraphs, in an order of their own each, so that keys differ as those
+/// of text do: what requests of a workload ask.
+class SplicedPrompts {
+public:
+    /// Encodes the paragraphs. A tokenizer that only knows ids gives random ids in their place. The model must outlive
+    /// this object.
+    explicit SplicedPrompts(const Model& model);
+    /// The same tokens for the same number and seed; the first line names both. @throws Error(BadInput) unless 1 <=
+    /// tokens <= 4,194,304
+    std::vector<std::int32_t> prompt(int tokens, std::int64_t number, std::uint64_t seed) const;
+
+private:
+    std::vector<std::int32_t> beginning(std::int64_t number, std::uint64_t seed) const;
+
+    const Tokenizer& tokenizer_;
+    const int vocab_;
+    std::vector<std::vector<std::int32_t>> paragraphs_; // empty where texts cannot be encoded
+};
 
 /// A long document to continue, cut to `tokens`.
 std::string longDocumentPrompt(const Tokenizer& tokenizer, int tokens);

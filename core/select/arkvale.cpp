@@ -39,7 +39,7 @@ class ArkVale final : public Selector {
 public:
     ArkVale(const SelectorContext& context, const ParameterValues& values)
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-          ahead_(values.integer("prefetch_layers") > 0), lastQueries_(context.sequences()),
+          ahead_(values.integer("prefetch_layers") > 0), lastQueries_(context),
           next_(ahead_ ? std::size_t(context.sequences() * context.shape.kvHeads) : 0) {
         const Digest digest = values.text("digest") == "bounds" ? Digest::Bounds : Digest::CuboidMean;
         for (const int tokens : context.maxTokens)
@@ -211,7 +211,7 @@ void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>&
 /// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
 void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     const BlockLayout& layout = context_.cache.layout();
-    const std::vector<float> lastQuery = lastQueries_.take(sequence);
+    const std::vector<float> lastQuery = lastQueries_.take(layer, sequence);
     if (!context_.plans[layer].sparse) return;
     std::vector<HeadStep> items(std::size_t(context_.shape.kvHeads));
     for (int g = 0; g < context_.shape.kvHeads; ++g) {

@@ -22,7 +22,7 @@ public:
           labels_(context, values.integer("d_c"), std::stoi(values.text("label_bits")),
                   select::ChannelRule::ProductOfMaxima),
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          lastQueries_(context.sequences()) {}
+          lastQueries_(context) {}
 
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
@@ -86,7 +86,7 @@ void AsyncTls::prompt(const PromptChunk& chunk) {
 /// The first step's candidates are what the last prompt token's query chooses; they stay where they were computed.
 void AsyncTls::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     labels_.promptDone(layer, sequence, tokens);
-    const std::vector<float> lastQuery = lastQueries_.take(sequence);
+    const std::vector<float> lastQuery = lastQueries_.take(layer, sequence);
     const int window = context_.rules.windowOf(layer);
     HeadStep item;
     item.position = tokens - 1;

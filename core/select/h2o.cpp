@@ -20,7 +20,7 @@ public:
           recentTokens_(values.integer("recent_tokens")), heavyRatio_(values.number("heavy_ratio")),
           recentRatio_(values.number("recent_ratio")),
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          promptMass_(context.sequences()), logits_(std::size_t(context.rules.queryHeads)) {}
+          promptMass_(context), logits_(std::size_t(context.rules.queryHeads)) {}
 
     void attendPrompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
@@ -84,7 +84,7 @@ void H2o::attendPrompt(const PromptChunk& chunk) {
 }
 
 void H2o::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
-    const PromptMass masses = promptMass_.take(sequence);
+    const PromptMass masses = promptMass_.take(layer, sequence);
     const auto share = [&](int count, double ratio) { return std::max(1, count > 0 ? count : int(ratio * tokens)); };
     for (int g = 0; g < context_.shape.kvHeads; ++g) {
         Head all; // of the prompt's tokens

@@ -28,7 +28,7 @@ public:
           warmUp_(values.integer("warmup_tokens")),
           columns_(std::max<std::size_t>(1, std::size_t(values.number("partial_ratio") * context.shape.dim))),
           heads_(std::size_t(context.sequences() * context.shape.layers * context.rules.queryHeads)),
-          promptQueries_(context.sequences()), chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
+          promptQueries_(context), chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
           unions_(std::size_t(context.sequences() * context.shape.kvHeads)), attended_(chosen_.size()) {}
 
     void prompt(const PromptChunk& chunk) override;
@@ -113,7 +113,7 @@ void InfinigenToken::promptDone(int layer, int sequence, int tokens, std::vector
     if (!context_.plans[layer].sparse) return;
     const auto dim = std::size_t(context_.shape.dim);
     const BlockLayout& layout = context_.cache.layout();
-    const std::vector<float> queries = promptQueries_.take(sequence);
+    const std::vector<float> queries = promptQueries_.take(layer, sequence);
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
         Partial& partial = of(layer, sequence, h);
         partial.basis = directions(queries, h, tokens);

@@ -6,7 +6,7 @@ namespace kvscope::select {
 
 LabelIndex::LabelIndex(const SelectorContext& context, int channels, int bits, ChannelRule rule)
     : context_(context), count_(std::clamp(channels, 1, context.shape.dim)), rule_(rule),
-      calibrated_(findChannelImportance(context.model)), observers_(context.sequences()) {
+      calibrated_(findChannelImportance(context.model)), observers_(context) {
     for (const int tokens : context.maxTokens)
         for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
             heads_.push_back({LabelCache(std::size_t(count_), bits, tokens), {}});
@@ -21,7 +21,7 @@ void LabelIndex::prompt(const PromptChunk& chunk) {
 
 void LabelIndex::promptDone(int layer, int sequence, int tokens) {
     const BlockLayout& layout = context_.cache.layout();
-    const ChannelObserver observer = observers_.take(sequence);
+    const ChannelObserver observer = observers_.take(layer, sequence);
     context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
         Head& head = heads_[at(layer, sequence, g)];
         const bool mean = rule_ == ChannelRule::MeanProduct;

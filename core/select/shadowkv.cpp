@@ -27,7 +27,7 @@ public:
         : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
           rank_(rankOf(values.integer("rank"), width_)),
           layers_(context.maxTokens.size() * std::size_t(context.shape.layers)),
-          heads_(layers_.size() * std::size_t(context.shape.kvHeads)), prompts_(context.sequences()) {}
+          heads_(layers_.size() * std::size_t(context.shape.kvHeads)), prompts_(context) {}
 
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
@@ -95,7 +95,7 @@ void ShadowKv::prompt(const PromptChunk& chunk) {
 }
 
 void ShadowKv::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
-    const Prompt prompt = prompts_.take(sequence);
+    const Prompt prompt = prompts_.take(layer, sequence);
     decompose(of(layer, sequence), prompt.keys, tokens);
     context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
         makeLandmarks(layer, sequence, g, tokens);

@@ -21,11 +21,11 @@ public:
         : context_(context), capacity_(values.integer("capacity_tokens")), window_(values.integer("window_tokens")),
           kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          queries_(context.sequences()) {}
+          queries_(context) {}
 
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
-        const std::vector<float> queries = queries_.take(sequence);
+        const std::vector<float> queries = queries_.take(layer, sequence);
         context_.kernels.forEach(context_.shape.kvHeads, [&](int g) { vote(queries, layer, sequence, g, tokens); });
     }
     void append(std::span<HeadStep> heads) override {

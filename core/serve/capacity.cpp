@@ -4,8 +4,7 @@
 
 namespace kvscope::serve {
 
-std::string brokenBound(const SimulationResult& r, const SimulationOptions& simulation,
-                        const CapacityOptions& options) {
+std::string brokenBound(const ServingResult& r, const SimulationOptions& simulation, const CapacityOptions& options) {
     if (r.refused + r.unfinished > 0) return fmt::format("{} requests refused", r.refused + r.unfinished);
     if (options.rule == CapacityRule::Attainment) {
         if (r.attainment < options.attainment)

@@ -24,13 +24,13 @@ struct CapacityOptions {
 };
 
 /// What the run breaks, as a few words; empty: every bound is kept. Refused requests break every rule.
-std::string brokenBound(const SimulationResult& result, const SimulationOptions& simulation,
+std::string brokenBound(const ServingResult& result, const SimulationOptions& simulation,
                         const CapacityOptions& options);
 
 struct CapacityPoint {
     double rate = 0;
     std::string broken; // empty: it holds
-    SimulationResult result;
+    ServingResult result;
 };
 struct Capacity {
     double rate = 0;                   // 0: not even the lowest that was tried

@@ -32,41 +32,41 @@ int MemoryShape::partitionBlocks(const SchedulerOptions& options) const {
 
 std::int64_t MemoryShape::selectionBytes(std::int64_t context) const {
     const std::int64_t blocks = std::min<std::int64_t>(selectedBlocks, roundedUp(context, blockTokens));
-    return blocks * layers * kvHeads * blockBytes;
+    return blocks * offloadedLayers() * kvHeads * blockBytes;
 }
 
 std::int64_t MemoryShape::firstWorkingSet(const SchedulerOptions& options, std::int64_t context) const {
     if (!options.offload) return 0;
     if (options.cache == CachePlan::GlobalLru) return selectionBytes(context);
-    return std::int64_t(partitionBlocks(options)) * layers * kvHeads * blockBytes;
+    return std::int64_t(partitionBlocks(options)) * offloadedLayers() * kvHeads * blockBytes;
 }
 
 RequestNeeds MemoryShape::needsOf(const SchedulerOptions& options, int promptTokens, int maxTokens) const {
-    const std::int64_t context = std::int64_t(promptTokens) + maxTokens, heads = std::int64_t(layers) * kvHeads;
+    const std::int64_t context = std::int64_t(promptTokens) + maxTokens;
+    const int moved = options.offload ? offloadedLayers() : 0;
+    const std::int64_t heads = std::int64_t(moved) * kvHeads, stayingHeads = std::int64_t(layers - moved) * kvHeads;
     const std::int64_t blocks = roundedUp(context, blockTokens);
     RequestNeeds needs;
-    needs.deviceBytes = context * indexBytesPerToken;
-    if (options.offload) {
+    needs.deviceBytes = context * indexBytesPerToken + blocks * stayingHeads * blockBytes;
+    if (moved > 0) {
         needs.hostBytes = roundedUp(blocks, hostRunBlocks) * hostRunBlocks * heads * blockBytes;
         needs.deviceBytes += heads * blockBytes; // the newest block of every head
         needs.stepBytes = selectionBytes(context);
         // A partition is there whether estimates are controlled or not.
         const bool fixedPart = options.cache == CachePlan::Partition && !options.workingSetControl;
-        needs.hardBytes = fixedPart ? firstWorkingSet(options, context) : needs.stepBytes / layers;
-    } else {
-        needs.deviceBytes += blocks * heads * blockBytes;
+        needs.hardBytes = fixedPart ? firstWorkingSet(options, context) : needs.stepBytes / moved;
     }
     const bool chunks = options.prefill == PrefillPlan::Chunks;
     if (chunks) {
         needs.scratchBytes = std::int64_t(std::min(options.chunkTokens, promptTokens)) * hidden * 4;
-        needs.chunkTokenBytes = options.offload ? tokenBytes() : 0;
+        needs.chunkTokenBytes = tokenBytes() / layers * moved;
     } else {
         // One layer's keys and values twice, because the next layer's are made while these travel, and the activations
         // of the whole prompt; those that wait on the host have one piece on the device.
         const std::int64_t parked = parkedBytes(options.parking);
         const std::int64_t activations = parked > 0 ? promptTokens * parked : std::min(pieceTokens, promptTokens) * 4;
         needs.scratchBytes = activations * hidden;
-        if (options.offload) needs.scratchBytes += 2 * promptTokens * (tokenBytes() / layers);
+        if (moved > 0) needs.scratchBytes += 2 * promptTokens * (tokenBytes() / layers);
     }
     return needs;
 }
@@ -87,6 +87,10 @@ void MemoryShape::check() const {
         if (field.value <= 0)
             throw Error(ErrorKind::BadInput, fmt::format("'{}' of the memory's shape is {}", field.name, field.value),
                         "give a number above 0");
+    if (residentLayers < 0 || residentLayers > layers)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("'resident_layers' of the memory's shape is {}, and there are {} layers",
+                                residentLayers, layers));
     if (indexBytesPerToken < 0) throw Error(ErrorKind::BadInput, "'index_bytes_per_token' is negative");
 }
 

@@ -17,20 +17,23 @@ struct MemoryShape {
     int hostRunBlocks = 16;                 // the host store is handed out in runs of this many blocks of one head
     int pieceTokens = 2048;                 // where a layer of a prompt can be cut
     bool pausesInLayer = true;              // whether a method can stop there
+    int residentLayers = 0;                 // layers that attend to everything: their blocks stay on the device
+
+    int offloadedLayers() const { return layers - residentLayers; }
 
     /// Keys and values of one token, all layers and heads, in bytes.
     std::int64_t tokenBytes() const { return std::int64_t(layers) * kvHeads * blockBytes / blockTokens; }
     /// Slots per layer and KV head that cache=partition gives a row.
     int partitionBlocks(const SchedulerOptions& options) const;
 
-    /// Blocks of `context` tokens that a step selects, all layers and heads, in bytes.
+    /// Blocks of `context` tokens that a step selects, all offloaded layers and heads, in bytes.
     std::int64_t selectionBytes(std::int64_t context) const;
     /// The estimate for a request of which no step has run: with cache=partition its part, with global-lru
-    /// k x layers x KV heads blocks; 0 where nothing is offloaded.
+    /// k x offloaded layers x KV heads blocks; 0 where nothing is offloaded.
     std::int64_t firstWorkingSet(const SchedulerOptions& options, std::int64_t context) const;
     /// The needs of a request of `promptTokens` that makes at most `maxTokens`, both at least 1:
-    /// the host holds whole runs, the device the index and the newest block of every head, or all blocks where nothing
-    /// is offloaded.
+    /// of offloaded layers the host holds whole runs and the device the newest block of every head; of all others the
+    /// device holds all blocks. The index is on the device.
     RequestNeeds needsOf(const SchedulerOptions& options, int promptTokens, int maxTokens) const;
 
     /// @throws Error(BadInput) naming the first field that is not positive

@@ -104,8 +104,8 @@ double ServiceCosts::hitRate(const SchedulerOptions& options, std::int64_t stepB
 std::int64_t ServiceCosts::workingSet(const SchedulerOptions& options, int steps, std::int64_t context) const {
     if (!options.offload || options.cache == CachePlan::Partition) return shape.firstWorkingSet(options, context);
     const double grown = 1 + drift * (std::clamp(steps, 1, options.window) - 1);
-    const std::int64_t all =
-        (context + shape.blockTokens - 1) / shape.blockTokens * shape.layers * shape.kvHeads * shape.blockBytes;
+    const std::int64_t all = (context + shape.blockTokens - 1) / shape.blockTokens * shape.offloadedLayers() *
+                             shape.kvHeads * shape.blockBytes;
     return std::min(all, std::int64_t(double(shape.selectionBytes(context)) * grown));
 }
 
@@ -162,7 +162,8 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                                    {"hidden", whole(shape.hidden)},
                                    {"host_run_blocks", whole(shape.hostRunBlocks)},
                                    {"piece_tokens", whole(shape.pieceTokens)},
-                                   {"pauses_in_layer", truth(shape.pausesInLayer)}});
+                                   {"pauses_in_layer", truth(shape.pausesInLayer)},
+                                   {"resident_layers", whole(shape.residentLayers, 0)}});
                   }}});
     shape.check();
     return costs;
@@ -190,7 +191,8 @@ std::string ServiceCosts::toJson() const {
                      {"hidden", shape.hidden},
                      {"host_run_blocks", shape.hostRunBlocks},
                      {"piece_tokens", shape.pieceTokens},
-                     {"pauses_in_layer", shape.pausesInLayer}}}};
+                     {"pauses_in_layer", shape.pausesInLayer},
+                     {"resident_layers", shape.residentLayers}}}};
     return out.dump(2);
 }
 

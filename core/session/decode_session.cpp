@@ -1,12 +1,10 @@
 #include "core/session/decode_session.h"
 
 #include "base/clock.h"
-#include "core/cache/cache_policy.h"
-#include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
-#include "core/select/refusal.h"
 #include "core/session/end_rule.h"
 #include "core/session/engine.h"
+#include "core/session/engine_setup.h"
 #include "core/session/processor.h"
 #include "core/session/sampler.h"
 #include "core/session/session_run.h"
@@ -15,42 +13,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
-
-/// A cache that no block goes through is nobody's to choose.
-void refuseIdleCache(const SessionOptions& options, const MethodEntry& method, const SelectionSpec& spec) {
-    const bool sized = options.deviceKvBlocks || options.deviceKvBytes;
-    const bool policy = !options.cachePolicy.empty() && options.cachePolicy != "keep-selected";
-    if (!options.offload || (!sized && !policy)) return;
-    refuse(fmt::format(
-               "{} has no effect with method {}, which {}", sized ? "--device-kv" : "--cache-policy", method.name,
-               spec.ownDeviceTier ? "keeps what is on the device by its own rule" : "keeps every block on the device"),
-           spec.ownDeviceTier ? "leave it out; the method's own budget is a parameter (kvscope-cli methods)"
-                              : "leave it out, or choose a method that selects blocks");
-}
-
-} // namespace
-
-void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec,
-                      const ModelConfig& config) {
-    if (!findCachePolicy(name).byWorth || spec.ranksBlocks) return;
-    std::vector<std::string> able;
-    for (const MethodEntry& other : methods()) {
-        try {
-            if (other.make(resolveDefaults(other, config), config).ranksBlocks) able.push_back(other.name);
-        } catch (const Error&) { // the method is not made for this model
-        }
-    }
-    refuse(fmt::format("cache policy {} needs to know what blocks are worth, which method {} does not say", name,
-                       method.name),
-           able.empty() ? std::string("use cache policy lru")
-                        : fmt::format("use cache policy lru, or method {}", fmt::join(able, ", ")));
-}
 
 SessionSummary::Part SessionSummary::counted() const {
     if (cold.steps >= steps) return {steps, decodedTokens, decodeNs, hits, misses};
@@ -105,65 +70,12 @@ struct TokenRun final : SessionRun {
 TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
                    SessionOptions sessionOptions, TraceSink& traceSink)
     : SessionRun(std::move(loaded), std::move(ids), std::move(sessionOptions), traceSink) {
-    const ModelConfig& config = model->config();
     checkPrompts(options.maxNewTokens - 1); // the last token is not fed back
     resolveParameters();
-    spec = method.make(parameters, config);
-    if (!model->hasEvictionHead()) {
-        spec.bias.scale = 0.f;
-        if (spec.agnosticScore != AgnosticScore::None)
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("method {} as set takes blocks by eviction score, and {} has no eviction head",
-                                    method.name, model->name()),
-                        "choose a setting without query-agnostic blocks, or another checkpoint");
-    }
-
+    spec = methodSpec(method, parameters, *model);
+    const EngineSetup setup = engineSetup(model, prompts, options, method, parameters, spec, sink.level());
+    engine = options.backend == Backend::Cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     const int sequences = int(prompts.size());
-    const bool cuda = options.backend == Backend::Cuda;
-    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, sink.level(), {}, parameters, {}, {}};
-    setup.makeSelector = [this](const SelectorContext& context) {
-        auto selector = method.makeSelector ? method.makeSelector(parameters, context) : nullptr;
-        return selector ? std::move(selector) : makeSpecSelector(context);
-    };
-    for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
-    const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
-    const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get()};
-    if (cuda && method.makeSelector) requireGpu(); // without a GPU this refusal comes before those about the method
-    refuseUnable(method, use, longest, model.get());
-    setup.abilities = abilitiesOf(method, use);
-    const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
-    const int maxBlocks = spec.grid.blocks(longest);
-    setup.plans =
-        LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, setup.abilities.ahead, longest});
-    const int offloadedLayers = setup.plans.offloaded();
-    if (offloadedLayers > 0) {
-        const int needed = std::min(spec.neededSlots(), maxBlocks);
-        std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));
-        if (options.deviceKvBlocks)
-            slots = *options.deviceKvBlocks;
-        else if (options.deviceKvBytes)
-            slots = *options.deviceKvBytes / (std::int64_t(sequences) * offloadedLayers * config.kvHeads * blockBytes);
-        if (slots < needed)
-            refuse(
-                fmt::format(
-                    "a device pool of {} block slots per KV head is too small: method {} attends {} blocks at a time",
-                    slots, method.name, needed),
-                fmt::format("give at least --device-kv {}, or lower the budget", needed));
-        setup.slots = int(std::min<std::int64_t>(slots, maxBlocks));
-        // Keep-selected always fills the first free slot, so spare slots would stay empty.
-        if (options.cachePolicy.empty() && setup.slots > needed) options.cachePolicy = "lru";
-    } else {
-        refuseIdleCache(options, method, spec);
-    }
-    if (options.cachePolicy.empty()) options.cachePolicy = "keep-selected";
-    checkCachePolicy(options.cachePolicy, method, spec, config);
-    setup.cachePolicy = options.cachePolicy;
-    if (method.memory != nullptr)
-        setup.methodMemory = [this](ContextLength length) {
-            return method.memory({parameters, spec, model->config(), options.backend, options.offload, model.get()},
-                                 length);
-        };
-    engine = cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     generated.resize(std::size_t(sequences));
     nextToken.resize(std::size_t(sequences));
     for (int s = 0; s < sequences; ++s) {
@@ -183,7 +95,8 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
         info.link = "PCIe (measured)";
     }
     info.deviceSlots = setup.slots;
-    info.blockBytes = blockBytes * spec.unitTokens() / spec.blockSize;
+    info.blockBytes =
+        kvFormat(options.backend, model->config(), spec).blockBytes() * spec.unitTokens() / spec.blockSize;
     if (spec.unitTokens() != spec.blockSize)
         info.meta.emplace_back(run_meta::kKvBlockTokens, std::to_string(spec.blockSize));
     sink.beginRun(info);

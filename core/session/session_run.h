@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/session/decode_session.h"
+#include "core/session/session_checks.h"
 
 #include <memory>
 #include <stop_token>
@@ -10,9 +11,6 @@
 #include <vector>
 
 namespace kvscope {
-
-/// @throws Error(BadInput), always: what was asked for cannot be done; `hint` says what to ask for instead
-[[noreturn]] void refuse(const std::string& message, const std::string& hint);
 
 struct SessionRun {
     /// Checks the options that both have. @throws Error(BadInput | Unsupported)

@@ -104,7 +104,7 @@ public:
                     "outputs of one linear call share their input");
             checkBlocks(target.weight);
         }
-        if (args.n <= kSmallBatch || cols == 0) return linearFew(args);
+        if (alone_ || args.n <= kSmallBatch || cols == 0) return linearFew(args);
         linearMany(args);
     }
 
@@ -127,7 +127,7 @@ public:
         const LinearTarget targets[] = {{args.gate, args.gateBias, gate, width, false},
                                         {args.up, args.upBias, up, width, false}};
         LinearArgs linearArgs{args.x, args.n, args.gate.cols, args.normWeight, args.normEps, targets};
-        if (args.n <= kSmallBatch) {
+        if (alone_ || args.n <= kSmallBatch) {
             // Both matrices and the activation are one job: a thread gates the outputs that it has computed.
             const std::int64_t stride = prepareFew(linearArgs);
             team_.split(width, kRowGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -144,6 +144,8 @@ public:
             siluMultiply(gate + begin, up + begin, end - begin, args.out + begin);
         });
     }
+
+    void inputsAlone(bool on) override { alone_ = on; }
 
     void rope(const RopeArgs& args) override {
         checkCount("the number of tokens", args.n);
@@ -197,7 +199,7 @@ public:
         checkBlocks(args.weight);
         if (args.n == 0 || args.heads == 0 || args.weight.rows == 0) return;
         const int width = panelRows(), panels = (args.weight.rows + width - 1) / width, cols = args.weight.cols;
-        const bool few = args.n <= kSmallBatch || cols > kPanelDepth;
+        const bool few = alone_ || args.n <= kSmallBatch || cols > kPanelDepth;
         team_.each(args.heads * (few ? 1 : panels), [&](int job, int thread) {
             const int head = few ? job : job / panels;
             LinearTarget target;
@@ -214,7 +216,7 @@ public:
                 for (int i = 0; i < args.n; ++i)
                     roundInput(x + std::int64_t(i) * args.xStride, cols,
                                rounded + std::int64_t(i) * roundedBytes(cols));
-                return quantisedRows(target, rounded, args.n, 0, target.weight.rows);
+                return quantisedInputs(target, rounded, args.n, 0, target.weight.rows);
             }
             if (few) {
                 const std::int64_t stride = arrangedStride(target.weight.type, cols);
@@ -224,7 +226,7 @@ public:
                 for (int i = 0; i < args.n; ++i)
                     arrangeInput(target.weight.type, x + std::int64_t(i) * args.xStride, cols,
                                  rows.data() + i * stride);
-                return smallBatchRows(target, rows.data(), args.n, 0, target.weight.rows);
+                return floatInputs(target, rows.data(), stride, args.n, 0, target.weight.rows);
             }
             auto& panel = panels_[std::size_t(thread)];
             if (panel.size() < std::size_t(cols) * std::size_t(width))
@@ -425,9 +427,36 @@ private:
     /// Computes the outputs [begin, end) of one target from the prepared inputs.
     void fewRows(const LinearArgs& args, const LinearTarget& target, std::int64_t stride, std::int64_t begin,
                  std::int64_t end) const {
-        if (isQuantised(target.weight.type)) return quantisedRows(target, rounded_.data(), args.n, begin, end);
+        if (isQuantised(target.weight.type)) return quantisedInputs(target, rounded_.data(), args.n, begin, end);
         const std::int64_t form = target.weight.type == DType::BF16 ? args.n * stride : 0;
-        smallBatchRows(target, inputs_.data() + form, args.n, begin, end);
+        floatInputs(target, inputs_.data() + form, stride, args.n, begin, end);
+    }
+
+    /// The outputs [begin, end) of n inputs, together or one by one.
+    void floatInputs(const LinearTarget& target, const float* x, std::int64_t stride, int n, std::int64_t begin,
+                     std::int64_t end) const {
+        if (!alone_ || n == 1) return smallBatchRows(target, x, n, begin, end);
+        eachAlone(target, n, begin, end, [&](const LinearTarget& one, int i, std::int64_t from, std::int64_t to) {
+            smallBatchRows(one, x + i * stride, 1, from, to);
+        });
+    }
+    void quantisedInputs(const LinearTarget& target, const std::byte* rounded, int n, std::int64_t begin,
+                         std::int64_t end) const {
+        if (!alone_ || n == 1) return quantisedRows(target, rounded, n, begin, end);
+        const std::int64_t bytes = roundedBytes(target.weight.cols);
+        eachAlone(target, n, begin, end, [&](const LinearTarget& one, int i, std::int64_t from, std::int64_t to) {
+            quantisedRows(one, rounded + i * bytes, 1, from, to);
+        });
+    }
+    /// Calls work for every input and few rows of weights at a time, which the second input finds in the cache.
+    template <class Work>
+    static void eachAlone(const LinearTarget& target, int n, std::int64_t begin, std::int64_t end, Work&& work) {
+        for (std::int64_t from = begin; from < end; from += kRowGrain)
+            for (int i = 0; i < n; ++i) {
+                LinearTarget one = target;
+                one.y += std::int64_t(i) * target.stride;
+                work(one, i, from, std::min(end, from + kRowGrain));
+            }
     }
 
     void linearFew(const LinearArgs& args) {
@@ -492,6 +521,7 @@ private:
     ThreadTeam team_;
     std::vector<AttentionScratch> scratch_;    // [thread]
     std::vector<AlignedBuffer<float>> panels_; // [thread]
+    bool alone_ = false;                       // inputsAlone
     AlignedBuffer<std::byte> rounded_;         // [input]
     AlignedBuffer<float> inputs_, normed_, gateScratch_, partials_;
 };

@@ -1,6 +1,8 @@
-// Prompts that are read in turns, stopping at random places, give the same bits as prompts read one after the other.
+// Prompts that are read in turns, stopping at random places, and prompts read in chunks give the same bits as prompts
+// read one after the other, layer by layer.
 #include "core/engine/cpu/cpu_engine.h"
 #include "core/select/method.h"
+#include "tests/core/small_budgets.h"
 
 #include <gtest/gtest.h>
 #include <random>
@@ -41,16 +43,7 @@ public:
     Turns(const std::string& name, bool sparsePrompts, std::vector<std::vector<std::int32_t>> prompts)
         : method_(findMethod(name)), values_(resolveDefaults(method_, model()->config())),
           prompts_(std::move(prompts)) {
-        const std::pair<const char*, const char*> small[] = {
-            {"block_size", "16"},   {"kernel_size", "8"},    {"kernel_stride", "4"},   {"window_blocks", "2"},
-            {"total_blocks", "9"},  {"select_blocks", "3"},  {"heavy_tokens", "60"},   {"recent_tokens", "40"},
-            {"k_b", "8"},           {"k_t", "48"},           {"window_tokens", "8"},   {"capacity_tokens", "80"},
-            {"page_budget", "8"},   {"local_tokens", "64"},  {"init_tokens", "16"},    {"topk_blocks", "3"},
-            {"cached_blocks", "6"}, {"budget_tokens", "96"}, {"outlier_tokens", "16"}, {"local_chunks", "2"},
-            {"rank", "24"},         {"stabilizers", "24"},   {"prefill_chunk", "128"}, {"local_len", "12"},
-            {"max_num_kv", "40"},   {"exc_block", "96"},     {"warmup_tokens", "600"}};
-        for (const auto& [key, value] : small)
-            if (values_.has(key)) values_.set(method_.parameters, key, value);
+        for (const auto& [key, value] : test::smallBudgets(values_)) values_.set(method_.parameters, key, value);
         if (sparsePrompts) values_.set(method_.parameters, "prefill", "sparse");
         options_.method = name;
         options_.threads = 1;
@@ -88,6 +81,24 @@ public:
             PromptCursor& until = at[std::size_t(row)];
             until = {until.layer + below(3), below(4)};
             if (engine_->readPrompt(row, until, result.prefill)) unread.erase(unread.begin() + long(chosen));
+        }
+        engine_->finishPrompts(result.prefill);
+        return decode(std::move(result));
+    }
+
+    /// Takes a few pieces of some prompt through all layers, until all are read.
+    Result inChunks(unsigned seed) {
+        std::mt19937 random(seed);
+        Result result;
+        engine_->beginPrompts(result.prefill);
+        std::vector<int> until(prompts_.size()), unread(prompts_.size());
+        for (std::size_t row = 0; row < unread.size(); ++row) unread[row] = int(row);
+        while (!unread.empty()) {
+            const std::size_t chosen = random() % unread.size();
+            const int row = unread[chosen];
+            until[std::size_t(row)] += int(random() % 3);
+            if (engine_->readPromptChunk(row, until[std::size_t(row)], result.prefill))
+                unread.erase(unread.begin() + long(chosen));
         }
         engine_->finishPrompts(result.prefill);
         return decode(std::move(result));
@@ -145,12 +156,7 @@ struct Case {
 
 class PromptsInTurns : public ::testing::TestWithParam<Case> {};
 
-TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
-    const auto prompts = threePrompts();
-    const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
-    int turns = 0;
-    const auto actual = Turns(GetParam().method, GetParam().sparsePrompts, prompts).inTurns(7, turns);
-    EXPECT_GT(turns, 6) << "the prompts hardly took turns";
+void expectSame(const Turns::Result& actual, const Turns::Result& expected) {
     EXPECT_EQ(actual.logits, expected.logits);
     for (std::size_t layer = 0; layer < expected.prefill.layers.size(); ++layer) {
         EXPECT_EQ(actual.prefill.layers[layer].d2hBytes, expected.prefill.layers[layer].d2hBytes);
@@ -162,6 +168,21 @@ TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
         EXPECT_EQ(actual.steps[step].hit, expected.steps[step].hit);
         EXPECT_EQ(actual.steps[step].selections.size(), expected.steps[step].selections.size());
     }
+}
+
+TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
+    const auto prompts = threePrompts();
+    const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
+    int turns = 0;
+    const auto actual = Turns(GetParam().method, GetParam().sparsePrompts, prompts).inTurns(7, turns);
+    EXPECT_GT(turns, 6) << "the prompts hardly took turns";
+    expectSame(actual, expected);
+}
+
+TEST_P(PromptsInTurns, GiveTheSameBitsInChunks) {
+    const auto prompts = threePrompts();
+    const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
+    expectSame(Turns(GetParam().method, GetParam().sparsePrompts, prompts).inChunks(5), expected);
 }
 
 /// Every method, and those that read prompts sparsely that way too.

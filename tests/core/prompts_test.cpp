@@ -37,6 +37,24 @@ std::string refusalOf(const NeedleOptions& options) {
     }
 }
 
+TEST(SplicedPrompts, HaveTheLengthAskedForAndAreNeverAlike) {
+    const auto model = Model::load(kDefaultModel);
+    const SplicedPrompts prompts(*model);
+    std::set<std::vector<std::int32_t>> seen;
+    for (const int tokens : {1, 7, 64, 900, 5000})
+        for (int number = 0; number < 4; ++number) {
+            const std::vector<std::int32_t> ids = prompts.prompt(tokens, number, 3);
+            EXPECT_EQ(int(ids.size()), tokens);
+            EXPECT_EQ(ids, SplicedPrompts(*model).prompt(tokens, number, 3));
+            if (tokens >= 64) {
+                EXPECT_TRUE(seen.insert(ids).second);
+                EXPECT_NE(ids, prompts.prompt(tokens, number, 4));
+                EXPECT_THAT(model->tokenizer().decode(ids), HasSubstr("Request " + std::to_string(number)));
+            }
+        }
+    EXPECT_THROW(prompts.prompt(0, 0, 0), Error);
+}
+
 TEST(NeedlePrompt, HasTheLengthAskedForAtEverySize) {
     for (const int tokens : {100, 137, 200, 333, 500, 1000, 1024, 2048, 3000, 4097, 6000, 9000, 12'345, 16'000})
         for (const std::uint64_t seed : {1, 2, 99}) {

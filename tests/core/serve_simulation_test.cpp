@@ -47,8 +47,8 @@ Workload queueOf(double load, bool exponential, std::uint64_t seed) {
 TEST(Simulation, WaitsAreThoseOfMM1AndMD1) {
     for (const double load : {0.3, 0.5, 0.65}) {
         const SimulationOptions options = oneServer();
-        const SimulationResult markov = simulate(queueOf(load, true, 9), options);
-        const SimulationResult fixed = simulate(queueOf(load, false, 9), options);
+        const ServingResult markov = simulate(queueOf(load, true, 9), options);
+        const ServingResult fixed = simulate(queueOf(load, false, 9), options);
         const double mm1 = 1000 * load / (1 - load), md1 = mm1 / 2;
         EXPECT_NEAR(markov.queue.mean, mm1, 0.03 * mm1) << load;
         EXPECT_NEAR(fixed.queue.mean, md1, 0.03 * md1) << load;
@@ -63,7 +63,7 @@ TEST(Simulation, WaitsAreThoseOfMM1AndMD1) {
 TEST(Simulation, EveryWaitIsThatOfTheQueueWithTheSameArrivals) {
     // Lindley: a request waits for what was left when the one before it arrived, less the gap.
     const Workload workload = queueOf(0.8, true, 4);
-    const SimulationResult result = simulate(workload, oneServer());
+    const ServingResult result = simulate(workload, oneServer());
     double free = 0, largest = 0;
     for (std::size_t i = 0; i < workload.lines.size(); ++i) {
         const double arrival = double(workload.lines[i].arrivalUs) / 1e3;
@@ -79,7 +79,7 @@ TEST(Simulation, SaysThatItPromisesNothingNearSaturation) {
     EXPECT_TRUE(simulate(queueOf(0.7, false, 1), options).promisesTtft());
     EXPECT_FALSE(simulate(queueOf(0.85, false, 1), options).promisesTtft());
     options.counted = 2000;
-    const SimulationResult over = simulate(queueOf(1.3, false, 1), options);
+    const ServingResult over = simulate(queueOf(1.3, false, 1), options);
     EXPECT_TRUE(over.trend.grows());
     EXPECT_NEAR(over.trend.slope, 0.3, 0.05);
     EXPECT_FALSE(over.promisesTtft());
@@ -106,7 +106,7 @@ TEST(Simulation, NumbersAgreeWithAPlainReference) {
     std::int64_t tokens = 0;
     double rows = 0, ms = 0;
     int decodes = 0;
-    const SimulationResult r =
+    const ServingResult r =
         simulate(workload, options, [&](const RequestTable&, const IterationPlan& plan, double took) {
             tokens += plan.decodeRows();
             for (const PrefillSegment& segment : plan.segments) tokens += segment.last ? 1 : 0;
@@ -156,7 +156,7 @@ TEST(Simulation, NumbersAgreeWithAPlainReference) {
 TEST(Simulation, TheWindowIsOneReadingUnderFullLoad) {
     const Workload workload = longmixAt(0.5, 64);
     SimulationOptions options = longmixOptions();
-    const SimulationResult r = simulate(workload, options);
+    const ServingResult r = simulate(workload, options);
     EXPECT_GE(r.warmUp, 100);
     EXPECT_GE(double(r.warmUp) / workload.rate(), 55) << "and 60 seconds";
     EXPECT_EQ(r.counted, 64);
@@ -165,7 +165,7 @@ TEST(Simulation, TheWindowIsOneReadingUnderFullLoad) {
     for (const RequestOutcome& o : r.outcomes) prompts.push_back(o.promptTokens);
     for (const WorkloadLine& line : workload.lines) wanted.push_back(line.promptTokens);
     EXPECT_THAT(prompts, ::testing::UnorderedElementsAreArray(wanted));
-    const SimulationResult again = simulate(workload, options);
+    const ServingResult again = simulate(workload, options);
     EXPECT_EQ(again.ttft.mean, r.ttft.mean) << "nothing in it is by chance";
     EXPECT_THROW(simulate(Workload{}, options), Error);
 }
@@ -181,7 +181,7 @@ TEST(Simulation, ControlKeepsGlobalLruFromThrashing) {
         options.counted = 128;
         return simulate(workload, options);
     };
-    const SimulationResult controlled = run("true"), free = run("false");
+    const ServingResult controlled = run("true"), free = run("false");
     EXPECT_GT(controlled.hitRate, 0.9);
     EXPECT_LT(free.hitRate, 0.3);
     EXPECT_GT(free.meanRows, controlled.meanRows);
@@ -193,7 +193,7 @@ TEST(Simulation, TheFirstStepBehindAPrefillLoadsAWholeSelection) {
     workload.spanUs = 60'000'000;
     SimulationOptions options = longmixOptions();
     options.warmUpRequests = 0, options.warmUpSeconds = 0;
-    const SimulationResult r = simulate(workload, options);
+    const ServingResult r = simulate(workload, options);
     const double selection = 128 << 20;
     EXPECT_NEAR(r.loadedBytes, selection * (1 + 1 - 0.956), 2);
     EXPECT_NEAR(r.tbt.max - r.tbt.median, selection * 0.956 / 51.3e6 / 2, 0.01)
@@ -206,7 +206,7 @@ TEST(Simulation, ADriftingWorkingSetPausesSomebody) {
     options.costs.drift = 0.5; // the union of 12 steps is 6.5 selections
     options.budget.device = std::int64_t(2) << 30;
     Workload workload = longmixAt(0.5, 128);
-    const SimulationResult r = simulate(workload, options);
+    const ServingResult r = simulate(workload, options);
     EXPECT_GT(r.pauses, 0);
     EXPECT_EQ(r.finished, 128);
     EXPECT_GT(r.limitedBy[std::size_t(Limit::WorkingSets)], 0);
@@ -222,7 +222,7 @@ TEST(Simulation, OneHugePromptAmongShortOnesStallsNobody) {
     SimulationOptions options = longmixOptions();
     options.budget.scratch = std::int64_t(4) << 30;
     options.warmUpRequests = 0, options.warmUpSeconds = 0;
-    const SimulationResult r = simulate(workload, options);
+    const ServingResult r = simulate(workload, options);
     EXPECT_EQ(r.finished, 101);
     EXPECT_LE(r.tbt.p99, options.slo.tbtMs);
     EXPECT_LE(r.tbt.max, options.slo.tbtMs);

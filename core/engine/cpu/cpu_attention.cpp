@@ -20,7 +20,7 @@ void CpuAttention::beginStep(std::span<const ActiveSequence> active, StepRecord&
     work_ = std::span(items_).first(active.size() * std::size_t(context_.shape.kvHeads));
 }
 
-void CpuAttention::beginLayer(int layer, const TokenRows& rows) {
+void CpuAttention::beginLayer(int layer, const TokenRows& rows, std::size_t first) {
     const std::size_t heads = std::size_t(context_.shape.kvHeads);
     const bool denseLayer = !context_.plans[layer].sparse;
     allDense_ = true;
@@ -32,8 +32,8 @@ void CpuAttention::beginLayer(int layer, const TokenRows& rows) {
             item.kvHead = int(g);
             placeAt(context_, item, layer, active_[row].position);
             item.dense = denseLayer || item.position + 1 < context_.spec.denseBelowTokens;
-            pointAt(context_, item, rows, row);
-            item.score = rows.score ? rows.score[row * heads + g] : 0.f;
+            pointAt(context_, item, rows, first + row);
+            item.score = rows.score ? rows.score[(first + row) * heads + g] : 0.f;
             item.byToken = item.ofPrompt = false;
             item.predicted = -1;
             item.used = item.wasted = item.late = 0;

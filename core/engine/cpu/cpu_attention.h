@@ -39,8 +39,8 @@ protected:
     /// Called before the first stage of a step. `active` and `record` must live until the last stage; record.layers has
     /// its size already.
     void beginStep(std::span<const ActiveSequence> active, StepRecord& record);
-    /// Called at the end of project. Row i of `rows` belongs to the i-th active sequence.
-    void beginLayer(int layer, const TokenRows& rows);
+    /// Called at the end of project. Row first + i of `rows` belongs to the i-th active sequence.
+    void beginLayer(int layer, const TokenRows& rows, std::size_t first = 0);
 
     std::span<const ActiveSequence> active() const { return active_; }
     LayerRecord& recordOf(int layer) { return record_->layers[std::size_t(layer)]; }

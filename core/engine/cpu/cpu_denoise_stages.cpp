@@ -46,10 +46,9 @@ void CpuDenoiseStages::begin(std::span<const DenoiseRow> rows, StepRecord& recor
     record_ = &record;
     tokens_.clear();
     for (const DenoiseRow& row : rows) tokens_.insert(tokens_.end(), row.ids.begin(), row.ids.end());
-    const auto ropeRows = passes_.ropeRows(tokens_.size());
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
         const DenoiseRow& row = rows[i / std::size_t(options_.block)];
-        ropeRows[i] = rope_.first(row.sequence) + row.first + int(i) % options_.block;
+        passes_.rotateAs(i, rope_, rope_.first(row.sequence) + row.first + int(i) % options_.block);
     }
 }
 

@@ -78,7 +78,7 @@ public:
           cache_(cacheOptionsOf(setup), setup.spec, findCachePolicy("keep-selected")), clock_(steadyNowNs()),
           x_(setup.prompts.size() * std::size_t(block_) * std::size_t(model_->config().hidden)),
           logits_(setup.prompts.size() * std::size_t(block_) * std::size_t(model_->config().vocab)),
-          passes_(*kernels_, *model_, rope_, mostRows(setup), Abilities(), clock_),
+          passes_(*kernels_, *model_, mostRows(setup), Abilities(), clock_),
           stages_(setup, *kernels_, cache_, rope_, passes_, clock_, {x_.data(), logits_.data()}),
           promptAttention_(*kernels_,
                            {model_->config().queryHeads, model_->config().kvHeads, model_->config().headDim,
@@ -151,8 +151,7 @@ void CpuDenoiser::readPrompt(int sequence, StepRecord& record, Read& read, const
 /// Every token sees its own block and the blocks before it.
 void CpuDenoiser::readPiece(int sequence, int layer, int first, int n, float* x, LayerRecord& record) {
     const ModelConfig& config = model_->config();
-    const auto ropeRows = passes_.ropeRows(std::size_t(n));
-    for (int i = 0; i < n; ++i) ropeRows[std::size_t(i)] = rope_.first(sequence) + first + i;
+    for (int i = 0; i < n; ++i) passes_.rotateAs(std::size_t(i), rope_, rope_.first(sequence) + first + i);
     passes_.project(layer, x, n, record);
     const TokenRows rows = passes_.rows();
     clock_.run(record, Stage::Offloading, [&] { stages_.keep(layer, sequence, first, n, rows.k, rows.v); });

@@ -1,9 +1,7 @@
 #include "core/engine/cpu/cpu_engine.h"
 
 #include "base/clock.h"
-#include "core/cache/cache_policy.h"
 #include "core/engine/cpu/cpu_memory.h"
-#include "core/engine/cpu/prompt_lengths.h"
 #include "core/session/sampler.h"
 
 #include <algorithm>
@@ -18,17 +16,6 @@ std::size_t mostRows(const std::vector<std::vector<std::int32_t>>& prompts) {
     return rows;
 }
 
-KvCacheOptions cacheOptionsOf(const EngineSetup& setup) {
-    const ModelConfig& config = setup.model->config();
-    KvCacheOptions options;
-    options.shape = {config.layers, config.kvHeads, config.headDim, config.valueDim()};
-    options.layout = {setup.spec.blockSize, config.headDim, setup.spec.bias.scale != 0.f, config.storedValueDim()};
-    options.maxTokens = setup.maxTokens;
-    options.plans = setup.plans;
-    options.slots = setup.slots;
-    return options;
-}
-
 std::optional<CpuAttention::Oracle> oracleOf(const SessionOptions& options) {
     if (!options.oracle) return std::nullopt;
     return CpuAttention::Oracle{options.oracleObserver};
@@ -37,32 +24,12 @@ std::optional<CpuAttention::Oracle> oracleOf(const SessionOptions& options) {
 } // namespace
 
 CpuEngine::CpuEngine(const EngineSetup& setup)
-    : model_(setup.model), spec_(setup.spec), rules_{model_->config().queryHeads, model_->config().attentionScale(),
-                                                     model_->config().windows},
-      kernels_(makeCpuKernels(setup.options.threads)),
-      rope_(model_->config().rope, lengthsOf(setup.prompts), setup.maxTokens),
-      cache_(cacheOptionsOf(setup), spec_, findCachePolicy(setup.cachePolicy)),
-      context_{*kernels_,
-               cache_,
-               *model_,
-               spec_,
-               cache_.plans(),
-               setup.abilities,
-               rules_,
-               cacheOptionsOf(setup).shape,
-               rope_,
-               setup.maxTokens,
-               setup.options.offload,
-               findCachePolicy(setup.cachePolicy).byWorth},
-      clock_(steadyNowNs()), selector_(setup.makeSelector(context_)),
-      x_(setup.prompts.size() * std::size_t(model_->config().hidden)),
+    : model_(setup.model), kernels_(makeCpuKernels(setup.options.threads)), clock_(steadyNowNs()),
+      passes_(*kernels_, *model_, mostRows(setup.prompts), setup.abilities, clock_),
+      sequences_(setup, *kernels_, passes_, clock_), x_(setup.prompts.size() * std::size_t(model_->config().hidden)),
       logits_(setup.prompts.size() * std::size_t(model_->config().vocab)),
-      transfers_(context_, *selector_, setup.options.link),
-      passes_(*kernels_, *model_, rope_, mostRows(setup.prompts), setup.abilities, clock_),
-      promptAttention_(context_, *selector_, transfers_, clock_),
-      promptReader_(passes_, promptAttention_, *model_, rope_, setup.prompts, clock_),
-      stages_(context_, *selector_, transfers_, passes_, clock_, oracleOf(setup.options), {x_.data(), logits_.data()}) {
-}
+      stages_(sequences_.context, *sequences_.selector, sequences_.transfers, passes_, clock_, oracleOf(setup.options),
+              {x_.data(), logits_.data()}) {}
 
 const float* CpuEngine::logits(int row) {
     return logits_.data() + std::size_t(row) * std::size_t(model_->config().vocab);
@@ -82,17 +49,23 @@ void CpuEngine::beginPrompts(StepRecord& record) {
 bool CpuEngine::readPrompt(int row, PromptCursor until, StepRecord& record, const Progress& progress,
                            const std::stop_token& stop) {
     float* last = x_.data() + std::size_t(row) * std::size_t(model_->config().hidden);
-    return promptReader_.read(row, until, last, record, progress, stop);
+    return sequences_.promptReader.read(row, until, last, record, progress, stop);
+}
+
+bool CpuEngine::readPromptChunk(int row, int until, StepRecord& record) {
+    float* last = x_.data() + std::size_t(row) * std::size_t(model_->config().hidden);
+    return sequences_.promptReader.readChunk(row, until, last, record, {}, {});
 }
 
 void CpuEngine::finishPrompts(StepRecord& record) {
-    clock_.run(record, StepStage::LmHead, [&] { passes_.head(x_.data(), context_.sequences(), logits_.data()); });
+    clock_.run(record, StepStage::LmHead,
+               [&] { passes_.head(x_.data(), sequences_.context.sequences(), logits_.data()); });
     record.durationNs = clock_.endStep();
 }
 
 void CpuEngine::prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) {
     beginPrompts(record);
-    for (int row = 0; row < context_.sequences(); ++row)
+    for (int row = 0; row < sequences_.context.sequences(); ++row)
         readPrompt(row, {model_->config().layers, 0}, record, progress, stop);
     finishPrompts(record);
 }

@@ -1,7 +1,7 @@
 // The CPU backend: kernels/cpu, float32 KV cache, modelled link.
 #pragma once
 
-#include "core/engine/cpu/cpu_prompt_reader.h"
+#include "core/engine/cpu/cpu_sequences.h"
 #include "core/engine/cpu/cpu_stages.h"
 #include "core/session/engine.h"
 
@@ -27,25 +27,19 @@ public:
     void beginPrompts(StepRecord& record);
     bool readPrompt(int row, PromptCursor until, StepRecord& record, const Progress& progress = {},
                     const std::stop_token& stop = {});
+    /// The same, where every piece of a prompt goes through all layers before the next. See CpuPromptReader::readChunk.
+    bool readPromptChunk(int row, int until, StepRecord& record);
     void finishPrompts(StepRecord& record);
     /// How far the row's prompt has been read.
-    PromptCursor promptAt(int row) const { return promptReader_.at(row); }
+    PromptCursor promptAt(int row) const { return sequences_.promptReader.at(row); }
 
 private:
     const std::shared_ptr<const Model> model_;
-    const SelectionSpec spec_;
-    const AttentionRules rules_;
     const std::unique_ptr<Kernels> kernels_;
-    const RopeTables rope_;
-    KvCache cache_;
-    const SelectorContext context_;
     StageClock clock_;
-    const std::unique_ptr<Selector> selector_;
-    AlignedBuffer<float> x_, logits_; // [rows, hidden], [rows, vocab]
-    CpuTransfers transfers_;
     CpuLayerPasses passes_;
-    CpuPromptAttention promptAttention_;
-    CpuPromptReader promptReader_;
+    CpuSequences sequences_;
+    AlignedBuffer<float> x_, logits_; // [rows, hidden], [rows, vocab]
     CpuStages stages_;
 };
 

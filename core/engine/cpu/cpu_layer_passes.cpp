@@ -1,11 +1,23 @@
 #include "core/engine/cpu/cpu_layer_passes.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace kvscope {
 
-CpuLayerPasses::CpuLayerPasses(Kernels& kernels, const Model& model, const RopeTables& rope, std::size_t rows,
-                               const Abilities& needs, StageClock& clock)
-    : kernels_(kernels), model_(model), rope_(rope), clock_(clock), projections_(kernels, model, rows, needs),
-      feedForward_(kernels, model, rows), ropeRows_(rows) {}
+CpuLayerPasses::CpuLayerPasses(Kernels& kernels, const Model& model, std::size_t rows, const Abilities& needs,
+                               StageClock& clock)
+    : kernels_(kernels), model_(model), clock_(clock), projections_(kernels, model, rows, needs),
+      feedForward_(kernels, model, rows), cos_(rows * std::size_t(model.config().rope.dim / 2)), sin_(cos_.size()),
+      rowIds_(rows) {
+    std::iota(rowIds_.begin(), rowIds_.end(), 0);
+}
+
+void CpuLayerPasses::rotateAs(std::size_t row, const RopeTables& tables, int at) {
+    const std::size_t pairs = std::size_t(model_.config().rope.dim / 2);
+    std::copy_n(tables.cos() + std::size_t(at) * pairs, pairs, cos_.data() + row * pairs);
+    std::copy_n(tables.sin() + std::size_t(at) * pairs, pairs, sin_.data() + row * pairs);
+}
 
 void CpuLayerPasses::embed(std::span<const std::int32_t> tokens, float* x) {
     kernels_.embed(model_.embedding(), tokens, x);
@@ -20,7 +32,7 @@ void CpuLayerPasses::embed(std::span<const std::int32_t> tokens, float* x) {
 
 void CpuLayerPasses::project(int layerIndex, const float* x, int n, LayerRecord& layer) {
     clock_.run(layer, Stage::QkvLinear, [&] { projections_.project(layerIndex, x, n); });
-    clock_.run(layer, Stage::Rope, [&] { projections_.rotate(layerIndex, n, ropeRows_, rope_); });
+    clock_.run(layer, Stage::Rope, [&] { projections_.rotate(layerIndex, n, rowIds_, cos_.data(), sin_.data()); });
 }
 
 void CpuLayerPasses::finish(int layerIndex, float* x, int n, LayerRecord& layer) {

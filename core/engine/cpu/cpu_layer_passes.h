@@ -16,13 +16,13 @@ namespace kvscope {
 class CpuLayerPasses {
 public:
     /// Everything passed must outlive this object.
-    CpuLayerPasses(Kernels& kernels, const Model& model, const RopeTables& rope, std::size_t rows,
-                   const Abilities& needs, StageClock& clock);
+    CpuLayerPasses(Kernels& kernels, const Model& model, std::size_t rows, const Abilities& needs, StageClock& clock);
 
     /// Writes the embeddings of tokens to the residual stream [tokens, hidden].
     void embed(std::span<const std::int32_t> tokens, float* x);
-    /// Where the caller writes, before project, the rows of the rotary tables for the next n tokens.
-    std::span<std::int32_t> ropeRows(std::size_t n) { return std::span(ropeRows_).first(n); }
+    /// Before project: project rotates its row `row` as `tables` say in their row `at`. Sequences may have tables of
+    /// their own.
+    void rotateAs(std::size_t row, const RopeTables& tables, int at);
     /// Makes queries, keys and values of n rows of the residual stream, [n, hidden].
     void project(int layerIndex, const float* x, int n, LayerRecord& layer);
     /// The queries, keys and values that project made, and the place for the attention's output.
@@ -35,11 +35,11 @@ public:
 private:
     Kernels& kernels_;
     const Model& model_;
-    const RopeTables& rope_;
     StageClock& clock_;
     CpuProjections projections_;
     CpuFeedForward feedForward_;
-    std::vector<std::int32_t> ropeRows_;
+    AlignedBuffer<float> cos_, sin_; // [rows, rotated channels / 2]
+    std::vector<std::int32_t> rowIds_;
 };
 
 } // namespace kvscope

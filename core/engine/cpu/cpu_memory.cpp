@@ -47,6 +47,7 @@ std::vector<MemoryNeed> activations(const ModelConfig& c, const Abilities& needs
             session("step_inputs", "a step's inputs", 2 * kFewInputs * width * kFloat),
             session("weight_panel", "unpacked weights",
                     threads * kPanelOutputs * std::min<std::int64_t>(width, 2048) * kFloat),
+            session("rotations", "the rows' rotations", rows * c.rope.dim * kFloat),
             session("normed", "normalised inputs", rows * c.hidden * kFloat),
             session("residual", "the residual stream", std::int64_t(sequences) * c.hidden * kFloat),
             session("logits", "logits", std::int64_t(sequences) * c.vocab * kFloat)};

@@ -109,7 +109,7 @@ void CpuProjections::absorb(const LayerWeights& weights, int n) {
     });
 }
 
-void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows, const RopeTables& tables) {
+void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows, const float* cos, const float* sin) {
     const LayerWeights& weights = model_.layer(layer);
     const int qWidth = config_.queryHeads * config_.headDim, kvWidth = config_.kvHeads * config_.headDim;
     if (config_.queryKeyNorm) {
@@ -126,8 +126,8 @@ void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows
     args.n = n;
     args.dim = config_.headDim;
     args.positions = rows.data();
-    args.cos = tables.cos();
-    args.sin = tables.sin();
+    args.cos = cos;
+    args.sin = sin;
     args.first = config_.latent ? config_.latent->rank : 0;
     args.rotary = config_.rope.dim;
     args.interleaved = config_.rope.interleaved;

@@ -22,8 +22,8 @@ public:
 
     /// Makes norm, projections and eviction scores of n rows of the residual stream, [n, hidden].
     void project(int layer, const float* x, int n);
-    /// Applies query and key norms and the rotation. rows: [n] rows of the rotary tables.
-    void rotate(int layer, int n, std::span<const std::int32_t> rows, const RopeTables& tables);
+    /// Applies query and key norms and the rotation. rows: [n] rows of cos and sin.
+    void rotate(int layer, int n, std::span<const std::int32_t> rows, const float* cos, const float* sin);
     /// Adds the output projection of the attention's output to the residual stream.
     void finish(int layer, float* x, int n);
 

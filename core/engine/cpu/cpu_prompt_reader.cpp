@@ -12,46 +12,73 @@ CpuPromptReader::CpuPromptReader(CpuLayerPasses& passes, CpuPromptAttention& att
     for (const auto& prompt : prompts) tokens_ += std::int64_t(prompt.size()) * config_.layers;
 }
 
+int CpuPromptReader::piecesOf(int row) const {
+    return (int(prompts_[std::size_t(row)].size()) + kPromptPieceTokens - 1) / kPromptPieceTokens;
+}
+
+void CpuPromptReader::begin(int row, Lane& lane, StepRecord& record) {
+    clock_.skip(); // the time since the last piece counts for no stage
+    if (lane.at != PromptCursor{} || lane.x.size() > 0) return;
+    const auto& prompt = prompts_[std::size_t(row)];
+    clock_.run(record, StepStage::Embed, [&] {
+        lane.x = AlignedBuffer<float>(prompt.size() * std::size_t(config_.hidden));
+        passes_.embed(prompt, lane.x.data());
+    });
+}
+
+void CpuPromptReader::finish(int row, Lane& lane, float* lastToken) {
+    const std::size_t hidden = std::size_t(config_.hidden);
+    std::copy_n(lane.x.data() + (prompts_[std::size_t(row)].size() - 1) * hidden, hidden, lastToken);
+    lane.x = {};
+}
+
 bool CpuPromptReader::read(int row, PromptCursor until, float* lastToken, StepRecord& record, const Progress& progress,
                            const std::stop_token& stop) {
-    const auto& prompt = prompts_[std::size_t(row)];
-    const std::size_t hidden = std::size_t(config_.hidden);
     Lane& lane = lanes_[std::size_t(row)];
     const PromptCursor end{config_.layers, 0};
     if (lane.at == end) return true;
-    clock_.skip(); // the time since the last piece counts for no stage
-    if (lane.at == PromptCursor{} && lane.x.size() == 0)
-        clock_.run(record, StepStage::Embed, [&] {
-            lane.x = AlignedBuffer<float>(prompt.size() * hidden);
-            passes_.embed(prompt, lane.x.data());
-        });
+    begin(row, lane, record);
     while (lane.at < std::min(until, end)) {
         throwIfCancelled(stop);
         report(progress, double(done_) / double(tokens_), "reading the prompt");
-        readPiece(row, lane, record.layers[std::size_t(lane.at.layer)]);
+        readPiece(row, lane, lane.at, record.layers[std::size_t(lane.at.layer)]);
+        if (++lane.at.piece == piecesOf(row)) lane.at = {lane.at.layer + 1, 0};
     }
     if (lane.at < end) return false;
-    std::copy_n(lane.x.data() + (prompt.size() - 1) * hidden, hidden, lastToken);
-    lane.x = {};
+    finish(row, lane, lastToken);
     return true;
 }
 
-/// Reads the piece at the cursor of the lane and moves the cursor to the next piece.
-void CpuPromptReader::readPiece(int row, Lane& lane, LayerRecord& layer) {
-    const int length = int(prompts_[std::size_t(row)].size()), first = lane.at.piece * kPromptPieceTokens;
+bool CpuPromptReader::readChunk(int row, int until, float* lastToken, StepRecord& record, const Progress& progress,
+                                const std::stop_token& stop) {
+    Lane& lane = lanes_[std::size_t(row)];
+    const PromptCursor end{config_.layers, 0};
+    if (lane.at == end) return true;
+    begin(row, lane, record);
+    while (lane.at.piece < std::min(until, piecesOf(row))) {
+        throwIfCancelled(stop);
+        report(progress, double(done_) / double(tokens_), "reading the prompt");
+        readPiece(row, lane, lane.at, record.layers[std::size_t(lane.at.layer)]);
+        if (++lane.at.layer == config_.layers) lane.at = {0, lane.at.piece + 1};
+    }
+    if (lane.at.piece < piecesOf(row)) return false;
+    lane.at = end;
+    finish(row, lane, lastToken);
+    return true;
+}
+
+/// Reads one piece of the lane in one layer.
+void CpuPromptReader::readPiece(int row, Lane& lane, PromptCursor at, LayerRecord& layer) {
+    const int length = int(prompts_[std::size_t(row)].size()), first = at.piece * kPromptPieceTokens;
     const int n = std::min(kPromptPieceTokens, length - first);
     float* x = lane.x.data() + std::size_t(first) * std::size_t(config_.hidden);
-    const auto ropeRows = passes_.ropeRows(std::size_t(n));
-    for (int i = 0; i < n; ++i) ropeRows[std::size_t(i)] = rope_.first(row) + first + i;
+    for (int i = 0; i < n; ++i) passes_.rotateAs(std::size_t(i), rope_, rope_.first(row) + first + i);
     if (layer.startNs == 0) clock_.beginLayer(layer);
-    passes_.project(lane.at.layer, x, n, layer);
-    attention_.read({lane.at.layer, row, first, n, length, passes_.rows()}, layer);
-    passes_.finish(lane.at.layer, x, n, layer);
+    passes_.project(at.layer, x, n, layer);
+    attention_.read({at.layer, row, first, n, length, passes_.rows()}, layer);
+    passes_.finish(at.layer, x, n, layer);
     done_ += n;
-    ++lane.at.piece;
-    if (first + n < length) return;
-    attention_.finish(lane.at.layer, row, length, layer);
-    lane.at = {lane.at.layer + 1, 0};
+    if (first + n == length) attention_.finish(at.layer, row, length, layer);
 }
 
 } // namespace kvscope

@@ -34,6 +34,10 @@ public:
     /// @return whether all of the prompt is read. @throws Error(Cancelled) between two pieces
     bool read(int row, PromptCursor until, float* lastToken, StepRecord& record, const Progress& progress,
               const std::stop_token& stop);
+    /// The same in chunks: takes every piece before the piece numbered `until` through all layers, one after the other.
+    /// A prompt that was begun in one of the two ways goes on in that way.
+    bool readChunk(int row, int until, float* lastToken, StepRecord& record, const Progress& progress,
+                   const std::stop_token& stop);
 
     /// The piece of the row's prompt that is read next.
     PromptCursor at(int row) const { return lanes_[std::size_t(row)].at; }
@@ -44,7 +48,10 @@ private:
         PromptCursor at;
         AlignedBuffer<float> x; // [tokens, hidden] residual stream; empty before the first piece and after the last
     };
-    void readPiece(int row, Lane& lane, LayerRecord& layer);
+    int piecesOf(int row) const;
+    void begin(int row, Lane& lane, StepRecord& record);
+    void finish(int row, Lane& lane, float* lastToken);
+    void readPiece(int row, Lane& lane, PromptCursor at, LayerRecord& layer);
 
     CpuLayerPasses& passes_;
     CpuPromptAttention& attention_;

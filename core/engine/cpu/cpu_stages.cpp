@@ -10,9 +10,8 @@ void CpuStages::begin(std::span<const ActiveSequence> active, std::span<const st
                       StepRecord& record) {
     beginStep(active, record);
     tokens_ = tokens;
-    const auto ropeRows = passes_.ropeRows(active.size());
     for (std::size_t row = 0; row < active.size(); ++row)
-        ropeRows[row] = rope_.first(active[row].sequence) + active[row].position;
+        passes_.rotateAs(row, rope_, rope_.first(active[row].sequence) + active[row].position);
 }
 
 void CpuStages::embed() {

@@ -1,0 +1,151 @@
+#include "app/cli/serving_options.h"
+
+#include "base/error.h"
+
+#include <charconv>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+
+namespace kvscope::cli {
+namespace {
+
+using namespace serve;
+
+/// "4G", "512MiB", "32K": a number and a binary unit.
+std::int64_t amountOf(const char* option, const std::string& text) {
+    double value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const std::string unit(end, text.data() + text.size());
+    const struct {
+        const char *full, *brief;
+        int shift;
+    } units[] = {{"", "", 0}, {"KiB", "K", 10}, {"MiB", "M", 20}, {"GiB", "G", 30}, {"TiB", "T", 40}};
+    if (code == std::errc() && value > 0 && value < 1e15)
+        for (const auto& known : units)
+            if (unit == known.full || unit == known.brief) {
+                const double amount = value * double(std::int64_t(1) << known.shift);
+                if (amount >= 1 && amount < 9e18) return std::int64_t(amount);
+            }
+    throw Error(ErrorKind::BadInput, fmt::format("cannot read {} '{}'", option, text),
+                "give a number with K, M, G or T, for example 4G");
+}
+
+std::string textOf(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(in)), {});
+    if (!in) throw Error(ErrorKind::Storage, fmt::format("cannot read the costs '{}'", file));
+    return text;
+}
+
+/// "ttft=10000,tbt=150" in ms; tbt=25x is so many decode iterations of 32 rows at 4K tokens without a miss.
+Slo sloOf(const std::string& text, const ServingArguments& arguments, const ServiceCosts& costs, Slo slo) {
+    slo.tpot = arguments.tpot;
+    std::string_view rest = text;
+    while (!rest.empty()) {
+        std::string_view part = rest.substr(0, rest.find(','));
+        rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+        const std::size_t equals = part.find('=');
+        const std::string_view key = part.substr(0, equals);
+        double value = 0;
+        const char* end = nullptr;
+        if (equals != std::string_view::npos) {
+            const std::string_view number = part.substr(equals + 1);
+            end = std::from_chars(number.data(), number.data() + number.size(), value).ptr;
+        }
+        const char* last = part.data() + part.size();
+        const bool multiple = key == "tbt" && end && last - end == 1 && *end == 'x';
+        if ((key != "ttft" && key != "tbt") || !end || (end != last && !multiple) || !(value > 0) || value > 1e9)
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read --slo '{}'", text),
+                        "write --slo ttft=10000,tbt=150 (ms), or tbt=25x for 25 decode iterations");
+        if (multiple) value *= costs.decode(32, 32 * 4096, 0, TransferPlan::Kernel);
+        (key == "ttft" ? slo.ttftMs : slo.tbtMs) = value;
+    }
+    return slo;
+}
+
+} // namespace
+
+ServiceCosts costsOf(const ServingArguments& arguments) {
+    return arguments.costs.empty() ? ServiceCosts() : ServiceCosts::fromJson(textOf(arguments.costs));
+}
+
+Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {
+    if (arguments.workload.empty())
+        throw Error(ErrorKind::BadInput, "no workload is named", "give --workload FILE or --workload longmix");
+    Workload workload = arguments.workload == "longmix"
+                            ? longmix(arguments.requests > 0 ? arguments.requests : 512, seed)
+                            : loadWorkload(arguments.workload);
+    if (arguments.spread > 0) spreadArrivals(workload, std::int64_t(arguments.spread * 1000), seed);
+    changeLengths(workload,
+                  {arguments.scale, arguments.outputs,
+                   arguments.cap.empty() ? 0 : int(std::min<std::int64_t>(amountOf("--cap", arguments.cap), 1 << 28))});
+    const double recorded = workload.rate();
+    if (arguments.arrivals == "poisson") drawArrivals(workload, Arrivals::Poisson, 1, seed);
+    if (arguments.arrivals == "gamma") drawArrivals(workload, Arrivals::Gamma, arguments.burst, seed);
+    if (arguments.arrivals == "constant") drawArrivals(workload, Arrivals::Constant, 1, seed);
+    // New arrivals keep the rate that the file has.
+    if (!arguments.arrivals.empty() && arguments.arrivals != "recorded" && workload.rate() > 0)
+        changeRate(workload, recorded / workload.rate());
+    return workload;
+}
+
+ServingChoices servingChoices(const ServingArguments& arguments, const ServiceCosts& costs) {
+    ServingChoices options;
+    options.costs = costs;
+    ParameterValues values = schedulerDefaults();
+    bool ownTtft = false, ownTbt = false;
+    for (const std::string& setting : arguments.knobs) {
+        const auto equals = setting.find('=');
+        if (equals == std::string::npos || equals == 0)
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read the knob '{}'", setting), "write key=value");
+        const std::string key = setting.substr(0, equals);
+        values.set(schedulerParameters(), key, setting.substr(equals + 1));
+        ownTtft |= key == "ttft_bound_ms", ownTbt |= key == "tbt_bound_ms";
+    }
+    options.scheduler = schedulerOptions(values);
+    options.window.slo = sloOf(arguments.slo, arguments, options.costs,
+                               {options.scheduler.ttftBoundMs, options.scheduler.tbtBoundMs, false});
+    // What is promised is what the scheduler works for, unless it was told otherwise.
+    if (!ownTtft) options.scheduler.ttftBoundMs = options.window.slo.ttftMs;
+    if (!ownTbt) options.scheduler.tbtBoundMs = options.window.slo.tbtMs;
+    options.budget.device = amountOf("--device-kv", arguments.deviceKv);
+    options.budget.host = amountOf("--host-kv", arguments.hostKv);
+    options.budget.scratch = amountOf("--scratch", arguments.scratch);
+    options.window.counted = arguments.counted;
+    options.window.warmUpRequests = arguments.warmUp, options.window.warmUpSeconds = arguments.warmUpSeconds;
+    return options;
+}
+
+Option addServingOptions(Options& sub, ServingArguments& arguments, KnobOption kind) {
+    sub.add("--workload", arguments.workload, "A JSONL file, or longmix").valueName("FILE");
+    const Option rate = sub.add("--rate", arguments.rates, "Requests per second, e.g. 0.5,1,2; default: the workload's")
+                            .commaSeparated()
+                            .range(1e-6, 1e5);
+    sub.add("--slo", arguments.slo, "ttft=MS,tbt=MS; tbt=25x is 25 decode iterations of 32 rows");
+    sub.flag("--tpot", arguments.tpot, "A request keeps tbt by its mean gap, not by the 99th percentile");
+    sub.add(kind == KnobOption::Set ? "--set" : "--knob", arguments.knobs,
+            "A knob of the scheduler, key=value; simulate --list-knobs lists them");
+    sub.add("--costs", arguments.costs, "What an iteration costs, a JSON file").valueName("FILE");
+    sub.add("--device-kv", arguments.deviceKv, "Device memory for KV and index").showsDefault();
+    sub.add("--host-kv", arguments.hostKv, "Host memory for KV").showsDefault();
+    sub.add("--scratch", arguments.scratch, "Device memory for prompts that are being read").showsDefault();
+    sub.add("--arrivals", arguments.arrivals, "Draw arrivals anew at the workload's rate, or take them as recorded")
+        .oneOf({"recorded", "poisson", "gamma", "constant"});
+    sub.add("--burst", arguments.burst, "Shape of gamma arrivals: 0.25 doubles the variation, 1 is Poisson").positive();
+    sub.add("--spread", arguments.spread, "Spread arrivals of a file over buckets of so many ms").positive();
+    sub.add("--scale", arguments.scale, "Divide prompts by this and outputs by half of it").positive();
+    sub.add("--outputs", arguments.outputs, "Multiply outputs by this").positive();
+    sub.add("--cap", arguments.cap, "Longest prompt in tokens, e.g. 32K");
+    sub.add("--requests", arguments.requests, "Requests of longmix; default: 512").range(1, 10'000'000);
+    sub.add("--counted", arguments.counted, "Requests of the window; default: the workload once").range(1, 10'000'000);
+    sub.add("--warm-up", arguments.warmUp, "Requests before the window, at least").range(0, 10'000'000).showsDefault();
+    sub.add("--warm-up-seconds", arguments.warmUpSeconds, "Seconds before the window, at least")
+        .range(0.0, 86400.0)
+        .showsDefault();
+    sub.add("--seed", arguments.seed, "Of lengths and arrivals").showsDefault();
+    sub.flag("--json", arguments.json, "Print one JSON document");
+    return rate;
+}
+
+} // namespace kvscope::cli

@@ -1,0 +1,46 @@
+// What `simulate` and `load` have in common on the command line: a workload, the scheduler's knobs, budgets and bounds.
+#pragma once
+
+#include "app/terminal/options.h"
+
+#include "core/serve/scheduler.h"
+#include "core/serve/tally.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvscope::cli {
+
+struct ServingArguments {
+    std::string workload, costs, deviceKv = "4G", hostKv = "64G", scratch = "2G", arrivals, slo, cap;
+    std::vector<std::string> knobs;
+    std::vector<double> rates;
+    double scale = 1, outputs = 1, spread = 0, warmUpSeconds = 60, burst = 1;
+    int requests = 0, counted = 0, warmUp = 100;
+    std::uint64_t seed = 1;
+    bool json = false, tpot = false;
+};
+
+/// Knobs are given with --set, or with --knob where --set is the method's.
+enum class KnobOption : std::uint8_t { Set, Knob };
+
+/// @return the option --rate, for what excludes it
+Option addServingOptions(Options& command, ServingArguments& arguments, KnobOption kind = KnobOption::Set);
+
+/// The table of --costs, or the default one.
+serve::ServiceCosts costsOf(const ServingArguments& arguments);
+
+/// @throws Error(BadInput) where none is named, or its file cannot be read
+serve::Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed);
+
+struct ServingChoices {
+    serve::SchedulerOptions scheduler;
+    serve::ServiceCosts costs;
+    serve::Budget budget;
+    serve::WindowOptions window;
+};
+/// @throws Error(BadInput) naming the option
+ServingChoices servingChoices(const ServingArguments& arguments, const serve::ServiceCosts& costs);
+
+} // namespace kvscope::cli

@@ -1,0 +1,15 @@
+// A serving run's numbers, for people and as JSON: of `simulate` and of `load`.
+#pragma once
+
+#include "core/serve/tally.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace kvscope::cli {
+
+/// broken: the bound that the run breaks, in words; empty: none
+nlohmann::ordered_json jsonOf(const serve::ServingResult& result, const std::string& broken);
+void printResult(const serve::ServingResult& result, const std::string& broken);
+
+} // namespace kvscope::cli

@@ -1,0 +1,113 @@
+// CPU backend: rows that come and go. Every row has the sequences' part of an engine for itself; the passes around the
+// attention are shared.
+#include "base/clock.h"
+#include "core/engine/cpu/cpu_memory.h"
+#include "core/engine/cpu/cpu_row_stages.h"
+#include "core/session/row_engine.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+/// One request.
+struct CpuRow {
+    CpuRow(const EngineSetup& setup, Kernels& kernels, CpuLayerPasses& passes, StageClock& clock)
+        : sequences(setup, kernels, passes, clock), attention(sequences, clock),
+          last(std::size_t(setup.model->config().hidden)), logits(std::size_t(setup.model->config().vocab)) {
+        begin(Phase::Prefill);
+    }
+    /// The row's next record begins, with as many steps before it as it has made.
+    void begin(Phase phase) {
+        record.clear();
+        record.step = steps++;
+        record.phase = phase;
+        record.layers.resize(std::size_t(sequences.context.shape.layers));
+    }
+
+    CpuSequences sequences;
+    CpuRowAttention attention;
+    StepRecord record;
+    AlignedBuffer<float> last, logits; // [hidden] the residual stream behind the prompt; [vocab]
+    int steps = 0;
+};
+
+class CpuRowEngine final : public RowEngine {
+public:
+    explicit CpuRowEngine(const RowEngineSetup& setup)
+        : model_(setup.model), kernels_(makeCpuKernels(setup.threads)), clock_(steadyNowNs()),
+          passes_(*kernels_, *model_, std::size_t(std::max(setup.rows, kPromptPieceTokens)), setup.abilities, clock_),
+          x_(std::size_t(setup.rows) * std::size_t(config().hidden)),
+          logits_(std::size_t(setup.rows) * std::size_t(config().vocab)),
+          stages_(passes_, clock_, config().layers, x_.data(), logits_.data()), rows_(std::size_t(setup.rows)) {}
+
+    std::string description() const override { return kernels_->description(); }
+    int pieceTokens() const override { return kPromptPieceTokens; }
+
+    void open(int row, const EngineSetup& setup) override {
+        refuseTooLarge(cpuMemory(setup));
+        rows_[std::size_t(row)] = std::make_unique<CpuRow>(setup, *kernels_, passes_, clock_);
+    }
+    void close(int row) override { rows_[std::size_t(row)].reset(); }
+
+    bool readLayers(int row, int layer, int token, const std::stop_token& stop) override {
+        CpuRow& r = *rows_[std::size_t(row)];
+        const PromptCursor until{layer, (token + kPromptPieceTokens - 1) / kPromptPieceTokens};
+        return finishPrompt(r, r.sequences.promptReader.read(0, until, r.last.data(), r.record, {}, stop));
+    }
+    bool readChunk(int row, int token, const std::stop_token& stop) override {
+        CpuRow& r = *rows_[std::size_t(row)];
+        const int until = (token + kPromptPieceTokens - 1) / kPromptPieceTokens;
+        return finishPrompt(r, r.sequences.promptReader.readChunk(0, until, r.last.data(), r.record, {}, stop));
+    }
+
+    void decode(std::span<const RowToken> rows) override {
+        step_.clear();
+        for (const RowToken& token : rows) {
+            CpuRow& r = *rows_[std::size_t(token.row)];
+            r.begin(Phase::Decode);
+            r.record.tokens = 1;
+            r.record.opensBlock = token.position % r.sequences.spec.blockSize == 0;
+            step_.push_back({&r.attention, &r.record, &r.sequences.rope, token});
+        }
+        clock_.beginStep();
+        stages_.begin(step_);
+        kernels_->inputsAlone(true); // tokens do not depend on who shares the step
+        runStep(stages_, config().layers);
+        kernels_->inputsAlone(false);
+        const std::int64_t took = clock_.endStep();
+        const std::size_t vocab = std::size_t(config().vocab);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            CpuRow& r = *rows_[std::size_t(rows[i].row)];
+            r.record.durationNs = took;
+            std::copy_n(logits_.data() + i * vocab, vocab, r.logits.data());
+        }
+    }
+
+    const StepRecord& record(int row) const override { return rows_[std::size_t(row)]->record; }
+    const float* logits(int row) const override { return rows_[std::size_t(row)]->logits.data(); }
+
+private:
+    const ModelConfig& config() const { return model_->config(); }
+    bool finishPrompt(CpuRow& row, bool read) {
+        if (read) passes_.head(row.last.data(), 1, row.logits.data());
+        return read;
+    }
+
+    const std::shared_ptr<const Model> model_;
+    const std::unique_ptr<Kernels> kernels_;
+    StageClock clock_;
+    CpuLayerPasses passes_;
+    AlignedBuffer<float> x_, logits_; // [rows, hidden], [rows, vocab]
+    CpuRowStages stages_;
+    std::vector<std::unique_ptr<CpuRow>> rows_;
+    std::vector<CpuRowStages::Row> step_;
+};
+
+} // namespace
+
+std::unique_ptr<RowEngine> makeCpuRowEngine(const RowEngineSetup& setup) {
+    return std::make_unique<CpuRowEngine>(setup);
+}
+
+} // namespace kvscope

@@ -1,0 +1,39 @@
+// A table of costs from what an engine took.
+#pragma once
+
+#include "core/serve/engine.h"
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace kvscope::serve {
+
+/// Collects iterations and fits to them what a layer of a prompt costs by its length (least squares) and what a decode
+/// step costs by rows and context (medians). What is moved between the tiers is in these times, so the fitted table has
+/// links that cost nothing.
+class CostFit {
+public:
+    /// shape: of the engine. promptTokens: of the requests of the plan's segments, in their order.
+    void add(const IterationReport& report, const MemoryShape& shape, bool chunks,
+             const std::vector<int>& promptTokens);
+
+    std::int64_t decodes() const { return decodes_; }
+    std::int64_t segments() const { return std::int64_t(prefills_.size()); }
+    /// `base` with the fitted numbers in place of those of which there are samples.
+    ServiceCosts fit(ServiceCosts base, const SchedulerOptions& options) const;
+
+private:
+    struct Prefill {
+        double tokens = 0, squares = 0, ms = 0; // sums over layers of n and of to^2 - from^2
+    };
+    struct Step {
+        double context = 0, ms = 0;
+    };
+    std::vector<Prefill> prefills_;
+    std::map<int, std::vector<Step>> steps_; // by rows
+    double overheadMs_ = 0, selected_ = 0, missed_ = 0;
+    std::int64_t iterations_ = 0, decodes_ = 0;
+};
+
+} // namespace kvscope::serve

@@ -1,0 +1,486 @@
+#include "core/serve/engine.h"
+
+#include "base/clock.h"
+#include "base/host_memory.h"
+#include "core/plan/kv_format.h"
+#include "core/plan/memory_plan.h"
+#include "core/session/end_rule.h"
+#include "core/session/engine_setup.h"
+#include "core/session/kv_estimate.h"
+#include "core/session/session_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace kvscope::serve {
+namespace {
+
+constexpr double kMib = 1024.0 * 1024, kGib = 1024 * kMib;
+
+Budget budgetOf(const EngineOptions& options) {
+    Budget budget = options.budget;
+    budget.rows = options.scheduler.rows;
+    budget.workingSetControl = options.scheduler.workingSetControl;
+    return budget;
+}
+
+SessionOptions checked(SessionOptions options) {
+    options.maxNewTokens = 1;
+    checkSessionOptions(options);
+    return options;
+}
+
+Abilities abilitiesWith(const Model& model, const EngineOptions& options, const MethodEntry& method,
+                        const ParameterValues& parameters, const SelectionSpec& spec) {
+    return abilitiesOf(method,
+                       {parameters, spec, model.config(), options.session.backend, options.scheduler.offload, &model});
+}
+
+LayerPlans layersOf(const Model& model, const EngineOptions& options, const MethodEntry& method,
+                    const ParameterValues& parameters, const SelectionSpec& spec) {
+    return {model.config(),
+            spec,
+            {options.scheduler.offload, method.makeSelector != nullptr,
+             abilitiesWith(model, options, method, parameters, spec).ahead}};
+}
+
+/// Blocks of a KV head that must be on the device at once.
+int neededBlocks(const SelectionSpec& spec) {
+    return std::max({1, spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)});
+}
+
+/// The engine's memory in the form that the simulator knows too.
+MemoryShape shapeOf(const Model& model, const SelectionSpec& spec, const LayerPlans& plans, int pieceTokens) {
+    const ModelConfig& config = model.config();
+    MemoryShape shape;
+    shape.layers = config.layers, shape.kvHeads = config.kvHeads, shape.hidden = config.hidden;
+    shape.blockTokens = spec.blockSize;
+    shape.blockBytes = kvFormat(Backend::Cpu, config, spec).blockBytes();
+    shape.selectedBlocks = neededBlocks(spec);
+    shape.hostRunBlocks = 1;
+    shape.pieceTokens = pieceTokens;
+    shape.residentLayers = config.layers - plans.offloaded() - plans.ownTiers();
+    return shape;
+}
+
+/// Who is asked to be smaller or to get more.
+struct Knob {
+    const char *memory, *option;
+};
+Knob knobOf(Limit limit) {
+    if (limit == Limit::HostMemory) return {"host memory for its blocks", "--host-kv"};
+    if (limit == Limit::PrefillScratch) return {"scratch memory while its prompt is read", "--scratch"};
+    return {"device memory for its index, its newest blocks and what a step attends to", "--device-kv"};
+}
+
+} // namespace
+
+std::string whyNotServed(const MethodEntry& method) {
+    if (!method.decodesTokens) return "it denoises blocks of tokens, and requests are decoded token by token";
+    return {};
+}
+
+/// A request from its arrival to its end. Its row, while it has one, refers to what is here.
+struct Engine::Served {
+    std::vector<std::vector<std::int32_t>> prompts; // one
+    SessionOptions options;
+    std::unique_ptr<Sampler> sampler;
+    int row = -1;
+    bool scheduled = false, cold = true;
+    int generated = 0;
+    std::int32_t last = 0;        // the newest token
+    std::vector<WorkingSet> sets; // [offloaded layer][KV head], with global-lru
+    RequestId id = 0;
+
+    int position() const { return int(prompts.front().size()) + generated - 1; } // of the newest token
+};
+
+Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, EngineObserver& observer)
+    : model_(std::move(model)), options_(std::move(options)), observer_(observer),
+      method_(findMethod(checked(options_.session).method)),
+      parameters_(methodParameters(method_, *model_, options_.session.settings)),
+      spec_(methodSpec(method_, parameters_, *model_)),
+      plans_(layersOf(*model_, options_, method_, parameters_, spec_)),
+      pooled_(options_.scheduler.offload && options_.scheduler.cache == CachePlan::GlobalLru &&
+              plans_.offloaded() + plans_.ownTiers() > 0),
+      scheduler_(options_.scheduler, options_.costs), table_(budgetOf(options_)) {
+    const std::string reason = whyNotServed(method_);
+    if (!reason.empty() || model_->config().diffusion)
+        throw Error(
+            ErrorKind::Unsupported,
+            reason.empty()
+                ? fmt::format("{} denoises blocks of tokens, and requests are decoded token by token", model_->name())
+                : fmt::format("method {} cannot serve: {}", method_.name, reason),
+            "kvscope-cli methods --json says which methods serve");
+    if (options_.session.backend != Backend::Cpu)
+        throw Error(ErrorKind::Unsupported, "serving does not run on the CUDA backend", "use --backend cpu");
+    if (pooled_ && (spec_.ownDeviceTier || spec_.unitTokens() != spec_.blockSize))
+        throw Error(
+            ErrorKind::Unsupported,
+            fmt::format("method {} keeps what is on the device by its own rule, so that no pool of all rows can",
+                        method_.name),
+            "use cache=partition");
+    rows_ = makeCpuRowEngine({model_, abilitiesWith(*model_, options_, method_, parameters_, spec_),
+                              options_.scheduler.rows, options_.session.threads});
+    if (options_.scheduler.prefill == PrefillPlan::Chunks && options_.scheduler.chunkTokens % rows_->pieceTokens() != 0)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("chunk_tokens {} does not suit this engine, whose prompts can be cut every {} tokens",
+                                options_.scheduler.chunkTokens, rows_->pieceTokens()),
+                    fmt::format("use chunk_tokens={}",
+                                (options_.scheduler.chunkTokens / rows_->pieceTokens() + 1) * rows_->pieceTokens()));
+    const Budget& budget = table_.ledger().budget();
+    const double wanted = double(budget.host) + double(budget.device) + double(budget.scratch);
+    if (const auto free = double(availableHostMemory()); wanted > free)
+        throw Error(
+            ErrorKind::OutOfMemory,
+            fmt::format("the budgets of host, device and scratch memory are {:.1f} GiB together, and {:.1f} GiB "
+                        "is free: on the CPU all of it is ordinary memory",
+                        wanted / kGib, free / kGib),
+            "lower --host-kv, --device-kv or --scratch");
+    ServiceCosts costs = options_.costs;
+    costs.shape = shapeOf(*model_, spec_, plans_, rows_->pieceTokens());
+    constexpr ContextLength kUsual{3968, 128}; // for the simulator
+    costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
+    scheduler_ = Scheduler(options_.scheduler, costs);
+    for (int row = options_.scheduler.rows; row-- > 0;) freeRows_.push_back(row);
+}
+
+Engine::~Engine() {
+    for (auto& [id, served] : served_)
+        if (served->row >= 0) rows_->close(served->row);
+}
+
+void Engine::submit(Submission submission) {
+    const std::lock_guard lock(mutex_);
+    inbox_.submissions.push_back(std::move(submission));
+}
+
+void Engine::cancel(RequestId id) {
+    const std::lock_guard lock(mutex_);
+    inbox_.cancelled.push_back(id);
+}
+
+int Engine::openRows() const { return options_.scheduler.rows - int(freeRows_.size()); }
+
+/// Submissions before cancellations, so that a request that was cancelled at once is not served.
+void Engine::takeIn() {
+    Inbox inbox;
+    {
+        const std::lock_guard lock(mutex_);
+        std::swap(inbox, inbox_);
+    }
+    const std::int64_t ns = now();
+    for (Submission& submission : inbox.submissions) take(std::move(submission), ns);
+    for (const RequestId id : inbox.cancelled)
+        if (served_.count(id) > 0) end(id, Ending::Cancelled, ns);
+}
+
+void Engine::take(Submission submission, std::int64_t ns) {
+    if (served_.count(submission.id) > 0)
+        throw std::logic_error(fmt::format("two requests have the number {}", submission.id));
+    auto served = std::make_unique<Served>();
+    served->id = submission.id;
+    served->prompts.push_back(std::move(submission.prompt));
+    try {
+        ServeRequest request = requestOf(*served, submission, ns);
+        served_.emplace(submission.id, std::move(served));
+        table_.arrive(request);
+    } catch (Error& error) { // it is not this engine's to serve
+        error.during(fmt::format("request {}", submission.id));
+        observer_.ended(submission.id, Ending::Refused, ns, &error);
+    }
+}
+
+/// Works out what a row of the request would be, and hence what it needs.
+ServeRequest Engine::requestOf(Served& served, const Submission& submission, std::int64_t ns) const {
+    SessionOptions& options = served.options;
+    options = options_.session;
+    options.maxNewTokens = submission.maxTokens;
+    options.stopAtEos = submission.stopAtEos;
+    options.sampling = submission.sampling;
+    options.deviceKvBytes.reset();
+    options.deviceKvBlocks.reset();
+    // The slots of a pool that all rows share are accounted for beside the rows.
+    options.offload = options_.scheduler.offload && !pooled_;
+    checkSessionOptions(options);
+    checkPrompts(served.prompts, *model_, submission.maxTokens, submission.maxTokens - 1);
+    if (options.offload && plans_.offloaded() > 0) {
+        options.deviceKvBlocks = costs().shape.partitionBlocks(options_.scheduler);
+        if (options_.session.cachePolicy.empty()) options.cachePolicy = "lru";
+    }
+    const EngineSetup setup =
+        engineSetup(model_, served.prompts, options, method_, parameters_, spec_, RecordLevel::Selections);
+    served.sampler = std::make_unique<Sampler>(options.sampling, 0);
+    if (pooled_)
+        served.sets.assign(std::size_t(plans_.offloaded() * model_->config().kvHeads),
+                           WorkingSet(options_.scheduler.window));
+
+    const ContextLength length{int(served.prompts.front().size()), submission.maxTokens};
+    const MemoryShape& shape = costs().shape;
+    ServeRequest request;
+    request.id = submission.id;
+    request.queuedNs = submission.queuedNs < 0 ? ns : submission.queuedNs;
+    request.promptTokens = length.prompt;
+    request.maxTokens = length.added;
+    request.ttftBoundNs = std::int64_t(submission.ttftBoundMs * 1e6);
+    request.needs = shape.needsOf(options_.scheduler, length.prompt, length.added);
+    // What the index takes of this length is known exactly.
+    request.needs.deviceBytes += indexBytes(length) - length.tokens() * shape.indexBytesPerToken;
+    if (plans_.ownTiers() > 0) { // what the method keeps on the device is fixed
+        request.needs.stepBytes = request.needs.hardBytes = 0;
+    } else if (setup.slots > 0) { // a short request's part has no more slots than it has blocks
+        request.workingSetBytes = setup.slots * std::int64_t(plans_.offloaded()) * shape.kvHeads * shape.blockBytes;
+        request.needs.hardBytes = std::min(request.needs.hardBytes, request.workingSetBytes);
+    } else {
+        request.workingSetBytes = shape.firstWorkingSet(options_.scheduler, length.tokens());
+    }
+    return request;
+}
+
+/// The index, and what the method keeps on the device for a request of this length.
+std::int64_t Engine::indexBytes(ContextLength length) const {
+    const ModelConfig& config = model_->config();
+    const std::int64_t index = std::int64_t(plans_.sparse()) * config.kvHeads *
+                               blockIndexBytes(Backend::Cpu, spec_, config.headDim, length.tokens());
+    if (method_.memory == nullptr) return index;
+    MemoryPlan plan(config, plans_);
+    plan.add(method_.memory(
+        {parameters_, spec_, config, options_.session.backend, options_.scheduler.offload, model_.get()}, length));
+    return index + plan.most(MemoryTier::Device);
+}
+
+/// The sentence that the client gets.
+Error Engine::refusalOf(const Refusal& refusal) const {
+    const ServeRequest& request = *table_.find(refusal.request.id);
+    if (refusal.limit == Limit::QueueFull)
+        return {ErrorKind::OutOfMemory,
+                fmt::format("request {} came when {} others waited, as many as may", request.id, refusal.available),
+                "raise max_waiting, or ask again later"};
+    const Knob knob = knobOf(refusal.of);
+    return {ErrorKind::OutOfMemory,
+            fmt::format("request {} of {} prompt tokens and {} new ones can never run: it needs {:.1f} MiB of {}, and "
+                        "there are {:.1f} MiB",
+                        request.id, request.promptTokens, request.maxTokens, double(refusal.needed) / kMib, knob.memory,
+                        double(refusal.available) / kMib),
+            fmt::format("give {} at least {}M, or shorten the request", knob.option, (refusal.needed >> 20) + 1)};
+}
+
+std::int64_t Engine::now() const { return options_.now ? options_.now() : steadyNowNs(); }
+
+bool Engine::iterate() {
+    takeIn();
+    const std::int64_t begin = now();
+    scheduler_.plan(table_.snapshot(begin, hitRate_), plan_);
+    failed_.clear();
+    for (const Refusal& refusal : plan_.refused) failed_.emplace_back(refusal.request.id, refusalOf(refusal));
+    pauseAndResume(begin);
+    table_.begin(plan_, begin);
+    for (const auto& [id, error] : failed_) end(id, Ending::Refused, begin, &error);
+    failed_.clear();
+    if (plan_.empty()) {
+        if (!table_.idle()) throw std::logic_error("the scheduler has requests and no work");
+        return false;
+    }
+    admit();
+    readSegments();
+    const std::int64_t decodes = now();
+    decode();
+    IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0};
+    report.decodeNs = now() - decodes;
+    account(report);
+    report.endNs = now();
+    handOut(report.endNs);
+    observer_.iteration(report);
+    return true;
+}
+
+void Engine::pauseAndResume(std::int64_t ns) {
+    for (const Member& member : plan_.paused) {
+        pool_.release(served_.at(member.id)->row);
+        observer_.paused(member.id, ns);
+    }
+    for (const Member& member : plan_.resumed) {
+        served_.at(member.id)->cold = true;
+        observer_.resumed(member.id, ns);
+    }
+}
+
+/// Takes the memory that the table has reserved.
+void Engine::admit() {
+    for (const Member& member : plan_.admitted) {
+        Served& served = *served_.at(member.id);
+        const int row = freeRows_.back();
+        try {
+            rows_->open(row, engineSetup(model_, served.prompts, served.options, method_, parameters_, spec_,
+                                         RecordLevel::Selections));
+        } catch (const Error& error) {
+            failed_.emplace_back(member.id, error);
+            continue;
+        }
+        served.row = row;
+        freeRows_.pop_back();
+    }
+    for (const auto& [id, error] : failed_) end(id, Ending::Failed, now(), &error);
+    failed_.clear();
+}
+
+void Engine::readSegments() {
+    segmentNs_.assign(plan_.segments.size(), 0);
+    for (std::size_t i = 0; i < plan_.segments.size(); ++i) {
+        const PrefillSegment& segment = plan_.segments[i];
+        const auto found = served_.find(segment.id);
+        if (found == served_.end()) continue; // it failed when it was admitted
+        Served& served = *found->second;
+        const std::int64_t begin = now();
+        if (!served.scheduled) observer_.scheduled(segment.id, begin);
+        served.scheduled = true;
+        const bool read = options_.scheduler.prefill == PrefillPlan::Chunks
+                              ? rows_->readChunk(served.row, segment.to.token, {})
+                              : rows_->readLayers(served.row, segment.to.layer, segment.to.token, {});
+        if (read != segment.last) throw std::logic_error("a plan and a prompt disagree about the prompt's end");
+        if (read) choose(served);
+        segmentNs_[i] = now() - begin;
+    }
+}
+
+/// One token for every request that decodes; what it selected and moved is in its row's record.
+void Engine::decode() {
+    decoding_.clear(), step_.clear();
+    for (const auto* members : {&plan_.decode, &plan_.resumed})
+        for (const Member& member : *members) {
+            Served& served = *served_.at(member.id);
+            decoding_.push_back(&served);
+            step_.push_back({served.row, served.last, served.position()});
+        }
+    if (step_.empty()) return;
+    rows_->decode(step_);
+    for (Served* served : decoding_) choose(*served);
+}
+
+/// The row's next token, by its own random numbers.
+void Engine::choose(Served& served) {
+    const std::span<const float> logits{rows_->logits(served.row), std::size_t(model_->config().vocab)};
+    if (allFinite(logits)) {
+        served.last = served.sampler->sample(logits);
+        return;
+    }
+    failed_.emplace_back(served.id,
+                         Error(ErrorKind::BadInput,
+                               fmt::format("{}: the logits of request {} are not all finite numbers, so that no next "
+                                           "token can be chosen",
+                                           model_->name(), served.id),
+                               "weights of the model are infinite or NaN, or too large for their type: check its "
+                               "files, or download them again"));
+}
+
+/// What the decoded rows selected, and what of it was on the device.
+void Engine::account(IterationReport& report) {
+    const std::int64_t unitBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
+    std::int64_t warmHits = 0, warmMisses = 0;
+    missesOf_.assign(decoding_.size(), 0);
+    if (pooled_) accountPool();
+    for (std::size_t i = 0; i < decoding_.size(); ++i) {
+        Served& served = *decoding_[i];
+        const StepRecord& record = rows_->record(served.row);
+        std::int64_t selected = 0, misses = missesOf_[i], bytes = misses * unitBytes;
+        for (const LayerRecord& layer : record.layers) {
+            selected += layer.hits + layer.misses;
+            if (!pooled_) misses += layer.misses, bytes += layer.h2dBytes;
+        }
+        report.hits += selected - misses, report.misses += misses;
+        report.selectedBytes += selected * unitBytes, report.missedBytes += bytes;
+        report.contextTokens += served.position() + 1;
+        if (!served.cold) warmHits += selected - misses, warmMisses += misses;
+        if (pooled_) report.surprises += keepWorkingSet(served, record);
+        served.cold = false;
+    }
+    if (warmHits + warmMisses > 0) hitRate_ += 0.1 * (double(warmHits) / double(warmHits + warmMisses) - hitRate_);
+}
+
+/// Looks the selections of a step up in the pool, layer by layer, as the step made them. A row's newest block has a
+/// place of its own until it is full.
+void Engine::accountPool() {
+    const std::int64_t slots = std::max<std::int64_t>(0, table_.ledger().budget().available(table_.ledger().used())) /
+                               costs().shape.blockBytes;
+    const int size = spec_.blockSize;
+    std::vector<std::size_t> next(decoding_.size(), 0); // selection of the row's record
+    for (int layer = 0; layer < plans_.size(); ++layer) {
+        wanted_.clear();
+        for (std::size_t i = 0; i < decoding_.size(); ++i) {
+            const Served& served = *decoding_[i];
+            const StepRecord& record = rows_->record(served.row);
+            for (; next[i] < record.selections.size() && record.selections[next[i]].layer == layer; ++next[i]) {
+                if (!plans_[layer].offloaded) continue;
+                const SelectionRecord& selection = record.selections[next[i]];
+                for (std::uint32_t b = 0; b < std::uint32_t(selection.selected); ++b) {
+                    const std::int32_t block = record.blocks[selection.first + b];
+                    if (block != served.position() / size)
+                        wanted_.push_back({served.row, layer, selection.kvHead, block});
+                }
+            }
+        }
+        for (const PooledBlock& missed : pool_.select(wanted_, slots))
+            for (std::size_t i = 0; i < decoding_.size(); ++i)
+                if (decoding_[i]->row == missed.row) ++missesOf_[i];
+        if (!plans_[layer].offloaded) continue;
+        for (const Served* served : decoding_)
+            if ((served->position() + 1) % size == 0)
+                for (int g = 0; g < costs().shape.kvHeads; ++g)
+                    pool_.keep({served->row, layer, g, served->position() / size});
+    }
+}
+
+/// @return blocks of the step that were outside of the row's working set
+std::int64_t Engine::keepWorkingSet(Served& served, const StepRecord& record) {
+    std::vector<int> placeOf(std::size_t(plans_.size()), -1);
+    for (int layer = 0, place = 0; layer < plans_.size(); ++layer)
+        if (plans_[layer].offloaded) placeOf[std::size_t(layer)] = place++;
+    std::int64_t surprises = 0, blocks = 0;
+    for (const SelectionRecord& selection : record.selections) {
+        const int place = placeOf[std::size_t(selection.layer)];
+        if (place < 0) continue;
+        WorkingSet& set = served.sets[std::size_t(place * costs().shape.kvHeads + selection.kvHead)];
+        const bool first = set.steps() == 0;
+        set.step(std::span(record.blocks).subspan(selection.first, std::size_t(selection.selected)));
+        if (!first) surprises += set.surprises();
+    }
+    for (const WorkingSet& set : served.sets) blocks += set.blocks();
+    if (blocks > 0) table_.setWorkingSet(served.id, blocks * costs().shape.blockBytes);
+    return surprises;
+}
+
+/// The iteration has ended: clients get their tokens, and who is done leaves.
+void Engine::handOut(std::int64_t ns) {
+    std::vector<std::pair<RequestId, Ending>> done;
+    for (const RequestTable::Token& token : table_.end(plan_, ns)) {
+        Served& served = *served_.at(token.id);
+        const bool failed =
+            std::any_of(failed_.begin(), failed_.end(), [&](const auto& f) { return f.first == token.id; });
+        if (failed) continue;
+        served.generated = token.generated;
+        if (token.first) served.cold = true;
+        observer_.token(token.id, served.last, token.generated, ns, rows_->record(served.row));
+        if (EndRule(served.options, model_->config()).ends(token.generated, served.last))
+            done.emplace_back(token.id, token.generated >= served.options.maxNewTokens ? Ending::Length : Ending::Stop);
+    }
+    for (const auto& [id, ending] : done) end(id, ending, ns);
+    for (const auto& [id, error] : failed_) end(id, Ending::Failed, ns, &error);
+    failed_.clear();
+}
+
+void Engine::end(RequestId id, Ending ending, std::int64_t ns, const Error* error) {
+    const auto found = served_.find(id);
+    const int row = found->second->row;
+    table_.finish(id);
+    if (row >= 0) {
+        rows_->close(row);
+        pool_.release(row);
+        freeRows_.push_back(row);
+    }
+    served_.erase(found);
+    observer_.ended(id, ending, ns, error);
+}
+
+} // namespace kvscope::serve

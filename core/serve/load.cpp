@@ -1,0 +1,151 @@
+#include "core/serve/load.h"
+
+#include "base/clock.h"
+#include "core/serve/simulation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <unordered_map>
+
+namespace kvscope::serve {
+namespace {
+
+constexpr std::int64_t kLongestSleepNs = 20'000'000; // so that Ctrl-C is heard
+
+/// Hands iterations to a fit.
+class Fitting : public EngineObserver {
+public:
+    explicit Fitting(const EngineOptions& options)
+        : chunks_(options.scheduler.prefill == PrefillPlan::Chunks), scheduler_(options.scheduler) {}
+
+    void watches(const Engine& engine) { engine_ = &engine; }
+    void submitted(RequestId id, int promptTokens) { promptTokens_[id] = promptTokens; }
+    void ended(RequestId id, Ending, std::int64_t, const Error*) override { promptTokens_.erase(id); }
+    void iteration(const IterationReport& report) override {
+        lengths_.clear();
+        for (const PrefillSegment& segment : report.plan.segments) {
+            const auto found = promptTokens_.find(segment.id); // it may have ended
+            lengths_.push_back(found == promptTokens_.end() ? 0 : found->second);
+        }
+        fit_.add(report, engine_->costs().shape, chunks_, lengths_);
+    }
+    ServiceCosts fitted() const { return fit_.fit(engine_->costs(), scheduler_); }
+
+private:
+    const Engine* engine_ = nullptr;
+    const bool chunks_;
+    const SchedulerOptions scheduler_;
+    CostFit fit_;
+    std::unordered_map<RequestId, int> promptTokens_;
+    std::vector<int> lengths_;
+};
+
+/// Tells a tally what the engine tells.
+class Counting final : public Fitting {
+public:
+    Counting(const EngineOptions& options, Tally& tally) : Fitting(options), tally_(tally) {}
+
+    void scheduled(RequestId id, std::int64_t ns) override { tally_.scheduled(id, ns); }
+    void token(RequestId id, std::int32_t, int generated, std::int64_t ns, const StepRecord&) override {
+        tally_.token(id, ns, generated, generated == 1);
+    }
+    void paused(RequestId id, std::int64_t ns) override { tally_.paused(id, ns); }
+    void resumed(RequestId id, std::int64_t ns) override { tally_.resumed(id, ns); }
+    void ended(RequestId id, Ending ending, std::int64_t ns, const Error* error) override {
+        const bool finished = ending == Ending::Length || ending == Ending::Stop;
+        if (ending == Ending::Refused && refusal.empty() && error) refusal = oneLine(*error);
+        failed += ending == Ending::Failed ? 1 : 0;
+        tally_.ended(id,
+                     finished                    ? Status::Finished
+                     : ending == Ending::Refused ? Status::Refused
+                                                 : Status::Unfinished,
+                     ns);
+        Fitting::ended(id, ending, ns, error);
+    }
+    void iteration(const IterationReport& report) override {
+        Fitting::iteration(report);
+        tally_.iteration({report.beginNs, report.endNs, double(report.endNs - report.beginNs) / 1e6,
+                          report.plan.predictedMs, report.plan.limitedBy, report.plan.decodeRows(),
+                          double(report.missedBytes), double(report.selectedBytes)});
+    }
+
+    std::string refusal;
+    int failed = 0;
+
+private:
+    Tally& tally_;
+};
+
+} // namespace
+
+LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workload, const EngineOptions& engineOptions,
+                const LoadOptions& options) {
+    Tally tally(workload, options);
+    EngineOptions timed = engineOptions;
+    const std::int64_t began = steadyNowNs();
+    std::int64_t origin = began;
+    timed.now = [&origin] { return steadyNowNs() - origin; };
+    Counting counting(timed, tally);
+    Engine engine(model, timed, counting);
+    counting.watches(engine);
+    origin = steadyNowNs();
+    for (std::int64_t next = 0; tally.open();) {
+        for (; tally.arrivalNs(next) <= timed.now(); ++next) {
+            const WorkloadLine& line = tally.lineOf(next);
+            Submission request;
+            request.id = next;
+            request.prompt = options.prompt(line, next);
+            request.maxTokens = line.outputTokens;
+            request.stopAtEos = false;
+            request.sampling.seed = line.seed;
+            request.queuedNs = tally.arrivalNs(next);
+            tally.arrived(next);
+            counting.submitted(next, int(request.prompt.size()));
+            engine.submit(std::move(request));
+        }
+        if (options.between) options.between(tally.done());
+        if (engine.iterate()) continue;
+        const std::int64_t wait = std::min(tally.arrivalNs(next) - timed.now(), kLongestSleepNs);
+        if (wait > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
+    }
+    LoadResult result{tally.finish(), counting.fitted(), engine.description(), counting.refusal, counting.failed};
+    result.numbers.measured = true;
+    SimulationOptions predicted;
+    predicted.scheduler = timed.scheduler, predicted.costs = result.costs, predicted.budget = timed.budget;
+    result.numbers.utilisation = utilisationOf(workload, predicted);
+    return result;
+}
+
+ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engineOptions,
+                          const LoadOptions& options) {
+    EngineOptions measured = engineOptions;
+    measured.scheduler.rows = 8;
+    measured.scheduler.tbtBoundMs = 1e7, measured.scheduler.iterationMs = 0; // whole prompts at once
+    measured.scheduler.longPrefills = measured.scheduler.shortTurns = 1;
+    Fitting fitting(measured);
+    Engine engine(model, measured, fitting);
+    fitting.watches(engine);
+    // Their answers end one after the other, so that there are steps of eight rows, of seven, and so on.
+    RequestId id = 0;
+    const int longest = model->config().maxPositions;
+    for (const int tokens : {2048, 1536, 1024, 768, 640, 512, 384, 256}) {
+        WorkloadLine line;
+        line.outputTokens = 8 + 6 * int(id);
+        line.promptTokens = std::max(1, std::min(tokens, longest - line.outputTokens));
+        line.seed = std::uint64_t(id);
+        Submission request;
+        request.id = id;
+        request.prompt = options.prompt(line, id);
+        request.maxTokens = line.outputTokens;
+        request.stopAtEos = false;
+        fitting.submitted(id, line.promptTokens);
+        engine.submit(std::move(request));
+        ++id;
+    }
+    while (engine.iterate())
+        if (options.between) options.between(0);
+    return fitting.fitted();
+}
+
+} // namespace kvscope::serve

@@ -1,0 +1,106 @@
+// kvscope-cli load as a person uses it: the engine serves a workload by the wall clock.
+#include "tests/app/cli_fixture.h"
+
+#include <gmock/gmock.h>
+
+namespace kvscope {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class Load : public test::CliFixture {
+protected:
+    /// A workload of eight requests in half a second.
+    std::string workload() const {
+        std::ofstream out(path("w.jsonl"));
+        for (int i = 0; i < 8; ++i)
+            out << json{{"timestamp", 60 * i},
+                        {"input_length", 60 + 190 * (i % 3)},
+                        {"output_length", 3 + i},
+                        {"seed", i}}
+                       .dump()
+                << "\n";
+        return path("w.jsonl");
+    }
+    std::vector<std::string> command(std::vector<std::string> more = {}, const char* hostKv = "256M") const {
+        std::vector<std::string> all{"load", "--workload", workload(), "--warm-up", "0",    "--warm-up-seconds",
+                                     "0",    "--threads",  "1",        "--host-kv", hostKv, "--device-kv",
+                                     "64M",  "--scratch",  "64M"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+};
+
+TEST_F(Load, MeasuresWhatRequestsWaitedAndWritesCostsForTheSimulator) {
+    const std::string costs = path("c.json");
+    const json out = jsonOf(command({"--costs-out", costs}));
+    EXPECT_EQ(out.at("simulated"), false);
+    ASSERT_EQ(out.at("points").size(), 1u);
+    const json& point = out["points"][0];
+    EXPECT_EQ(point.at("measured"), true);
+    EXPECT_EQ(point.at("requests").at("counted"), 8);
+    EXPECT_EQ(point.at("requests").at("finished"), 8);
+    EXPECT_EQ(point.at("failed"), 0);
+    EXPECT_EQ(point.at("ttft_ms").at("samples"), 8);
+    EXPECT_GT(point.at("ttft_ms").at("mean"), point.at("queue_ms").at("mean"));
+    EXPECT_EQ(point.at("tbt_ms").at("samples"), 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9);
+    EXPECT_GT(point.at("iterations"), 0);
+    EXPECT_GE(point.at("hit_rate"), 0);
+    EXPECT_LE(point.at("hit_rate"), 1);
+    EXPECT_THAT(out.at("backend"), HasSubstr("cpu"));
+
+    // The simulator reads the fitted costs, and the engine's own shape is among them.
+    const json simulated =
+        jsonOf({"simulate", "--workload", workload(), "--costs", costs, "--warm-up", "0", "--warm-up-seconds", "0"});
+    EXPECT_EQ(simulated["costs"]["shape"]["piece_tokens"], 512);
+    EXPECT_EQ(simulated["costs"]["shape"]["host_run_blocks"], 1);
+    EXPECT_GT(simulated["costs"]["prefill_us_per_token"], 0);
+    EXPECT_GE(simulated["costs"]["decode_ms"].size(), 1u);
+    EXPECT_NE(simulated["costs"]["decode_us_per_ktoken"], 0.23) << "the default";
+    EXPECT_EQ(simulated["seeds"][0]["points"][0].at("measured"), false);
+    EXPECT_EQ(simulated["seeds"][0]["points"][0]["requests"]["finished"], 8);
+}
+
+TEST_F(Load, PrintsTheTableOfSimulate) {
+    const test::Finished result = test::cli(
+        command({"--method", "quest", "--set", "total_blocks=8", "--knob", "cache=global-lru", "--rate", "20"}));
+    ASSERT_EQ(result.status, 0) << result.err;
+    for (const char* word : {"20 requests/s offered", "queue delay", "TTFT", "TBT, all tokens", "attainment", "hits",
+                             "measured with quest on"})
+        EXPECT_THAT(result.out, HasSubstr(word));
+}
+
+TEST_F(Load, SaysWhyARequestWasRefused) {
+    const json out = jsonOf(command({}, "1M"));
+    EXPECT_GT(out["points"][0]["requests"]["refused"], 0);
+    EXPECT_THAT(out["points"][0]["first_refusal"].get<std::string>(), HasSubstr("--host-kv at least"));
+}
+
+TEST_F(Load, RefusesWhatItCannotServeInOneSentence) {
+    const auto refused = [&](std::vector<std::string> arguments, const char* says) {
+        arguments.insert(arguments.begin(), "load");
+        const test::Finished result = test::cli(arguments);
+        EXPECT_NE(result.status, 0) << says;
+        EXPECT_THAT(result.err, HasSubstr(says));
+        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+    };
+    refused({}, "no workload");
+    refused({"--workload", "longmix", "--method", "nosuch"}, "nosuch");
+    refused({"--workload", "longmix", "--method", "losa"}, "losa");
+    refused({"--workload", "longmix", "--backend", "cuda"}, "--backend cpu");
+    refused({"--workload", "longmix", "--knob", "rowz=3"}, "unknown parameter 'rowz'");
+    refused({"--workload", "longmix", "--set", "rowz=3"}, "rowz");
+    refused({"--workload", "longmix", "--host-kv", "1000000G"}, "lower --host-kv");
+}
+
+TEST_F(Load, MethodsSaysWhichServe) {
+    for (const json& method : jsonOf({"methods"})) {
+        const bool denoises = method.at("name") == "losa";
+        EXPECT_EQ(method.at("serves"), !denoises) << method.at("name");
+        EXPECT_EQ(method.contains("serves_not_because"), denoises) << method.at("name");
+    }
+}
+
+} // namespace
+} // namespace kvscope
