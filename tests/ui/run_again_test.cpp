@@ -181,7 +181,7 @@ TEST_F(RunAgain, ALongerRunHasTheSlotsThatItNeeds) {
 
 TEST_F(RunAgain, SlotsThatWereAskedForAreAskedForAgain) {
     SessionOptions options = unusual();
-    options.settings = {{"total_blocks", "2"}, {"window_blocks", "0"}, {"sink_blocks", "0"}};
+    options.settings = {{"total_blocks", "2"}, {"window_blocks", "1"}, {"sink_blocks", "0"}};
     options.deviceKvBlocks = 3;
     const auto window = windowOn(recorded("asked.kvtrace", options));
     trigger(*window, "again");
