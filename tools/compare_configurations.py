@@ -266,7 +266,7 @@ def check_defaults():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cli", type=pathlib.Path, default=ROOT / "build/ci/app/cli/kvscope-cli")
+    parser.add_argument("--cli", type=pathlib.Path, default=ROOT / "build/ci/app/kvscope-cli")
     parser.add_argument("--seed", type=int, default=1, help="of weights, prompts and the choice of changes")
     parser.add_argument("--changes", type=int, default=40, help="so many of each family's changes")
     parser.add_argument("--all", action="store_true", help="every change")
