@@ -432,27 +432,35 @@ Command addReplay(Options& program) {
             "pcie4, pcie5 or GB/s, e.g. 12,26,55.5; default: as recorded; where times were measured, fitted to them")
         .commaSeparated();
     sub.add("--latency", arguments->latencyUs, "Microseconds per transfer; default: as recorded, or 10").notNegative();
-    sub.add("--lookahead", arguments->lookahead,
-            "Also load ahead: guess a layer's misses this many layers before it; default: on demand only")
-        .range(1, 1024);
+    const Option lookahead =
+        sub.add("--lookahead", arguments->lookahead,
+                "Also load ahead: guess a layer's misses this many layers before it; default: on demand only")
+            .range(1, 1024);
     sub.add("--accuracy", arguments->accuracy, "With --lookahead: share of the guesses that are right")
+        .needs(lookahead)
         .range(0.0, 1.0)
         .showsDefault();
     sub.add("--windows", arguments->windows,
             "Also the working set of windows of 1 to this many steps, and the locality at these distances")
         .range(1, 100'000);
     sub.flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
-    sub.flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
-    sub.add("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01").range(0.0, 1.0);
-    sub.flag("--check{3}", arguments->check,
-             "Run the recorded model, prompt and settings again with other caches and links (--check=5: five of "
-             "them; or those given by --policy, --cache-blocks, --link) and print the predictions' errors; exit "
-             "status 3 if hits, misses or bytes differ")
-        .range(1, 100);
+    const Option curves =
+        sub.flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
+    sub.add("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01")
+        .needs(curves)
+        .range(0.0, 1.0);
+    const Option check =
+        sub.flag("--check{3}", arguments->check,
+                 "Run the recorded model, prompt and settings again with other caches and links (--check=5: five of "
+                 "them; or those given by --policy, --cache-blocks, --link) and print the predictions' errors; exit "
+                 "status 3 if hits, misses or bytes differ")
+            .range(1, 100);
     sub.add("--model", arguments->model,
-            "With --check: where the recorded model lies, if it is no longer at the recorded place");
+            "With --check: where the recorded model lies, if it is no longer at the recorded place")
+        .needs(check);
     sub.add("--backend", arguments->backend,
             "With --check: cpu or cuda; it must be the recorded one, which is the default")
+        .needs(check)
         .oneOf({"cpu", "cuda"});
     sub.add("--run", arguments->run, "Run of the trace; default: the last").range(1, 255);
     sub.flag("--json", arguments->json, "Print one JSON document");
