@@ -82,10 +82,10 @@ protected:
     static FigureData make(const char* id, const std::vector<std::string>& names) {
         return makeFigure(findFigure(id), sources(names));
     }
-    static const FigureSeries& series(const FigurePanel& panel, const std::string& name) {
+    static const FigureSeries& series(const FigurePanel& panel, const char* name) {
         for (const FigureSeries& one : panel.series)
             if (one.name == name) return one;
-        throw std::runtime_error("no series " + name);
+        throw std::runtime_error(std::string("no series ") + name);
     }
     static double sql(const std::string& name, const std::string& query) {
         return std::stod(test::value(trace(name), query));
