@@ -57,7 +57,8 @@ double distance(const QColor& a, const QColor& b, Sight sight) {
 
 class Themes : public ::testing::TestWithParam<const char*> {
 protected:
-    const Theme& theme = Theme::byId(QString::fromLatin1(GetParam()));
+    const QString id = QString::fromLatin1(GetParam());
+    const Theme& theme = Theme::byId(id);
     static void expectApart(const std::vector<QColor>& colours, double least) {
         for (const Sight sight : {Sight::Normal, Sight::Protanope, Sight::Deuteranope})
             for (std::size_t i = 0; i < colours.size(); ++i)

@@ -572,7 +572,8 @@ class TimelinePicture : public TimelineTest, public testing::WithParamInterface<
 
 /// The picture against what the spans say: whatever the theme, a span's pixels have its stage's colour.
 TEST_P(TimelinePicture, ShowsEveryStageInItsColour) {
-    const Theme& theme = Theme::byId(QString::fromLatin1(GetParam()));
+    const QString id = QString::fromLatin1(GetParam());
+    const Theme& theme = Theme::byId(id);
     Theme::apply(*qApp, theme);
     openAndShow();
     timeline().reveal(find("layer", 6));
@@ -603,7 +604,8 @@ TEST_P(TimelinePicture, ShowsEveryStageInItsColour) {
 
 /// A single short span in an otherwise idle stretch must not vanish, however far the window is zoomed out.
 TEST_P(TimelinePicture, NeverLosesASingleSpan) {
-    const Theme& theme = Theme::byId(QString::fromLatin1(GetParam()));
+    const QString id = QString::fromLatin1(GetParam());
+    const Theme& theme = Theme::byId(id);
     TimelineData data;
     SpanBatch batch;
     batch.texts = {"stream 1", "ffn"};
