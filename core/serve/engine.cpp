@@ -46,11 +46,6 @@ LayerPlans layersOf(const Model& model, const EngineOptions& options, const Meth
              abilitiesWith(model, options, method, parameters, spec).ahead}};
 }
 
-/// Blocks of a KV head that must be on the device at once.
-int neededBlocks(const SelectionSpec& spec) {
-    return std::max({1, spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)});
-}
-
 /// The engine's memory in the form that the simulator knows too.
 MemoryShape shapeOf(const Model& model, const SelectionSpec& spec, const LayerPlans& plans, int pieceTokens) {
     const ModelConfig& config = model.config();
@@ -58,14 +53,14 @@ MemoryShape shapeOf(const Model& model, const SelectionSpec& spec, const LayerPl
     shape.layers = config.layers, shape.kvHeads = config.kvHeads, shape.hidden = config.hidden;
     shape.blockTokens = spec.blockSize;
     shape.blockBytes = kvFormat(Backend::Cpu, config, spec).blockBytes();
-    shape.selectedBlocks = neededBlocks(spec);
+    shape.selectedBlocks = std::max(1, spec.neededSlots());
     shape.hostRunBlocks = 1;
     shape.pieceTokens = pieceTokens;
     shape.residentLayers = config.layers - plans.offloaded() - plans.ownTiers();
     return shape;
 }
 
-/// Who is asked to be smaller or to get more.
+/// What a refusal names: the memory that is too small for the request, and the option that raises it.
 struct Knob {
     const char *memory, *option;
 };
@@ -187,7 +182,7 @@ void Engine::take(Submission submission, std::int64_t ns) {
         ServeRequest request = requestOf(*served, submission, ns);
         served_.emplace(submission.id, std::move(served));
         table_.arrive(request);
-    } catch (Error& error) { // it is not this engine's to serve
+    } catch (Error& error) { // this engine cannot serve the request
         error.during(fmt::format("request {}", submission.id));
         observer_.ended(submission.id, Ending::Refused, ns, &error);
     }
@@ -379,12 +374,12 @@ void Engine::choose(Served& served) {
 void Engine::account(IterationReport& report) {
     const std::int64_t unitBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
     std::int64_t warmHits = 0, warmMisses = 0;
-    missesOf_.assign(decoding_.size(), 0);
+    missesOf_.assign(std::size_t(options_.scheduler.rows), 0);
     if (pooled_) accountPool();
-    for (std::size_t i = 0; i < decoding_.size(); ++i) {
-        Served& served = *decoding_[i];
+    for (Served* decoded : decoding_) {
+        Served& served = *decoded;
         const StepRecord& record = rows_->record(served.row);
-        std::int64_t selected = 0, misses = missesOf_[i], bytes = misses * unitBytes;
+        std::int64_t selected = 0, misses = missesOf_[std::size_t(served.row)], bytes = misses * unitBytes;
         for (const LayerRecord& layer : record.layers) {
             selected += layer.hits + layer.misses;
             if (!pooled_) misses += layer.misses, bytes += layer.h2dBytes;
@@ -421,9 +416,7 @@ void Engine::accountPool() {
                 }
             }
         }
-        for (const PooledBlock& missed : pool_.select(wanted_, slots))
-            for (std::size_t i = 0; i < decoding_.size(); ++i)
-                if (decoding_[i]->row == missed.row) ++missesOf_[i];
+        for (const PooledBlock& missed : pool_.select(wanted_, slots)) ++missesOf_[std::size_t(missed.row)];
         if (!plans_[layer].offloaded) continue;
         for (const Served* served : decoding_)
             if ((served->position() + 1) % size == 0)

@@ -155,7 +155,7 @@ private:
     std::vector<Served*> decoding_;
     std::vector<RowToken> step_;
     std::vector<PooledBlock> wanted_;    // of one layer
-    std::vector<std::int64_t> missesOf_; // [row of decoding_], of the pool
+    std::vector<std::int64_t> missesOf_; // [row], of the pool
     std::vector<std::pair<RequestId, Error>> failed_;
 };
 
