@@ -22,10 +22,11 @@ constexpr double kLogitMargin = 1e-3, kChoiceMargin = 3e-4, kActiveMargin = 1e-5
 
 const std::string kFolder = std::string(KVSCOPE_TEST_DATA) + "/golden/losa/";
 
+/// A checkout without the fixtures has one test, which says that it is skipped.
 std::vector<std::string> runNames() {
     std::vector<std::string> names;
     std::ifstream file(kFolder + "index.json");
-    if (!file) return names;
+    if (!file) return {"left_out"};
     for (const Json& run : Json::parse(file)) names.push_back(run.at("name"));
     return names;
 }
@@ -186,6 +187,7 @@ protected:
 TEST_P(LosaGolden, EveryForwardIsThatOfTheReference) {
     KVSCOPE_NEEDS_LOSA_TINY();
     std::ifstream file(kFolder + GetParam() + ".json");
+    if (!file) GTEST_SKIP() << "this checkout leaves out tests/golden/losa";
     const Json run = Json::parse(file);
     Attention attention;
     const test::DenoisedRun got = test::denoise(
@@ -221,7 +223,6 @@ TEST_P(LosaGolden, EveryForwardIsThatOfTheReference) {
     }
 }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LosaGolden);
 INSTANTIATE_TEST_SUITE_P(Runs, LosaGolden, ::testing::ValuesIn(runNames()), [](const auto& run) { return run.param; });
 
 } // namespace
