@@ -13,10 +13,12 @@ find_package(ZLIB QUIET)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-    # Without these two ccache refuses translation units that use the precompiled Qt headers.
-    set(ENV{CCACHE_SLOPPINESS} pch_defines,time_macros)
+    # Without the sloppiness ccache refuses files that use a precompiled header. With the base folder, and without the name of
+    # the build folder in the hash, every checkout on a machine shares one cache.
+    set(ccache_launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+                        CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+    set(CMAKE_C_COMPILER_LAUNCHER ${ccache_launcher})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_launcher})
 endif()
 
 find_package(Qt6 6.4 QUIET COMPONENTS Widgets PrintSupport Svg Test)
@@ -81,8 +83,8 @@ if(KVSCOPE_CUDA)
         set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     endif()
     set(CMAKE_CUDA_STANDARD 20)
-    if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
-        set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+    if(ccache_launcher AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+        set(CMAKE_CUDA_COMPILER_LAUNCHER ${ccache_launcher})
     endif()
 endif()
 # CUPTI's headers decide whether kernels, copies and counters can be recorded; the library itself is loaded at run time.

@@ -1,5 +1,6 @@
 // kvscope-cli check, and numbers that are refused where rows break rules of the format.
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <gmock/gmock.h>
 
@@ -96,11 +97,11 @@ TEST_F(RefusedOptions, ThatWouldHaveNoEffectOrMakeNoSense) {
     EXPECT_THAT(refusal({"export", trace, "--what", "steps", "-o", trace}), HasSubstr("into itself"));
 }
 
-#ifdef KVSCOPE_DESKTOP
+#ifdef KVSCOPE_HAVE_DESKTOP
 TEST_F(RefusedOptions, OfPicturesThatPointAtNothing) {
     record(path("run.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "3"});
     const auto render = [&](const std::string& option, const std::string& value) {
-        return test::runProcess({KVSCOPE_DESKTOP, "render", path("run.kvtrace"), "--view", "locality", option, value,
+        return test::runProcess({test::kDesktop, "render", path("run.kvtrace"), "--view", "locality", option, value,
                                  "-o", path("view.png")});
     };
     EXPECT_THAT(render("--step", "99999999").err, HasSubstr("the run has no step 99999999; choose 0 to 2"));

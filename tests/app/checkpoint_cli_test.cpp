@@ -2,6 +2,7 @@
 #include "tests/app/process.h"
 #include "tests/core/golden_file.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,14 +17,14 @@ namespace {
 using test::Finished;
 using ::testing::HasSubstr;
 
-const std::string kFamilies = std::string(KVSCOPE_TEST_DATA) + "/golden/families/";
+const std::string kFamilies = test::source("tests/golden/families/");
 
 class CheckpointCli : public ::testing::Test {
 protected:
     std::string path(const std::string& name) const { return (folder_ / name).string(); }
     Finished run(const std::string& model, std::vector<std::string> more) const {
-        std::vector<std::string> arguments{KVSCOPE_CLI, "run",  "--model",      model,
-                                           "--method",  "full", "--ignore-eos", "--json"};
+        std::vector<std::string> arguments{test::kCommandLine, "run",  "--model",      model,
+                                           "--method",         "full", "--ignore-eos", "--json"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         return test::runProcess(arguments);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/app/process.h"
+#include "tests/support/places.h"
 
 #include <filesystem>
 #include <fstream>
@@ -15,7 +16,7 @@
 namespace kvscope::test {
 
 inline Finished cli(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), KVSCOPE_CLI);
+    arguments.insert(arguments.begin(), test::kCommandLine);
     return runProcess(arguments);
 }
 

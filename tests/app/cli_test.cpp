@@ -1,6 +1,7 @@
 // The command line as a person and a script use it.
 #include "tests/app/cli_fixture.h"
 #include "tests/core/golden_file.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -99,13 +100,13 @@ TEST_F(Cli, MethodsJsonDeclaresEveryParameterCompletely) {
 }
 
 TEST_F(Cli, TheMethodsPageIsTheDeclarations) {
-    std::ifstream file(std::string(KVSCOPE_SOURCE_DIR) + "/docs/methods.md");
+    std::ifstream file(test::source("docs/methods.md"));
     const std::string page((std::istreambuf_iterator<char>(file)), {});
     EXPECT_THAT(page, HasSubstr(cli({"methods", "--markdown"}).out)) << "run: kvscope-cli methods --markdown";
 }
 
 TEST_F(Cli, RunsTheGoldenPromptAndReportsTheContract) {
-    const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_short.safetensors");
+    const test::GoldenFile golden(test::source("tests/golden/golden_short.safetensors"));
     write("ids.json", json(golden.ints("prompt_ids")).dump());
     const Finished result = cli({"run", "--prompt-ids", path("ids.json"), "--method", "nosa", "--max-new-tokens", "25",
                                  "--ignore-eos", "--json", "--verify"});
@@ -377,7 +378,7 @@ TEST_F(Cli, BenchHandsItsArgumentsOn) {
 
 TEST_F(Cli, BenchWithoutItsProgramSaysHowToBuildIt) {
     const std::string alone = path("kvscope-cli");
-    fs::copy_file(KVSCOPE_CLI, alone);
+    fs::copy_file(test::kCommandLine, alone);
     const Finished result = test::runProcess({alone, "bench"});
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.err, HasSubstr(path("kvscope-bench") + " cannot be started: No such file"));
@@ -385,7 +386,7 @@ TEST_F(Cli, BenchWithoutItsProgramSaysHowToBuildIt) {
 }
 
 TEST_F(Cli, TokenizeShowsIdsAndPiecesOfAFolderWithoutWeights) {
-    const fs::path golden = fs::path(KVSCOPE_TEST_DATA) / "golden/tokenizers";
+    const fs::path golden = test::source("tests/golden/tokenizers");
     fs::copy_file(golden / "minicpm.json", folder_ / "tokenizer.json");
     const auto run = [&](std::vector<std::string> more) {
         std::vector<std::string> arguments{"tokenize", "--model", folder_.string()};
@@ -416,9 +417,8 @@ TEST_F(Cli, AFullDiskEndsInASentenceAndKeepsWhatWasRecorded) {
     // A file-size limit fails writes like a full disk does.
     const Finished result =
         test::runProcess({"/bin/bash", "-c",
-                          "trap '' XFSZ; ulimit -f 400; exec " KVSCOPE_CLI
-                          " run --prompt-needle 1200 --max-new-tokens 3000 --ignore-eos --json --trace " +
-                              trace});
+                          "trap '' XFSZ; ulimit -f 400; exec " + std::string(test::kCommandLine) +
+                              " run --prompt-needle 1200 --max-new-tokens 3000 --ignore-eos --json --trace " + trace});
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(lines(result.err).size(), 1u) << result.err;
     EXPECT_THAT(result.err, HasSubstr("a.kvtrace"));
@@ -428,8 +428,8 @@ TEST_F(Cli, AFullDiskEndsInASentenceAndKeepsWhatWasRecorded) {
 
 TEST_F(Cli, InterruptKeepsTheTraceAndSaysStopped) {
     const std::string trace = path("a.kvtrace");
-    test::Process process(
-        {KVSCOPE_CLI, "run", "--prompt-needle", "1200", "--max-new-tokens", "14000", "--ignore-eos", "--trace", trace});
+    test::Process process({test::kCommandLine, "run", "--prompt-needle", "1200", "--max-new-tokens", "14000",
+                           "--ignore-eos", "--trace", trace});
     ASSERT_TRUE(process.waitForOutput(" ")); // it generates
     process.signal(SIGINT);
     const Finished result = process.wait();
@@ -439,7 +439,8 @@ TEST_F(Cli, InterruptKeepsTheTraceAndSaysStopped) {
 }
 
 TEST_F(Cli, TheCommandLineNeedsNoQt) {
-    const Finished needed = test::runProcess({"/bin/sh", "-c", "objdump -p " KVSCOPE_CLI " | grep NEEDED"});
+    const Finished needed =
+        test::runProcess({"/bin/sh", "-c", "objdump -p " + std::string(test::kCommandLine) + " | grep NEEDED"});
     ASSERT_EQ(needed.status, 0);
     EXPECT_THAT(needed.out, ::testing::Not(HasSubstr("Qt")));
     EXPECT_THAT(needed.out, ::testing::Not(HasSubstr("libcuda")));

@@ -1,5 +1,6 @@
 // tools/compare_traces.py: two recordings of one program are the same, and it says what a change did.
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <cstdlib>
 #include <gmock/gmock.h>
@@ -18,12 +19,11 @@ protected:
             GTEST_SKIP() << "python3 with sqlite3 is not installed";
     }
     static test::Finished tool(std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(),
-                         {"/usr/bin/env", "python3", std::string(KVSCOPE_SOURCE_DIR) + "/tools/compare_traces.py"});
+        arguments.insert(arguments.begin(), {"/usr/bin/env", "python3", test::source("tools/compare_traces.py")});
         return test::runProcess(arguments);
     }
     test::Finished record(const std::string& folder) const {
-        return tool({"record", path(folder), "--program", KVSCOPE_CLI, "--method", "quest", "--method", "sparda",
+        return tool({"record", path(folder), "--program", test::kCommandLine, "--method", "quest", "--method", "sparda",
                      "--mode", "offloaded", "--tokens", "3", "--quiet"});
     }
     test::Finished compare(std::vector<std::string> more = {}) const {
@@ -72,7 +72,7 @@ TEST_F(CompareTraces, TwoRecordingsOfOneProgramAreTheSameAndAChangeIsNamed) {
 
 TEST_F(CompareTraces, WhatCannotBeDoneIsSaidInASentence) {
     EXPECT_EQ(tool({"compare", path("nothing"), path("neither")}).status, 2);
-    const auto unknown = tool({"record", path("a"), "--program", KVSCOPE_CLI, "--method", "nobody"});
+    const auto unknown = tool({"record", path("a"), "--program", test::kCommandLine, "--method", "nobody"});
     EXPECT_EQ(unknown.status, 2);
     EXPECT_THAT(unknown.err, HasSubstr("no method nobody"));
     const auto absent = tool({"record", path("a"), "--program", path("absent")});

@@ -1,6 +1,7 @@
 // A block-diffusion run from the command line to its trace: text, forwards with the fixtures' keys, no rule broken, and
 // other commands that say what they cannot do with it.
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <gmock/gmock.h>
 
@@ -10,8 +11,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string kFixture = std::string(KVSCOPE_TEST_DATA) + "/golden/losa/text_losa_budget64.json";
-const std::string kModel = std::string(KVSCOPE_SOURCE_DIR) + "/resources/models/losa-tiny/model.safetensors";
+const std::string kFixture = test::source("tests/golden/losa/text_losa_budget64.json");
+const std::string kModel = test::source("resources/models/losa-tiny/model.safetensors");
 
 class DenoisingCli : public test::CliFixture {
 protected:

@@ -1,6 +1,7 @@
 // The program `kvscope` from the outside: exit status, one line on stderr, pictures and reports without a display.
 #include "tests/app/process.h"
 #include "tests/profiler/sql_rows.h"
+#include "tests/support/places.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@
 #include <thread>
 #include <unistd.h>
 
-#ifdef KVSCOPE_DESKTOP
+#ifdef KVSCOPE_HAVE_DESKTOP
 namespace kvscope {
 namespace {
 
@@ -45,13 +46,13 @@ protected:
         const int status = std::system(command.c_str());
         return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, textOf("out"), textOf("err")};
     }
-    Outcome desktop(const std::string& arguments) const { return run(KVSCOPE_DESKTOP, arguments); }
+    Outcome desktop(const std::string& arguments) const { return run(test::kDesktop, arguments); }
     /// A short run of the embedded model.
     std::string recorded() const {
         const Outcome outcome =
-            run(KVSCOPE_CLI, "run --model nosa-tiny --prompt 'The decoder reads one token after another.' "
-                             "--method nosa --max-new-tokens 5 --trace '" +
-                                 path("run.kvtrace") + "'");
+            run(test::kCommandLine, "run --model nosa-tiny --prompt 'The decoder reads one token after another.' "
+                                    "--method nosa --max-new-tokens 5 --trace '" +
+                                        path("run.kvtrace") + "'");
         EXPECT_EQ(outcome.status, 0) << outcome.error;
         return "'" + path("run.kvtrace") + "'";
     }
@@ -133,7 +134,7 @@ TEST_F(DesktopProgramTest, ASignalEndsARecordingAsStopDoes) {
         std::filesystem::create_directories(home);
         test::Process desktop({"/usr/bin/env", "-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM=offscreen",
                                "HOME=" + home.string(), "XDG_DATA_HOME=" + (home / "data").string(),
-                               "XDG_CONFIG_HOME=" + (home / "config").string(), KVSCOPE_DESKTOP, "--again", shortRun});
+                               "XDG_CONFIG_HOME=" + (home / "config").string(), test::kDesktop, "--again", shortRun});
         std::string recording;
         const auto hasSteps = [&] {
             if (!std::filesystem::exists(traces)) return false;
@@ -163,7 +164,7 @@ TEST_F(DesktopProgramTest, ASignalEndsARecordingAsStopDoes) {
         EXPECT_EQ(test::value(recording, "SELECT method FROM run"), "nosa") << "as the run that was run again";
         EXPECT_EQ(test::value(recording, "SELECT count(*) FROM prompt"),
                   test::value(shortRun, "SELECT count(*) FROM prompt"));
-        EXPECT_EQ(test::runProcess({KVSCOPE_CLI, "check", recording}).status, 0);
+        EXPECT_EQ(test::runProcess({test::kCommandLine, "check", recording}).status, 0);
     }
 }
 

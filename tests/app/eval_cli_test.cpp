@@ -1,5 +1,6 @@
 // kvscope-cli eval, and what long commands owe the person who waits.
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <chrono>
 #include <fstream>
@@ -82,7 +83,7 @@ TEST_F(EvalCli, MistakesGetOneSentence) {
 }
 
 TEST_F(EvalCli, InterruptEndsALongCommandCleanly) {
-    test::Process process({KVSCOPE_CLI, "eval", "--contexts", "16000", "--prompts", "50"});
+    test::Process process({test::kCommandLine, "eval", "--contexts", "16000", "--prompts", "50"});
     std::this_thread::sleep_for(std::chrono::seconds(1)); // it has begun; sooner, the signal's default would end it
     process.signal(SIGINT);
     const Finished result = process.wait();
@@ -93,7 +94,7 @@ TEST_F(EvalCli, InterruptEndsALongCommandCleanly) {
 }
 
 TEST_F(EvalCli, ALogHasLinesOfProgressAndAnEndedCommandItsTable) {
-    test::Process process({"/usr/bin/env", "KVSCOPE_PROGRESS_SECONDS=0.01", KVSCOPE_CLI, "eval", "--methods",
+    test::Process process({"/usr/bin/env", "KVSCOPE_PROGRESS_SECONDS=0.01", test::kCommandLine, "eval", "--methods",
                            "full,nosa", "--contexts", "600,16000", "--prompts", "2", "--depths", "0.5",
                            "--decode-tokens", "8", "--text-tokens", "4", "-o", path("results")});
     const auto rows = [&] { // of the table, with its heading
@@ -213,9 +214,10 @@ TEST_F(ReplayCheckCli, ProgressIsShownOnATerminalOnly) {
     record(trace, {"--prompt-needle", "800", "--max-new-tokens", "8"});
     EXPECT_EQ(cli({"replay", trace}).err, "");
     if (test::runProcess({"/bin/sh", "-c", "command -v script"}).status != 0) GTEST_SKIP() << "no script(1) here";
-    const Finished watched = test::runProcess(
-        {"/bin/sh", "-c",
-         "script -qec 'env -u KVSCOPE_PROGRESS_SECONDS " KVSCOPE_CLI " replay " + trace + "' /dev/null </dev/null"});
+    const Finished watched =
+        test::runProcess({"/bin/sh", "-c",
+                          "script -qec 'env -u KVSCOPE_PROGRESS_SECONDS " + std::string(test::kCommandLine) +
+                              " replay " + trace + "' /dev/null </dev/null"});
     EXPECT_THAT(watched.out, HasSubstr("% replaying"));
 }
 

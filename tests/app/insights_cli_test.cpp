@@ -1,5 +1,6 @@
 // kvscope-cli insights, as a person and a script use it.
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
-const std::string kSample = std::string(KVSCOPE_SOURCE_DIR) + "/resources/samples/h200-nosa-tiny.kvtrace";
+const std::string kSample = test::source("resources/samples/h200-nosa-tiny.kvtrace");
 
 std::int64_t number(const std::string& query) {
     sqlite3* database = nullptr;

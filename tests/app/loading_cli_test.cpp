@@ -1,6 +1,7 @@
 // Loading a model at a terminal: it shows how far it is, and Ctrl-C ends it.
 #include "tests/core/many_tokens.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <array>
 #include <gmock/gmock.h>
@@ -22,7 +23,7 @@ struct AtTerminal {
 
 /// Runs kvscope-cli at a terminal of its own; presses Ctrl-C once `interruptAt` is shown, if that is not empty.
 AtTerminal runAtTerminal(std::vector<std::string> arguments, const std::string& interruptAt) {
-    arguments.insert(arguments.begin(), KVSCOPE_CLI);
+    arguments.insert(arguments.begin(), test::kCommandLine);
     int terminal = -1;
     const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
     if (child == 0) {

@@ -1,6 +1,7 @@
 // When long commands say how far they are, where standard error is no terminal.
 #include "app/cli/long_action.h"
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <gmock/gmock.h>
 
@@ -29,7 +30,7 @@ protected:
     test::Finished evaluate(const std::string& seconds, bool json) const {
         std::vector<std::string> command{"/usr/bin/env",
                                          "KVSCOPE_PROGRESS_SECONDS=" + seconds,
-                                         KVSCOPE_CLI,
+                                         test::kCommandLine,
                                          "eval",
                                          "--methods",
                                          "streaming",

@@ -1,6 +1,7 @@
 // What the programs say where it cannot be written, and what they say of strangers' text on a terminal.
 #include "app/terminal/output.h"
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <gmock/gmock.h>
 #include <pty.h>
@@ -42,7 +43,7 @@ protected:
         std::ifstream file(path("err"));
         return {std::istreambuf_iterator<char>(file), {}};
     }
-    static std::string program() { return quoted(KVSCOPE_CLI); }
+    static std::string program() { return quoted(test::kCommandLine); }
     std::string trace(const std::string& name = "run.kvtrace") const {
         record(path(name), {"--prompt", "one two three", "--max-new-tokens", "30"}); // enough to compare
         return quoted(path(name));
@@ -54,7 +55,7 @@ protected:
         int master = -1;
         const pid_t child = forkpty(&master, nullptr, nullptr, nullptr);
         if (child == 0) {
-            std::vector<char*> words{const_cast<char*>(KVSCOPE_CLI)};
+            std::vector<char*> words{const_cast<char*>(test::kCommandLine)};
             for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
             words.push_back(nullptr);
             setenv("KVSCOPE_PROGRESS_SECONDS", "0", 1);
@@ -130,8 +131,8 @@ TEST_F(OutputCli, AFileAtItsLargestSizeIsAFailureAndNoSignal) {
 TEST_F(OutputCli, SignalsEndARunAsCtrlCDoes) {
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         const std::string file = path(fmt::format("signal{}.kvtrace", number));
-        test::Process run({KVSCOPE_CLI, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "14000",
-                           "--trace", file});
+        test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",
+                           "14000", "--trace", file});
         ASSERT_TRUE(run.waitForOutput(" ")) << number;
         run.signal(number);
         const test::Finished result = run.wait();
@@ -145,7 +146,7 @@ TEST_F(OutputCli, SignalsEndARunAsCtrlCDoes) {
 
 TEST_F(OutputCli, AHangUpThatIsIgnoredFromTheStartStaysIgnored) {
     const std::string file = path("nohup.kvtrace");
-    test::Process run({"/usr/bin/env", "--ignore-signal=HUP", KVSCOPE_CLI, "run", "--prompt", "one two three",
+    test::Process run({"/usr/bin/env", "--ignore-signal=HUP", test::kCommandLine, "run", "--prompt", "one two three",
                        "--ignore-eos", "--max-new-tokens", "400", "--trace", file});
     ASSERT_TRUE(run.waitForOutput(" "));
     run.signal(SIGHUP);
@@ -155,8 +156,8 @@ TEST_F(OutputCli, AHangUpThatIsIgnoredFromTheStartStaysIgnored) {
 
 TEST_F(OutputCli, ARunWhoseFileWasDeletedIsNoSuccess) {
     const std::string file = path("gone.kvtrace");
-    test::Process run(
-        {KVSCOPE_CLI, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "2000", "--trace", file});
+    test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",
+                       "2000", "--trace", file});
     ASSERT_TRUE(run.waitForOutput(" "));
     std::filesystem::remove(file);
     const test::Finished result = run.wait();
@@ -168,8 +169,8 @@ TEST_F(OutputCli, ARunWhoseFileWasDeletedIsNoSuccess) {
 
 TEST_F(OutputCli, ATraceThatIsBeingWrittenIsNotReplaced) {
     const std::string file = path("busy.kvtrace");
-    test::Process run({KVSCOPE_CLI, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "14000",
-                       "--trace", file});
+    test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",
+                       "14000", "--trace", file});
     ASSERT_TRUE(run.waitForOutput(" "));
     const test::Finished other =
         test::cli({"run", "--prompt", "one", "--max-new-tokens", "2", "--trace", file, "--overwrite"});

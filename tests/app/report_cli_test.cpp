@@ -1,5 +1,6 @@
 // kvscope-cli report, and the command in it that repeats a run.
 #include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -28,7 +29,7 @@ protected:
         command = command.substr(0, command.find("again.kvtrace") + 13); // the note follows
         if (lines[1].find('"') != std::string::npos)                     // quotes of the CSV
             for (std::size_t at = 0; (at = command.find("\"\"", at)) != std::string::npos; ++at) command.erase(at, 1);
-        command = "cd '" + folder_.string() + "' && '" + KVSCOPE_CLI + "'" + command.substr(11) +
+        command = "cd '" + folder_.string() + "' && '" + test::kCommandLine + "'" + command.substr(11) +
                   " --overwrite --json > again.json 2> again.err";
         const int status = std::system(command.c_str());
         EXPECT_EQ(WEXITSTATUS(status), 0) << command << "\n" << contentOf("again.err");

@@ -1,6 +1,7 @@
 // kvscope-cli roofline as a person and a script use it.
 #include "tests/app/process.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -21,7 +22,7 @@ protected:
     RooflineCli() { setenv("XDG_CONFIG_HOME", folder.path().c_str(), 1); } // the person's own table stays out
 
     static Finished cli(std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), {KVSCOPE_CLI, "roofline"});
+        arguments.insert(arguments.begin(), {test::kCommandLine, "roofline"});
         return test::runProcess(arguments);
     }
     static json ask(std::vector<std::string> arguments) {
@@ -80,7 +81,7 @@ TEST_F(RooflineCli, LinkParametersAndMemoryChangeThePrediction) {
 }
 
 TEST_F(RooflineCli, SetsARecordedRunBesideItsPrediction) {
-    const std::string trace = KVSCOPE_SOURCE_DIR "/resources/samples/h200-nosa-8b.kvtrace";
+    const std::string trace = test::source("resources/samples/h200-nosa-8b.kvtrace");
     const json out = ask({"--trace", trace});
     EXPECT_EQ(out["shape"], "nosa-8b") << "found by the run's own model name";
     EXPECT_EQ(out["gpu"]["name"], "h200") << "found by the run's own device";
@@ -96,8 +97,8 @@ TEST_F(RooflineCli, SetsARecordedRunBesideItsPrediction) {
 
 TEST_F(RooflineCli, KeepsModelledLinkTimeOutOfTheComparison) {
     const std::string trace = (folder / "cpu.kvtrace").string(), table = (folder / "cpu.json").string();
-    const Finished recorded = test::runProcess(
-        {KVSCOPE_CLI, "run", "--prompt-needle", "1500", "--max-new-tokens", "8", "--ignore-eos", "--trace", trace});
+    const Finished recorded = test::runProcess({test::kCommandLine, "run", "--prompt-needle", "1500",
+                                                "--max-new-tokens", "8", "--ignore-eos", "--trace", trace});
     ASSERT_EQ(recorded.status, 0) << recorded.err;
     EXPECT_THAT(refusal({"--trace", trace}), HasSubstr("roofline --measure"));
     std::ofstream(table) << R"({"gpus":[{"name":"local-cpu","read_gbps":400,"tflops":10,"memory_gib":8,"link_gbps":1,
@@ -139,9 +140,8 @@ TEST_F(RooflineCli, RefusesWhatItCannotUseInOneSentence) {
     EXPECT_THAT(refusal({"--link", "string"}), HasSubstr("unknown link 'string'"));
     EXPECT_THAT(refusal({"--method", "magic"}), HasSubstr("magic"));
     EXPECT_THAT(refusal({"--trace", "/no/such.kvtrace"}), HasSubstr("/no/such.kvtrace"));
-    EXPECT_THAT(
-        refusal({"--trace", KVSCOPE_SOURCE_DIR "/resources/samples/h200-nosa-8b.kvtrace", "--shape", "llama3-8b"}),
-        HasSubstr("is not that of the run's model"));
+    EXPECT_THAT(refusal({"--trace", test::source("resources/samples/h200-nosa-8b.kvtrace"), "--shape", "llama3-8b"}),
+                HasSubstr("is not that of the run's model"));
     std::ofstream((folder / "bad.json").string()) << R"({"gpus":[{"name":"x","read_gbps":"fast"}]})";
     EXPECT_THAT(refusal({"--gpus", (folder / "bad.json").string()}), HasSubstr("'read_gbps' is \"fast\", no number"));
 }

@@ -3,6 +3,7 @@
 #include "core/chat/chat_template.h"
 #include "core/model/text_files.h"
 #include "core/prompt/chat_prompt.h"
+#include "tests/support/places.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -23,7 +24,7 @@ const std::map<std::string, std::string> kTokens = {
 std::vector<Json> cases() {
     std::vector<Json> out;
     const char* more = std::getenv("KVSCOPE_CHAT_CASES");
-    for (const char* path : {KVSCOPE_TEST_DATA "/golden/chat_cases.jsonl", more ? more : ""}) {
+    for (const std::string& path : {test::source("tests/golden/chat_cases.jsonl"), std::string(more ? more : "")}) {
         std::ifstream file(path);
         for (std::string line; std::getline(file, line);) out.push_back(Json::parse(line));
     }
@@ -179,7 +180,7 @@ protected:
     ModelFolder() {
         std::string name = (fs::temp_directory_path() / "kvscope-text-XXXXXX").string();
         folder = mkdtemp(name.data());
-        fs::copy_file(KVSCOPE_TEST_DATA "/golden/tokenizers/llama2.json", folder / "tokenizer.json");
+        fs::copy_file(test::source("tests/golden/tokenizers/llama2.json"), folder / "tokenizer.json");
     }
     ~ModelFolder() override { fs::remove_all(folder); }
     void write(const char* name, const std::string& text) const {
@@ -225,7 +226,7 @@ TEST_F(ModelFolder, ABaseModelHasNoTemplateAndABadOneIsNoReasonToRefuseTheModel)
 
 TEST_F(ModelFolder, FallsBackToSentencePiece) {
     fs::remove(folder / "tokenizer.json");
-    fs::copy_file(KVSCOPE_TEST_DATA "/golden/tokenizers/spm-bpe.model", folder / "tokenizer.model");
+    fs::copy_file(test::source("tests/golden/tokenizers/spm-bpe.model"), folder / "tokenizer.model");
     const Tokenizer tokenizer = std::move(readTextFiles(folder).tokenizer);
     EXPECT_EQ(tokenizer.decode(tokenizer.encode("memory cache")), "memory cache");
 }

@@ -3,6 +3,7 @@
 
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 #include "tests/support/refusal.h"
 
 #include <algorithm>
@@ -129,7 +130,7 @@ TEST_F(Checkpoint, LoadsFromAFolderOfTheHubsCache) {
 }
 
 TEST_F(Checkpoint, TakesTheOnlyGgufModelOfAFolder) {
-    const fs::path golden = fs::path(KVSCOPE_TEST_DATA) / "golden/gguf/families";
+    const fs::path golden = test::source("tests/golden/gguf/families");
     fs::copy_file(golden / "mistral.gguf", file("a b \u00fc.gguf"));
     EXPECT_EQ(Model::load(folder_.path().string())->name(), "a b \u00fc");
     write(file("other-00002-of-00002.gguf"), ""); // a later part is no model of its own

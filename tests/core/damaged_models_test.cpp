@@ -7,6 +7,7 @@
 #include "tests/core/files.h"
 #include "tests/core/library_reference.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 #include "tests/support/refusal.h"
 
 #include <cstdlib>
@@ -18,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-const fs::path kGolden = KVSCOPE_TEST_DATA "/golden";
+const fs::path kGolden = test::source("tests/golden");
 
 using test::contentsOf;
 using test::write;

@@ -5,6 +5,7 @@
 #include "core/prompt/prompts.h"
 #include "tests/core/backend.h"
 #include "tests/core/golden_file.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +32,7 @@ class TextScoreOf : public testing::TestWithParam<const char*> {};
 
 TEST_P(TextScoreOf, IsThatOfTheReferencesLogits) {
     const std::string method = GetParam();
-    const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_mid.safetensors");
+    const test::GoldenFile golden(test::source("tests/golden/golden_mid.safetensors"));
     const auto prompt = golden.ints("prompt_ids"), generated = golden.ints(method + ".generated_ids");
     auto text = prompt;
     text.insert(text.end(), generated.begin(), generated.end());

@@ -2,6 +2,7 @@
 #include "core/calibrate/attention_samples.h"
 #include "core/select/method.h"
 #include "core/session/engine.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,7 @@ MethodEntry smallNormMethod();
 namespace {
 
 std::string contents(const std::string& path) {
-    std::ifstream file(std::string(KVSCOPE_SOURCE_DIR) + "/" + path);
+    std::ifstream file(test::source(path));
     std::stringstream text;
     text << file.rdbuf();
     return text.str();

@@ -5,6 +5,7 @@
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
 #include "tests/core/golden_file.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> folders() {
     std::vector<std::string> found;
     const char* more = std::getenv("KVSCOPE_FAMILIES");
-    for (const std::string& root : {std::string(KVSCOPE_TEST_DATA) + "/golden/families", std::string(more ? more : "")})
+    for (const std::string& root : {test::source("tests/golden/families"), std::string(more ? more : "")})
         if (fs::is_directory(root))
             for (const auto& entry : fs::directory_iterator(root))
                 if (fs::exists(entry.path() / "reference.safetensors")) found.push_back(entry.path().string());

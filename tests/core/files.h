@@ -1,6 +1,8 @@
 // Whole files, read and written, for tests of loaders.
 #pragma once
 
+#include "tests/support/places.h"
+
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -19,6 +21,6 @@ inline void write(const std::filesystem::path& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), std::streamsize(bytes.size()));
 }
 
-inline const std::filesystem::path kEmbeddedFolder = KVSCOPE_SOURCE_DIR "/resources/models/nosa-tiny";
+inline const std::filesystem::path kEmbeddedFolder = test::source("resources/models/nosa-tiny");
 
 } // namespace kvscope::test

@@ -2,6 +2,7 @@
 // against what the transformers library computes with the checkpoint. KVSCOPE_GGUF_FAMILIES names a folder with more
 // such files, whose checkpoints lie under the same names in KVSCOPE_FAMILIES.
 #include "tests/core/library_reference.h"
+#include "tests/support/places.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -25,7 +26,7 @@ std::vector<Converted> files() {
             if (fs::exists(checkpoints / entry.path().stem() / "reference.safetensors"))
                 found.push_back({entry.path().string(), (checkpoints / entry.path().stem()).string()});
     };
-    const fs::path golden = std::string(KVSCOPE_TEST_DATA) + "/golden";
+    const fs::path golden = test::source("tests/golden");
     collect(golden / "gguf/families", golden / "families");
     const char *ggufs = std::getenv("KVSCOPE_GGUF_FAMILIES"), *checkpoints = std::getenv("KVSCOPE_FAMILIES");
     if (ggufs != nullptr && checkpoints != nullptr) collect(ggufs, checkpoints);

@@ -4,6 +4,7 @@
 #include "tests/core/gguf_writer.h"
 #include "tests/core/library_reference.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,7 @@ namespace {
 
 using test::GgufWriter;
 
-const std::string kFamilies = std::string(KVSCOPE_TEST_DATA) + "/golden/families/";
+const std::string kFamilies = test::source("tests/golden/families/");
 
 std::string ggufName(const std::string& name) {
     static const std::vector<std::pair<std::string, std::string>> parts{{"model.embed_tokens.", "token_embd."},

@@ -2,6 +2,7 @@
 #include "core/model/gguf.h"
 #include "kernels/kernels.h"
 #include "tests/core/gguf_writer.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +15,7 @@ namespace {
 
 using test::GgufWriter;
 
-const std::string kFixture = std::string(KVSCOPE_TEST_DATA) + "/golden/gguf/quantised.gguf";
+const std::string kFixture = test::source("tests/golden/gguf/quantised.gguf");
 
 std::span<const std::byte> view(const std::string& bytes) {
     return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};

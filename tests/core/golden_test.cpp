@@ -6,6 +6,7 @@
 
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -53,7 +54,7 @@ struct GpuTolerance {
     static constexpr float kRoundings = 1.5f, kAtLeast = 0.3f; // logits reach 25, a bf16 there is 0.125
     static constexpr double kMeanOverlap = 0.97, kWorstOverlap = 0.6;
     explicit GpuTolerance(const GoldenCase& c) {
-        std::ifstream file(std::string(KVSCOPE_TEST_DATA) + "/golden/rounding.json");
+        std::ifstream file(test::source("tests/golden/rounding.json"));
         const auto all = nlohmann::json::parse(file);
         const auto roundings = all.at(c.prefix.empty() ? c.file : "mid"); // the siblings' prompt
         prefill = limit(roundings.at("prefill"));
@@ -158,7 +159,7 @@ void compareOnGpu(const GoldenCase& c, const test::GoldenFile& golden, DecodeSes
 }
 
 void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
-    const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_" + c.file + ".safetensors");
+    const test::GoldenFile golden(test::source("tests/golden/golden_") + c.file + ".safetensors");
     const std::string prefix = c.tensors();
     if (test::onCuda() && !findMethod(c.method).runsOnCuda()) GTEST_SKIP() << c.method << " runs on the CPU backend";
     SessionOptions options;
@@ -264,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(Long, Golden, ::testing::ValuesIn(cases("long")), nameO
 
 // What the GPU's comparison stands on.
 TEST(GivenBlocks, GiveTheLogitsOfTheSessionThatChoseThem) {
-    const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_mid.safetensors");
+    const test::GoldenFile golden(test::source("tests/golden/golden_mid.safetensors"));
     const auto prompt = golden.ints("prompt_ids");
     constexpr int kGiven = 4;
     for (const char* method : {"nosa", "quest"}) {

@@ -5,6 +5,7 @@
 #include "core/session/decode_session.h"
 #include "core/transfer/link_timeline.h"
 #include "tests/core/backend.h"
+#include "tests/support/places.h"
 #include "tests/support/random_prompt.h"
 
 #include <algorithm>
@@ -447,7 +448,7 @@ TEST(Sparda, SparsePrefillUsesTheForecastOfTheLayerBefore) {
 }
 
 TEST(Sparda, NeedsForecastHeadsAndSaysSo) {
-    const auto plain = Model::load(std::string(KVSCOPE_TEST_DATA) + "/golden/hf_llama");
+    const auto plain = Model::load(test::source("tests/golden/hf_llama"));
     SessionOptions options;
     options.method = "sparda";
     NullSink sink;

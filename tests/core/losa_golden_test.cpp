@@ -5,6 +5,7 @@
 #include "core/session/denoise_engine.h"
 #include "tests/core/diffusion_model.h"
 #include "tests/core/golden_file.h"
+#include "tests/support/places.h"
 
 #include <cmath>
 #include <filesystem>
@@ -20,7 +21,7 @@ using Json = nlohmann::json;
 constexpr double kOfLargest = 5e-4, kConfidence = 3e-4, kDensity = 1e-6;
 constexpr double kLogitMargin = 1e-3, kChoiceMargin = 3e-4, kActiveMargin = 1e-5, kPageMargin = 1e-3;
 
-const std::string kFolder = std::string(KVSCOPE_TEST_DATA) + "/golden/losa/";
+const std::string kFolder = test::source("tests/golden/losa/");
 
 /// A checkout without the fixtures has one test, which says that it is skipped.
 std::vector<std::string> runNames() {

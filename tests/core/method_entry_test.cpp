@@ -2,6 +2,7 @@
 #include "core/model/model.h"
 #include "core/plan/layer_plan.h"
 #include "core/select/refusal.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -24,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const fs::path kSource = KVSCOPE_SOURCE_DIR;
+const fs::path kSource = test::source("");
 
 ModelConfig shape() {
     ModelConfig config;

@@ -4,6 +4,7 @@
 #include "core/session/decode_session.h"
 #include "core/session/model_summary.h"
 #include "tests/core/golden_file.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFamilies = fs::path(KVSCOPE_TEST_DATA) / "golden/families";
+const fs::path kFamilies = test::source("tests/golden/families");
 
 std::vector<std::string> families() {
     std::vector<std::string> names;

@@ -7,6 +7,7 @@
 #include "core/session/engine.h"
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -21,8 +22,8 @@ using ::testing::HasSubstr;
 
 std::shared_ptr<const Model> family(const test::Folder& folder, const std::string& name) {
     for (const char* file : {"config.json", "model.safetensors"})
-        fs::create_symlink(fs::path(KVSCOPE_TEST_DATA) / "golden/families" / name / file, folder / file);
-    fs::create_symlink(fs::path(KVSCOPE_TEST_DATA) / "golden/hf_llama/tokenizer.json", folder / "tokenizer.json");
+        fs::create_symlink(fs::path(test::source("tests/golden/families")) / name / file, folder / file);
+    fs::create_symlink(fs::path(test::source("tests/golden/hf_llama/tokenizer.json")), folder / "tokenizer.json");
     return Model::load(folder.path().string());
 }
 
@@ -168,7 +169,7 @@ TEST(ModelSummary, NamesEveryTypeOfTheWeights) {
 TEST(ModelSummary, SaysWhatAFileOfMistralCannotState) {
     const test::Folder folder;
     const fs::path file = folder / "Mistral-7B.gguf";
-    fs::create_symlink(fs::path(KVSCOPE_TEST_DATA) / "golden/gguf/families/mistral.gguf", file);
+    fs::create_symlink(fs::path(test::source("tests/golden/gguf/families/mistral.gguf")), file);
     const auto model = Model::load(file.string());
     ASSERT_EQ(summarize(*model).notes.size(), 1u);
     EXPECT_THAT(summarize(*model).notes.front(), HasSubstr("cannot state a sliding window"));

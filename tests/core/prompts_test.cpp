@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "core/session/decode_session.h"
+#include "tests/support/places.h"
 
 #include <cmath>
 #include <fstream>
@@ -17,7 +18,7 @@ using testing::HasSubstr;
 
 const Tokenizer& tokenizer() {
     static const Tokenizer tokenizer = [] {
-        const std::string path = KVSCOPE_SOURCE_DIR "/resources/models/nosa-tiny/tokenizer.json";
+        const std::string path = test::source("resources/models/nosa-tiny/tokenizer.json");
         std::ifstream file(path, std::ios::binary);
         return Tokenizer(std::string(std::istreambuf_iterator<char>(file), {}), path);
     }();

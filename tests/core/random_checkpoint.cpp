@@ -1,6 +1,7 @@
 #include "tests/core/random_checkpoint.h"
 
 #include "core/model/safetensors_writer.h"
+#include "tests/support/places.h"
 
 #include <bit>
 #include <cmath>
@@ -58,7 +59,7 @@ std::vector<RandomTensor> randomTensors(const nlohmann::json& json, unsigned see
 }
 
 nlohmann::json familyConfig(const std::string& family, const nlohmann::json& changes) {
-    std::ifstream file(std::string(KVSCOPE_TEST_DATA) + "/golden/families/" + family + "/config.json");
+    std::ifstream file(test::source("tests/golden/families/") + family + "/config.json");
     auto config = nlohmann::json::parse(file);
     config.update(changes);
     return config;

@@ -2,6 +2,7 @@
 #include "tests/core/serve_server.h"
 
 #include "base/error.h"
+#include "tests/support/places.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -432,7 +433,7 @@ TEST(Scheduler, ChunksChargeWhatWasReadBeforeAndTheirOwn) {
 }
 
 TEST(Scheduler, ThePageOfServingHasEveryKnob) {
-    std::ifstream file(std::string(KVSCOPE_SOURCE_DIR) + "/docs/serving.md");
+    std::ifstream file(test::source("docs/serving.md"));
     const std::string page((std::istreambuf_iterator<char>(file)), {});
     for (const Parameter& p : schedulerParameters()) {
         EXPECT_THAT(page, HasSubstr("| `" + p.key + "` | " + p.defaultValue + " | "))

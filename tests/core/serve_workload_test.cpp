@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "core/serve/random_draws.h"
 #include "core/serve/workload.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -146,7 +147,7 @@ TEST(Longmix, HasTheStatisticsOfItsSpecification) {
 }
 
 TEST(Longmix, IsTheFileOfThisRepository) {
-    std::ifstream file(std::string(KVSCOPE_SOURCE_DIR) + "/resources/workloads/longmix.jsonl", std::ios::binary);
+    std::ifstream file(test::source("resources/workloads/longmix.jsonl"), std::ios::binary);
     const std::string kept((std::istreambuf_iterator<char>(file)), {});
     std::ostringstream made;
     writeWorkload(longmix(512, 1), made);

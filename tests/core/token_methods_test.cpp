@@ -5,6 +5,7 @@
 #include "core/select/channel_importance.h"
 #include "core/select/label_cache.h"
 #include "core/select/range_products.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -164,7 +165,7 @@ TEST(DoubleSparsity, AFileBesideTheModelDecidesTheChannels) {
     namespace fs = std::filesystem;
     const fs::path folder = fs::path(testing::TempDir()) / "kvscope_calibrated_model";
     fs::remove_all(folder);
-    fs::copy(fs::path(KVSCOPE_TEST_DATA) / "golden/hf_llama", folder, fs::copy_options::recursive);
+    fs::copy(fs::path(test::source("tests/golden/hf_llama")), folder, fs::copy_options::recursive);
     const std::string file = (folder / select::kChannelImportanceFile).string();
     const auto model = Model::load(folder.string());
     const ModelConfig& config = model->config();

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "core/model/tokenizer/tokenizer.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 using Ids = std::vector<std::int32_t>;
 
-const std::string kFolder = KVSCOPE_TEST_DATA "/golden/tokenizers/";
+const std::string kFolder = test::source("tests/golden/tokenizers/");
 
 std::string contentsOf(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

@@ -3,6 +3,7 @@
 #include "core/model/tokenizer/tokenizer.h"
 
 #include "base/error.h"
+#include "tests/support/places.h"
 
 #include <fstream>
 #include <functional>
@@ -23,7 +24,7 @@ std::string contentsOf(const std::string& path) {
 }
 
 const std::string& tokenizerText() {
-    static const auto text = contentsOf(KVSCOPE_SOURCE_DIR "/resources/models/nosa-tiny/tokenizer.json");
+    static const auto text = contentsOf(test::source("resources/models/nosa-tiny/tokenizer.json"));
     return text;
 }
 
@@ -40,7 +41,7 @@ struct Case {
 const std::vector<Case>& fixture() {
     static const auto cases = [] {
         std::vector<Case> out;
-        std::ifstream file(KVSCOPE_TEST_DATA "/golden/tokenizer_fixture.jsonl");
+        std::ifstream file(test::source("tests/golden/tokenizer_fixture.jsonl"));
         for (std::string line; std::getline(file, line);) {
             const auto json = Json::parse(line);
             out.push_back({json.at("text").get<std::string>(), json.at("ids").get<std::vector<std::int32_t>>()});
@@ -84,7 +85,7 @@ TEST(Tokenizer, GivesTheIdsOfTheReferenceLibrary) {
 }
 
 TEST(Tokenizer, GivesTheGoldenIdsWithoutSpecialTokens) {
-    const auto cases = Json::parse(contentsOf(KVSCOPE_TEST_DATA "/golden/tokenizer_cases.json"));
+    const auto cases = Json::parse(contentsOf(test::source("tests/golden/tokenizer_cases.json")));
     ASSERT_FALSE(cases.empty());
     for (const Json& c : cases)
         EXPECT_EQ(tokenizer().encode(c.at("text").get<std::string>(), false, false),

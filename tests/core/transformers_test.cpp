@@ -5,6 +5,7 @@
 #include "tests/core/golden_file.h"
 #include "tests/core/library_reference.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +18,7 @@
 namespace kvscope {
 namespace {
 
-const std::string kFolder = std::string(KVSCOPE_TEST_DATA) + "/golden/hf_llama";
+const std::string kFolder = test::source("tests/golden/hf_llama");
 
 /// Largest difference relative to the largest logit of the step.
 double relativeError(const std::vector<float>& got, const float* want) {

@@ -1,4 +1,6 @@
 // The rooms of the source tree include each other as cmake/arrows.txt says, and in no other way.
+#include "tests/support/places.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -156,7 +158,7 @@ std::string lines(const std::vector<std::string>& texts) {
 const std::vector<std::string> kFloors{"base", "kernels", "core", "profiler", "ui"};
 
 TEST(Arrows, EveryIncludeFollowsTheTableAndEveryArrowIsTaken) {
-    const fs::path root = KVSCOPE_SOURCE_DIR;
+    const fs::path root = test::source("");
     std::ifstream in(root / "cmake/arrows.txt");
     ASSERT_TRUE(in) << "cmake/arrows.txt is missing";
     ArrowTable table = readTable(in, "cmake/arrows.txt");

@@ -4,6 +4,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <cmath>
 #include <fstream>
@@ -52,8 +53,7 @@ TEST_F(Check, FindsNothingInWhatTheRecorderWrites) {
     EXPECT_LT(checks[1].untested(), 22)
         << "the synthetic run has no spans, counters, gauges, flows, lookahead and denoising forwards";
     for (const char* sample : {"h200-nosa-tiny.kvtrace", "h200-nosa-8b.kvtrace"})
-        EXPECT_EQ(listed(checkTrace(TraceReader(std::string(KVSCOPE_SOURCE_DIR "/resources/samples/") + sample))), "")
-            << sample;
+        EXPECT_EQ(listed(checkTrace(TraceReader(test::source("resources/samples/") + sample))), "") << sample;
 }
 
 TEST_F(Check, FindsEveryEditByHand) {
@@ -221,7 +221,7 @@ TEST_F(Check, AbsurdNumbersEndNothing) {
 }
 
 TEST(CheckDocument, NamesEveryRule) {
-    std::ifstream stream(KVSCOPE_SOURCE_DIR "/docs/trace-format.md");
+    std::ifstream stream(test::source("docs/trace-format.md"));
     const std::string text{std::istreambuf_iterator<char>(stream), {}};
     test::Folder folder;
     const std::string file = (folder / "run.kvtrace").string();

@@ -4,6 +4,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -17,7 +18,7 @@ namespace {
 using Columns = std::vector<std::pair<std::string, std::string>>; // name, type
 
 std::string document() {
-    std::ifstream file(KVSCOPE_SOURCE_DIR "/docs/trace-format.md");
+    std::ifstream file(test::source("docs/trace-format.md"));
     std::stringstream text;
     text << file.rdbuf();
     return text.str();
@@ -75,8 +76,7 @@ TEST(TraceFormatDocument, GivesAnExampleInPythonThatWeRead) {
     test::Folder folder;
     std::ofstream(folder / "example.py") << text.substr(begin, end - begin);
     std::filesystem::create_directories(folder / "resources/sql");
-    std::filesystem::copy_file(std::string(KVSCOPE_SOURCE_DIR) + "/resources/sql/schema.sql",
-                               folder / "resources/sql/schema.sql");
+    std::filesystem::copy_file(test::source("resources/sql/schema.sql"), folder / "resources/sql/schema.sql");
     ASSERT_EQ(std::system(("cd '" + folder.path().string() + "' && python3 example.py").c_str()), 0);
     const std::string file = (folder / "mine.kvtrace").string();
     TraceReader reader(file);

@@ -4,6 +4,7 @@
 #include "tests/profiler/insights_fixture.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
+#include "tests/support/places.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -289,7 +290,7 @@ INSTANTIATE_TEST_SUITE_P(Engine, HealthyRun, testing::ValuesIn(kHealthy),
                          [](const auto& row) { return std::string(row.param.name); });
 
 TEST(InsightRules, AreAllDocumentedAndNamedOnce) {
-    std::ifstream page(std::string(KVSCOPE_SOURCE_DIR) + "/docs/insights.md");
+    std::ifstream page(test::source("docs/insights.md"));
     std::stringstream text;
     text << page.rdbuf();
     std::set<std::string> ids;

@@ -4,6 +4,7 @@
 #include "tests/profiler/insights_fixture.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
+#include "tests/support/places.h"
 
 #include <gmock/gmock.h>
 #include <numeric>
@@ -182,7 +183,7 @@ TEST(Insights, FiguresEqualSqlOnTheTrace) {
 }
 
 TEST(Insights, LocalityIsThatOfTheViews) {
-    const std::string file = std::string(KVSCOPE_SOURCE_DIR) + "/resources/samples/h200-nosa-tiny.kvtrace";
+    const std::string file = test::source("resources/samples/h200-nosa-tiny.kvtrace");
     const InsightReport report = insightsOf(TraceReader(file), 2);
     const Insight* low = test::find(report, "low-locality");
     ASSERT_NE(low, nullptr) << test::listed(report);

@@ -16,6 +16,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <cmath>
 #include <gmock/gmock.h>
@@ -96,7 +97,7 @@ TEST(Knowledge, IsEverythingInOurOwnRunsAndIsWritten) {
     test::sql(file, "DROP TABLE run_meta", SQLITE_OPEN_READWRITE);
     EXPECT_EQ(TraceReader(file).run(1)->knows, Knowledge::everything());
     for (const char* sample : {"h200-nosa-8b.kvtrace", "h200-nosa-tiny.kvtrace"})
-        for (const RunRow& row : TraceReader(std::string(KVSCOPE_SOURCE_DIR "/resources/samples/") + sample).runs())
+        for (const RunRow& row : TraceReader(test::source("resources/samples/") + sample).runs())
             EXPECT_EQ(row.knows, Knowledge::everything()) << sample;
     // A further run in such a file gets the table again.
     TraceStore(file, false).finish();

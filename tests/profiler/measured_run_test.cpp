@@ -7,6 +7,7 @@
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <cmath>
 #include <gmock/gmock.h>
@@ -17,9 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TraceReader sample(const char* name) {
-    return TraceReader(std::string(KVSCOPE_SOURCE_DIR "/resources/samples/") + name);
-}
+TraceReader sample(const char* name) { return TraceReader(test::source("resources/samples/") + name); }
 
 TEST(MeasuredRun, HasTheMeansOfItsDecodeStepsWithoutTheFirst) {
     const test::Folder folder;

@@ -10,6 +10,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -23,7 +24,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Rows = std::vector<std::vector<std::string>>;
 
-const std::string kOlder = std::string(KVSCOPE_SOURCE_DIR) + "/resources/samples/h200-nosa-8b.kvtrace";
+const std::string kOlder = test::source("resources/samples/h200-nosa-8b.kvtrace");
 
 TEST(SpanName, IsMadeOfItsFields) {
     EXPECT_EQ((SpanName{"stage2", -1, "ringKernel<128>"}).shown(), "stage2: ringKernel<128>");

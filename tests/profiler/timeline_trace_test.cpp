@@ -12,6 +12,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/places.h"
 
 #include <gmock/gmock.h>
 
@@ -24,7 +25,7 @@
 namespace kvscope {
 namespace {
 
-const std::string kSample = std::string(KVSCOPE_SOURCE_DIR) + "/resources/samples/h200-nosa-8b.kvtrace";
+const std::string kSample = test::source("resources/samples/h200-nosa-8b.kvtrace");
 
 /// Everything of a run, read `rows` at a time.
 std::vector<SpanBatch> readAll(const TraceReader& reader, int run, int rows) {

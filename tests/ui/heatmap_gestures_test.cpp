@@ -1,5 +1,6 @@
 // Margins, sorting, previews and stopping, as a person meets them in the two heatmaps; and pictures of both, compared
 // with kept ones.
+#include "tests/support/places.h"
 #include "tests/ui/view_fixture.h"
 
 #include "ui/plots/margins.h"
@@ -295,7 +296,7 @@ TEST_P(Pictures, LookLikeTheKeptOnes) {
     open(recorded("a.kvtrace", {.layers = 12, .kvHeads = 2, .decodeSteps = 400, .seed = 5}));
     show(id, {1000, 640});
     child<QComboBox>(std::string_view(id) == "selection" ? "zoomed" : "sort").setCurrentIndex(1);
-    const std::filesystem::path kept = std::filesystem::path(KVSCOPE_TEST_DATA) / "golden" / "ui";
+    const std::filesystem::path kept = std::filesystem::path(test::source("tests/golden")) / "ui";
     for (const std::size_t panel : {std::size_t(0), std::size_t(margins().stepPanel())}) {
         const QImage actual = panelPicture(panel);
         const QString name = QStringLiteral("%1-%2-%3.png")

@@ -1,5 +1,6 @@
 // The Insights view: headline, ranked cards, bars per layer, and the way from a card to its evidence.
 #include "profiler/insights/insight.h"
+#include "tests/support/places.h"
 #include "tests/ui/view_fixture.h"
 
 #include "ui/views/insights/insight_cards.h"
@@ -17,7 +18,7 @@ namespace {
 
 using synthetic::RunShape;
 
-const QString kSample = QStringLiteral(KVSCOPE_SOURCE_DIR "/resources/samples/h200-nosa-tiny.kvtrace");
+const QString kSample = QString::fromStdString(test::source("resources/samples/h200-nosa-tiny.kvtrace"));
 
 class InsightsViewTest : public ViewTest {
 protected:

@@ -3,6 +3,8 @@
 // wrong colour or a bar elsewhere changes what a place holds. tests/ui/pictures_test.cpp tests both.
 #pragma once
 
+#include "tests/support/places.h"
+
 #include <QColor>
 #include <QDir>
 #include <QImage>
@@ -55,10 +57,10 @@ inline constexpr double kMeanTolerance = 3, kPlaceTolerance = 14;
 /// With KVSCOPE_KEEP_PICTURES=FOLDER what is drawn now is kept as the picture of that name; in the folder it is written
 /// in full, to be looked at. What differs is written into the folder for temporary files.
 inline void expectPicture(const QImage& drawn, const QString& name) {
-    const QString path = QStringLiteral(KVSCOPE_TEST_DATA "/golden/pictures/%1.png").arg(name);
+    const QString path = QString::fromStdString(test::source("tests/golden/pictures/")) + name + ".png";
     const QImage stamp = stampOf(drawn);
     if (qEnvironmentVariableIsSet("KVSCOPE_KEEP_PICTURES")) {
-        QDir().mkpath(QStringLiteral(KVSCOPE_TEST_DATA "/golden/pictures"));
+        QDir().mkpath(QString::fromStdString(test::source("tests/golden/pictures")));
         ASSERT_TRUE(stamp.save(path));
         ASSERT_TRUE(drawn.save(qEnvironmentVariable("KVSCOPE_KEEP_PICTURES") + QStringLiteral("/%1.png").arg(name)));
     }

@@ -3,6 +3,7 @@
 
 #include "core/select/method.h"
 #include "profiler/roofline/measured_run.h"
+#include "tests/support/places.h"
 #include "ui/frame/units.h"
 #include "ui/models/roofline_curves.h"
 #include "ui/plots/legend_strip.h"
@@ -48,7 +49,9 @@ protected:
         ASSERT_GE(index, 0) << data;
         choose(picker, index);
     }
-    static QString sample(const char* name) { return QStringLiteral(KVSCOPE_SOURCE_DIR "/resources/samples/") + name; }
+    static QString sample(const char* name) {
+        return QString::fromStdString(test::source("resources/samples/")) + name;
+    }
     /// What the model says for NOSA on nosa-8b and the H200.
     static DecodeScenario scenario(Placement placement) {
         const MethodEntry& nosa = findMethod("nosa");

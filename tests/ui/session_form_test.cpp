@@ -2,6 +2,7 @@
 
 #include "core/model/model.h"
 #include "core/session/decode_session.h"
+#include "tests/support/places.h"
 #include "ui/frame/small_widgets.h"
 
 #include <QApplication>
@@ -250,7 +251,7 @@ TEST_F(SessionFormTest, AChatModelsPromptIsPreviewedAndCountedWithItsTemplate) {
     namespace fs = std::filesystem;
     std::string name = (fs::temp_directory_path() / "kvscope-chat-XXXXXX").string();
     const fs::path folder = mkdtemp(name.data());
-    fs::copy(KVSCOPE_TEST_DATA "/golden/hf_llama", folder, fs::copy_options::recursive);
+    fs::copy(test::source("tests/golden/hf_llama"), folder, fs::copy_options::recursive);
     std::ofstream(folder / "chat_template.jinja")
         << "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[answer]";
     form.setModel(QString::fromStdString(folder.string()), Model::load(folder.string()));

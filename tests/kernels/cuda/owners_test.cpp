@@ -4,6 +4,7 @@
 #include "kernels/cuda/linear/linear.h"
 #include "tests/kernels/cuda/counting_calls.h"
 #include "tests/kernels/cuda/device.h"
+#include "tests/support/places.h"
 
 #include <filesystem>
 #include <fstream>
@@ -146,7 +147,7 @@ TEST(Owners, AloneMakeAndDestroyHandles) {
     namespace fs = std::filesystem;
     const std::regex call(
         R"(\bcuda(Malloc|Free|HostAlloc|HostRegister|HostUnregister|StreamCreate|StreamDestroy|EventCreate|EventDestroy|StreamBeginCapture|StreamEndCapture|GraphInstantiate|GraphDestroy|GraphExecDestroy)\w*\()");
-    const fs::path source(KVSCOPE_SOURCE_DIR);
+    const fs::path source(test::source(""));
     int files = 0;
     for (const char* room : {"kernels", "core", "bench", "tests", "app", "profiler"})
         for (const auto& entry : fs::recursive_directory_iterator(source / room)) {
