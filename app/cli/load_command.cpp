@@ -1,5 +1,6 @@
 // kvscope-cli load: what a workload finds at the engine itself, in this process.
 #include "app/cli/commands.h"
+#include "app/cli/ladder.h"
 #include "app/cli/long_action.h"
 #include "app/cli/serving_options.h"
 #include "app/cli/serving_report.h"
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,9 +29,11 @@ using Json = nlohmann::ordered_json;
 using namespace serve; // what this command is about
 
 struct LoadArguments : ServingArguments {
-    std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu), costsOut;
+    std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu), costsOut, rungs,
+                resume;
     std::vector<std::string> settings;
-    int threads = 0;
+    int threads = 0, seeds = 1;
+    bool search = false;
     LoadArguments() { deviceKv = "256M", hostKv = "4G", scratch = "512M", warmUp = 10, warmUpSeconds = 5; }
 };
 
@@ -58,7 +62,121 @@ void printRefusals(const LoadResult& result) {
     if (result.failed > 0) printOut("  {} requests failed\n", result.failed);
 }
 
+/// What every rung of the ladder has: engines of the two methods and one set of bounds.
+struct LadderEngines {
+    EngineOptions sparse, full;
+    CapacityOptions rule;
+
+    EngineOptions onThe(const Rung& rung) const {
+        EngineOptions engine = rung.sparse ? sparse : full;
+        engine.scheduler = onRung(rung, engine.scheduler);
+        return engine;
+    }
+
+    /// Measures the costs of both methods with everything resident, or takes those that are finished already. `own`
+    /// false: the sparse method has a table, and full attention follows from it.
+    void findCosts(const std::shared_ptr<const Model>& model, const LoadOptions& options, bool own,
+                   FinishedPoints& finished) {
+        if (!own) {
+            full.costs = costsOnRung(rungs().front(), sparse.costs);
+            return;
+        }
+        for (EngineOptions* engine : {&sparse, &full}) {
+            const std::string key = "costs of " + engine->session.method;
+            if (!finished.find(key)) {
+                EngineOptions resident = *engine;
+                resident.scheduler.offload = false;
+                finished.add(key, Json::parse(measureCosts(model, resident, options).toJson()));
+            }
+            engine->costs = ServiceCosts::fromJson(finished.find(key)->dump());
+        }
+    }
+};
+
+SimulationOptions simulationOf(const EngineOptions& engine, const WindowOptions& window) {
+    SimulationOptions options;
+    static_cast<WindowOptions&>(options) = window;
+    options.scheduler = engine.scheduler, options.costs = engine.costs, options.budget = engine.budget;
+    return options;
+}
+
+/// The costs of both methods are measured, the capacity of every rung is searched in the simulator, and the engine then
+/// serves around it.
+int climbRungs(const LoadArguments& arguments) {
+    refuseKnobsOfRungs(arguments.knobs, "--knob");
+    Ladder ladder;
+    ladder.rungs = rungsNamed(arguments.rungs);
+    std::map<std::uint64_t, Workload> workloads;
+    for (int s = 0; s < arguments.seeds; ++s) {
+        const std::uint64_t seed = arguments.seed + std::uint64_t(s);
+        ladder.seeds.push_back(seed);
+        workloads.emplace(seed, workloadOf(arguments, seed));
+    }
+    const ServingChoices choices = servingChoices(arguments, costsOf(arguments));
+    LadderEngines engines{engineOf(arguments, choices), engineOf(arguments, choices), {}};
+    engines.full.session.method = "full", engines.full.session.settings.clear();
+    const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
+    const SplicedPrompts prompts(*model);
+    LongAction action;
+    const Progress progress = action.stopping();
+    LoadOptions options;
+    static_cast<WindowOptions&>(options) = choices.window;
+    options.prompt = [&](const WorkloadLine& line, std::int64_t request) {
+        return prompts.prompt(line.promptTokens, request, line.seed);
+    };
+    Json document{{"workload", arguments.workload}, {"requests", arguments.requests},
+                  {"scale", arguments.scale},       {"outputs", arguments.outputs},
+                  {"cap", arguments.cap},           {"arrivals", arguments.arrivals},
+                  {"counted", arguments.counted},   {"warm_up", arguments.warmUp},
+                  {"knobs", arguments.knobs},       {"model", model->name()},
+                  {"method", arguments.method},     {"settings", arguments.settings},
+                  {"slo", arguments.slo},           {"device_kv", arguments.deviceKv},
+                  {"host_kv", arguments.hostKv},    {"costs_from", arguments.costs}};
+    FinishedPoints finished(arguments.resume, document);
+    ladder.finished = &finished;
+    options.between = [&](double) { progress(0, "measuring what iterations cost"); };
+    engines.findCosts(model, options, arguments.costs.empty(), finished);
+    const ServingChoices bounded = servingChoices(arguments, engines.sparse.costs); // tbt=25x of this engine's step
+    engines.sparse.scheduler = engines.full.scheduler = bounded.scheduler;
+    static_cast<WindowOptions&>(options) = bounded.window;
+    ladder.firstRate = [&](const Rung& rung, std::uint64_t seed) {
+        return halfUsed(workloads.at(seed), simulationOf(engines.onThe(rung), options));
+    };
+    ladder.simulated = [&](const Rung& rung, std::uint64_t seed, double rate) {
+        SimulationOptions simulation = simulationOf(engines.onThe(rung), options);
+        simulation.between = [&] { progress(0, rung.name); };
+        const CapacityPoint point = simulatePoint(workloads.at(seed), rate, simulation, engines.rule);
+        return LadderPoint{rate, point.broken, point.result.refused, jsonOf(point.result, point.broken)};
+    };
+    ladder.measured = [&](const Rung& rung, std::uint64_t seed, double rate) {
+        Workload scaled = workloads.at(seed);
+        changeRate(scaled, rate / scaled.rate());
+        const EngineOptions engine = engines.onThe(rung);
+        options.between = [&](double done) { progress(done, fmt::format("{} at {:.4g} requests/s", rung.name, rate)); };
+        const LoadResult result = load(model, scaled, engine, options);
+        const std::string broken = brokenBound(result.numbers, simulationOf(engine, options), engines.rule);
+        return LadderPoint{rate, broken, result.numbers.refused, jsonOf(result.numbers, broken)};
+    };
+    ladder.progress = progress;
+    ladder.clearProgress = [&] { action.clear(); };
+    document["slo"] = {{"ttft_ms", options.slo.ttftMs}, {"tbt_ms", options.slo.tbtMs}};
+    document["costs"] = Json::parse(engines.sparse.costs.toJson());
+    document.update(climb(ladder, !arguments.json));
+    action.clear();
+    if (arguments.json)
+        printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        printOut("capacities simulated with costs measured on {}, TBT bound {:.4g} ms; lines that begin with measured "
+                 "are the engine's\n",
+                 model->name(), options.slo.tbtMs);
+    return 0;
+}
+
 int runLoad(const LoadArguments& arguments) {
+    if (!arguments.rungs.empty()) return climbRungs(arguments);
+    if (arguments.search)
+        throw Error(ErrorKind::BadInput, "load --search finds the capacity of rungs only",
+                    "add --rungs all, or simulate --search with the file of load --costs-out");
     const Workload workload = workloadOf(arguments, arguments.seed);
     ServingChoices choices = servingChoices(arguments, costsOf(arguments));
     EngineOptions engine = engineOf(arguments, choices);
@@ -94,9 +212,7 @@ int runLoad(const LoadArguments& arguments) {
                   {"costs", Json::parse(engine.costs.toJson())},
                   {"seed", arguments.seed},
                   {"points", Json::array()}};
-    SimulationOptions bounds; // for the words of what is broken
-    static_cast<WindowOptions&>(bounds) = options;
-    bounds.scheduler = engine.scheduler, bounds.costs = engine.costs, bounds.budget = engine.budget;
+    const SimulationOptions bounds = simulationOf(engine, options); // for the words of what is broken
     const std::vector<double> rates = arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
     for (std::size_t i = 0; i < rates.size(); ++i) {
         Workload scaled = workload;
@@ -143,9 +259,21 @@ Command addLoad(Options& program) {
     sub.add("--set", arguments->settings, "A parameter of the method, key=value");
     sub.add("--backend", arguments->backend, "cpu").showsDefault();
     sub.add("--threads", arguments->threads, "Threads of the CPU backend; default: all cores").range(1, 1024);
-    addServingOptions(sub, *arguments, KnobOption::Knob);
-    sub.add("--costs-out", arguments->costsOut, "Write the costs fitted to the run, for simulate --costs")
-        .valueName("FILE");
+    const Option rate = addServingOptions(sub, *arguments, KnobOption::Knob);
+    const Option costsOut =
+        sub.add("--costs-out", arguments->costsOut, "Write the costs fitted to the run, for simulate --costs")
+            .valueName("FILE");
+    const Option search = sub.flag("--search", arguments->search,
+                                   "With --rungs: search capacities in the simulator, then serve around them")
+                              .excludes(rate);
+    const Option rungsOption = sub.add("--rungs", arguments->rungs, "Rungs of SparseServe's ladder: all, or names")
+                                   .valueName("RUNG,...")
+                                   .needs(search)
+                                   .excludes(costsOut);
+    sub.add("--resume", arguments->resume, "Keep finished points of --rungs in this file and do not try them again")
+        .valueName("FILE")
+        .needs(rungsOption);
+    sub.add("--seeds", arguments->seeds, "Repeat with so many seeds").range(1, 1000).needs(rungsOption);
     return [arguments] { return runLoad(*arguments); };
 }
 

@@ -1,5 +1,6 @@
 // kvscope-cli simulate: what a workload would find at a server, by the scheduler and a table of costs.
 #include "app/cli/commands.h"
+#include "app/cli/ladder.h"
 #include "app/cli/long_action.h"
 #include "app/cli/serving_options.h"
 #include "app/cli/serving_report.h"
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -24,7 +26,7 @@ using Json = nlohmann::ordered_json;
 using namespace serve; // what this command is about
 
 struct SimulateArguments : ServingArguments {
-    std::string rule = "mean-queue", write;
+    std::string rule = "mean-queue", write, rungs, resume;
     double queueSeconds = 2, attainment = 0.9;
     int seeds = 1;
     bool search = false, printCosts = false, listKnobs = false;
@@ -81,6 +83,32 @@ int writeLines(const SimulateArguments& arguments) {
     if (!fault.empty()) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", arguments.write, fault));
     printErr("{} requests written to {}\n", workload.lines.size(), arguments.write);
     return 0;
+}
+
+Json settingsOf(const SimulateArguments& arguments, const SimulationOptions& options) {
+    return {{"workload", arguments.workload},
+            {"requests", arguments.requests},
+            {"scale", arguments.scale},
+            {"outputs", arguments.outputs},
+            {"cap", arguments.cap},
+            {"arrivals", arguments.arrivals},
+            {"burst", arguments.burst},
+            {"spread", arguments.spread},
+            {"counted", options.counted},
+            {"warm_up", options.warmUpRequests},
+            {"warm_up_s", options.warmUpSeconds},
+            {"knobs", arguments.knobs},
+            {"slo",
+             {{"ttft_ms", options.slo.ttftMs},
+              {"tbt_ms", options.slo.tbtMs},
+              {"tbt_of", options.slo.tpot ? "mean" : "p99"}}},
+            {"rule", arguments.rule},
+            {"queue_s", arguments.queueSeconds},
+            {"attainment", arguments.attainment},
+            {"device_kv_bytes", options.budget.device},
+            {"host_kv_bytes", options.budget.host},
+            {"scratch_bytes", options.budget.scratch},
+            {"costs", Json::parse(options.costs.toJson())}};
 }
 
 /// Simulated, seed by seed: one rate after the other, or the search for the largest.
@@ -153,6 +181,50 @@ int simulateAll(const SimulateArguments& arguments) {
     return 0;
 }
 
+/// The capacity of every rung of the ladder.
+int climbRungs(const SimulateArguments& arguments) {
+    refuseKnobsOfRungs(arguments.knobs, "--set");
+    const SimulationOptions base = simulationOf(arguments); // one set of bounds for all rungs
+    const CapacityOptions rule = capacityOf(arguments);
+    std::map<std::uint64_t, Workload> workloads;
+    Ladder ladder;
+    ladder.rungs = rungsNamed(arguments.rungs);
+    for (int s = 0; s < arguments.seeds; ++s) {
+        const std::uint64_t seed = arguments.seed + std::uint64_t(s);
+        ladder.seeds.push_back(seed);
+        workloads.emplace(seed, workloadOf(arguments, seed));
+    }
+    ladder.tolerance = rule.tolerance;
+    Json document = settingsOf(arguments, base);
+    FinishedPoints finished(arguments.resume, document);
+    ladder.finished = &finished;
+    LongAction action;
+    const Progress progress = action.stopping();
+    const auto onThe = [&](const Rung& rung) {
+        SimulationOptions options = base;
+        options.scheduler = onRung(rung, base.scheduler);
+        options.costs = costsOnRung(rung, base.costs);
+        return options;
+    };
+    ladder.firstRate = [&](const Rung& rung, std::uint64_t seed) { return halfUsed(workloads.at(seed), onThe(rung)); };
+    ladder.simulated = [&](const Rung& rung, std::uint64_t seed, double rate) {
+        SimulationOptions options = onThe(rung);
+        options.between = [&] { progress(0, rung.name); }; // Ctrl-C is heard
+        const CapacityPoint point = simulatePoint(workloads.at(seed), rate, options, rule);
+        return LadderPoint{rate, point.broken, point.result.refused, jsonOf(point.result, point.broken)};
+    };
+    ladder.progress = progress;
+    ladder.clearProgress = [&] { action.clear(); };
+    document["simulated"] = true;
+    document.update(climb(ladder, !arguments.json));
+    action.clear();
+    if (arguments.json)
+        printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        printOut("all simulated, TBT bound {:.4g} ms: docs/serving.md says from what\n", base.slo.tbtMs);
+    return 0;
+}
+
 int runSimulate(const SimulateArguments& arguments) {
     if (arguments.listKnobs) return listKnobs(arguments.json);
     if (arguments.printCosts) {
@@ -161,7 +233,8 @@ int runSimulate(const SimulateArguments& arguments) {
     }
     if (arguments.workload.empty())
         throw Error(ErrorKind::BadInput, "no workload is named", "give --workload FILE or --workload longmix");
-    return arguments.write.empty() ? simulateAll(arguments) : writeLines(arguments);
+    if (!arguments.write.empty()) return writeLines(arguments);
+    return arguments.rungs.empty() ? simulateAll(arguments) : climbRungs(arguments);
 }
 
 } // namespace
@@ -180,6 +253,13 @@ Command addSimulate(Options& program) {
         .positive()
         .showsDefault();
     sub.add("--attainment", arguments->attainment, "Bound of attainment").range(0.0, 1.0).showsDefault();
+    const Option rungsOption =
+        sub.add("--rungs", arguments->rungs, "The capacity of each rung of SparseServe's ladder: all, or names")
+            .valueName("RUNG,...")
+            .needs(search);
+    sub.add("--resume", arguments->resume, "Keep finished points of --rungs in this file and do not try them again")
+        .valueName("FILE")
+        .needs(rungsOption);
     sub.add("--seeds", arguments->seeds, "Repeat with so many seeds, one after the other").range(1, 1000);
     sub.add("--write", arguments->write, "Write the workload as JSONL and simulate nothing")
         .valueName("FILE")

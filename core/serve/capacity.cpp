@@ -22,16 +22,20 @@ std::string brokenBound(const ServingResult& r, const SimulationOptions& simulat
     return {};
 }
 
-Capacity findCapacity(const Workload& workload, const SimulationOptions& simulation, const CapacityOptions& options,
-                      const std::function<void(const CapacityPoint&)>& tried) {
+CapacityPoint simulatePoint(const Workload& workload, double rate, const SimulationOptions& simulation,
+                            const CapacityOptions& options) {
+    Workload scaled = workload;
+    changeRate(scaled, rate / workload.rate());
+    CapacityPoint point{rate, {}, simulate(scaled, simulation)};
+    point.broken = brokenBound(point.result, simulation, options);
+    point.result.outcomes.clear();
+    return point;
+}
+
+Capacity searchCapacity(double firstRate, double tolerance, const std::function<CapacityPoint(double rate)>& at) {
     Capacity capacity;
     const auto holds = [&](double rate) {
-        Workload scaled = workload;
-        changeRate(scaled, rate / workload.rate());
-        CapacityPoint point{rate, {}, simulate(scaled, simulation)};
-        point.broken = brokenBound(point.result, simulation, options);
-        point.result.outcomes.clear();
-        if (tried) tried(point);
+        CapacityPoint point = at(rate);
         const bool kept = point.broken.empty();
         if (kept)
             capacity.rate = rate;
@@ -41,8 +45,7 @@ Capacity findCapacity(const Workload& workload, const SimulationOptions& simulat
         return kept;
     };
     constexpr int kMostSteps = 40; // a factor of 1e12
-    const double load = utilisationOf(workload, simulation);
-    double low = 0, high = 0, rate = workload.rate() * 0.5 / (load > 0 ? load : 1);
+    double low = 0, high = 0, rate = firstRate;
     for (int i = 0; i < kMostSteps && (low == 0 || high == 0); ++i) {
         if (holds(rate))
             low = rate, rate = high > 0 ? high : rate * 2;
@@ -51,11 +54,25 @@ Capacity findCapacity(const Workload& workload, const SimulationOptions& simulat
         if (low > 0 && high > 0) break;
     }
     if (low == 0 || high == 0) return capacity;
-    while (high - low > options.tolerance * low) {
+    while (high - low > tolerance * low) {
         const double middle = (low + high) / 2;
         (holds(middle) ? low : high) = middle;
     }
     return capacity;
+}
+
+double halfUsed(const Workload& workload, const SimulationOptions& simulation) {
+    const double load = utilisationOf(workload, simulation);
+    return workload.rate() * 0.5 / (load > 0 ? load : 1);
+}
+
+Capacity findCapacity(const Workload& workload, const SimulationOptions& simulation, const CapacityOptions& options,
+                      const std::function<void(const CapacityPoint&)>& tried) {
+    return searchCapacity(halfUsed(workload, simulation), options.tolerance, [&](double rate) {
+        CapacityPoint point = simulatePoint(workload, rate, simulation, options);
+        if (tried) tried(point);
+        return point;
+    });
 }
 
 } // namespace kvscope::serve

@@ -37,9 +37,18 @@ struct Capacity {
     std::string broken;                // what broke first above it
     std::vector<CapacityPoint> points; // in the order in which they were tried, without outcomes
 };
-/// Doubles or halves from the rate at which half of the server is used, then halves the interval. The workload's
-/// lengths and the shape of its arrivals stay: its times are scaled. `tried` sees every point and may throw.
+/// Doubles or halves from `firstRate` until one rate holds and the next does not, then halves the interval until it is
+/// as narrow as the tolerance. at: the numbers of a rate and what it breaks; it may throw. The rates that are tried
+/// follow from firstRate and from which rates hold.
+Capacity searchCapacity(double firstRate, double tolerance, const std::function<CapacityPoint(double rate)>& at);
+/// The rate at which half of the server is used.
+double halfUsed(const Workload& workload, const SimulationOptions& simulation);
+/// Searches in the simulator from halfUsed on. The workload's lengths and the shape of its arrivals stay: its times are
+/// scaled. `tried` sees every point and may throw.
 Capacity findCapacity(const Workload& workload, const SimulationOptions& simulation, const CapacityOptions& options,
                       const std::function<void(const CapacityPoint&)>& tried = {});
+/// One rate in the simulator.
+CapacityPoint simulatePoint(const Workload& workload, double rate, const SimulationOptions& simulation,
+                            const CapacityOptions& options);
 
 } // namespace kvscope::serve

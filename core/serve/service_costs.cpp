@@ -136,6 +136,7 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
     readMembers(document, "the costs",
                 {{"decode_ms", curve(costs.decodeMs, 1e9)},
                  {"decode_us_per_ktoken", number(costs.decodeUsPerKtoken)},
+                 {"full_us_per_ktoken", number(costs.fullUsPerKtoken)},
                  {"prefill_us_per_token", number(costs.prefillUsPerToken)},
                  {"prefill_ps_per_token2", number(costs.prefillPsPerToken2)},
                  {"link_gbps",
@@ -172,6 +173,7 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
 std::string ServiceCosts::toJson() const {
     const Json out{{"decode_ms", jsonOf(decodeMs)},
                    {"decode_us_per_ktoken", decodeUsPerKtoken},
+                   {"full_us_per_ktoken", fullUsPerKtoken},
                    {"prefill_us_per_token", prefillUsPerToken},
                    {"prefill_ps_per_token2", prefillPsPerToken2},
                    {"link_gbps", {{"calls", linkGbps[0]}, {"batched", linkGbps[1]}, {"kernel", linkGbps[2]}}},

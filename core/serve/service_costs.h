@@ -22,9 +22,10 @@ struct Curve {
 /// resident; link rates of blocks of 16 KiB; prefill at the 226 TFLOP/s that the engine reached.
 struct ServiceCosts {
     Curve decodeMs{{{1, 4.28}, {2, 4.45}, {4, 4.55}, {8, 4.96}, {16, 5.77}, {64, 7.73}}}; // by rows
-    double decodeUsPerKtoken = 0.23;   // per 1,000 tokens of context: the index is read, or with full attention all
-    double prefillUsPerToken = 2.097;  // of one layer
-    double prefillPsPerToken2 = 36.25; // of one layer, causal attention: times n squared
+    double decodeUsPerKtoken = 0.23;        // per 1,000 tokens of context: the index is read
+    double fullUsPerKtoken = 8.6;           // the same where attention reads all keys and values: 32 KiB a token
+    double prefillUsPerToken = 2.097;       // of one layer
+    double prefillPsPerToken2 = 36.25;      // of one layer, causal attention: times n squared
     double linkGbps[3] = {5.1, 18.1, 51.3}; // GB/s (1e9), by TransferPlan
     bool overlap = false;                   // whether loads run beside the computation, as with lookahead
     double planMs = 0.05, gapMs = 0.02;     // of the host, per iteration

@@ -50,6 +50,79 @@ TEST_F(Simulate, FindsACapacityThatOneSeedRepeats) {
     EXPECT_FALSE(once["seeds"][0]["broke_first"].get<std::string>().empty());
 }
 
+const std::vector<std::string> kLadder{
+    "simulate", "--workload",        "longmix", "--requests",  "48",      "--cap",
+    "16K",      "--outputs",         "4",       "--device-kv", "2G",      "--warm-up",
+    "8",        "--warm-up-seconds", "0",       "--search",    "--rungs", "all"};
+std::vector<std::string> ladderWith(std::vector<std::string> more) {
+    std::vector<std::string> arguments = kLadder;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+TEST_F(Simulate, FindsTheCapacityOfEveryRungOfTheLadder) {
+    const json out = jsonOf(kLadder);
+    ASSERT_EQ(out.at("rungs").size(), 7u);
+    double product = 1, before = 0;
+    for (const json& rung : out["rungs"]) {
+        ASSERT_EQ(rung.at("void"), false) << rung["rung"];
+        const double capacity = rung.at("capacity_per_s");
+        EXPECT_GT(capacity, 0.01);
+        EXPECT_EQ(rung.at("at_capacity").at("broken"), nullptr);
+        if (before > 0) {
+            EXPECT_NEAR(rung.at("gain").get<double>(), capacity / before, 1e-9);
+            product *= capacity / before;
+        }
+        before = capacity;
+    }
+    EXPECT_NEAR(out.at("product_of_gains").get<double>(), product, 1e-9);
+    EXPECT_GT(out["rungs"][3]["capacity_per_s"], out["rungs"][2]["capacity_per_s"])
+        << "one kernel is faster than calls";
+    const json alone = jsonOf({"simulate", "--workload",        "longmix", "--requests",  "48",    "--cap",
+                               "16K",      "--outputs",         "4",       "--device-kv", "2G",    "--warm-up",
+                               "8",        "--warm-up-seconds", "0",       "--search",    "--set", "cache=global-lru",
+                               "--set",    "prefill=chunks"});
+    EXPECT_EQ(out["rungs"][4]["capacity_per_s"], alone["seeds"][0]["capacity_per_s"]) << "+control by its knobs";
+}
+
+TEST_F(Simulate, GoesOnWithALadderThatWasInterrupted) {
+    const std::string points = path("points.jsonl");
+    const auto lines = [&] {
+        std::vector<std::string> all;
+        std::ifstream in(points);
+        for (std::string line; std::getline(in, line);) all.push_back(line);
+        return all;
+    };
+    const json whole = jsonOf(ladderWith({"--resume", points}));
+    const std::vector<std::string> all = lines();
+    ASSERT_GT(all.size(), 20u);
+    EXPECT_EQ(jsonOf(ladderWith({"--resume", points})), whole);
+    EXPECT_EQ(lines(), all) << "nothing is tried twice";
+    {
+        std::ofstream cut(points);
+        for (std::size_t i = 0; i < 9; ++i) cut << all[i] << "\n";
+        cut << all[9].substr(0, all[9].size() / 2); // killed while it wrote
+    }
+    EXPECT_EQ(jsonOf(ladderWith({"--resume", points})), whole);
+    EXPECT_EQ(jsonOf(ladderWith({"--resume", points})), whole) << "the file is whole again";
+    const test::Finished other = test::cli(ladderWith({"--resume", points, "--queue", "1"}));
+    EXPECT_NE(other.status, 0);
+    EXPECT_THAT(other.err, HasSubstr("were found with another 'queue_s'"));
+    std::ofstream(points) << "what is this\n";
+    EXPECT_THAT(test::cli(ladderWith({"--resume", points})).err, HasSubstr("is no point of a search"));
+}
+
+TEST_F(Simulate, SaysWhyARungIsVoid) {
+    std::vector<std::string> arguments = kLadder;
+    *std::find(arguments.begin(), arguments.end(), "2G") = "300M"; // 16K tokens of full attention need 512 MiB
+    const json out = jsonOf(arguments);
+    EXPECT_EQ(out["rungs"][0].at("void"), true);
+    EXPECT_THAT(out["rungs"][0].at("broke_first").get<std::string>(), HasSubstr("refused"));
+    EXPECT_EQ(out.at("product_of_gains"), nullptr);
+    EXPECT_EQ(out["rungs"][6].at("void"), false);
+    EXPECT_THAT(test::cli(arguments).out, HasSubstr("void: "));
+}
+
 TEST_F(Simulate, RefusesWhatItCannotUnderstandInOneSentence) {
     const auto refused = [](std::vector<std::string> arguments, const char* says) {
         arguments.insert(arguments.begin(), "simulate");
@@ -58,6 +131,11 @@ TEST_F(Simulate, RefusesWhatItCannotUnderstandInOneSentence) {
         EXPECT_THAT(result.err, HasSubstr(says));
         EXPECT_EQ(result.out, "");
     };
+    refused({"--workload", "longmix", "--search", "--rungs", "fast"}, "no rung is named 'fast'");
+    refused({"--workload", "longmix", "--rungs", "all"}, "--search");
+    refused({"--workload", "longmix", "--search", "--resume", "f"}, "--rungs");
+    refused({"--workload", "longmix", "--search", "--rungs", "all", "--set", "transfers=calls"},
+            "every rung decides it");
     refused({}, "no workload");
     refused({"--workload", path("none.jsonl")}, "none.jsonl");
     refused({"--workload", "longmix", "--set", "rowz=3"}, "unknown parameter 'rowz'");

@@ -1,0 +1,82 @@
+#include "app/cli/finished_points.h"
+
+#include "base/error.h"
+#include "base/json_reading.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+
+namespace kvscope::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+} // namespace
+
+FinishedPoints::FinishedPoints(const std::string& file, const Json& settings) : file_(file) {
+    if (file.empty()) return;
+    std::error_code none;
+    const bool there = std::filesystem::exists(file, none) && std::filesystem::file_size(file, none) > 0;
+    if (there) {
+        std::ifstream in(file, std::ios::binary);
+        if (!in) throw Error(ErrorKind::Storage, fmt::format("cannot read '{}'", file));
+        read(in, settings);
+    }
+    out_.open(file, std::ios::app | std::ios::binary);
+    if (!out_) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}'", file), "give --resume another file");
+    if (!there) out_ << Json{{"settings", settings}}.dump() << "\n" << std::flush;
+    if (!out_) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}'", file));
+}
+
+void FinishedPoints::read(std::ifstream& in, const Json& settings) {
+    const auto refuse = [&](int number) {
+        throw Error(ErrorKind::BadInput, fmt::format("line {} of '{}' is no point of a search", number, file_),
+                    "give --resume the file of an earlier search, or one that does not exist");
+    };
+    std::string line;
+    std::uintmax_t complete = 0; // bytes of whole lines
+    for (int number = 1; std::getline(in, line); ++number) {
+        const Json entry = Json::parse(line, nullptr, false);
+        if (in.eof()) { // a line without an end: the search was killed while it wrote this line
+            if (number == 1) refuse(number);
+            break;
+        }
+        complete += line.size() + 1;
+        if (!entry.is_object()) refuse(number);
+        if (number == 1) {
+            if (!entry.contains("settings") || !entry["settings"].is_object()) refuse(number);
+            for (const auto& item : settings.items()) {
+                const std::string& key = item.key();
+                if (!entry["settings"].contains(key) || entry["settings"][key] != item.value())
+                    throw Error(ErrorKind::BadInput,
+                                fmt::format("the points in '{}' were found with another '{}'", file_, key),
+                                "give --resume another file, or the settings of that search");
+            }
+        } else {
+            if (!entry.contains("key") || !entry["key"].is_string() || !entry.contains("point") ||
+                !entry["point"].is_object())
+                refuse(number);
+            points_[entry["key"].get<std::string>()] = entry["point"];
+        }
+    }
+    std::error_code failed;
+    if (complete > 0 && std::filesystem::file_size(file_, failed) > complete)
+        std::filesystem::resize_file(file_, complete, failed);
+    if (failed) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", file_, failed.message()));
+}
+
+const Json* FinishedPoints::find(const std::string& key) const {
+    const auto found = points_.find(key);
+    return found == points_.end() ? nullptr : &found->second;
+}
+
+void FinishedPoints::add(const std::string& key, const Json& point) {
+    points_[key] = point;
+    if (file_.empty()) return;
+    out_ << Json{{"key", key}, {"point", point}}.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n"
+         << std::flush;
+    if (!out_)
+        throw Error(ErrorKind::Storage, fmt::format("cannot write '{}'", file_), "give it room and run this again");
+}
+
+} // namespace kvscope::cli
