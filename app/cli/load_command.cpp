@@ -13,6 +13,7 @@
 #include "core/prompt/prompts.h"
 #include "core/serve/capacity.h"
 #include "core/serve/load.h"
+#include "profiler/run/run_recording.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -30,10 +31,10 @@ using namespace serve; // what this command is about
 
 struct LoadArguments : ServingArguments {
     std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu), costsOut, rungs,
-                resume;
+                resume, trace, name;
     std::vector<std::string> settings;
     int threads = 0, seeds = 1;
-    bool search = false;
+    bool search = false, overwrite = false, noModelPath = false;
     LoadArguments() { deviceKv = "256M", hostKv = "4G", scratch = "512M", warmUp = 10, warmUpSeconds = 5; }
 };
 
@@ -41,6 +42,8 @@ EngineOptions engineOf(const LoadArguments& arguments, const ServingChoices& cho
     EngineOptions options;
     options.session.method = arguments.method;
     options.session.threads = arguments.threads;
+    options.session.name = arguments.name;
+    options.session.recordModelPath = !arguments.noModelPath;
     if (arguments.backend == nameOf(Backend::Cuda))
         options.session.backend = Backend::Cuda;
     else if (arguments.backend != nameOf(Backend::Cpu))
@@ -213,6 +216,12 @@ int runLoad(const LoadArguments& arguments) {
                   {"seed", arguments.seed},
                   {"points", Json::array()}};
     const SimulationOptions bounds = simulationOf(engine, options); // for the words of what is broken
+    RecordingRequest request;
+    request.trace = arguments.trace, request.overwrite = arguments.overwrite;
+    request.level = RecordLevel::Counters;
+    RunRecording recording(request, Backend::Cpu);
+    recording.open();
+    if (recording.records()) options.sink = &recording.sink();
     const std::vector<double> rates = arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
     for (std::size_t i = 0; i < rates.size(); ++i) {
         Workload scaled = workload;
@@ -221,11 +230,13 @@ int runLoad(const LoadArguments& arguments) {
             progress((double(i) + done) / double(rates.size()), fmt::format("{:.4g} requests/s", rates[i]));
         };
         const LoadResult result = load(model, scaled, engine, options);
+        if (recording.records()) recording.flush();
         const std::string broken = brokenBound(result.numbers, bounds, {});
         Json point = jsonOf(result.numbers, broken);
         point["rate"] = rates[i];
         point["first_refusal"] = result.refusal.empty() ? Json(nullptr) : Json(result.refusal);
         point["failed"] = result.failed;
+        if (recording.records()) point["run"] = recording.runId();
         document["backend"] = result.backend;
         document["points"].push_back(std::move(point));
         if (!arguments.costsOut.empty()) {
@@ -240,6 +251,11 @@ int runLoad(const LoadArguments& arguments) {
         printRefusals(result);
     }
     action.clear();
+    if (recording.records()) {
+        recording.finish();
+        document["trace"] = arguments.trace;
+        printErr("recorded in {}\n", arguments.trace);
+    }
     if (arguments.json)
         printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
     else
@@ -270,6 +286,13 @@ Command addLoad(Options& program) {
                                    .valueName("RUNG,...")
                                    .needs(search)
                                    .excludes(costsOut);
+    const Option trace = sub.add("--trace", arguments->trace,
+                                 "Record requests and iterations into this .kvtrace file, a run for each rate")
+                             .valueName("FILE")
+                             .excludes(rungsOption);
+    sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
+    sub.add("--name", arguments->name, "Name of the run in the trace").needs(trace);
+    sub.flag("--no-model-path", arguments->noModelPath, "Leave out of the trace where the model lies").needs(trace);
     sub.add("--resume", arguments->resume, "Keep finished points of --rungs in this file and do not try them again")
         .valueName("FILE")
         .needs(rungsOption);

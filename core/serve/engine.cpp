@@ -2,16 +2,20 @@
 
 #include "base/clock.h"
 #include "base/host_memory.h"
+#include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
 #include "core/plan/memory_plan.h"
 #include "core/session/end_rule.h"
 #include "core/session/engine_setup.h"
 #include "core/session/kv_estimate.h"
+#include "core/session/processor.h"
 #include "core/session/session_checks.h"
+#include "core/trace/run_meta.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace kvscope::serve {
@@ -262,6 +266,45 @@ Error Engine::refusalOf(const Refusal& refusal) const {
             fmt::format("give {} at least {}M, or shorten the request", knob.option, (refusal.needed >> 20) + 1)};
 }
 
+RunInfo Engine::runInfo() const {
+    const ModelConfig& config = model_->config();
+    const SessionOptions& session = options_.session;
+    RunInfo info;
+    info.name = session.name.empty() ? fmt::format("{} serving on {}", method_.title, model_->name()) : session.name;
+    info.model = model_->name();
+    info.method = method_.name;
+    info.paramsJson = parameters_.toJson(parametersFor(method_, config));
+    info.backend = nameOf(session.backend);
+    info.device = rows_->description();
+    info.link = "none: blocks are read where they lie";
+    info.linkTiming = Timing::Measured;
+    info.blockSize = spec_.unitTokens();
+    info.layers = config.layers, info.kvHeads = config.kvHeads, info.queryHeads = config.queryHeads;
+    info.headDim = config.headDim;
+    info.sequences = options_.scheduler.rows;
+    info.budgetBlocks = spec_.dense ? 0 : spec_.budgetUnits();
+    info.blockBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
+    const SchedulerOptions& knobs = options_.scheduler;
+    const Budget& budget = table_.ledger().budget();
+    const nlohmann::ordered_json serving{{"rows", knobs.rows},
+                                         {"offload", knobs.offload},
+                                         {"cache", knobs.cache == CachePlan::Partition ? "partition" : "global-lru"},
+                                         {"prefill", knobs.prefill == PrefillPlan::Layers ? "layers" : "chunks"},
+                                         {"working_set_control", knobs.workingSetControl},
+                                         {"window", knobs.window},
+                                         {"ttft_bound_ms", knobs.ttftBoundMs},
+                                         {"tbt_bound_ms", knobs.tbtBoundMs},
+                                         {"device_kv_bytes", budget.device},
+                                         {"host_kv_bytes", budget.host},
+                                         {"scratch_bytes", budget.scratch}};
+    info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model_))},
+                 {run_meta::kModelFingerprint, model_->fingerprint()},
+                 {run_meta::kProcessor, processorName()},
+                 {run_meta::kServing, serving.dump()}};
+    if (session.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model_->path());
+    return info;
+}
+
 std::int64_t Engine::now() const { return options_.now ? options_.now() : steadyNowNs(); }
 
 bool Engine::iterate() {
@@ -282,9 +325,10 @@ bool Engine::iterate() {
     readSegments();
     const std::int64_t decodes = now();
     decode();
-    IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0};
+    IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0, table_.ledger().used(), {}};
     report.decodeNs = now() - decodes;
     account(report);
+    report.members = members_;
     report.endNs = now();
     handOut(report.endNs);
     observer_.iteration(report);
@@ -323,6 +367,7 @@ void Engine::admit() {
 
 void Engine::readSegments() {
     segmentNs_.assign(plan_.segments.size(), 0);
+    members_.clear();
     for (std::size_t i = 0; i < plan_.segments.size(); ++i) {
         const PrefillSegment& segment = plan_.segments[i];
         const auto found = served_.find(segment.id);
@@ -337,6 +382,15 @@ void Engine::readSegments() {
         if (read != segment.last) throw std::logic_error("a plan and a prompt disagree about the prompt's end");
         if (read) choose(served);
         segmentNs_[i] = now() - begin;
+        MemberReport& member = members_.emplace_back();
+        member.id = segment.id, member.row = served.row, member.prefill = true, member.madeToken = read;
+        const bool chunks = options_.scheduler.prefill == PrefillPlan::Chunks;
+        const int prompt = int(served.prompts.front().size());
+        member.tokens = chunks                                  ? segment.to.token - segment.from.token
+                        : segment.to.layer > segment.from.layer ? prompt
+                                                                : segment.to.token - segment.from.token;
+        member.layerFrom = segment.from.layer, member.layerTo = chunks ? model_->config().layers : segment.to.layer;
+        member.workingSetBytes = table_.find(segment.id)->workingSetBytes;
     }
 }
 
@@ -390,6 +444,10 @@ void Engine::account(IterationReport& report) {
         if (!served.cold) warmHits += selected - misses, warmMisses += misses;
         if (pooled_) report.surprises += keepWorkingSet(served, record);
         served.cold = false;
+        MemberReport& member = members_.emplace_back();
+        member.id = served.id, member.row = served.row, member.madeToken = true;
+        member.hits = selected - misses, member.misses = misses, member.missedBytes = bytes;
+        member.workingSetBytes = table_.find(served.id)->workingSetBytes;
     }
     if (warmHits + warmMisses > 0) hitRate_ += 0.1 * (double(warmHits) / double(warmHits + warmMisses) - hitRate_);
 }

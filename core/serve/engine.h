@@ -8,6 +8,7 @@
 #include "core/serve/working_set.h"
 #include "core/session/row_engine.h"
 #include "core/session/sampler.h"
+#include "core/trace/trace_sink.h"
 
 #include <cstdint>
 #include <functional>
@@ -47,6 +48,19 @@ constexpr const char* nameOf(Ending ending) {
     return names[int(ending)];
 }
 
+/// What an iteration did for one request.
+struct MemberReport {
+    RequestId id = 0;
+    int row = 0;
+    bool prefill = false; // a part of its prompt was read; else it decoded
+    int tokens = 1;       // of the prompt that were read, in the last layer of the part
+    int layerFrom = 0,
+        layerTo = 0; // of a prompt: the layer in which the part began, and the one behind the last whole one
+    std::int64_t hits = 0, misses = 0, missedBytes = 0; // of a decode step's selection
+    std::int64_t workingSetBytes = 0;                   // its estimate behind the iteration
+    bool madeToken = false;
+};
+
 /// What an iteration did, when it has ended.
 struct IterationReport {
     const IterationPlan& plan;
@@ -57,6 +71,8 @@ struct IterationReport {
     std::int64_t hits = 0, misses = 0;       // of the decoded rows' selections, in units that the method selects
     std::int64_t selectedBytes = 0, missedBytes = 0; // likewise; missed ones came over the link
     std::int64_t surprises = 0; // with global-lru: selected blocks outside of the working sets, of warm rows
+    Amounts reserved = {};      // while it ran
+    std::span<const MemberReport> members = {}; // those of the plan that had not failed
 };
 
 /// Told what happens, on the engine's thread. It may submit and cancel.
@@ -105,6 +121,8 @@ public:
     bool ownDeviceTier() const { return plans_.ownTiers() > 0; }
     /// Rows that have memory.
     int openRows() const;
+    /// What a trace says of this engine.
+    RunInfo runInfo() const;
 
 private:
     struct Served;
@@ -152,6 +170,7 @@ private:
     // Of the present iteration.
     IterationPlan plan_;
     std::vector<std::int64_t> segmentNs_;
+    std::vector<MemberReport> members_;
     std::vector<Served*> decoding_;
     std::vector<RowToken> step_;
     std::vector<PooledBlock> wanted_;    // of one layer

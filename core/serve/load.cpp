@@ -1,10 +1,13 @@
 #include "core/serve/load.h"
 
 #include "base/clock.h"
+#include "base/error.h"
+#include "core/serve/serving_trace.h"
 #include "core/serve/simulation.h"
 
 #include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
 #include <thread>
 #include <unordered_map>
 
@@ -41,17 +44,41 @@ private:
     std::vector<int> lengths_;
 };
 
-/// Tells a tally what the engine tells.
+/// Tells a tally what the engine tells, and a trace where the run is recorded.
 class Counting final : public Fitting {
 public:
-    Counting(const EngineOptions& options, Tally& tally) : Fitting(options), tally_(tally) {}
-
-    void scheduled(RequestId id, std::int64_t ns) override { tally_.scheduled(id, ns); }
-    void token(RequestId id, std::int32_t, int generated, std::int64_t ns, const StepRecord&) override {
-        tally_.token(id, ns, generated, generated == 1);
+    Counting(const EngineOptions& options, Tally& tally, TraceSink* sink) : Fitting(options), tally_(tally) {
+        if (sink) trace_ = std::make_unique<ServingTrace>(*sink, options.scheduler);
     }
-    void paused(RequestId id, std::int64_t ns) override { tally_.paused(id, ns); }
-    void resumed(RequestId id, std::int64_t ns) override { tally_.resumed(id, ns); }
+
+    void watches(const Engine& engine) {
+        Fitting::watches(engine);
+        if (trace_) trace_->watches(engine);
+    }
+    void arrived(RequestId id, std::int64_t arrivalNs, const WorkloadLine& line, int promptTokens) {
+        tally_.arrived(id);
+        submitted(id, promptTokens);
+        if (trace_) trace_->submitted(id, arrivalNs, promptTokens, line.outputTokens, line.kind);
+    }
+    void finish() {
+        if (trace_) trace_->finish();
+    }
+    void scheduled(RequestId id, std::int64_t ns) override {
+        tally_.scheduled(id, ns);
+        if (trace_) trace_->scheduled(id, ns);
+    }
+    void token(RequestId id, std::int32_t token, int generated, std::int64_t ns, const StepRecord& record) override {
+        tally_.token(id, ns, generated, generated == 1);
+        if (trace_) trace_->token(id, token, generated, ns, record);
+    }
+    void paused(RequestId id, std::int64_t ns) override {
+        tally_.paused(id, ns);
+        if (trace_) trace_->paused(id, ns);
+    }
+    void resumed(RequestId id, std::int64_t ns) override {
+        tally_.resumed(id, ns);
+        if (trace_) trace_->resumed(id, ns);
+    }
     void ended(RequestId id, Ending ending, std::int64_t ns, const Error* error) override {
         const bool finished = ending == Ending::Length || ending == Ending::Stop;
         if (ending == Ending::Refused && refusal.empty() && error) refusal = oneLine(*error);
@@ -62,9 +89,11 @@ public:
                                                  : Status::Unfinished,
                      ns);
         Fitting::ended(id, ending, ns, error);
+        if (trace_) trace_->ended(id, ending, ns, error);
     }
     void iteration(const IterationReport& report) override {
         Fitting::iteration(report);
+        if (trace_) trace_->iteration(report);
         tally_.iteration({report.beginNs, report.endNs, double(report.endNs - report.beginNs) / 1e6,
                           report.plan.predictedMs, report.plan.limitedBy, report.plan.decodeRows(),
                           double(report.missedBytes), double(report.selectedBytes)});
@@ -75,7 +104,31 @@ public:
 
 private:
     Tally& tally_;
+    std::unique_ptr<ServingTrace> trace_;
 };
+
+/// Offers the workload until every request of the window has ended.
+void offer(const LoadOptions& options, const Tally& tally, Engine& engine, Counting& counting,
+           const std::function<std::int64_t()>& now) {
+    for (std::int64_t next = 0; tally.open();) {
+        for (; tally.arrivalNs(next) <= now(); ++next) {
+            const WorkloadLine& line = tally.lineOf(next);
+            Submission request;
+            request.id = next;
+            request.prompt = options.prompt(line, next);
+            request.maxTokens = line.outputTokens;
+            request.stopAtEos = false;
+            request.sampling.seed = line.seed;
+            request.queuedNs = tally.arrivalNs(next);
+            counting.arrived(next, request.queuedNs, line, int(request.prompt.size()));
+            engine.submit(std::move(request));
+        }
+        if (options.between) options.between(tally.done());
+        if (engine.iterate()) continue;
+        const std::int64_t wait = std::min(tally.arrivalNs(next) - now(), kLongestSleepNs);
+        if (wait > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
+    }
+}
 
 } // namespace
 
@@ -86,29 +139,27 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
     const std::int64_t began = steadyNowNs();
     std::int64_t origin = began;
     timed.now = [&origin] { return steadyNowNs() - origin; };
-    Counting counting(timed, tally);
+    Counting counting(timed, tally, options.sink);
     Engine engine(model, timed, counting);
     counting.watches(engine);
-    origin = steadyNowNs();
-    for (std::int64_t next = 0; tally.open();) {
-        for (; tally.arrivalNs(next) <= timed.now(); ++next) {
-            const WorkloadLine& line = tally.lineOf(next);
-            Submission request;
-            request.id = next;
-            request.prompt = options.prompt(line, next);
-            request.maxTokens = line.outputTokens;
-            request.stopAtEos = false;
-            request.sampling.seed = line.seed;
-            request.queuedNs = tally.arrivalNs(next);
-            tally.arrived(next);
-            counting.submitted(next, int(request.prompt.size()));
-            engine.submit(std::move(request));
-        }
-        if (options.between) options.between(tally.done());
-        if (engine.iterate()) continue;
-        const std::int64_t wait = std::min(tally.arrivalNs(next) - timed.now(), kLongestSleepNs);
-        if (wait > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
+    if (options.sink) {
+        RunInfo info = engine.runInfo();
+        if (engineOptions.session.name.empty())
+            info.name += fmt::format(", {} at {:.4g} requests/s", workload.name, workload.rate());
+        options.sink->beginRun(info);
     }
+    origin = steadyNowNs();
+    try {
+        offer(options, tally, engine, counting, timed.now);
+    } catch (const Error& error) {
+        counting.finish();
+        if (options.sink)
+            options.sink->endRun(error.kind == ErrorKind::Cancelled ? RunStatus::Stopped : RunStatus::Failed,
+                                 error.kind == ErrorKind::Cancelled ? std::string() : oneLine(error));
+        throw;
+    }
+    counting.finish();
+    if (options.sink) options.sink->endRun(RunStatus::Finished, {});
     LoadResult result{tally.finish(), counting.fitted(), engine.description(), counting.refusal, counting.failed};
     result.numbers.measured = true;
     SimulationOptions predicted;

@@ -18,6 +18,7 @@ using MakePrompt = std::function<std::vector<std::int32_t>(const WorkloadLine& l
 struct LoadOptions : WindowOptions {
     MakePrompt prompt;
     std::function<void(double done)> between; // called in every iteration; what it throws ends the run
+    TraceSink* sink = nullptr;                // where the run is recorded; null: nowhere
 };
 
 struct LoadResult {

@@ -15,4 +15,6 @@ inline constexpr const char* kProcessor = "processor"; // as /proc/cpuinfo or th
 
 inline constexpr const char* kDenoisingBlock = "denoising_block"; // tokens of a block that is denoised
 
+inline constexpr const char* kServing = "serving"; // of a serving run: knobs, budgets and bounds, one JSON object
+
 } // namespace kvscope::run_meta

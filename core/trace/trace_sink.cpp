@@ -37,6 +37,8 @@ void CollectingSink::take(RunEvent event) noexcept {
         keep(spans, *more);
     } else if (auto* samples = std::get_if<std::vector<CounterSample>>(&event)) {
         keep(counts, *samples);
+    } else if (auto* serving = std::get_if<std::unique_ptr<ServingRecord>>(&event)) {
+        served.push_back(std::move(**serving));
     } else {
         remarks.push_back(std::move(std::get<Remark>(event).sentence));
     }

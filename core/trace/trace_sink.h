@@ -4,6 +4,7 @@
 
 #include "core/trace/denoise_record.h"
 #include "core/trace/knowledge.h"
+#include "core/trace/serving_record.h"
 #include "core/trace/stage.h"
 #include "kernels/selection.h"
 
@@ -168,7 +169,8 @@ struct StepRecord {
 };
 
 /// What a sink is told while a run is on.
-using RunEvent = std::variant<std::unique_ptr<StepRecord>, std::vector<SpanRecord>, std::vector<CounterSample>, Remark>;
+using RunEvent = std::variant<std::unique_ptr<StepRecord>, std::vector<SpanRecord>, std::vector<CounterSample>, Remark,
+                              std::unique_ptr<ServingRecord>>;
 
 /// Where a run's events go. The engine's thread begins and ends the run and hands over its steps; whoever records the
 /// GPU may hand over spans, counts and remarks on a thread of its own. No call blocks on storage, and only beginRun
@@ -215,6 +217,7 @@ public:
     std::vector<SpanRecord> spans;
     std::vector<CounterSample> counts;
     std::vector<std::string> remarks;
+    std::vector<ServingRecord> served;
     RunStatus status = RunStatus::Running;
 
 private:

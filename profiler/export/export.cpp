@@ -53,6 +53,14 @@ TableQuery queryOf(ExportTable table) {
         return {"*", "runs", ""};
     case ExportTable::Denoising:
         return {"*", "v_denoise", ""};
+    case ExportTable::Requests:
+        return {"*", "v_request", ""};
+    case ExportTable::RequestSpans:
+        return {"*", "v_request_span", " ORDER BY run_id, request, start_ns"};
+    case ExportTable::Iterations:
+        return {"*", "v_iteration", ""};
+    case ExportTable::Members:
+        return {"*", "v_member", ""};
     case ExportTable::Kernels:
     case ExportTable::Selections:
         break;
@@ -225,9 +233,10 @@ bool hasTimes(ExportTable table) {
 } // namespace
 
 const std::vector<std::string>& exportTableNames() {
-    static const std::vector<std::string> names{"selections", "steps",  "breakdown", "transfers", "tokens",
-                                                "kernels",    "layers", "locality",  "spans",     "counters",
-                                                "gauges",     "flows",  "prompt",    "runs",      "denoising"};
+    static const std::vector<std::string> names{"selections", "steps",         "breakdown",  "transfers", "tokens",
+                                                "kernels",    "layers",        "locality",   "spans",     "counters",
+                                                "gauges",     "flows",         "prompt",     "runs",      "denoising",
+                                                "requests",   "request-spans", "iterations", "members"};
     return names;
 }
 
@@ -273,6 +282,8 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
                                      : exportView(*trace.connection, queryOf(table), format, writer, options);
     if (table == ExportTable::Denoising && result.rows == 0)
         result.note = "the trace has no denoising forwards: its model decodes token by token";
+    if (table >= ExportTable::Requests && result.rows == 0)
+        result.note = "the trace has no serving runs: kvscope-cli load --trace records them";
     if (table == ExportTable::Kernels && result.rows == 0)
         result.note = "the trace has no kernels: they are recorded on GPUs only";
     if (table == ExportTable::Counters && result.rows == 0)

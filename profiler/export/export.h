@@ -29,7 +29,11 @@ enum class ExportTable {
     Flows,
     Prompt,
     Runs,
-    Denoising // JSON lines hold whole forwards, see denoising.h; CSV the rows of v_denoise
+    Denoising, // JSON lines hold whole forwards, see denoising.h; CSV the rows of v_denoise
+    Requests,  // of serving runs, as the three below
+    RequestSpans,
+    Iterations,
+    Members
 };
 enum class ExportFormat { Csv, Jsonl };
 

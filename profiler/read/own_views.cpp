@@ -32,8 +32,9 @@ std::string viewOfOlderSpans(Connection& connection) {
 struct TextColumn {
     const char *table, *column;
 };
-constexpr TextColumn kTexts[] = {
-    {"text", "value"}, {"note", "text"}, {"run_meta", "value"}, {"health", "error"}, {"span_detail", "args"}};
+constexpr TextColumn kTexts[] = {{"text", "value"},     {"note", "text"},           {"run_meta", "value"},
+                                 {"health", "error"},   {"span_detail", "args"},    {"request", "class"},
+                                 {"request", "reason"}, {"iteration", "limited_by"}};
 
 bool hasLongText(Connection& connection, const TextColumn& text) {
     Statement find(connection, fmt::format("SELECT 1 FROM main.{} WHERE length({}) > {} LIMIT 1", text.table,

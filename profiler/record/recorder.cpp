@@ -53,10 +53,19 @@ std::size_t bytesOf(const StepRecord& record) {
     return bytes + bytesOf(record.spans);
 }
 
+std::size_t bytesOf(const ServingRecord& record) {
+    std::size_t bytes = record.spans.size() * sizeof(RequestSpan);
+    for (const ServedRequest& request : record.requests) bytes += sizeof request + request.reason.size();
+    for (const ServingIteration& iteration : record.iterations)
+        bytes += sizeof iteration + iteration.members.size() * sizeof(IterationMember);
+    return bytes;
+}
+
 std::size_t bytesOf(const RunEvent& event) {
     if (const auto* step = std::get_if<std::unique_ptr<StepRecord>>(&event)) return bytesOf(**step);
     if (const auto* spans = std::get_if<std::vector<SpanRecord>>(&event)) return bytesOf(*spans);
     if (const auto* remark = std::get_if<Remark>(&event)) return sizeof *remark + remark->sentence.size();
+    if (const auto* serving = std::get_if<std::unique_ptr<ServingRecord>>(&event)) return bytesOf(**serving);
     std::size_t bytes = 0;
     for (const CounterSample& sample : std::get<std::vector<CounterSample>>(event))
         bytes += sizeof sample + sample.track.size();
@@ -213,6 +222,7 @@ void Recorder::Impl::write(const RunEvent& event) {
     if (const auto* spans = std::get_if<std::vector<SpanRecord>>(&event)) store.addSpans(*spans);
     if (const auto* samples = std::get_if<std::vector<CounterSample>>(&event)) store.addCounters(*samples);
     if (const auto* remark = std::get_if<Remark>(&event)) store.addRemark(remark->sentence);
+    if (const auto* serving = std::get_if<std::unique_ptr<ServingRecord>>(&event)) store.addServing(**serving);
 }
 
 void Recorder::Impl::handle(Begin& message) {

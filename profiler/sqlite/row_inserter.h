@@ -3,6 +3,7 @@
 
 #include "profiler/sqlite/sqlite.h"
 
+#include <cstdint>
 #include <fmt/format.h>
 #include <optional>
 #include <span>
@@ -15,16 +16,20 @@ class RowInserter {
 public:
     static constexpr std::size_t kRowsAtOnce = 8;
 
+    /// What happens where a row with the id is there already.
+    enum class Twice : std::uint8_t { Fails, Replaces };
+
     RowInserter() = default;
     /// `columns`: "id, a, b"
-    RowInserter(Connection& connection, std::string_view table, std::string_view columns) {
+    RowInserter(Connection& connection, std::string_view table, std::string_view columns, Twice twice = Twice::Fails) {
         for (const char c : columns) width_ += c == ',' ? 1 : 0;
         std::string row = "(?";
         for (int i = 1; i < width_; ++i) row += ",?";
         row += ")";
         // OR ROLLBACK: the default would keep a copy of every touched page per statement to undo just that. A failed
         // insert ends the recording of a run, so the transaction is rolled back in any case.
-        const std::string head = fmt::format("INSERT OR ROLLBACK INTO {}({}) VALUES ", table, columns);
+        const std::string head = fmt::format("INSERT OR {} INTO {}({}) VALUES ",
+                                             twice == Twice::Fails ? "ROLLBACK" : "REPLACE", table, columns);
         std::string rows = row;
         for (std::size_t i = 1; i < kRowsAtOnce; ++i) rows += "," + row;
         single_ = Statement(connection, head + row, true);

@@ -155,10 +155,14 @@ void TraceStore::verify() {
 /// Tables that came later are optional, so a file without them is no older version: they are made when it is written.
 void TraceStore::addWhatOlderTracesLack() {
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    for (const char* what : {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead", "TABLE oracle",
-                             "VIEW v_oracle", "TABLE span_detail", "TABLE gauge", "VIEW v_gauge", "TABLE flow",
-                             "VIEW v_flow", "TABLE run_meta", "TABLE denoise", "TABLE denoise_token",
-                             "TABLE denoise_layer", "VIEW v_denoise", "VIEW v_denoise_token", "VIEW v_denoise_layer"}) {
+    for (const char* what :
+         {"TABLE counter",        "VIEW v_counter",       "TABLE lookahead",     "VIEW v_lookahead",
+          "TABLE oracle",         "VIEW v_oracle",        "TABLE span_detail",   "TABLE gauge",
+          "VIEW v_gauge",         "TABLE flow",           "VIEW v_flow",         "TABLE run_meta",
+          "TABLE denoise",        "TABLE denoise_token",  "TABLE denoise_layer", "VIEW v_denoise",
+          "VIEW v_denoise_token", "VIEW v_denoise_layer", "TABLE request",       "TABLE request_span",
+          "TABLE iteration",      "TABLE member",         "VIEW v_request",      "VIEW v_request_span",
+          "VIEW v_iteration",     "VIEW v_member"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));
@@ -217,6 +221,22 @@ void TraceStore::prepare() {
         connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, stage, bytes");
     insertFlows_ = RowInserter(connection_, "flow", "run_id, from_span, to_span");
     lastSpan_ = connection_.integer("SELECT max(id) FROM span");
+    insertRequests_ =
+        RowInserter(connection_, "request",
+                    "id, row, class, arrival_ns, first_sched_ns, first_token_ns, end_ns, prompt_tokens, max_tokens,"
+                    " output_tokens, status, reason, paused_ns, pauses, hits, misses, h2d_bytes, host_bytes,"
+                    " device_bytes, slo_ttft_ms, slo_tbt_ms",
+                    RowInserter::Twice::Replaces);
+    insertRequestSpans_ = RowInserter(connection_, "request_span",
+                                      "id, request, state, start_ns, end_ns, first_iteration, last_iteration");
+    insertIterations_ =
+        RowInserter(connection_, "iteration",
+                    "id, start_ns, duration_ns, decode_ns, prefill_ns, predicted_ns, decode_rows, prefill_requests,"
+                    " prefill_tokens, waiting, paused, admitted, refused, ws_bytes, mavl_bytes, hard_bytes,"
+                    " device_bytes, scratch_bytes, host_bytes, surprises, limited_by");
+    insertMembers_ = RowInserter(connection_, "member",
+                                 "id, request, kind, tokens, layer_from, layer_to, hits, misses, h2d_bytes, ws_bytes,"
+                                 " token_ns");
     insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
     insertText_ = make("INSERT INTO text(value) VALUES (?) ON CONFLICT DO NOTHING");
     findText_ = make("SELECT id FROM text WHERE value = ?");
@@ -265,6 +285,7 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     addMeta(run, info);
     commit();
     run_ = int(run);
+    requestSpans_ = 0;
     calls_.clear();
     level_ = level;
     info_ = info;
@@ -512,6 +533,56 @@ void TraceStore::addLayers(const StepRecord& record) {
                           layer.misses, layer.h2dBlocks, layer.d2hBlocks, layer.h2dBytes, layer.d2hBytes,
                           layer.transferNs - d2hNs, d2hNs, layer.exposedNs, mass);
     }
+}
+
+void TraceStore::addServing(const ServingRecord& record) {
+    begin();
+    const auto whenever = [](std::int64_t ns) { return ns < 0 ? std::nullopt : std::optional(ns); };
+    insertRequests_.expect(record.requests.size());
+    for (const ServedRequest& request : record.requests) {
+        if (request.number < 0 || request.number > trace::kMaxServed)
+            refuse(fmt::format("request {} cannot be numbered in {}", request.number, connection_.path()),
+                   "record to another file");
+        insertRequests_.add(trace::servedKey(run_, request.number), whereDefined(request.row),
+                            std::string_view(request.kind), request.arrivalNs, whenever(request.firstScheduledNs),
+                            whenever(request.firstTokenNs), whenever(request.endNs), request.promptTokens,
+                            request.maxTokens, request.outputTokens, std::string_view(request.status),
+                            std::string_view(request.reason), request.pausedNs, request.pauses, request.hits,
+                            request.misses, request.missedBytes, request.hostBytes, request.deviceBytes,
+                            request.ttftBoundMs, request.tbtBoundMs);
+    }
+    insertRequestSpans_.expect(record.spans.size());
+    for (const RequestSpan& span : record.spans)
+        insertRequestSpans_.add(trace::servedKey(run_, requestSpans_++), span.request, std::string_view(span.state),
+                                span.startNs, span.endNs, whereDefined(span.firstIteration),
+                                whereDefined(span.lastIteration));
+    std::size_t members = 0;
+    insertIterations_.expect(record.iterations.size());
+    for (const ServingIteration& row : record.iterations) {
+        if (row.iteration < 0 || row.iteration > trace::kMaxStep)
+            refuse(fmt::format("iteration {} cannot be numbered in {}", row.iteration, connection_.path()),
+                   "record to another file");
+        const auto prefills =
+            std::count_if(row.members.begin(), row.members.end(), [](const auto& member) { return member.prefill; });
+        std::int64_t tokens = 0;
+        for (const IterationMember& member : row.members) tokens += member.prefill ? member.tokens : 0;
+        members += row.members.size();
+        insertIterations_.add(trace::stepKey(run_, row.iteration), row.startNs, row.durationNs, row.decodeNs,
+                              row.prefillNs, row.predictedNs, std::int64_t(row.members.size()) - prefills, prefills,
+                              tokens, row.waiting, row.paused, row.admitted, row.refused, row.workingSetBytes,
+                              row.availableBytes, row.hardBytes, row.deviceBytes, row.scratchBytes, row.hostBytes,
+                              row.surprises, std::string_view(row.limitedBy));
+    }
+    insertMembers_.expect(members);
+    for (const ServingIteration& row : record.iterations)
+        for (const IterationMember& member : row.members) {
+            if (member.row < 0 || member.row >= trace::kMaxSequences)
+                refuse(fmt::format("row {} cannot be numbered in {}", member.row, connection_.path()),
+                       "serve with fewer rows");
+            insertMembers_.add(trace::memberKey(run_, row.iteration, member.row), member.request, member.prefill,
+                               member.tokens, member.layerFrom, member.layerTo, member.hits, member.misses,
+                               member.missedBytes, member.workingSetBytes, whenever(member.tokenNs));
+        }
 }
 
 std::int64_t TraceStore::intern(std::string_view value) {

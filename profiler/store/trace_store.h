@@ -38,6 +38,8 @@ public:
     /// For people; shown where it is told how the run was recorded.
     void addRemark(const std::string& sentence);
     void addCounters(const std::vector<CounterSample>& samples);
+    /// Rows of a serving run: new requests and those that changed, spans, iterations. @throws Error(Storage)
+    void addServing(const ServingRecord& record);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
     void endRun(RunStatus status, const std::string& message);
 
@@ -82,10 +84,11 @@ private:
 
     RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
         insertLookahead_, insertOracle_, insertTokens_, insertPrompts_, insertForwards_, insertForwardTokens_,
-        insertForwardLayers_;
+        insertForwardLayers_, insertRequests_, insertRequestSpans_, insertIterations_, insertMembers_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t, std::less<>> texts_;
-    std::int64_t lastSpan_ = 0; // id
+    std::int64_t lastSpan_ = 0;     // id
+    std::int64_t requestSpans_ = 0; // of the current run
     RecentCalls calls_;
     int run_ = 0;
     RunInfo info_;          // of the current run, without its prompts

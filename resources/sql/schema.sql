@@ -8,6 +8,8 @@
 --   selection   = (layer_step key) << 20 | seq << 10 | head sequence and KV head 0..1023
 --   token       = (step key) << 20 | seq << 10 | index      index counts the tokens of one sequence in one step
 --   prompt      = run << 55 | seq << 45 | position          position 0..2^45-1
+--   iteration   = run << 25 | iteration                     as a step; member = (iteration key) << 10 | row
+--   request     = run << 40 | number                        likewise request_span
 -- The views unpack them. Times are integers in nanoseconds, relative to the start of the run.
 
 CREATE TABLE run (
@@ -248,6 +250,80 @@ CREATE TABLE denoise_layer (                  -- the id is a selection's
     changes    BLOB                           -- of each token's queries since the forward before; NULL: none, or KV head 0's
 ) STRICT;
 
+-- What a serving run did: requests that come and go, and the iterations that serve them. Other runs have no rows here, and
+-- traces of before may lack these four tables. Times are on the run's clock.
+CREATE TABLE request (
+    id             INTEGER PRIMARY KEY,       -- number: in the order of arrival
+    row            INTEGER,                   -- place in the batch; NULL: it never had one
+    class          TEXT NOT NULL,             -- of the workload; '': none
+    arrival_ns     INTEGER NOT NULL,          -- when it was meant to arrive: every latency begins here
+    first_sched_ns INTEGER,                   -- the first iteration that works for it begins
+    first_token_ns INTEGER,
+    end_ns         INTEGER,                   -- NULL: it has not ended
+    prompt_tokens  INTEGER NOT NULL,
+    max_tokens     INTEGER NOT NULL,
+    output_tokens  INTEGER NOT NULL,
+    status         TEXT NOT NULL,             -- queued | prefill | decode | paused | length | stop | cancelled | refused | failed
+    reason         TEXT NOT NULL,             -- why it was refused or failed
+    paused_ns      INTEGER NOT NULL,
+    pauses         INTEGER NOT NULL,
+    hits           INTEGER NOT NULL,          -- of its decode steps' selections
+    misses         INTEGER NOT NULL,
+    h2d_bytes      INTEGER NOT NULL,
+    host_bytes     INTEGER NOT NULL,          -- reserved while it is admitted
+    device_bytes   INTEGER NOT NULL,
+    slo_ttft_ms    REAL NOT NULL,             -- its bounds
+    slo_tbt_ms     REAL NOT NULL
+) STRICT;
+
+CREATE TABLE request_span (                   -- gapless from a request's arrival to its end
+    id              INTEGER PRIMARY KEY,      -- number: in the order in which spans ended
+    request         INTEGER NOT NULL,         -- number of the request
+    state           TEXT NOT NULL,            -- queued | prefill | decode | paused
+    start_ns        INTEGER NOT NULL,
+    end_ns          INTEGER NOT NULL,
+    first_iteration INTEGER,                  -- that worked for it; NULL: none did
+    last_iteration  INTEGER
+) STRICT;
+
+CREATE TABLE iteration (
+    id               INTEGER PRIMARY KEY,
+    start_ns         INTEGER NOT NULL,
+    duration_ns      INTEGER NOT NULL,
+    decode_ns        INTEGER NOT NULL,        -- of the duration
+    prefill_ns       INTEGER NOT NULL,        -- likewise
+    predicted_ns     INTEGER NOT NULL,        -- by the plan
+    decode_rows      INTEGER NOT NULL,
+    prefill_requests INTEGER NOT NULL,
+    prefill_tokens   INTEGER NOT NULL,
+    waiting          INTEGER NOT NULL,        -- requests, behind the plan
+    paused           INTEGER NOT NULL,
+    admitted         INTEGER NOT NULL,        -- by the plan
+    refused          INTEGER NOT NULL,
+    ws_bytes         INTEGER NOT NULL,        -- sum of working sets
+    mavl_bytes       INTEGER NOT NULL,        -- what there is for them (M_avl)
+    hard_bytes       INTEGER NOT NULL,        -- one layer's selections at once
+    device_bytes     INTEGER NOT NULL,        -- reserved: index, newest blocks
+    scratch_bytes    INTEGER NOT NULL,        -- reserved: prompts that are being read
+    host_bytes       INTEGER NOT NULL,        -- reserved: the host store
+    surprises        INTEGER NOT NULL,        -- selected blocks outside of the working sets; one pool for all rows
+    limited_by       TEXT NOT NULL            -- what bound the plan; none: nothing waits
+) STRICT;
+
+CREATE TABLE member (                         -- what an iteration did for a request
+    id         INTEGER PRIMARY KEY,
+    request    INTEGER NOT NULL,              -- number
+    kind       INTEGER NOT NULL,              -- 0 decode, 1 prefill
+    tokens     INTEGER NOT NULL,              -- of the prompt; decode: 1
+    layer_from INTEGER NOT NULL,              -- prefill: layers [from, to) were read, and what is begun of `to`
+    layer_to   INTEGER NOT NULL,
+    hits       INTEGER NOT NULL,
+    misses     INTEGER NOT NULL,
+    h2d_bytes  INTEGER NOT NULL,
+    ws_bytes   INTEGER NOT NULL,              -- its working set behind the iteration
+    token_ns   INTEGER                        -- when its token was there; NULL: none was made
+) STRICT;
+
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
 
 CREATE VIEW runs AS
@@ -314,6 +390,29 @@ SELECT r.run_id, (l.id >> 30) & 0x1FFFFFF AS step, (l.id >> 20) & 0x3FF AS layer
        l.id & 0x3FF AS kv_head, CASE l.mode WHEN 1 THEN 'sparse' ELSE 'dense' END AS mode, l.active, l.pages, l.density,
        l.active_set, l.changes
 FROM run r CROSS JOIN denoise_layer l ON l.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
+
+CREATE VIEW v_request AS
+SELECT r.run_id, q.id & 0xFFFFFFFFFF AS request, q.row, q.class, q.arrival_ns, q.first_sched_ns, q.first_token_ns, q.end_ns,
+       q.first_sched_ns - q.arrival_ns AS queue_ns, q.first_token_ns - q.arrival_ns AS ttft_ns,
+       q.prompt_tokens, q.max_tokens, q.output_tokens, q.status, q.reason, q.paused_ns, q.pauses, q.hits, q.misses,
+       q.h2d_bytes, q.host_bytes, q.device_bytes, q.slo_ttft_ms, q.slo_tbt_ms
+FROM run r CROSS JOIN request q ON q.id BETWEEN r.run_id << 40 AND (r.run_id << 40) | 0xFFFFFFFFFF;
+
+CREATE VIEW v_request_span AS
+SELECT r.run_id, s.request, s.state, s.start_ns, s.end_ns, s.first_iteration, s.last_iteration
+FROM run r CROSS JOIN request_span s ON s.id BETWEEN r.run_id << 40 AND (r.run_id << 40) | 0xFFFFFFFFFF;
+
+CREATE VIEW v_iteration AS
+SELECT r.run_id, i.id & 0x1FFFFFF AS iteration, i.start_ns, i.duration_ns, i.decode_ns, i.prefill_ns, i.predicted_ns,
+       i.decode_rows, i.prefill_requests, i.prefill_tokens, i.waiting, i.paused, i.admitted, i.refused, i.ws_bytes,
+       i.mavl_bytes, i.hard_bytes, i.device_bytes, i.scratch_bytes, i.host_bytes, i.surprises, i.limited_by
+FROM run r CROSS JOIN iteration i ON i.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF;
+
+CREATE VIEW v_member AS
+SELECT r.run_id, (m.id >> 10) & 0x1FFFFFF AS iteration, m.id & 0x3FF AS row, m.request,
+       CASE m.kind WHEN 1 THEN 'prefill' ELSE 'decode' END AS kind, m.tokens, m.layer_from, m.layer_to, m.hits, m.misses,
+       m.h2d_bytes, m.ws_bytes, m.token_ns
+FROM run r CROSS JOIN member m ON m.id BETWEEN r.run_id << 35 AND (r.run_id << 35) | 0x7FFFFFFFF;
 
 -- `other` is the wall time of the steps minus everything named, so components and `other` add up exactly.
 CREATE VIEW v_breakdown AS

@@ -128,11 +128,24 @@ TEST_F(ExportTest, BothFormatsHoldTheSameValues) {
 }
 
 TEST_F(ExportTest, TablesHaveTheRowsOfTheirViews) {
-    const std::map<std::string, std::string> views{
-        {"steps", "v_step"},       {"breakdown", "v_breakdown"}, {"transfers", "v_transfer"}, {"tokens", "v_token"},
-        {"kernels", "v_kernel"},   {"layers", "v_layer"},        {"locality", "v_locality"},  {"spans", "v_span"},
-        {"counters", "v_counter"}, {"gauges", "v_gauge"},        {"flows", "v_flow"},         {"prompt", "v_prompt"},
-        {"runs", "runs"},          {"denoising", "v_denoise"}};
+    const std::map<std::string, std::string> views{{"steps", "v_step"},
+                                                   {"breakdown", "v_breakdown"},
+                                                   {"transfers", "v_transfer"},
+                                                   {"tokens", "v_token"},
+                                                   {"kernels", "v_kernel"},
+                                                   {"layers", "v_layer"},
+                                                   {"locality", "v_locality"},
+                                                   {"spans", "v_span"},
+                                                   {"counters", "v_counter"},
+                                                   {"gauges", "v_gauge"},
+                                                   {"flows", "v_flow"},
+                                                   {"prompt", "v_prompt"},
+                                                   {"runs", "runs"},
+                                                   {"denoising", "v_denoise"},
+                                                   {"requests", "v_request"},
+                                                   {"request-spans", "v_request_span"},
+                                                   {"iterations", "v_iteration"},
+                                                   {"members", "v_member"}};
     EXPECT_EQ(views.size() + 1, exportTableNames().size()) << "all but the selections, which have a test of their own";
     for (const auto& [name, view] : views)
         for (const int run : {0, 1, 2, 3}) {

@@ -1,0 +1,167 @@
+// A serving run as a trace: what `load` prints follows from the tables that it records.
+#include "tests/app/cli_fixture.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <map>
+
+namespace kvscope {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class ServingTraceFile : public test::CliFixture {
+protected:
+    /// Twelve requests in a third of a second: more than two rows can take at once. The last one can never fit.
+    std::vector<std::string> command(std::vector<std::string> more = {}) const {
+        std::ofstream out(path("w.jsonl"));
+        for (int i = 0; i < 12; ++i)
+            out << json{{"timestamp", 30 * i},
+                        {"input_length", i == 11 ? 9000 : 100 + 330 * (i % 4)},
+                        {"output_length", 3 + i},
+                        {"class", i % 2 == 0 ? "even" : "odd"},
+                        {"seed", i}}
+                       .dump()
+                << "\n";
+        std::vector<std::string> all{"load",
+                                     "--workload",
+                                     path("w.jsonl"),
+                                     "--warm-up",
+                                     "0",
+                                     "--threads",
+                                     "1",
+                                     "--scratch",
+                                     "8M",
+                                     "--host-kv",
+                                     "256M",
+                                     "--device-kv",
+                                     "64M",
+                                     "--warm-up-seconds",
+                                     "0",
+                                     "--knob",
+                                     "rows=2",
+                                     "--trace",
+                                     path("s.kvtrace"),
+                                     "--json"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+    std::vector<json> rows(const std::string& what) const {
+        const test::Finished out =
+            test::cli({"export", path("s.kvtrace"), "--what", what, "--format", "jsonl", "--run", "1"});
+        EXPECT_EQ(out.status, 0) << out.err;
+        std::vector<json> all;
+        std::istringstream lines(out.out);
+        for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
+        return all;
+    }
+};
+
+/// Linear between order statistics, as numpy does.
+double quantile(std::vector<double> samples, double p) {
+    std::sort(samples.begin(), samples.end());
+    const double at = p * double(samples.size() - 1);
+    const std::size_t low = std::size_t(at);
+    const double high = samples[std::min(low + 1, samples.size() - 1)];
+    return samples[low] + (high - samples[low]) * (at - double(low));
+}
+
+TEST_F(ServingTraceFile, HoldsWhatLoadPrints) {
+    const test::Finished ran = test::cli(command());
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const json point = json::parse(ran.out).at("points").at(0);
+    std::vector<json> requests = rows("requests");
+    // The workload is read once more until the window's requests have ended.
+    ASSERT_GE(requests.size(), 12u);
+    requests.resize(12);
+    std::vector<double> ttft, queue, gaps;
+    std::map<std::int64_t, std::vector<double>> tokens;
+    const std::vector<json> members = rows("members");
+    for (const json& member : members)
+        if (!member.at("token_ns").is_null())
+            tokens[member["request"]].push_back(member["token_ns"].get<double>() / 1e6);
+    int finished = 0;
+    for (const json& request : requests) {
+        const std::int64_t number = request.at("request");
+        EXPECT_EQ(request.at("class"), number % 2 == 0 ? "even" : "odd");
+        if (number == 11) {
+            EXPECT_EQ(request.at("status"), "refused");
+            EXPECT_THAT(request.at("reason").get<std::string>(), HasSubstr("can never run"));
+            EXPECT_TRUE(request.at("first_token_ns").is_null());
+            continue;
+        }
+        EXPECT_EQ(request.at("status"), "length") << number;
+        ++finished;
+        ttft.push_back(request.at("ttft_ns").get<double>() / 1e6);
+        queue.push_back(request.at("queue_ns").get<double>() / 1e6);
+        const std::vector<double>& times = tokens.at(number);
+        ASSERT_EQ(times.size(), request.at("output_tokens").get<std::size_t>()) << number;
+        EXPECT_NEAR(times.front(), request["first_token_ns"].get<double>() / 1e6, 1e-6);
+        for (std::size_t i = 1; i < times.size(); ++i) gaps.push_back(times[i] - times[i - 1]);
+    }
+    EXPECT_EQ(point.at("requests").at("finished"), finished);
+    EXPECT_EQ(point.at("requests").at("refused"), 1);
+    EXPECT_NEAR(point.at("ttft_ms").at("median"), quantile(ttft, 0.5), 1e-6);
+    EXPECT_NEAR(point.at("queue_ms").at("median"), quantile(queue, 0.5), 1e-6);
+    EXPECT_NEAR(point.at("tbt_ms").at("median"), quantile(gaps, 0.5), 1e-6);
+    EXPECT_NEAR(point.at("tbt_ms").at("p99_interpolated"), quantile(gaps, 0.99), 1e-6);
+    EXPECT_EQ(point.at("tbt_ms").at("samples"), gaps.size());
+}
+
+TEST_F(ServingTraceFile, SpansOfARequestFollowEachOtherFromArrivalToEnd) {
+    ASSERT_EQ(test::cli(command({"--knob", "cache=global-lru", "--device-kv", "12M", "--rate", "20,40"})).status, 0);
+    std::map<std::int64_t, std::vector<json>> spans;
+    for (const json& span : rows("request-spans")) spans[span["request"]].push_back(span);
+    std::map<std::int64_t, std::int64_t> reads; // prompt tokens read in layer 0
+    std::map<std::pair<std::int64_t, std::int64_t>, int> places;
+    for (const json& member : rows("members")) {
+        EXPECT_EQ((++places[{member["iteration"], member["row"]}]), 1);
+        if (member.at("kind") == "prefill" && member.at("layer_from") == 0)
+            reads[member["request"]] += member.at("tokens").get<int>();
+    }
+    for (const json& request : rows("requests")) {
+        if (request["end_ns"].is_null()) continue; // behind the window
+        const auto& of = spans.at(request["request"]);
+        EXPECT_EQ(of.front().at("start_ns"), request.at("arrival_ns"));
+        EXPECT_EQ(of.back().at("end_ns"), request.at("end_ns"));
+        EXPECT_EQ(of.front().at("state"), "queued");
+        std::int64_t paused = 0;
+        for (std::size_t i = 0; i < of.size(); ++i) {
+            if (i > 0) {
+                EXPECT_EQ(of[i].at("start_ns"), of[i - 1].at("end_ns"));
+            }
+            EXPECT_LE(of[i].at("start_ns"), of[i].at("end_ns"));
+            if (of[i].at("state") == "paused")
+                paused += of[i]["end_ns"].get<std::int64_t>() - of[i]["start_ns"].get<std::int64_t>();
+        }
+        EXPECT_EQ(request.at("paused_ns"), paused);
+        if (request.at("status") == "length") {
+            EXPECT_GE(reads[request["request"]], request.at("prompt_tokens")) << request.dump();
+        }
+    }
+    std::int64_t end = 0, number = 0;
+    for (const json& iteration : rows("iterations")) {
+        EXPECT_EQ(iteration.at("iteration"), number++);
+        EXPECT_GE(iteration.at("start_ns"), end) << "iterations do not overlap";
+        end = iteration["start_ns"].get<std::int64_t>() + iteration["duration_ns"].get<std::int64_t>();
+        EXPECT_LE(iteration["decode_ns"].get<std::int64_t>() + iteration["prefill_ns"].get<std::int64_t>(),
+                  iteration.at("duration_ns"));
+        EXPECT_GE(iteration.at("decode_rows").get<int>() + iteration.at("prefill_requests").get<int>(), 1);
+    }
+    EXPECT_GT(number, 10);
+    EXPECT_EQ(json::parse(test::cli({"info", path("s.kvtrace"), "--json"}).out).at("runs").size(), 2u)
+        << "a run for each rate";
+    const test::Finished checked = test::cli({"check", path("s.kvtrace")});
+    EXPECT_EQ(checked.status, 0) << checked.out;
+}
+
+TEST_F(ServingTraceFile, IsRefusedWhereItWouldRecordNothing) {
+    EXPECT_THAT(test::cli(command({"--search", "--rungs", "all"})).err, HasSubstr("--trace"));
+    EXPECT_THAT(test::cli({"load", "--workload", "longmix", "--overwrite"}).err, HasSubstr("--trace"));
+    const test::Finished none = test::cli(command({"--trace", path("no/folder.kvtrace")}));
+    EXPECT_NE(none.status, 0);
+}
+
+} // namespace
+} // namespace kvscope
