@@ -8,12 +8,14 @@
 
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/serve/serving_metrics.h"
 #include "core/session/model_summary.h"
 #include "core/trace/run_meta.h"
 #include "profiler/check/check.h"
 #include "profiler/import/import.h"
 #include "profiler/read/counters.h"
 #include "profiler/read/lookahead.h"
+#include "profiler/read/serving.h"
 #include "profiler/read/span_totals.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
@@ -177,6 +179,21 @@ void refuseBroken(const RunCheck& check, Json& out) {
     out["violated_rules"] = check.sentence();
 }
 
+/// Of a serving run. Percentiles have intervals and are left out where fewer than 10 samples lie beyond them.
+Json jsonOf(const ServingSummary& serving) {
+    const auto latency = [](const std::vector<double>& samples) {
+        if (samples.empty()) return Json();
+        Json out{{"samples", samples.size()}, {"median", serve::percentile(samples, 0.5)}, {"max", samples.back()}};
+        if (const auto p99 = serve::shownPercentile(samples, 0.99)) out["p99"] = p99->value;
+        return out;
+    };
+    return {{"requests", serving.requests},         {"finished", serving.finished},
+            {"refused", serving.refused},           {"without_end", serving.open},
+            {"iterations", serving.iterations},     {"tokens", serving.tokens},
+            {"queue_ms", latency(serving.queueMs)}, {"ttft_ms", latency(serving.ttftMs)},
+            {"tbt_ms", latency(serving.tbtMs)}};
+}
+
 Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& progress) {
     const RunSummary s = summarize(reader, run.runId, progress);
     const auto known = [&](Known what, Json value) { return run.knows.has(what) ? std::move(value) : Json(); };
@@ -245,6 +262,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
                 {{"track", track.name}, {"spans", track.spans}, {"total_ms", double(track.totalNs) / 1e6}});
         return imported;
     }
+    if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = jsonOf(*serving);
     if (const auto traffic = pcieTraffic(reader, run.runId)) {
         const auto beside = [](std::int64_t counted, std::int64_t engine, std::int64_t inPackets) {
             return Json{{"counted_bytes", counted},

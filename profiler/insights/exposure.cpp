@@ -98,8 +98,11 @@ void describe(ExposureReport& report) {
     const ExposureTotal& counted = report.counted();
     const char* timing = report.measured ? "measured" : "modelled";
     if (report.all.steps == 0) {
-        report.headline = "No decode steps are recorded yet";
-        report.detail = "Exposed transfer is reported for decode steps.";
+        const bool serving = report.run.serves();
+        report.headline = serving ? "A serving run: its requests and iterations are recorded, not its steps"
+                                  : "No decode steps are recorded yet";
+        report.detail = serving ? "The view Serving and export --what requests show them."
+                                : "Exposed transfer is reported for decode steps.";
         return;
     }
     if (!report.known) {

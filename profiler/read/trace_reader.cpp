@@ -111,6 +111,8 @@ void TraceReader::Impl::readMeta(RunRow& run) const {
     run.knows = knows ? *knows : knowledgeFromRows(*connection, run.runId);
 }
 
+bool RunRow::serves() const { return !metaOr(run_meta::kServing).empty(); }
+
 const std::string& RunRow::metaOr(const std::string& key) const {
     static const std::string none;
     const auto found = meta.find(key);

@@ -40,6 +40,8 @@ struct RunRow {
 
     /// A value of run_meta; empty: there is none.
     const std::string& metaOr(const std::string& key) const;
+    /// Its writer says that it served requests: it has iterations in place of steps.
+    bool serves() const;
 };
 
 struct StepRow {

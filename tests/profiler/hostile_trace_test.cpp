@@ -11,6 +11,7 @@
 #include "resources/resources.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/synthetic_serving.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <chrono>
@@ -169,6 +170,7 @@ TEST_F(HostileTrace, OwnViewsGiveWhatAGoodTracesViewsGive) {
     shape.sequences = 2;
     shape.denseLayers = 1;
     synthetic::recordFile(file, shape);
+    synthetic::recordServing(file);
     change("INSERT INTO text(id, value) VALUES (901, 'stream 7'), (902, 'kernel'), (903, 'category');"
            "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES (9001, "
            "1, 2, 0, 1, 901, 902, 10, 20, 0), (9002, 2, -1, -1, 2, 901, 902, 30, 5, 1);"

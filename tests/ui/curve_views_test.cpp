@@ -2,6 +2,7 @@
 #include "tests/ui/view_fixture.h"
 
 #include "tests/profiler/synthetic_denoise.h"
+#include "tests/profiler/synthetic_serving.h"
 
 #include "base/error.h"
 #include "ui/frame/units.h"
@@ -360,10 +361,13 @@ TEST(Units, AreWrittenAsPeopleReadThem) {
 TEST_F(RenderTest, WritesEveryViewInEveryFormatAndTheme) {
     const QString trace = recorded("a.kvtrace", {}), other = recorded("b.kvtrace", {.seed = 4});
     synthetic::recordDenoising(folder / "blocks.kvtrace", {});
+    synthetic::recordServing(folder / "served.kvtrace");
     for (const ViewEntry& entry : views()) {
         for (const char* suffix : {"png", "svg", "pdf"}) {
             RenderRequest request;
-            request.trace = std::string_view(entry.id) == "denoising" ? file("blocks.kvtrace") : trace;
+            request.trace = std::string_view(entry.id) == "denoising" ? file("blocks.kvtrace")
+                            : std::string_view(entry.id) == "serving" ? file("served.kvtrace")
+                                                                      : trace;
             request.compareTrace = other;
             request.view = QString::fromLatin1(entry.id);
             request.output = file(std::string(entry.id) + "." + suffix);

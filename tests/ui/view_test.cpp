@@ -334,7 +334,7 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
     EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality",
-                                          "roofline", "selection", "sql", "timeline", "transfers"}));
+                                          "roofline", "selection", "serving", "sql", "timeline", "transfers"}));
 }
 
 } // namespace

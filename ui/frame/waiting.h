@@ -15,6 +15,10 @@ struct WaitingText {
 /// recorded.
 inline WaitingText waitingText(const OpenRun* run, const QString& title, const QString& text) {
     if (!run || isGrowing(*run)) return {title, text};
+    if (run->row.serves())
+        return {QCoreApplication::translate("Waiting", "This run served requests"),
+                QCoreApplication::translate("Waiting", "Its requests and iterations are recorded, not its steps: the "
+                                                       "view Serving shows them.")};
     return {QCoreApplication::translate("Waiting", "No decode step was recorded"),
             QCoreApplication::translate("Waiting",
                                         "This run ended before its first one. Run it again, or look at another "

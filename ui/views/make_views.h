@@ -11,6 +11,7 @@ class Workspace;
 View* makeLocalityView(Workspace& workspace, QWidget* parent);
 View* makeSelectionView(Workspace& workspace, QWidget* parent);
 View* makeDenoisingView(Workspace& workspace, QWidget* parent);
+View* makeServingView(Workspace& workspace, QWidget* parent);
 View* makeTransfersView(Workspace& workspace, QWidget* parent);
 View* makeCacheView(Workspace& workspace, QWidget* parent);
 View* makeBreakdownView(Workspace& workspace, QWidget* parent);

@@ -30,6 +30,9 @@ const std::vector<ViewEntry>& views() {
          "Position by step of a block-diffusion run: what is masked, how sure the model is, what is written and which "
          "tokens are active",
          makeDenoisingView},
+        {"serving", "Serving", "Ctrl+K",
+         "Requests of a serving run as lanes: queued, read, decoding, paused; and what its iterations took",
+         makeServingView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
         {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",

@@ -223,6 +223,9 @@ void Inspector::showStep(const Selected& selected) {
         stepNote_->setText(imported
                                ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
                                     "steps. Click a span in the timeline to see what it is.")
+                           : run && run->row.serves()
+                               ? tr("This run served requests. Its iterations are recorded in place of steps: the view "
+                                    "Serving shows them.")
                            : !run || run->row.steps == 0
                                ? (run && !isGrowing(*run) ? tr("This run ended before its first step was recorded.")
                                                           : tr("No step was recorded yet."))

@@ -277,6 +277,9 @@ QString TimelineView::textWithoutSpans() const {
     if (!run || isGrowing(*run))
         return tr("Waiting for the first step.\n\nThe prefill is the first thing to appear; it is written when the "
                   "prompt has been read.");
+    if (run->row.serves())
+        return tr("This run served requests.\n\nIts requests and iterations are recorded, not its steps: the view "
+                  "Serving shows them.");
     const QString again = tr("\n\nRun it again, or choose another run.");
     if (run->row.stale)
         return tr("Nothing was recorded.\n\nThe program that recorded this run ended before its first step.") + again;

@@ -1,0 +1,44 @@
+// Draws requests as lanes, downwards by their numbers, over time: a bar for every time in a state, and marks on
+// moments.
+#pragma once
+
+#include <qcustomplot.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace kvscope::ui {
+
+class LanePlottable final : public QCPAbstractPlottable {
+    Q_OBJECT
+public:
+    struct Bar {
+        double from = 0, to = 0; // on the time axis
+        double lane = 0;
+        int state = 0; // of the colours
+    };
+    struct Mark {
+        double at = 0, lane = 0;
+        bool cross = false; // else a tick
+    };
+    /// The lanes lie on the value axis, whose range is reversed.
+    LanePlottable(QCPAxis* time, QCPAxis* lanes);
+    void setData(std::vector<Bar> bars, std::vector<Mark> marks);
+    void setColours(std::vector<QColor> states, const QColor& mark);
+
+    double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
+    QCPRange getKeyRange(bool& found, QCP::SignDomain) const override;
+    QCPRange getValueRange(bool& found, QCP::SignDomain, const QCPRange&) const override;
+
+protected:
+    void draw(QCPPainter* painter) override;
+    void drawLegendIcon(QCPPainter*, const QRectF&) const override {}
+
+private:
+    std::vector<Bar> bars_;
+    std::vector<Mark> marks_;
+    std::vector<QColor> states_;
+    QColor mark_;
+};
+
+} // namespace kvscope::ui
