@@ -272,6 +272,8 @@ void Recorder::Impl::handle(const End& message) {
 }
 
 void Recorder::Impl::commit() {
+    lookForFile();
+    if (failed) return;
     try {
         store.commit();
     } catch (const Error& error) {
@@ -301,18 +303,19 @@ void Recorder::Impl::beat(bool always) {
     commit();
 }
 
-/// Gives up when the file's name means another file or none: nobody would find what is written.
+/// Gives up when the file's name means another file or none, or the file was truncated: nobody would find what is
+/// written.
 void Recorder::Impl::lookForFile() {
     if (failed) return;
-    try {
-        store.requireInPlace();
-    } catch (const Error& error) {
-        {
-            const std::lock_guard lock(mutex);
-            health.lost = true;
-        }
-        fail(oneLine(error));
+    const TraceStore::Loss loss = store.loss();
+    if (loss.sentence.empty()) return;
+    {
+        const std::lock_guard lock(mutex);
+        health.lost = loss.everything;
+        health.movedTo = loss.movedTo;
     }
+    fail(loss.sentence);
+    if (!loss.everything) store.finish(); // the log does not go with the file: what is in it is put into the file now
 }
 
 /// Gives up recording this run: what was committed stays readable, the engine goes on.
@@ -336,6 +339,11 @@ void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     wake.notify_one();
     lock.lock();
+}
+
+std::string RecorderHealth::whatIsLeft() const {
+    if (lost) return "nothing of this run was kept";
+    return movedTo.empty() ? "steps recorded before it are safe" : "steps recorded before it are in " + movedTo;
 }
 
 Recorder::Recorder(const std::string& path, RecorderOptions options)
