@@ -98,6 +98,7 @@ struct Recorder::Impl {
     void lookForFile();
     void tellFailure();
     void fail(const std::string& sentence);
+    void fail(const std::string& sentence, const TraceStore::Loss& loss);
     void post(Message message, std::unique_lock<std::mutex>& lock);
     void takeStep(RunEvent step); // an event that holds a step
     void keepSpare(std::unique_ptr<StepRecord> record);
@@ -308,29 +309,33 @@ void Recorder::Impl::beat(bool always) {
 void Recorder::Impl::lookForFile() {
     if (failed) return;
     const TraceStore::Loss loss = store.loss();
-    if (loss.sentence.empty()) return;
-    {
-        const std::lock_guard lock(mutex);
-        health.lost = loss.everything;
-        health.movedTo = loss.movedTo;
-    }
-    fail(loss.sentence);
-    if (!loss.everything) store.finish(); // the log does not go with the file: what is in it is put into the file now
+    if (!loss.sentence.empty()) fail(loss.sentence, loss);
 }
 
-/// Gives up recording this run: what was committed stays readable, the engine goes on.
 void Recorder::Impl::fail(const std::string& sentence) {
+    const TraceStore::Loss loss = store.loss(); // a file that somebody truncated is "malformed" for SQLite
+    fail(loss.sentence.empty() ? sentence : loss.sentence, loss);
+}
+
+/// Gives up recording this run: what was committed stays readable where nobody took it away, the engine goes on.
+void Recorder::Impl::fail(const std::string& sentence, const TraceStore::Loss& loss) {
     store.rollback();
     {
         const std::lock_guard lock(mutex);
         health.droppedSteps += stepsPending;
-        if (health.error.empty()) health.error = sentence;
+        if (health.error.empty()) {
+            health.error = sentence;
+            health.lost = loss.everything;
+            health.movedTo = loss.movedTo;
+        }
     }
     stepsPending = 0;
     if (failed) return;
     failed = true;
     store.giveRoom();
     tellFailure();
+    // The log does not go with a file that was renamed: what is in it is put into the file now.
+    if (!loss.sentence.empty() && !loss.everything) store.finish();
 }
 
 void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {
