@@ -162,6 +162,7 @@ void printModel(const Json& m) {
 
 /// Null for every number that a broken rule of the format makes worthless, and how many rows break one.
 void refuseBroken(const RunCheck& check, Json& out) {
+    if (const std::string left = check.leftOut(); !left.empty()) out["not_tested"] = left;
     if (check.violations() == 0) return;
     const std::pair<Concern, std::vector<const char*>> numbers[] = {
         {Concern::Times, {"prefill_ms", "decode_ms", "tokens_per_s", "components"}},
@@ -287,10 +288,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
                                      {"component", part.component},
                                      {"ms", double(part.totalNs) / 1e6},
                                      {"share", part.share}});
-    CheckOptions counted;
-    counted.examples = 0;
-    counted.blobs = false; // kvscope-cli check reads those, too
-    refuseBroken(checkRun(reader, run.runId, counted), out);
+    refuseBroken(checkRun(reader, run.runId, counting()), out);
     return out;
 }
 
@@ -302,6 +300,7 @@ Json describeTrace(const std::string& subject) {
              {"file_bytes", std::filesystem::file_size(subject)},
              {"runs", Json::array()}};
     LongAction action;
+    refuseBroken(checkFile(reader, counting()), out); // rows that are of no run
     const std::vector<RunRow> runs = reader.runs();
     for (std::size_t i = 0; i < runs.size(); ++i)
         out["runs"].push_back(describeRun(

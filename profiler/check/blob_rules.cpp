@@ -11,13 +11,15 @@
 namespace kvscope::check {
 namespace {
 
-enum Rule { kDecodes, kCount, kHits, kKept };
+enum Rule { kDecodes, kCount, kHits, kKept, kRange, kScores };
 constexpr std::array<BlobRule, kBlobRules> kRules{
     {{"blob", "the blocks of a selection are one valid blob", Concern::Selection, Needs::Selections},
      {"blob-count", "a selection has as many blocks as selected says", Concern::Selection, Needs::Selections},
      {"blob-hits", "hits and misses of a selection are those of its blocks", Concern::Hits, Needs::Hits},
-     {"blob-kept", "kept is how many blocks the step before has selected, too", Concern::Selection,
-      Needs::Selections}}};
+     {"blob-kept", "kept is how many blocks the step before has selected, too", Concern::Selection, Needs::Selections},
+     {"blob-range", "blocks begin within their sequence, as far as its tokens are in the trace", Concern::Selection,
+      Needs::Selections},
+     {"blob-scores", "blobs hold scores at level full only", Concern::Identity, Needs::Selections}}};
 
 struct Before {
     std::int64_t step = -2;
@@ -35,6 +37,39 @@ std::int64_t inBoth(const std::vector<std::int32_t>& a, const std::vector<std::i
     return count;
 }
 
+/// The first position that is not within a sequence, as far as the trace tells: by number of the sequence.
+std::unordered_map<std::int64_t, std::int64_t> lengths(Connection& connection, int runId) {
+    std::unordered_map<std::int64_t, std::int64_t> result;
+    Statement ends(connection, fmt::format("SELECT (id >> 10) & 1023, max(position) + 1 FROM token WHERE {0} GROUP BY 1"
+                                           " UNION ALL SELECT (id >> 45) & 1023, (max(id) & 0x1FFFFFFFFFFF) + 1 FROM"
+                                           " prompt WHERE {1} GROUP BY 1",
+                                           kTokens, kSelections));
+    ends.bindAll(runId);
+    while (ends.step()) {
+        std::int64_t& length = result[ends.int64(0)];
+        length = std::max(length, ends.int64(1));
+    }
+    return result;
+}
+
+/// What the run's row says of all its blobs.
+struct RunLimits {
+    RunLimits(Connection& connection, int runId) : lengthOf(lengths(connection, runId)) {
+        Statement row(connection, "SELECT block_size, level FROM run WHERE run_id = ?");
+        if (!row.bind(1, runId).step()) return;
+        blockSize = row.int64(0);
+        scored = row.text(1) == "full";
+    }
+    /// Whether the sequence ends before this block; never where its length is not known.
+    bool isBehind(std::int64_t block, std::int64_t sequence) const {
+        const auto length = lengthOf.find(sequence);
+        return length != lengthOf.end() && blockSize > 0 && block > (length->second - 1) / blockSize;
+    }
+    std::unordered_map<std::int64_t, std::int64_t> lengthOf;
+    std::int64_t blockSize = 0;
+    bool scored = false;
+};
+
 } // namespace
 
 std::span<const BlobRule> blobRules() { return kRules; }
@@ -47,6 +82,7 @@ void checkBlobs(Connection& connection, int runId,
                                " AND blocks IS NOT NULL ORDER BY id");
     const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kSelectionShift);
     rows.bindAll(low, high);
+    const RunLimits limits(connection, runId);
     std::unordered_map<std::int64_t, Before> heads; // by layer, sequence and KV head
     DecodedSelection now;
     for (std::int64_t count = 0; rows.step(); ++count) {
@@ -67,6 +103,11 @@ void checkBlobs(Connection& connection, int runId,
             broken(kHits, key,
                    fmt::format("of the blocks {} were resident and {} not, hits is {}, misses is {}", resident,
                                blocks - resident, hits, misses));
+        if (!now.blocks.empty() && limits.isBehind(now.blocks.back(), (key >> 10) & 1023))
+            broken(kRange, key,
+                   fmt::format("block {} of {} tokens begins behind the sequence's end", now.blocks.back(),
+                               limits.blockSize));
+        if (!limits.scored && !now.scores.empty()) broken(kScores, key, "the blob holds scores, the level is not full");
         Before& before = heads[key & ((std::int64_t(1) << trace::kSelectionShift) - 1)];
         if (!rows.isNull(2) && before.step == step - 1)
             if (const std::int64_t kept = inBoth(before.blocks, now.blocks); kept != rows.int64(2))

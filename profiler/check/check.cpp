@@ -16,7 +16,8 @@ using namespace check;
 
 namespace {
 
-constexpr double kBlobsShare = 0.5; // of a run's time
+constexpr double kBlobsShare = 0.5;               // of a run's time
+constexpr std::int64_t kCountedBlobs = 4'000'000; // reading them takes a few seconds
 
 bool hasTable(Connection& connection, std::string_view name) {
     Statement find(connection, "SELECT 1 FROM main.sqlite_schema WHERE type='table' AND rootpage>0 AND name=?");
@@ -79,7 +80,11 @@ public:
             begin(rule.id, rule.says, rule.concern).tested = applies(rule.needs);
             any = any || result_.rules.back().tested;
         }
-        if (!options_.blobs || !any || !hasBlobs()) {
+        const bool read = any && hasBlobs();
+        if (read && options_.blobs >= 0)
+            if (const std::int64_t count = selections(options_.blobs + 1); count > options_.blobs)
+                result_.unread = selections(-1);
+        if (!read || result_.unread > 0) {
             for (std::size_t i = first; i < result_.rules.size(); ++i) result_.rules[i].tested = false;
             return;
         }
@@ -103,6 +108,13 @@ private:
         Statement find(connection_, "SELECT 1 FROM selection WHERE id >> 55 = ? AND blocks IS NOT NULL LIMIT 1");
         return find.bind(1, result_.run).step();
     }
+    /// How many there are, counted up to `most`; < 0: all.
+    std::int64_t selections(std::int64_t most) {
+        Statement count(connection_, "SELECT count(*) FROM (SELECT 1 FROM selection WHERE id BETWEEN ?1 << 55 AND"
+                                     " (?1 << 55) | 0x7FFFFFFFFFFFFF LIMIT ?2)");
+        count.bindAll(result_.run, most);
+        return count.step() ? count.int64(0) : 0;
+    }
     void note(RuleResult& result, std::string where, std::string_view what) {
         if (options_.examples < 0 || result.violations < options_.examples)
             result_.examples.push_back({std::string(result.id), result_.run, std::move(where), std::string(what)});
@@ -118,7 +130,8 @@ private:
 RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& options) {
     Checker checker(reader, runId, options);
     report(options.progress, 0, "checking rows");
-    for (const auto& rules : {runRules(), stepRules(), selectionRules(), denoiseRules(), timelineRules()})
+    for (const auto& rules : {runRules(), stepRules(), sumRules(), timeRules(), selectionRules(), tokenRules(),
+                              denoiseRules(), timelineRules(), servingRules()})
         checker.add(rules);
     checker.addKnowledge();
     checker.addBlobs([&](double fraction, std::string_view what) {
@@ -147,6 +160,12 @@ std::string placeOf(Form form, std::int64_t key) {
         return fmt::format("step {}, sequence {}", step(20), (key >> 10) & 1023);
     case Form::Prompt:
         return fmt::format("sequence {}, position {}", (key >> 45) & 1023, key & 0x1FFFFFFFFFFF);
+    case Form::Request:
+        return fmt::format("request {}", key & 0xFFFFFFFFFF);
+    case Form::Iteration:
+        return fmt::format("iteration {}", step(0));
+    case Form::Member:
+        return fmt::format("iteration {}, row {}", step(10), key & 1023);
     }
     return {};
 }
@@ -155,8 +174,9 @@ std::string placeOf(Form form, std::int64_t key) {
 
 std::string_view nameOf(Concern concern) {
     constexpr std::array<std::string_view, kConcernCount> names{
-        "what belongs together", "times",          "tokens",        "selections and locality", "hits and misses",
-        "blocks and bytes",      "transfer times", "exposed times", "attention mass",          "the timeline"};
+        "what belongs together",  "times",          "tokens",        "selections and locality", "hits and misses",
+        "blocks and bytes",       "transfer times", "exposed times", "attention mass",          "the timeline",
+        "requests and iterations"};
     return names[std::size_t(concern)];
 }
 
@@ -174,6 +194,21 @@ bool RunCheck::concerns(Concern concern) const {
                        [concern](const RuleResult& rule) { return rule.concern == concern && rule.violations > 0; });
 }
 
+std::string RunCheck::leftOut() const {
+    if (unread == 0) return {};
+    std::string names;
+    const auto blobs = blobRules();
+    for (std::size_t i = 0; i < blobs.size(); ++i)
+        names += fmt::format("{}{}", i == 0 ? "" : i + 1 < blobs.size() ? ", " : " and ", blobs[i].id);
+    return fmt::format("the rules {} were not tested, because the run has {} selections; kvscope-cli check tests them",
+                       names, unread);
+}
+
+void RunCheck::add(const RunCheck& other) {
+    rules.insert(rules.end(), other.rules.begin(), other.rules.end());
+    examples.insert(examples.end(), other.examples.begin(), other.examples.end());
+}
+
 std::string RunCheck::sentence() const {
     std::string text;
     for (const RuleResult& rule : rules)
@@ -181,6 +216,13 @@ std::string RunCheck::sentence() const {
             text += fmt::format("{}{} against the rule that {} ({})", text.empty() ? "" : "; ", rule.violations,
                                 rule.says, rule.id);
     return text;
+}
+
+CheckOptions counting() {
+    CheckOptions options;
+    options.examples = 0;
+    options.blobs = kCountedBlobs;
+    return options;
 }
 
 RunCheck checkFile(const TraceReader& reader, const CheckOptions& options) {

@@ -23,9 +23,10 @@ enum class Concern : std::uint8_t {
     Transfer,
     Exposed,
     Mass,
-    Timeline
+    Timeline,
+    Serving
 };
-inline constexpr int kConcernCount = 10;
+inline constexpr int kConcernCount = 11;
 /// In a sentence: "times", "hits and misses", ...
 std::string_view nameOf(Concern concern);
 
@@ -49,8 +50,12 @@ struct RunCheck {
     int run = 0; // 0: the file
     std::vector<RuleResult> rules;
     std::vector<Violation> examples; // the first ones of each rule, as many as were asked for
+    std::int64_t unread = 0;         // selections whose blobs were not read, because there are more than were asked for
     std::int64_t violations() const;
     int untested() const;
+    /// "the rules blob, ... were not tested: the run has 5000000 selections"; empty: none was left out for that
+    std::string leftOut() const;
+    void add(const RunCheck& other); // its rules and examples behind these
     /// Whether a rule that concerns these numbers is broken.
     bool concerns(Concern concern) const;
     /// "3 rows break the rule hits-and-misses, 1 ..."; empty: none
@@ -59,9 +64,13 @@ struct RunCheck {
 
 struct CheckOptions {
     std::int64_t examples = 100; // of each rule and run; < 0: all
-    bool blobs = true;           // also what only the selections' blobs tell, which takes longer
+    /// Most selections of a run whose blobs are read: of a run with more, no rule about blobs is tested. < 0: all
+    std::int64_t blobs = -1;
     Progress progress{};
 };
+
+/// For who only counts: no examples, and blobs as long as that takes seconds.
+CheckOptions counting();
 
 /// The file as a whole, then every run. @throws Error(BadInput | Cancelled): a file that cannot be read at all
 std::vector<RunCheck> checkTrace(const TraceReader& reader, const CheckOptions& options = {});

@@ -27,7 +27,7 @@ enum class Needs : std::uint8_t {
 
 /// Its rows are those that break it: key, what. `key` is a packed key, or NULL where the row belongs to no step, and
 /// `form` says of which table.
-enum class Form : std::uint8_t { None, Step, Layer, Selection, Token, Prompt };
+enum class Form : std::uint8_t { None, Step, Layer, Selection, Token, Prompt, Request, Iteration, Member };
 struct SqlRule {
     const char* id;
     const char* says;
@@ -38,12 +38,24 @@ struct SqlRule {
     std::string sql; // SELECT key, what FROM ...; ?1: run
 };
 
+/// Ranges of packed keys of run ?1, in SQL.
+inline constexpr const char* kSteps = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1FFFFFF";
+inline constexpr const char* kLayers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
+inline constexpr const char* kTokens = "id BETWEEN ?1 << 45 AND (?1 << 45) | 0x1FFFFFFFFFFF";
+inline constexpr const char* kSelections = "id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF"; // prompts, too
+/// Steps of run ?1 that never reached the file, in SQL.
+inline constexpr const char* kDropped = "coalesce((SELECT dropped_steps FROM health WHERE run_id = ?1), 0)";
+
 std::span<const SqlRule> fileRules(); // ?1 is not used: of all runs at once
 std::span<const SqlRule> runRules();
 std::span<const SqlRule> stepRules();
 std::span<const SqlRule> selectionRules();
 std::span<const SqlRule> denoiseRules();
 std::span<const SqlRule> timelineRules();
+std::span<const SqlRule> sumRules();
+std::span<const SqlRule> timeRules();
+std::span<const SqlRule> tokenRules();
+std::span<const SqlRule> servingRules();
 
 /// What only the blobs tell: they decode, agree with their row's counts, and with the ones of the step before.
 struct BlobRule {
@@ -52,7 +64,7 @@ struct BlobRule {
     Concern concern;
     Needs needs;
 };
-inline constexpr int kBlobRules = 4;
+inline constexpr int kBlobRules = 6;
 std::span<const BlobRule> blobRules();
 /// Calls `broken` for every violation: the rule's index, the key of the selection, what.
 void checkBlobs(Connection& connection, int runId,

@@ -35,6 +35,18 @@ SqlRule lengthOf(const char* id, const char* says, const char* table, const char
                         column, table, key, kLongestName)};
 }
 
+std::string runLengths() {
+    std::string sql;
+    for (const char* column : {"name", "created_utc", "model", "method", "params_json", "backend", "device", "link",
+                               "timing", "level", "status", "status_message"})
+        sql +=
+            fmt::format("{0}SELECT NULL, '{1} of run ' || run_id || ' has ' || length({1}) || ' characters and begins"
+                        " with ' || substr({1}, 1, 60) FROM main.run WHERE length({1}) > {2}",
+                        sql.empty() ? "" : " UNION ALL ", column,
+                        std::string_view(column) == "params_json" ? kLongestParameters : kLongestName);
+    return sql;
+}
+
 /// `column` of the run is one of `words`.
 std::string oneOf(const char* column, const char* words) {
     return fmt::format(
@@ -59,8 +71,24 @@ std::span<const SqlRule> fileRules() {
         orphans("gauge-run", "a gauge belongs to a run of the file", "gauge", "run_id"),
         orphans("flow-run", "a flow belongs to a run of the file", "flow", "run_id"),
         orphans("note-run", "a note belongs to a run of the file", "note", "run_id"),
+        orphans("lookahead-run", "a lookahead row belongs to a run of the file", "lookahead", "id >> 55"),
+        orphans("oracle-run", "an oracle row belongs to a run of the file", "oracle", "id >> 55"),
+        orphans("denoise-run", "a denoising forward belongs to a run of the file", "denoise", "id >> 45"),
+        orphans("denoise-token-run", "a token of a forward belongs to a run of the file", "denoise_token", "id >> 45"),
+        orphans("denoise-layer-run", "a layer of a forward belongs to a run of the file", "denoise_layer", "id >> 55"),
+        orphans("request-run", "a request belongs to a run of the file", "request", "id >> 40"),
+        orphans("request-span-run", "a span of a request belongs to a run of the file", "request_span", "id >> 40"),
+        orphans("iteration-run", "an iteration belongs to a run of the file", "iteration", "id >> 25"),
+        orphans("member-run", "a member of an iteration belongs to a run of the file", "member", "id >> 35"),
+        orphans("meta-run", "a row of run_meta belongs to a run of the file", "run_meta", "run_id"),
+        {"detail-span", "a span_detail is of a span of the file", Concern::Timeline, Needs::Nothing, "span_detail",
+         Form::None, "SELECT NULL, 'there is no span ' || id FROM span_detail WHERE id NOT IN (SELECT id FROM span)"},
         orphans("health-run", "a health row belongs to a run of the file", "health", "run_id"),
         lengthOf("text-length", "a name has at most 65536 characters; a longer one is cut", "text", "value", "id"),
+        {"run-length",
+         "a text of a run has at most 65536 characters, its parameters 1048576; longer texts are cut, longer"
+         " parameters left out",
+         Concern::Identity, Needs::Nothing, "run", Form::None, runLengths()},
         lengthOf("note-length", "a note has at most 65536 characters; a longer one is cut", "note", "text", "id"),
         lengthOf("meta-length", "a value of run_meta has at most 65536 characters; a longer one is cut", "run_meta",
                  "value", "key"),
@@ -102,6 +130,14 @@ std::span<const SqlRule> runRules() {
          " UNION ALL SELECT 'link_gbps', link_gbps, 1e9 FROM run WHERE run_id = ?1"
          " UNION ALL SELECT 'link_latency_us', link_latency_us, 1e12 FROM run WHERE run_id = ?1)"
          " WHERE NOT (value BETWEEN 0 AND most)"},
+        {"backend-word", "backend is cpu, cuda or imported", Concern::Identity, Needs::Nothing, "run", Form::None,
+         oneOf("backend", "'cpu', 'cuda', 'imported'")},
+        {"block-size", "a run that selects blocks has a block_size and block_bytes", Concern::Identity,
+         Needs::Selections, "selection", Form::None,
+         fmt::format("SELECT NULL, 'block_size is ' || block_size || ', block_bytes is ' || block_bytes FROM run WHERE"
+                     " run_id = ?1 AND (block_size <= 0 OR block_bytes <= 0) AND EXISTS (SELECT 1 FROM selection WHERE"
+                     " {} AND selected > 0)",
+                     kSelections)},
         {"modelled-link", "modelled transfer times have a link with a bandwidth", Concern::Transfer,
          Needs::TransferTimes, "run", Form::None,
          "SELECT NULL, 'timing is modelled and link_gbps is ' || link_gbps FROM run WHERE run_id = ?1 AND"
@@ -110,8 +146,15 @@ std::span<const SqlRule> runRules() {
         {"health-row", "a run has one health row, whose numbers are not negative", Concern::Identity, Needs::Nothing,
          "health", Form::None,
          "SELECT NULL, 'there is no health row' WHERE NOT EXISTS (SELECT 1 FROM health WHERE run_id = ?1)"
-         " UNION ALL SELECT NULL, 'dropped_steps is ' || dropped_steps || ', writer_busy_ns is ' || writer_busy_ns"
-         " FROM health WHERE run_id = ?1 AND (dropped_steps < 0 OR writer_busy_ns < 0)"},
+         " UNION ALL SELECT NULL, 'dropped_steps is ' || dropped_steps || ', writer_busy_ns is ' || writer_busy_ns ||"
+         " ', heartbeat_ms is ' || heartbeat_ms FROM health WHERE run_id = ?1 AND (dropped_steps NOT BETWEEN 0 AND"
+         " 33554432 OR writer_busy_ns < 0 OR heartbeat_ms NOT BETWEEN 0 AND 9999999999999)"},
+        {"writer-busy", "the writer was busy for no longer than the run lasted, give or take an hour",
+         Concern::Identity, Needs::Nothing, "health", Form::None,
+         "SELECT NULL, 'writer_busy_ns is ' || h.writer_busy_ns || ', the run lasted for ' || (h.heartbeat_ms - 1000 *"
+         " strftime('%s', substr(r.created_utc, 1, 19))) || ' ms' FROM health h JOIN run r ON r.run_id = h.run_id"
+         " WHERE h.run_id = ?1 AND h.heartbeat_ms > 0 AND h.writer_busy_ns > (h.heartbeat_ms - 1000 * strftime('%s',"
+         " substr(r.created_utc, 1, 19)) + 3600000) * 1000000"},
         {"fingerprint-form", "model_fingerprint is VERSION:FILES:BYTES:HASH", Concern::Identity, Needs::Nothing,
          "run_meta", Form::None,
          "SELECT NULL, 'model_fingerprint is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND"
@@ -130,6 +173,28 @@ std::span<const SqlRule> runRules() {
          " json_extract(m.value, '$.query_heads') IS NOT r.query_heads OR"
          " json_extract(m.value, '$.kv_heads') IS NOT r.kv_heads OR"
          " json_extract(m.value, '$.head_dim') IS NOT r.head_dim ELSE 1 END"},
+        {"shape-numbers", "numbers of model_shape are those of a model", Concern::Identity, Needs::Nothing, "run_meta",
+         Form::None,
+         "SELECT NULL, 'model_shape has ' || n.key || ' ' || coalesce(n.value, 'null') FROM run_meta m, json_each(CASE"
+         " WHEN json_valid(m.value) THEN m.value ELSE '{}' END) n WHERE m.run_id = ?1 AND m.key = 'model_shape' AND"
+         " CASE WHEN n.key IN ('layers', 'hidden', 'query_heads', 'kv_heads', 'head_dim', 'vocab') THEN n.type <>"
+         " 'integer' OR n.value NOT BETWEEN 1 AND 16777216 WHEN n.key = 'ffn' THEN n.type <> 'integer' OR n.value NOT"
+         " BETWEEN 0 AND 16777216 WHEN n.key = 'bytes_per_weight' THEN n.type NOT IN ('integer', 'real') OR n.value"
+         " NOT BETWEEN 1e-9 AND 8 WHEN n.key IN ('eviction_head', 'tied_embeddings') THEN n.type NOT IN ('true',"
+         " 'false') ELSE 0 END"},
+        {"knows-words", "knows is a JSON array of the words of its table", Concern::Identity, Needs::Nothing,
+         "run_meta", Form::None,
+         "SELECT NULL, CASE WHEN json_valid(m.value) THEN 'knows has ' || substr(coalesce(w.value, 'null'), 1, 60)"
+         " ELSE 'knows is no JSON' END FROM run_meta m, json_each(CASE WHEN json_valid(m.value) THEN m.value ELSE"
+         " '[0]' END) w WHERE m.run_id = ?1 AND m.key = 'knows' AND (w.type <> 'text' OR w.value NOT IN ('selections',"
+         " 'hits', 'bytes', 'transfer_times', 'exposed_times', 'step_times', 'stage_times'))"
+         " UNION ALL SELECT NULL, 'knows is no array' FROM run_meta WHERE run_id = ?1 AND key = 'knows' AND CASE WHEN"
+         " json_valid(value) THEN json_type(value) <> 'array' ELSE 0 END"},
+        {"meta-numbers", "denoising_block and kv_block_tokens are numbers of tokens", Concern::Identity, Needs::Nothing,
+         "run_meta", Form::None,
+         "SELECT NULL, key || ' is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND key IN"
+         " ('denoising_block', 'kv_block_tokens') AND (value GLOB '*[^0-9]*' OR CAST(value AS INTEGER) NOT BETWEEN 1"
+         " AND 16777216)"},
         {"finished-without-error", "a run whose recording ended with an error is not finished", Concern::Identity,
          Needs::Nothing, "health", Form::None,
          "SELECT NULL, 'status is finished, error is ''' || substr(h.error, 1, 60) || '''' FROM run r JOIN health h ON"

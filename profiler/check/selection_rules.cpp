@@ -7,9 +7,6 @@
 namespace kvscope::check {
 namespace {
 
-constexpr const char* kSelections = "id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF"; // prompts, too
-constexpr const char* kTokens = "id BETWEEN ?1 << 45 AND (?1 << 45) | 0x1FFFFFFFFFFF";
-
 /// Layers whose column is not the sum over their selections, where there are any.
 std::string sumOfSelections(const char* column) {
     return fmt::format(
@@ -18,6 +15,13 @@ std::string sumOfSelections(const char* column) {
         " c ON c.layer = l.id WHERE l.id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF AND"
         " l.{0} <> c.value",
         column, kSelections);
+}
+
+/// Selections of more blocks than a size of the run allows; 0: it allows any.
+std::string atMost(const char* size) {
+    return fmt::format("SELECT c.id, 'selected is ' || c.selected || ', {0} is ' || r.{0} FROM selection c, run r WHERE"
+                       " c.{1} AND r.run_id = ?1 AND r.{0} > 0 AND c.selected > r.{0}",
+                       size, kSelections);
 }
 
 std::string ofSelection(const char* table) {
@@ -68,12 +72,22 @@ std::span<const SqlRule> selectionRules() {
          fmt::format("SELECT id, 'kept is ' || kept || ', selected is ' || selected FROM selection WHERE {} AND"
                      " (kept > selected OR kept < 0)",
                      kSelections)},
+        {"selection-slots", "a KV head selects no more blocks than the device cache has slots, where it has any",
+         Concern::Selection, Needs::Selections, "selection", Form::Selection, atMost("device_slots")},
+        {"selection-budget", "a KV head selects no more blocks than its budget, where it has one", Concern::Selection,
+         Needs::Selections, "selection", Form::Selection, atMost("budget_blocks")},
         {"selection-mass", "mass is 0 to 1, in a selection", Concern::Mass, Needs::Nothing, "selection",
          Form::Selection, share("selection", "mass")},
         {"selection-level", "at level counters selections have no blocks", Concern::Identity, Needs::Nothing,
          "selection", Form::Selection,
          fmt::format("SELECT c.id, 'the level is counters, and there are blocks' FROM selection c, run r WHERE c.{} AND"
                      " r.run_id = ?1 AND r.level = 'counters' AND c.blocks IS NOT NULL",
+                     kSelections)},
+        {"selection-blocks", "a selection of blocks says which, in a run whose selections do", Concern::Selection,
+         Needs::Selections, "selection", Form::Selection,
+         fmt::format("SELECT id, 'selected is ' || selected || ', and there are no blocks' FROM selection WHERE {0} AND"
+                     " selected > 0 AND blocks IS NULL AND EXISTS (SELECT 1 FROM selection WHERE {0} AND blocks IS NOT"
+                     " NULL)",
                      kSelections)},
         {"layer-sum-selected", "selected of a layer is the sum over its selections", Concern::Selection,
          Needs::Selections, "selection", Form::Layer, sumOfSelections("selected")},
@@ -91,18 +105,32 @@ std::span<const SqlRule> selectionRules() {
              " BETWEEN 0 AND predicted OR late NOT BETWEEN 0 AND predicted OR used + wasted > predicted OR"
              " stale < 0)",
              kSelections)},
+        {"lookahead-selected", "used and stale blocks are at most the selected ones", Concern::Hits, Needs::Selections,
+         "lookahead", Form::Selection,
+         fmt::format("SELECT a.id, 'used is ' || a.used || ', stale ' || coalesce(a.stale, 'NULL') || ', selected ' ||"
+                     " c.selected FROM lookahead a JOIN selection c ON c.id = a.id WHERE a.{} AND (a.used > c.selected"
+                     " OR a.stale > c.selected)",
+                     kSelections)},
         {"oracle-selection", "an oracle row is of a selection", Concern::Identity, Needs::Nothing, "oracle",
          Form::Selection, ofSelection("oracle")},
         {"oracle-best", "best_mass is 0 to 1", Concern::Mass, Needs::Nothing, "oracle", Form::Selection,
          share("oracle", "best_mass")},
         {"oracle-recall", "recall is 0 to 1", Concern::Mass, Needs::Nothing, "oracle", Form::Selection,
          share("oracle", "recall")},
-        {"oracle-far", "far_mass, far_best_mass and far_recall are 0 to 1", Concern::Mass, Needs::Nothing, "oracle",
-         Form::Selection,
+        {"oracle-far", "far_mass, far_best_mass and far_recall are 0 to 1, or all three undefined", Concern::Mass,
+         Needs::Nothing, "oracle", Form::Selection,
          fmt::format("SELECT id, 'far_mass is ' || coalesce(far_mass, 'NULL') || ', far_best_mass ' ||"
                      " coalesce(far_best_mass, 'NULL') || ', far_recall ' || coalesce(far_recall, 'NULL') FROM oracle"
                      " WHERE {} AND (NOT (far_mass BETWEEN 0 AND 1.0001) OR NOT (far_best_mass BETWEEN 0 AND 1.0001) OR"
-                     " NOT (far_recall BETWEEN 0 AND 1.0001))",
+                     " NOT (far_recall BETWEEN 0 AND 1.0001) OR (far_mass IS NULL) <> (far_best_mass IS NULL) OR"
+                     " (far_mass IS NULL) <> (far_recall IS NULL))",
+                     kSelections)},
+        {"oracle-order", "the best blocks have no less mass than the selected ones", Concern::Mass, Needs::Nothing,
+         "oracle", Form::Selection,
+         fmt::format("SELECT o.id, 'mass is ' || coalesce(c.mass, 'NULL') || ', best_mass ' || o.best_mass || ',"
+                     " far_mass ' || coalesce(o.far_mass, 'NULL') || ', far_best_mass ' || coalesce(o.far_best_mass,"
+                     " 'NULL') FROM oracle o JOIN selection c ON c.id = o.id WHERE o.{} AND (c.mass > o.best_mass +"
+                     " 0.001 OR o.far_mass > o.far_best_mass + 0.001)",
                      kSelections)},
         {"token-step", "a token has a step", Concern::Tokens, Needs::Nothing, "token", Form::Token,
          fmt::format("SELECT id, 'there is no such step' FROM token WHERE {} AND id >> 20 NOT IN (SELECT id FROM step)",

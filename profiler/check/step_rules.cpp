@@ -8,8 +8,6 @@
 namespace kvscope::check {
 namespace {
 
-constexpr const char* kSteps = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1FFFFFF";
-constexpr const char* kLayers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
 constexpr const char* kLayerStages =
     "(qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns + offloading_ns + stage2_ns + attention_ns +"
     " o_linear_ns + ffn_ns)";
@@ -64,11 +62,9 @@ std::string exposedOfTransfer(const char* table, const char* range, const char* 
 
 std::span<const SqlRule> stepRules() {
     static const std::vector<SqlRule> rules{
-        {"step-phase", "phase is 0 (prefill) or 1 (decode), and step 0 is the prefill", Concern::Tokens, Needs::Nothing,
+        {"step-phase", "phase is 0 (prefill) at step 0 and 1 (decode) behind it", Concern::Tokens, Needs::Nothing,
          "step", Form::Step,
-         fmt::format("SELECT id, 'phase is ' || phase FROM step WHERE {} AND (phase NOT IN (0, 1) OR"
-                     " (id & 0x1FFFFFF = 0 AND phase <> 0))",
-                     kSteps)},
+         fmt::format("SELECT id, 'phase is ' || phase FROM step WHERE {} AND phase <> (id & 0x1FFFFFF > 0)", kSteps)},
         {"step-tokens", "tokens of a step are not negative", Concern::Tokens, Needs::Nothing, "step", Form::Step,
          notNegative("step", kSteps, {"tokens"})},
         {"step-times", "times of a step are not negative", Concern::Times, Needs::StepTimes, "step", Form::Step,

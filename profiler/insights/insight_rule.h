@@ -47,7 +47,7 @@ public:
 
     const TraceReader& reader() const { return reader_; }
     const RunRow& run() const { return exposure_.run; }
-    /// Which rules of the format the run's rows break, but for what its blobs tell. A run that is being recorded is not
+    /// Which rules of the format the run's rows break, and the file as a whole. A run that is being recorded is not
     /// read again every second: none.
     const RunCheck& check();
     /// Of the steps; once readLayers() was called, with reasons and layers.

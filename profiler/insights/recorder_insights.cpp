@@ -98,10 +98,31 @@ void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
     out.push_back(std::move(insight));
 }
 
+namespace {
+
+/// What was tested holds; of a very long run that is not everything.
+void noteUntested(const RunCheck& check, const RunFacts& facts, std::vector<Insight>& out) {
+    if (check.unread == 0) return;
+    Insight insight;
+    insight.severity = Severity::Note;
+    insight.trust = true;
+    insight.title = "Not every rule of the trace format was tested";
+    insight.detail = fmt::format("Here {}.", check.leftOut());
+    insight.advice = "Run kvscope-cli check on the trace.";
+    insight.evidence = facts.evidence("transfers");
+    insight.figures = {{"selections", double(check.unread), ""}};
+    out.push_back(std::move(insight));
+}
+
+} // namespace
+
 void findBrokenRules(RunFacts& facts, std::vector<Insight>& out) {
     const RunCheck& check = facts.check();
     const std::int64_t violations = check.violations();
-    if (violations == 0) return;
+    if (violations == 0) {
+        noteUntested(check, facts, out);
+        return;
+    }
     std::string concerned;
     for (int i = 0; i < kConcernCount; ++i)
         if (check.concerns(Concern(i))) concerned += (concerned.empty() ? "" : ", ") + std::string(nameOf(Concern(i)));
@@ -111,6 +132,7 @@ void findBrokenRules(RunFacts& facts, std::vector<Insight>& out) {
     insight.title = fmt::format("{} of the trace break rules of its format: numbers about {} mean nothing",
                                 words::many(violations, "row"), concerned);
     insight.detail = check.sentence() + ".";
+    if (const std::string left = check.leftOut(); !left.empty()) insight.detail += " Beside these, " + left + ".";
     if (!check.examples.empty())
         insight.detail += fmt::format(" The first: {}{}{}.", check.examples.front().where,
                                       check.examples.front().where.empty() ? "" : ", ", check.examples.front().what);

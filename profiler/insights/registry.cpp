@@ -91,12 +91,22 @@ std::vector<Insight> ranked(const std::vector<std::vector<Insight>>& byRule) {
 
 namespace {
 
-/// Where rows break rules: no statement about exposed time, and no finding but those about trust.
-InsightReport refused(InsightReport report, const RunCheck& check) {
+/// Whether a broken rule concerns numbers that findings are made of.
+bool breaksNumbers(const RunCheck& check) {
     constexpr Concern kNumbers[] = {Concern::Times, Concern::Selection, Concern::Hits,
                                     Concern::Bytes, Concern::Transfer,  Concern::Exposed};
-    if (std::none_of(std::begin(kNumbers), std::end(kNumbers), [&](Concern each) { return check.concerns(each); }))
-        return report;
+    return std::any_of(std::begin(kNumbers), std::end(kNumbers), [&](Concern each) { return check.concerns(each); });
+}
+
+/// Selections that cannot be decoded, so that nothing reads them.
+bool hasDamagedBlobs(const RunCheck& check) {
+    return std::any_of(check.rules.begin(), check.rules.end(),
+                       [](const RuleResult& rule) { return rule.id == "blob" && rule.violations > 0; });
+}
+
+/// Where rows break rules: no statement about exposed time, and no finding but those about trust.
+InsightReport refused(InsightReport report, const RunCheck& check) {
+    if (!breaksNumbers(check)) return report;
     report.refusal = check.sentence();
     report.exposure.layers.clear(); // bars of numbers that mean nothing
     report.exposure.byLayer = report.exposure.known = false;
@@ -121,12 +131,14 @@ InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOpti
         if (reads == RuleReads::Layers) facts.readLayers();
         for (std::size_t i = 0; i < rules.size(); ++i) {
             if (rules[i].reads != reads) continue;
+            ++judged;
+            if ((reads == RuleReads::Selections || reads == RuleReads::Replays) && hasDamagedBlobs(facts.check()))
+                continue;
             if (facts.run().knows.covers(rules[i].needs))
                 rules[i].find(facts, byRule[i]);
             else
                 unasked.emplace_back(rules[i].id);
             for (Insight& insight : byRule[i]) insight.id = rules[i].id;
-            ++judged;
         }
     }
     const RunCheck check = facts.check();

@@ -132,11 +132,11 @@ RunFacts::RunFacts(const TraceReader& reader, int runId, const InsightOptions& o
 
 const RunCheck& RunFacts::check() {
     if (!check_) {
-        CheckOptions counted;
+        CheckOptions counted = counting();
         counted.examples = 1;
-        counted.blobs = false;
         const bool recording = run().status == RunStatus::Running && !run().stale;
         check_ = recording ? RunCheck() : checkRun(reader_, run().runId, counted);
+        if (!recording) check_->add(checkFile(reader_, counted));
     }
     return *check_;
 }

@@ -3,9 +3,11 @@
 #include "base/error.h"
 #include "resources/resources.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvscope {
 namespace {
@@ -28,51 +30,63 @@ std::string viewOfOlderSpans(Connection& connection) {
            (stage ? "stage" : "NULL AS stage") + (bytes ? ", bytes" : ", NULL AS bytes") + " FROM main.span;\n";
 }
 
-/// A column with texts that are shown and kept as a whole.
-struct TextColumn {
-    const char *table, *column;
+/// Columns of a table with texts that are shown and kept as a whole.
+struct TextColumns {
+    const char* table;
+    std::vector<const char*> columns;
 };
-constexpr TextColumn kTexts[] = {{"text", "value"},     {"note", "text"},           {"run_meta", "value"},
-                                 {"health", "error"},   {"span_detail", "args"},    {"request", "class"},
-                                 {"request", "reason"}, {"iteration", "limited_by"}};
-
-bool hasLongText(Connection& connection, const TextColumn& text) {
-    Statement find(connection, fmt::format("SELECT 1 FROM main.{} WHERE length({}) > {} LIMIT 1", text.table,
-                                           text.column, kLongestName));
-    return find.step();
+const std::vector<TextColumns>& texts() {
+    static const std::vector<TextColumns> all{{"run",
+                                               {"name", "created_utc", "model", "method", "params_json", "backend",
+                                                "device", "link", "timing", "level", "status", "status_message"}},
+                                              {"text", {"value"}},
+                                              {"note", {"text"}},
+                                              {"run_meta", {"key", "value"}},
+                                              {"health", {"program", "error"}},
+                                              {"span_detail", {"args"}},
+                                              {"request", {"class", "status", "reason"}},
+                                              {"request_span", {"state"}},
+                                              {"iteration", {"limited_by"}}};
+    return all;
 }
 
-/// All columns of a table as the file has them, but for this one, which is cut where it is too long. Empty: the table
-/// has no such column.
-std::string columnsOf(Connection& connection, const TextColumn& text) {
+/// Such a column, cut where it is too long. Parameters are one document: half of it is none.
+std::string cut(std::string_view column, std::string_view quoted) {
+    if (column == "params_json")
+        return fmt::format("CASE WHEN length({0}) > {1} THEN '{{}}' ELSE {0} END AS {0}", quoted, kLongestParameters);
+    return fmt::format("CASE WHEN length({0}) > {1} THEN substr({0}, 1, {1}) || '…' ELSE {0} END AS {0}", quoted,
+                       kLongestName);
+}
+
+/// All columns of a table as the file has them, but for its texts, which are cut. Empty: no text is too long.
+std::string columnsOf(Connection& connection, const TextColumns& of) {
     Statement names(connection, "SELECT name FROM pragma_table_info(?, 'main')");
-    names.bind(1, std::string_view(text.table));
-    std::string columns;
-    bool found = false;
+    names.bind(1, std::string_view(of.table));
+    std::string columns, tooLong;
     while (names.step()) {
         std::string name = "\"";
         for (const char letter : names.text(0)) name += letter == '"' ? std::string(2, letter) : std::string(1, letter);
         name += '"';
         columns += columns.empty() ? "" : ", ";
-        if (names.text(0) != text.column) {
+        if (std::find(of.columns.begin(), of.columns.end(), names.text(0)) == of.columns.end()) {
             columns += name;
             continue;
         }
-        found = true;
-        columns += fmt::format("CASE WHEN length({0}) > {1} THEN substr({0}, 1, {1}) || '…' ELSE {0} END AS {0}", name,
-                               kLongestName);
+        columns += cut(names.text(0), name);
+        tooLong += fmt::format("{}length({}) > {}", tooLong.empty() ? "" : " OR ", name, kLongestName);
     }
-    return found ? columns : std::string();
+    if (tooLong.empty()) return {};
+    Statement find(connection, fmt::format("SELECT 1 FROM main.{} WHERE {} LIMIT 1", of.table, tooLong));
+    return find.step() ? columns : std::string();
 }
 
 /// Hides a table that holds a name of megabytes behind a view that cuts the name: views, tables and pictures copy names
 /// many times.
 void cutLongTexts(Connection& connection) {
     std::string sql;
-    for (const TextColumn& text : kTexts) {
+    for (const TextColumns& text : texts()) {
         if (!isOrdinaryTable(connection, text.table)) continue;
-        const std::string columns = columnsOf(connection, text);
-        if (!columns.empty() && hasLongText(connection, text))
+        if (const std::string columns = columnsOf(connection, text); !columns.empty())
             sql += fmt::format("CREATE TEMP VIEW {0} AS SELECT {1} FROM main.{0};\n", text.table, columns);
     }
     if (!sql.empty()) connection.execute(sql);

@@ -28,6 +28,8 @@ struct TraceReader::Impl {
     int stepCount(int runId) const;
     /// The first recorded step from `step` on, or `step` where none follows: steps may be numbered with any gaps.
     int nextStep(int runId, int step) const;
+    /// The last recorded step before `step`; -1: none.
+    int previousStep(int runId, int step) const;
     /// [first, last] cut to what is there; last < 0: to the end.
     StepRange range(int runId, int first, int last) const;
     /// From columns id, selected, kept, hits, misses, mass, blocks. @throws Error(BadInput) if the blob is damaged

@@ -5,6 +5,7 @@
 #include "core/trace/run_meta.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
+#include "profiler/read/own_views.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"
 
@@ -19,8 +20,6 @@ namespace {
 
 // A writer signs at least once a second; this is long enough for a machine that stalls.
 constexpr std::int64_t kStaleMs = 5000;
-
-constexpr std::size_t kLongestText = 64 << 10, kLongestParameters = 1 << 20; // bytes
 
 constexpr const char* kRunColumns =
     "SELECT r.run_id, r.name, r.created_utc, r.model, r.method, r.params_json, r.backend, r.device, r.link, r.timing,"
@@ -57,8 +56,8 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
     int column = 1;
     for (std::string* text : texts) {
         const std::string_view value = row.text(column);
-        // They are copied into every table and picture: a name of megabytes would cost gigabytes.
-        if (value.size() > (text == &run.paramsJson ? kLongestParameters : kLongestText))
+        // useOwnViews cuts long texts by their characters; bytes behind a NUL are no characters.
+        if (value.size() > std::size_t(4) * (text == &run.paramsJson ? kLongestParameters : kLongestName + 1))
             damaged(fmt::format("run {} has a {} of {} bytes", run.runId, row.columnName(column), value.size()));
         *text = toValidUtf8(value);
         ++column;
@@ -149,6 +148,13 @@ int TraceReader::Impl::nextStep(int runId, int step) const {
     Statement next(*connection, "SELECT id FROM step WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1");
     next.bindAll(trace::stepKey(runId, step), trace::stepKey(runId, trace::kMaxStep));
     return next.step() ? trace::stepOf(next.int64(0), 0) : step;
+}
+
+int TraceReader::Impl::previousStep(int runId, int step) const {
+    if (runId < 1 || runId > trace::kMaxRuns || step < 1) return -1;
+    Statement before(*connection, "SELECT id FROM step WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1");
+    before.bindAll(trace::stepKey(runId, 0), trace::stepKey(runId, std::min(step - 1, trace::kMaxStep)));
+    return before.step() ? trace::stepOf(before.int64(0), 0) : -1;
 }
 
 TraceReader::TraceReader(const std::string& path) : impl_(std::make_unique<Impl>()) {

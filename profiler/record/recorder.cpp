@@ -107,6 +107,7 @@ struct Recorder::Impl {
     void lookForFile();
     void tellFailure();
     void fail(const std::string& sentence);
+    void fail(const std::string& sentence, const TraceStore::Loss& loss);
     void post(Message message, std::unique_lock<std::mutex>& lock);
     void takeStep(RunEvent step); // an event that holds a step
     void keepSpare(std::unique_ptr<StepRecord> record);
@@ -282,6 +283,8 @@ void Recorder::Impl::handle(const End& message) {
 }
 
 void Recorder::Impl::commit() {
+    lookForFile();
+    if (failed) return;
     try {
         store.commit();
     } catch (const Error& error) {
@@ -311,33 +314,38 @@ void Recorder::Impl::beat(bool always) {
     commit();
 }
 
-/// Gives up when the file's name means another file or none: nobody would find what is written.
+/// Gives up when the file's name means another file or none, or the file was truncated: nobody would find what is
+/// written.
 void Recorder::Impl::lookForFile() {
     if (failed) return;
-    try {
-        store.requireInPlace();
-    } catch (const Error& error) {
-        {
-            const std::lock_guard lock(mutex);
-            health.lost = true;
-        }
-        fail(oneLine(error));
-    }
+    const TraceStore::Loss loss = store.loss();
+    if (!loss.sentence.empty()) fail(loss.sentence, loss);
 }
 
-/// Gives up recording this run: what was committed stays readable, the engine goes on.
 void Recorder::Impl::fail(const std::string& sentence) {
+    const TraceStore::Loss loss = store.loss(); // a file that somebody truncated is "malformed" for SQLite
+    fail(loss.sentence.empty() ? sentence : loss.sentence, loss);
+}
+
+/// Gives up recording this run: what was committed stays readable where nobody took it away, the engine goes on.
+void Recorder::Impl::fail(const std::string& sentence, const TraceStore::Loss& loss) {
     store.rollback();
     {
         const std::lock_guard lock(mutex);
         health.droppedSteps += stepsPending;
-        if (health.error.empty()) health.error = sentence;
+        if (health.error.empty()) {
+            health.error = sentence;
+            health.lost = loss.everything;
+            health.movedTo = loss.movedTo;
+        }
     }
     stepsPending = 0;
     if (failed) return;
     failed = true;
     store.giveRoom();
     tellFailure();
+    // The log does not go with a file that was renamed: what is in it is put into the file now.
+    if (!loss.sentence.empty() && !loss.everything) store.finish();
 }
 
 void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {
@@ -346,6 +354,11 @@ void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     wake.notify_one();
     lock.lock();
+}
+
+std::string RecorderHealth::whatIsLeft() const {
+    if (lost) return "nothing of this run was kept";
+    return movedTo.empty() ? "steps recorded before it are safe" : "steps recorded before it are in " + movedTo;
 }
 
 Recorder::Recorder(const std::string& path, RecorderOptions options)

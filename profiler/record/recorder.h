@@ -21,8 +21,11 @@ struct RecorderOptions {
 struct RecorderHealth {
     std::int64_t droppedSteps = 0;
     std::int64_t writerBusyNs = 0; // CPU time of the writer thread
-    std::string error; // first storage error, e.g. a full disk; recording stopped there, earlier steps are safe
-    bool lost = false; // they are not: the file was deleted, renamed or replaced
+    std::string error;   // first storage error, e.g. a full disk; recording stopped there, earlier steps are safe
+    bool lost = false;   // they are not: the file was deleted, replaced or truncated
+    std::string movedTo; // where they are: the file was renamed
+    /// Of a run whose recording ended with an error: "steps recorded before it are safe", or what is true instead.
+    std::string whatIsLeft() const;
 };
 
 class Recorder final : public TraceSink {

@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kWidth = 1000, kLeft = 78, kRight = 12; // of a chart, in its own units
 constexpr std::size_t kMostColumns = 400;                // of steps; more are averaged
+constexpr int kStepsAtOnce = 1 << 16;                    // of a heatmap, in memory
 
 template <class... Values> void append(std::string& out, fmt::format_string<Values...> format, Values&&... values) {
     fmt::format_to(std::back_inserter(out), format, std::forward<Values>(values)...);
@@ -352,6 +353,42 @@ std::string layerCharts(const Report& report) {
     return out;
 }
 
+/// Means over the columns of a heatmap, [column][layer]; NaN: undefined.
+struct HeatMeans {
+    std::vector<float> values;
+    std::vector<std::string> rowNames;
+    bool any = false;
+};
+
+/// Reads the run in pieces of some columns and passes over those without steps: these may be numbered with any gaps.
+HeatMeans meansOf(const TraceReader& reader, const RunData& run, Metric metric, int perColumn) {
+    const int first = run.steps.front().step, last = run.steps.back().step;
+    const int columns = (last - first) / perColumn + 1, atOnce = std::max(kStepsAtOnce / perColumn, 1);
+    const auto rows = std::size_t(run.row.layers);
+    HeatMeans means;
+    means.values.assign(std::size_t(columns) * rows, std::numeric_limits<float>::quiet_NaN());
+    auto next = run.steps.begin();
+    for (int column = 0; column < columns; column += atOnce) {
+        const int from = first + column * perColumn,
+                  to = int(std::min<std::int64_t>(from + std::int64_t(atOnce) * perColumn - 1, last));
+        while (next != run.steps.end() && next->step < from) ++next;
+        if (next == run.steps.end() || next->step > to) continue;
+        const StepMatrix matrix = reader.layerMatrix(run.row.runId, metric, {}, from, to);
+        means.rowNames = matrix.rowNames;
+        for (int begin = 0; begin < matrix.steps; begin += perColumn)
+            for (std::size_t row = 0; row < std::min(rows, std::size_t(matrix.rows)); ++row) {
+                double sum = 0;
+                int defined = 0;
+                for (int step = begin; step < std::min(begin + perColumn, matrix.steps); ++step)
+                    if (const float value = matrix.at(step, int(row)); std::isfinite(value)) sum += value, ++defined;
+                if (defined > 0)
+                    means.values[std::size_t(column + begin / perColumn) * rows + row] = float(sum / defined);
+                means.any |= defined > 0;
+            }
+    }
+    return means;
+}
+
 std::string heatmap(const RunData& run, std::size_t index) {
     if (run.steps.empty()) return {};
     const TraceReader reader(run.path);
@@ -360,26 +397,13 @@ std::string heatmap(const RunData& run, std::size_t index) {
     nlohmann::ordered_json data{{"first", first}, {"last", last}, {"stepsPerColumn", perColumn}};
     std::string options;
     for (const MetricInfo& info : metrics()) {
-        const StepMatrix matrix = reader.layerMatrix(run.row.runId, info.metric, {}, first, last);
-        const auto columns = std::size_t((matrix.steps + perColumn - 1) / perColumn), rows = std::size_t(matrix.rows);
-        std::vector<float> values(columns * rows, std::numeric_limits<float>::quiet_NaN());
-        bool any = false;
-        for (std::size_t column = 0; column < columns; ++column)
-            for (std::size_t row = 0; row < rows; ++row) {
-                double sum = 0;
-                int defined = 0;
-                for (int step = int(column) * perColumn; step < std::min(int(column + 1) * perColumn, matrix.steps);
-                     ++step)
-                    if (const float value = matrix.at(step, int(row)); std::isfinite(value)) sum += value, ++defined;
-                if (defined > 0) values[column * rows + row] = float(sum / defined);
-                any |= defined > 0;
-            }
-        if (!any) continue;
+        const HeatMeans means = meansOf(reader, run, info.metric, perColumn);
+        if (!means.any) continue;
         static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
-        std::string bytes(values.size() * sizeof(float), '\0');
-        std::memcpy(bytes.data(), values.data(), bytes.size());
-        data["columns"] = columns;
-        data["rows"] = matrix.rowNames;
+        std::string bytes(means.values.size() * sizeof(float), '\0');
+        std::memcpy(bytes.data(), means.values.data(), bytes.size());
+        data["columns"] = (last - first) / perColumn + 1;
+        data["rows"] = means.rowNames;
         const bool share = info.metric == Metric::Locality || info.metric == Metric::HitRate;
         const std::string title = info.metric == Metric::ExposedTime
                                       ? std::string(info.title) + " (" + run.row.timing.text() + ")"

@@ -203,10 +203,9 @@ namespace {
 
 /// Where rows break rules of the format: what is worthless then is not known, and a note says why.
 void refuseBroken(const TraceReader& reader, RunData& run) {
-    CheckOptions counted;
-    counted.examples = 0;
-    counted.blobs = false; // kvscope-cli check reads those, too
-    const RunCheck check = checkRun(reader, run.row.runId, counted);
+    const RunCheck check = checkRun(reader, run.row.runId, counting());
+    if (const std::string left = check.leftOut(); !left.empty())
+        run.notes.push_back("Of the rules of the trace format, " + left + ".");
     if (check.violations() == 0) return;
     run.row.knows = trusted(run.row.knows, check);
     RunSummary& summary = run.summary;

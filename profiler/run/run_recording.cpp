@@ -37,9 +37,7 @@ int RunRecording::runId() const { return recorder_ != nullptr ? recorder_->runId
 RecorderHealth RunRecording::finish() {
     flush();
     const RecorderHealth now = health();
-    if (!now.error.empty())
-        throw Error(ErrorKind::Storage, now.error,
-                    now.lost ? "nothing of this run was kept" : "steps recorded before it are safe");
+    if (!now.error.empty()) throw Error(ErrorKind::Storage, now.error, now.whatIsLeft());
     return now;
 }
 

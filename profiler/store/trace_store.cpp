@@ -682,10 +682,24 @@ void TraceStore::rollback() noexcept {
     }
 }
 
-void TraceStore::requireInPlace() const {
-    if (FileIdentity::of(connection_.path()) != identity_)
-        refuse(fmt::format("{} was deleted, renamed or replaced while it was recorded", connection_.path()),
-               "leave a trace where it is until its run has ended");
+TraceStore::Loss TraceStore::loss() {
+    const std::string& path = connection_.path();
+    if (FileIdentity::of(path) == identity_) {
+        std::error_code failure;
+        const std::uintmax_t size = fs::file_size(path, failure);
+        if (failure || size >= size_) {
+            size_ = failure ? size_ : size; // it only grows: nothing is ever deleted from it
+            return {};
+        }
+        return {fmt::format("{} was truncated while it was recorded: it had {} bytes, it has {}", path, size_, size),
+                true,
+                {}};
+    }
+    const OpenFile now = OpenFile::find(identity_);
+    if (!now.path.empty())
+        return {fmt::format("{} was renamed to {} while it was recorded", path, now.path), false, now.path};
+    if (now.exists) return {fmt::format("{} was renamed while it was recorded", path), false, {}};
+    return {fmt::format("{} was deleted, renamed or replaced while it was recorded", path), true, {}};
 }
 
 void TraceStore::finish() noexcept {

@@ -46,8 +46,14 @@ public:
     bool hasPending() const { return connection_.inTransaction(); }
     void commit();
     void rollback() noexcept;
-    /// @throws Error(Storage) when the file's name no longer means the file that is written here
-    void requireInPlace() const;
+    /// What somebody else did to the file, so that recording into it makes no sense any more.
+    struct Loss {
+        std::string sentence;    // empty: the file is where it was, and whole
+        bool everything = false; // nothing of the run is left
+        std::string movedTo;     // where the file is now; empty: not known
+    };
+    /// To be asked before each commit: that may write pages behind the end of a file that was truncated.
+    Loss loss();
     /// Puts everything into the one file: no -wal or -shm stays behind, unless somebody is still reading.
     void finish() noexcept;
     /// Removes the empty -wal and the -shm of a finished trace, where a reader kept finish() from it. Does nothing
@@ -77,6 +83,7 @@ private:
     WriterLock lock_; // before the connection, and for as long
     Connection connection_;
     FileIdentity identity_;
+    std::uintmax_t size_ = 0; // of the file, the last time that somebody looked
     /// Id of a text in the table of texts.
     std::int64_t intern(std::string_view value);
     void addFlows(const std::vector<SpanRecord>& spans, std::int64_t first);

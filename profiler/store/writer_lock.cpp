@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <sqlite3.h>
@@ -48,6 +49,21 @@ FileIdentity FileIdentity::of(const std::string& path) {
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) return {};
     return {status.st_dev, status.st_ino};
+}
+
+OpenFile OpenFile::find(const FileIdentity& identity) {
+    namespace fs = std::filesystem;
+    std::error_code failure;
+    for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd", failure)) {
+        struct stat status {};
+        if (stat(entry.path().c_str(), &status) != 0 || !(FileIdentity{status.st_dev, status.st_ino} == identity))
+            continue;
+        OpenFile found{status.st_nlink > 0, {}};
+        const fs::path path = fs::read_symlink(entry.path(), failure);
+        if (!failure && FileIdentity::of(path.string()) == identity) found.path = path.string();
+        return found;
+    }
+    return {};
 }
 
 WriterLock::WriterLock(const std::string& path) : name_(path + "-lock") {

@@ -43,4 +43,11 @@ struct FileIdentity {
     bool operator==(const FileIdentity&) const = default;
 };
 
+/// What became of a file that this process holds open, whatever its name is now.
+struct OpenFile {
+    bool exists = false; // it has a name; false also where the system does not tell
+    std::string path;    // that name; empty: not known
+    static OpenFile find(const FileIdentity& identity);
+};
+
 } // namespace kvscope

@@ -50,9 +50,9 @@ std::shared_ptr<DenoiseTile> readPreview(const TraceReader& reader, const Denois
     return std::make_shared<DenoiseTile>(std::move(all), 0, (steps + stride - 1) / stride, stride);
 }
 
-void DenoiseSteps::place(int first, std::shared_ptr<DenoiseTile> tile) {
+void DenoiseSteps::place(int first, std::shared_ptr<DenoiseTile> tile, int times) {
     note(tile->rows());
-    tiles_.place(first, std::move(tile));
+    tiles_.place(first, std::move(tile), times);
     ++revision_;
 }
 
@@ -98,9 +98,21 @@ Forward DenoiseSteps::at(int step) const {
     return found;
 }
 
+int DenoiseSteps::next(int step, int last) const {
+    while (step < last) {
+        const bool known = tiles_.knows(step);
+        if (known ? !tiles_.tileOf(step).rows().rows.empty() : bool(at(step))) return step;
+        const bool alone = !known && tiles_.hasPreview() && tiles_.stride() < kTileSteps;
+        step = alone ? step + 1 : (step / kTileSteps + 1) * kTileSteps;
+    }
+    return last;
+}
+
 Forward DenoiseSteps::before(int step) const {
-    for (int at = std::min(step, steps()) - 1; at >= 0; --at)
+    for (int at = std::min(step, steps()) - 1; at >= 0; --at) {
         if (const Forward found = this->at(at)) return found;
+        if (tiles_.knows(at) && tiles_.tileOf(at).rows().rows.empty()) at = at / kTileSteps * kTileSteps;
+    }
     return {};
 }
 

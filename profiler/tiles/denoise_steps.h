@@ -57,7 +57,7 @@ public:
 
     void reset() { *this = {}; }
     void announce(int steps) { tiles_.announce(steps), ++revision_; }
-    void place(int first, std::shared_ptr<DenoiseTile> tile);
+    void place(int first, std::shared_ptr<DenoiseTile> tile, int times = 1);
     void setPreview(std::shared_ptr<const DenoiseTile> preview, int stride);
 
     const TiledSteps<DenoiseTile>& tiles() const { return tiles_; }
@@ -67,6 +67,8 @@ public:
 
     /// The forward of a step, of a neighbour while only a preview is there.
     Forward at(int step) const;
+    /// The first step from `step` on, and at most `last`, that may have a forward: without the tiles that have none.
+    int next(int step, int last) const;
     /// The nearest forward that is read before `step`.
     Forward before(int step) const;
 

@@ -30,10 +30,10 @@ void MaskPyramid::append(const MaskChunk& chunk) {
     }
 }
 
-void MaskPyramid::place(int first, std::shared_ptr<MaskTile> tile) {
+void MaskPyramid::place(int first, std::shared_ptr<MaskTile> tile, int times) {
     ++revision_;
     blocks_ = std::max(blocks_, tile->blocks());
-    tiles_.place(first, std::move(tile));
+    tiles_.place(first, std::move(tile), times);
 }
 
 void MaskPyramid::setPreview(std::shared_ptr<const MaskTile> preview, int stride) {

@@ -12,7 +12,7 @@ public:
     void reset();
     /// @pre all steps are known
     void append(const MaskChunk& chunk);
-    void place(int first, std::shared_ptr<MaskTile> tile);
+    void place(int first, std::shared_ptr<MaskTile> tile, int times = 1);
     void setPreview(std::shared_ptr<const MaskTile> preview, int stride);
     void announce(int steps);
     const TiledSteps<MaskTile>& tiles() const { return tiles_; }

@@ -1,6 +1,7 @@
 #include "profiler/tiles/tile_reader.h"
 
 #include "base/error.h"
+#include "profiler/read/reader_impl.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -120,6 +121,14 @@ int rowsOf(const HeatRequest& request, const RunRow& run) {
     if (request.rows == HeatRequest::Rows::Layers) return run.layers;
     const int heads = std::max(run.kvHeads, 1);
     return request.filter.sequence >= 0 ? heads : heads * std::max(run.sequences, 1);
+}
+
+TileStretch emptyTiles(const TraceReader& reader, int runId, int tile) {
+    const auto& trace = ReaderAccess::of(reader);
+    const int begin = tile * kTileSteps, next = trace.nextStep(runId, begin);
+    if (next < begin + kTileSteps) return {tile, tile};
+    const int before = trace.previousStep(runId, begin);
+    return {before < 0 ? 0 : before / kTileSteps + 1, next / kTileSteps};
 }
 
 std::shared_ptr<HeatTile> readTile(const TraceReader& reader, const HeatRequest& request, int first, int last,

@@ -28,6 +28,14 @@ struct MaskRequest {
     int runId = 0, layer = 0, sequence = 0, kvHead = 0;
 };
 
+/// Tiles [first, end) by number, all of them whole: the steps of a trace may be numbered with gaps of any length.
+struct TileStretch {
+    int first = 0, end = 0;
+    int count() const { return end - first; }
+};
+/// The tiles around tile `tile` that have no step. Where it has one itself, none. Cheap.
+TileStretch emptyTiles(const TraceReader& reader, int runId, int tile);
+
 /// Reads the steps [first, last], both included, which are at most kTileSteps and lie within one tile. A tile of a run
 /// that has ended is kept in the cache, unless it is so small that the trace is read as fast. @throws Error as
 /// TraceReader does

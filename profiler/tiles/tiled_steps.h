@@ -1,5 +1,6 @@
 // The tiles of a run. They may arrive in any order, and some may still be missing. When a run grows, its last tile
-// grows. A preview, which has evenly spaced steps of the run, stands in for tiles that are missing.
+// grows. Tiles without anything in them may be one and the same. A preview, which has evenly spaced steps of the run,
+// stands in for tiles that are missing.
 #pragma once
 
 #include "profiler/tiles/step_spans.h"
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cassert>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -32,8 +34,12 @@ public:
 
     /// Adds a tile whose first step is `first`: the first step of a tile's range, or the step where the tile that is
     /// there already ends.
-    void place(int first, std::shared_ptr<Tile> tile) {
-        announce(first + tile->steps());
+    /// times: as many tiles from there on are the same one, which is a whole tile.
+    void place(int first, std::shared_ptr<Tile> tile, int times = 1) {
+        assert(times == 1 || (first % kTileSteps == 0 && tile->steps() == kTileSteps));
+        announce(first + (times - 1) * kTileSteps + tile->steps());
+        for (int i = 1; i < times; ++i) tiles_[std::size_t(first / kTileSteps + i)] = tile;
+        known_ += (times - 1) * kTileSteps;
         auto& there = tiles_[std::size_t(first / kTileSteps)];
         known_ += tile->steps();
         assert(first % kTileSteps == (there ? there->steps() : 0) && "tiles have no gaps");
@@ -69,9 +75,11 @@ public:
             first = end;
         }
     }
+    /// Tiles that are one and the same are visited once.
     template <class Visit> void forEachTile(Visit&& visit) const {
+        const Tile* before = nullptr;
         for (const auto& tile : tiles_)
-            if (tile) visit(*tile);
+            if (tile && tile.get() != std::exchange(before, tile.get())) visit(*tile);
         if (preview_) visit(*preview_);
     }
 

@@ -69,6 +69,34 @@ TEST_F(CheckCli, NumbersThatMeanNothingAreNotGiven) {
     EXPECT_THAT(text.out, Not(HasSubstr("-0.0")));
 }
 
+TEST_F(CheckCli, WhatOnlyBlobsTellCountsEverywhere) {
+    test::executeSql(trace, "UPDATE selection SET blocks = x'ff00' WHERE id = (SELECT max(id) FROM selection)");
+    EXPECT_EQ(jsonOf({"check", trace}, 3).at("violations"), 1);
+    const nlohmann::json run = jsonOf({"info", trace}).at("runs").at(0);
+    EXPECT_EQ(run.at("violations"), 1);
+    EXPECT_THAT(run.at("violated_rules").get<std::string>(), HasSubstr("(blob)"));
+    EXPECT_TRUE(run.at("locality_mean").is_null());
+    EXPECT_EQ(jsonOf({"insights", trace}).at("insights").at(0).at("id"), "broken-rules");
+}
+
+TEST_F(CheckCli, RowsOfNoRunCountEverywhere) {
+    test::executeSql(trace, "INSERT INTO run_meta VALUES (9, 'engine', 'abacus')");
+    EXPECT_EQ(jsonOf({"info", trace}).at("violations"), 1);
+    EXPECT_EQ(jsonOf({"insights", trace}).at("insights").at(0).at("id"), "broken-rules");
+}
+
+TEST_F(CheckCli, ALongNameIsShownCut) {
+    test::executeSql(trace, "UPDATE run SET name = printf('%.*c', 70000, 'x')");
+    const nlohmann::json info = jsonOf({"info", trace});
+    EXPECT_EQ(info.at("runs").at(0).at("name").get<std::string>().size(), 65536u + 3);
+    EXPECT_THAT(info.at("violated_rules").get<std::string>(), HasSubstr("longer texts are cut"));
+    EXPECT_FALSE(info.at("runs").at(0).at("tokens_per_s").is_null()) << "everything else is shown";
+    for (const char* command : {"insights", "replay"}) EXPECT_EQ(test::cli({command, trace}).status, 0) << command;
+    EXPECT_EQ(test::cli({"report", trace, "-o", path("report.html")}).status, 0);
+    EXPECT_EQ(test::cli({"export", trace, "--what", "runs"}).status, 0);
+    EXPECT_EQ(test::cli({"export", trace, "--format", "chrome-trace"}).status, 0);
+}
+
 class RefusedOptions : public test::CliFixture {
 protected:
     static std::string refusal(const std::vector<std::string>& arguments) {

@@ -138,5 +138,16 @@ TEST_F(DenoisingCli, OtherTracesHaveNoForwards) {
     EXPECT_THAT(exported.err, HasSubstr("token by token"));
 }
 
+#ifdef KVSCOPE_HAVE_DESKTOP
+TEST_F(DenoisingCli, IsReportedWithoutTheFiguresThatItHasNot) {
+    run("full");
+    for (const char* report : {"report.pdf", "report.html"}) {
+        const test::Finished done = test::runProcess({test::kDesktop, "report", trace, "-o", path(report)});
+        EXPECT_EQ(done.status, 0) << done.err;
+        EXPECT_TRUE(std::filesystem::exists(path(report)));
+    }
+}
+#endif
+
 } // namespace
 } // namespace kvscope

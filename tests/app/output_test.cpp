@@ -167,6 +167,29 @@ TEST_F(OutputCli, ARunWhoseFileWasDeletedIsNoSuccess) {
     EXPECT_THAT(result.err, Not(HasSubstr("recorded in")));
 }
 
+TEST_F(OutputCli, ARunWhoseFileWasRenamedOrTruncatedIsNoSuccess) {
+    const std::string file = path("run.kvtrace"), moved = path("moved.kvtrace");
+    const std::vector<std::string> command{
+        test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "2000",
+        "--trace",          file};
+    test::Process renamed(command);
+    ASSERT_TRUE(renamed.waitForOutput(" "));
+    std::filesystem::rename(file, moved);
+    test::Finished result = renamed.wait();
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(file + " was renamed to " + moved + " while it was recorded"));
+    EXPECT_THAT(result.err, HasSubstr("steps recorded before it are in " + moved));
+    EXPECT_EQ(jsonOf({"info", moved}).at("runs").at(0).at("status"), "failed");
+    test::Process truncated(command);
+    ASSERT_TRUE(truncated.waitForOutput(" "));
+    std::filesystem::resize_file(file, 4096);
+    result = truncated.wait();
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(file + " was truncated while it was recorded"));
+    EXPECT_THAT(result.err, Not(HasSubstr("recorded in")));
+    EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+}
+
 TEST_F(OutputCli, ATraceThatIsBeingWrittenIsNotReplaced) {
     const std::string file = path("busy.kvtrace");
     test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",

@@ -1,4 +1,5 @@
 // Counter samples: recorded, read, held beside the engine's bytes; older traces do without and take them on.
+#include "core/transfer/link.h"
 #include "profiler/read/counters.h"
 
 #include "profiler/export/export.h"
@@ -36,8 +37,12 @@ void recordWithCounters(const std::string& file, std::vector<CounterSample> samp
         record->durationNs = 1'000'000;
         record->layers.resize(1);
         record->layers[0].startNs = record->startNs;
-        record->layers[0].h2dBytes = step == 0 ? 0 : step == 1 ? 1000 : 3000;
-        record->layers[0].d2hBytes = step == 1 ? 500 : 0;
+        if (step == 0) record->tokens = shape.promptTokens;
+        LayerRecord& layer = record->layers[0];
+        layer.h2dBytes = step == 0 ? 0 : step == 1 ? 1000 : 3000;
+        layer.d2hBytes = step == 1 ? 500 : 0;
+        layer.h2dBlocks = step == 0 ? 0 : 1;
+        layer.transferNs = Link().transferNs(layer.h2dBytes) + Link().transferNs(layer.d2hBytes);
         recorder.take(std::move(record));
     }
     recorder.take(std::move(samples));

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 void recordTwoForwards(const std::string& file) {
     RunInfo info;
     info.name = info.model = info.method = info.backend = info.device = info.link = "x";
-    info.paramsJson = "{}";
+    info.paramsJson = "{}", info.backend = "cpu", info.blockBytes = 4096;
     info.blockSize = 16, info.layers = 1, info.kvHeads = info.queryHeads = 2, info.headDim = 32, info.sequences = 1;
     info.meta.emplace_back(run_meta::kDenoisingBlock, "3");
     Recorder recorder(file, {});
@@ -96,6 +96,28 @@ TEST(DenoiseTrace, HoldsWhatTheEngineSaid) {
                                 {"1", "sparse", "2", "2", "1.0", "6", "NULL"}}));
     for (const RunCheck& check : checkTrace(TraceReader(file), {}))
         EXPECT_EQ(check.violations(), 0) << check.sentence();
+}
+
+TEST(DenoiseTrace, EveryEditByHandBreaksARule) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    const std::pair<const char*, const char*> edits[] = {
+        {"UPDATE denoise_layer SET active = 3 WHERE active = 2", "denoise-active"},
+        {"UPDATE denoise_layer SET active_set = -1 WHERE active = 2", "denoise-active"},
+        {"UPDATE denoise_layer SET changes = x'00000000' WHERE changes IS NOT NULL", "denoise-changes"},
+        {"UPDATE denoise SET block = 10 WHERE denoise_step = 1", "denoise-block"},
+        {"UPDATE denoise_token SET position = position + 3 WHERE id & 1023 = 1", "denoise-block"},
+        {"UPDATE denoise SET denoise_step = 7 WHERE denoise_step = 1", "denoise-order"},
+        {"UPDATE denoise_token SET input_id = 8 WHERE input_id = 7", "denoise-input"},
+        {"UPDATE denoise_token SET candidate = 8 WHERE written = 1", "denoise-input"},
+        {"INSERT INTO run_meta VALUES (1, 'model_shape', '{\"vocab\": 50}')", "denoise-vocab"},
+    };
+    for (const auto& [edit, rule] : edits) {
+        std::filesystem::remove(file);
+        recordTwoForwards(file);
+        test::sql(file, edit, SQLITE_OPEN_READWRITE);
+        EXPECT_THAT(checkRun(TraceReader(file), 1).sentence(), HasSubstr("(" + std::string(rule) + ")")) << edit;
+    }
 }
 
 TEST(DenoiseTrace, IsExportedAForwardALine) {

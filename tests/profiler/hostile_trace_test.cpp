@@ -1,5 +1,6 @@
 // Traces with SQL of their own in them: triggers, views and constraints that somebody wrote to be run by us.
 #include "base/error.h"
+#include "profiler/check/check.h"
 #include "profiler/compare/compare.h"
 #include "profiler/export/export.h"
 #include "profiler/read/notes.h"
@@ -231,13 +232,31 @@ TEST_F(HostileTrace, RowsBoundTheWorkAndNotTheirNumbers) {
     EXPECT_THROW(reader.layerMatrix(1, Metric::Locality), Error) << "a picture that wide is refused, not tried";
 }
 
-TEST_F(HostileTrace, ANameOfMegabytesIsDamage) {
-    change("UPDATE run SET name = printf('%.*c', 10000000, 'x')");
+TEST_F(HostileTrace, ANameOfARunIsCutAndEverythingElseWorks) {
+    for (const int length : {70000, 10000000}) {
+        change("UPDATE run SET name = printf('%.*c', " + std::to_string(length) +
+               ", 'x'), method = 'foreign', params_json ="
+               " '[' || hex(zeroblob(1000000)) || ']'");
+        const TraceReader reader(file);
+        const RunRow run = *reader.run(1);
+        EXPECT_EQ(run.name.size(), std::size_t(kLongestName) + 3);
+        EXPECT_THAT(run.name, testing::EndsWith("x…"));
+        EXPECT_EQ(run.paramsJson, "{}") << "half a document is none";
+        EXPECT_EQ(summarize(reader, 1).decodeSteps, 20);
+        EXPECT_EQ(reader.steps(1).size(), 21u);
+        EXPECT_THAT(checkFile(reader).sentence(), HasSubstr("run-length"));
+        EXPECT_THAT(checkFile(reader).examples.front().what,
+                    HasSubstr("name of run 1 has " + std::to_string(length) + " characters and begins with xxx"));
+    }
+}
+
+TEST_F(HostileTrace, ANameOfMegabytesBehindANulIsDamage) {
+    change("UPDATE run SET name = 'x' || char(0) || printf('%.*c', 10000000, 'x')");
     try {
         TraceReader reader(file);
         FAIL();
     } catch (const Error& error) {
-        EXPECT_THAT(oneLine(error), HasSubstr("run 1 has a name of 10000000 bytes"));
+        EXPECT_THAT(oneLine(error), HasSubstr("run 1 has a name of 10000002 bytes"));
     }
 }
 

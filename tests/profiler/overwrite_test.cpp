@@ -114,7 +114,7 @@ protected:
             recorder.take(std::move(record));
         }
         recorder.endRun(RunStatus::Finished, "");
-        recorder.flush();
+        recorder.flush(); // the trace is whole now, although its recorder still has it
         return recorder.health();
     }
 };
@@ -127,11 +127,40 @@ TEST_F(FileThatGoes, IsAnErrorOfTheRecordingWhenItWasDeleted) {
 
 TEST_F(FileThatGoes, IsAnErrorOfTheRecordingWhenAnotherTookItsPlace) {
     const RecorderHealth health = healthAfter([&] {
-        fs::rename(file, file + ".old");
-        std::ofstream(file) << "another";
+        std::ofstream(file + ".new") << "another";
+        fs::rename(file + ".new", file);
     });
     EXPECT_THAT(health.error, HasSubstr("was deleted, renamed or replaced"));
     EXPECT_TRUE(health.lost);
+}
+
+TEST_F(FileThatGoes, HoldsItsStepsUnderItsNewName) {
+    const std::string moved = (folder / "elsewhere.kvtrace").string();
+    for (const bool replaced : {false, true}) {
+        const RecorderHealth health = healthAfter([&] {
+            fs::rename(file, moved);
+            if (replaced) std::ofstream(file) << "another";
+        });
+        EXPECT_THAT(health.error, HasSubstr(file + " was renamed to " + moved + " while it was recorded"));
+        EXPECT_FALSE(health.lost);
+        EXPECT_EQ(health.movedTo, moved);
+        const TraceReader reader(moved);
+        EXPECT_EQ(reader.steps(1).size(), 10u) << "those of before";
+        EXPECT_EQ(reader.run(1)->status, RunStatus::Failed);
+        EXPECT_THAT(reader.run(1)->error, HasSubstr("was renamed to"));
+        fs::remove(moved);
+        fs::remove(file);
+    }
+}
+
+TEST_F(FileThatGoes, IsAnErrorOfTheRecordingWhenItWasTruncated) {
+    for (const int size : {0, 1000, 16384}) {
+        const RecorderHealth health = healthAfter([&] { fs::resize_file(file, std::uintmax_t(size)); });
+        EXPECT_THAT(health.error, HasSubstr(file + " was truncated while it was recorded")) << size;
+        EXPECT_THAT(health.error, HasSubstr("it has " + std::to_string(size)));
+        EXPECT_TRUE(health.lost);
+        fs::remove(file);
+    }
 }
 
 TEST_F(FileThatGoes, IsNoneWhereNothingHappened) {

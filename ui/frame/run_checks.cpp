@@ -30,9 +30,7 @@ std::shared_ptr<const RunCheck> test(const RunKey& key, const std::atomic<bool>&
         CheckOptions options;
         options.examples = RunChecks::kExamples;
         auto result = std::make_shared<RunCheck>(checkRun(reader, key.runId, options));
-        const RunCheck file = checkFile(reader, options);
-        result->rules.insert(result->rules.end(), file.rules.begin(), file.rules.end());
-        result->examples.insert(result->examples.end(), file.examples.begin(), file.examples.end());
+        result->add(checkFile(reader, options));
         return result;
     } catch (const std::exception&) {
         return nullptr;

@@ -28,6 +28,7 @@ std::vector<reports::Picture> picturesOf(const ReportFigures& figures, const rep
     std::vector<reports::Picture> pictures;
     for (const std::vector<ReportFigure>& ofRuns : figures)
         for (std::size_t run = 0; run < ofRuns.size(); ++run) {
+            if (ofRuns[run].picture.isNull()) continue; // the page has a heatmap of its own
             QByteArray png;
             QBuffer buffer(&png);
             buffer.open(QIODevice::WriteOnly);
@@ -36,6 +37,20 @@ std::vector<reports::Picture> picturesOf(const ReportFigures& figures, const rep
                                 ofRuns[run].caption.toStdString() + ".", png.toStdString(), kFigureSize.width()});
         }
     return pictures;
+}
+
+/// The view as a picture, or no picture and why this run has none.
+ReportFigure figureOf(const ViewEntry& entry, const RenderRequest& request) {
+    ReportFigure figure{QString::fromUtf8(entry.title), QString::fromUtf8(entry.help), {}};
+    try {
+        renderView(request);
+        figure.picture.load(request.output);
+        figure.picture.setDevicePixelRatio(double(figure.picture.width()) / kFigureSize.width());
+    } catch (const Error& error) {
+        if (error.kind != ErrorKind::BadInput && error.kind != ErrorKind::Unsupported) throw;
+        figure.caption = QStringLiteral("Not drawn: ") + QString::fromStdString(oneLine(error));
+    }
+    return figure;
 }
 
 } // namespace
@@ -56,10 +71,7 @@ ReportFigures renderFigures(const reports::Report& report, const QStringList& vi
             request.output = folder.filePath(QStringLiteral("figure.png"));
             request.size = kFigureSize;
             request.runId = run.row.runId;
-            renderView(request);
-            QImage picture(request.output);
-            picture.setDevicePixelRatio(double(picture.width()) / kFigureSize.width());
-            ofRuns.push_back({QString::fromUtf8(entry.title), QString::fromUtf8(entry.help), picture});
+            ofRuns.push_back(figureOf(entry, request));
         }
         figures.push_back(std::move(ofRuns));
     }

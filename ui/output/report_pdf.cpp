@@ -257,8 +257,10 @@ void figures(Pages& pages, const Report& report, const ReportFigures& views) {
                                 : QStringLiteral("%1 · %2").arg(ofRuns[run].title,
                                                                 QString::fromStdString(report.runs[run].row.name)),
                             9.5, kInk, true);
-            pages.painter().drawImage(QRectF(kMargin, pages.y(), kWidth, height), picture);
-            pages.skip(height + 4);
+            if (!picture.isNull()) {
+                pages.painter().drawImage(QRectF(kMargin, pages.y(), kWidth, height), picture);
+                pages.skip(height + 4);
+            }
             pages.paragraph(ofRuns[run].caption + QLatin1Char('.'), 8, kMuted);
         }
 }

@@ -143,7 +143,8 @@ QImage DenoisePlottable::render(QCPRange steps, QCPRange rows, QSize size, doubl
             int settled = latest ? latest.lastPosition() : data_.lowest() - 1; // positions up to it are written
             bool some = false;
             const bool known = data_.tiles().knows(shown.first);
-            for (int step = shown.first; step < shown.last; ++step) {
+            for (int step = data_.next(shown.first, shown.last); step < shown.last;
+                 step = data_.next(step + 1, shown.last)) {
                 const Forward forward = data_.at(step);
                 if (!forward) continue;
                 latest = forward;
@@ -199,7 +200,7 @@ void DenoisePlottable::drawMarks(QCPPainter& painter) const {
     const QCPRange steps = mKeyAxis->range(), rows = mValueAxis->range();
     const int first = std::max(0, int(std::floor(steps.lower + 0.5)));
     const int last = std::min(data_.steps() - 1, int(std::ceil(steps.upper - 0.5)));
-    for (int step = first; step <= last; ++step) {
+    for (int step = data_.next(first, last + 1); step <= last; step = data_.next(step + 1, last + 1)) {
         const Forward forward = data_.at(step);
         for (const ForwardCell& cell : forward.cells) {
             const int row = rowOf(forward, cell.position);

@@ -280,7 +280,7 @@ struct SessionController::Impl {
             const RecorderHealth health = recording.health();
             if (!health.error.empty())
                 throw Error(ErrorKind::Storage, "recording stopped: " + health.error,
-                            "the steps before it are safe in the trace; make room and run again");
+                            health.whatIsLeft() + "; mend that and run again");
         }
     };
 

@@ -509,7 +509,7 @@ private:
             if (arrival.previewStride > 0)
                 data_.setPreview(std::move(arrival.tile), arrival.previewStride);
             else
-                data_.place(arrival.first, std::move(arrival.tile));
+                data_.place(arrival.first, std::move(arrival.tile), arrival.times);
         }
         loading_->show(feed_);
         if (!feed_.error().isEmpty() && data_.steps() == 0) {

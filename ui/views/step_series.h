@@ -33,7 +33,7 @@ public:
                     if (arrival.previewStride > 0)
                         columns_.tiles().setPreview(std::move(arrival.tile), arrival.previewStride);
                     else
-                        columns_.tiles().place(arrival.first, std::move(arrival.tile));
+                        columns_.tiles().place(arrival.first, std::move(arrival.tile), arrival.times);
                 }
                 changed();
             });

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "profiler/tiles/step_spans.h"
+#include "profiler/tiles/tile_reader.h"
 #include "ui/frame/workspace.h"
 
 #include <QElapsedTimer>
@@ -25,6 +26,7 @@ public:
     struct Arrival {
         std::shared_ptr<Tile> tile; // null: nothing new, but total or error may be
         int first = 0;              // step the tile begins at
+        int times = 1;              // as many tiles from there on are this one: there is no step in them
         int previewStride = 0;      // > 0: the tile is a preview
         int total = 0;              // steps of the run
     };
@@ -113,6 +115,14 @@ private:
             }
             return best;
         }
+        /// Of neighbouring tiles those of which nothing has come, around `tile`.
+        TileStretch unknown(TileStretch among, int tile) const {
+            const auto has = [&](int at) { return std::size_t(at) < known.size() && known[std::size_t(at)] > 0; };
+            TileStretch found{tile, tile};
+            while (found.end < among.end && !has(found.end)) ++found.end;
+            while (found.first > among.first && !has(found.first - 1)) --found.first;
+            return found;
+        }
     };
 
     void ask() {
@@ -133,6 +143,9 @@ private:
                     } else {
                         arrival.first = span.first;
                         arrival.tile = read(reader, span.first, span.last);
+                        const int tile = span.first / kTileSteps;
+                        const TileStretch same = plan.unknown(emptyTiles(reader, runId, tile), tile);
+                        if (same.count() > 1) arrival.first = same.first * kTileSteps, arrival.times = same.count();
                     }
                 } catch (const Error& error) {
                     if (error.kind == ErrorKind::Cancelled) throw;
@@ -156,10 +169,10 @@ private:
         total_ = arrival.total;
         if (arrival.tile) plan_.fresh = false;
         if (arrival.tile && arrival.previewStride == 0) {
-            const auto tile = std::size_t(arrival.first / kTileSteps);
-            if (plan_.known.size() <= tile) plan_.known.resize(tile + 1, 0);
-            plan_.known[tile] += arrival.tile->steps();
-            loaded_ += arrival.tile->steps();
+            const auto tile = std::size_t(arrival.first / kTileSteps), end = tile + std::size_t(arrival.times);
+            if (plan_.known.size() < end) plan_.known.resize(end, 0);
+            for (std::size_t i = tile; i < end; ++i) plan_.known[i] += arrival.tile->steps();
+            loaded_ += arrival.tile->steps() * arrival.times;
         }
         const bool goesOn = again_ || (arrival.tile && loaded_ < total_);
         asking_ = goesOn; // so that what is drawn now says that it is not all

@@ -257,7 +257,7 @@ void DenoisingView::take(TileFeed<DenoiseTile>::Arrival arrival) {
         if (arrival.previewStride > 0)
             data_.setPreview(std::move(arrival.tile), arrival.previewStride);
         else
-            data_.place(arrival.first, std::move(arrival.tile));
+            data_.place(arrival.first, std::move(arrival.tile), arrival.times);
     }
     loading_->show(feed_);
     if (data_.empty()) {
@@ -318,7 +318,8 @@ std::vector<float> DenoisingView::densities(Curve curve, int pixels) {
         }
         double sum = 0;
         int count = 0, dense = 0;
-        for (int step = columns[x].first; step < columns[x].last; ++step) {
+        for (int step = data_.next(columns[x].first, columns[x].last); step < columns[x].last;
+             step = data_.next(step + 1, columns[x].last)) {
             const Forward forward = data_.at(step);
             if (!forward) continue;
             dense += forward.row->dense ? 1 : 0;

@@ -355,7 +355,7 @@ void LocalityView::take(TileFeed<HeatTile>::Arrival arrival) {
         if (arrival.previewStride > 0)
             data_.tiles().setPreview(std::move(arrival.tile), arrival.previewStride);
         else
-            data_.tiles().place(arrival.first, std::move(arrival.tile));
+            data_.tiles().place(arrival.first, std::move(arrival.tile), arrival.times);
     }
     loading_->show(feed_);
     if (!feed_.error().isEmpty() && data_.empty()) {

@@ -1,0 +1,106 @@
+// Rules about tokens: which there can be, at which positions, and the blocks that they begin.
+#include "profiler/check/rule.h"
+
+#include <fmt/format.h>
+#include <vector>
+
+namespace kvscope::check {
+namespace {
+
+constexpr const char* kOfOurs = "EXISTS (SELECT 1 FROM run_meta WHERE run_id = ?1 AND key = 'engine' AND value ="
+                                " 'kvscope')";
+
+/// A number of run_meta, in SQL; NULL where it is not known.
+std::string metaNumber(const char* key) {
+    return fmt::format("(SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1 AND key = '{}')", key);
+}
+
+std::string vocab() {
+    return "(SELECT CASE WHEN json_valid(value) THEN json_extract(value, '$.vocab') END FROM run_meta WHERE run_id = ?1"
+           " AND key = 'model_shape')";
+}
+
+std::string beyondVocab(const char* table, const char* range, const char* column) {
+    return fmt::format("SELECT id, '{1} is ' || {1} || ', the vocabulary has ' || vocab FROM {0}, (SELECT {3} AS vocab)"
+                       " WHERE {2} AND {1} >= vocab",
+                       table, column, range, vocab());
+}
+
+/// Tokens of a KV block, in SQL: the units that are selected may be parts of one.
+std::string blockTokens() { return fmt::format("coalesce({}, r.block_size)", metaNumber("kv_block_tokens")); }
+
+} // namespace
+
+std::span<const SqlRule> tokenRules() {
+    static const std::vector<SqlRule> rules{
+        {"token-vocab", "a token's id is in the vocabulary of model_shape", Concern::Tokens, Needs::Nothing, "token",
+         Form::Token, beyondVocab("token", kTokens, "token_id")},
+        {"prompt-vocab", "a prompt token's id is in the vocabulary of model_shape", Concern::Tokens, Needs::Nothing,
+         "prompt", Form::Prompt, beyondVocab("prompt", kSelections, "token_id")},
+        {"denoise-vocab", "ids that a forward reads and writes are in the vocabulary of model_shape", Concern::Tokens,
+         Needs::Nothing, "denoise_token", Form::Token,
+         beyondVocab("denoise_token", kTokens, "input_id") + " UNION ALL " +
+             beyondVocab("denoise_token", kTokens, "candidate")},
+        {"prompt-positions", "positions of a sequence's prompt are 0, 1, 2, ...", Concern::Tokens, Needs::Nothing,
+         "prompt", Form::None,
+         fmt::format("SELECT NULL, 'sequence ' || ((id >> 45) & 1023) || ' has ' || count(*) || ' tokens, the last one"
+                     " at position ' || (max(id) & 0x1FFFFFFFFFFF) FROM prompt WHERE {} GROUP BY id >> 45 HAVING"
+                     " (max(id) & 0x1FFFFFFFFFFF) + 1 <> count(*)",
+                     kSelections)},
+        {"prompt-sequences", "every sequence has a prompt, where one has", Concern::Tokens, Needs::Nothing, "prompt",
+         Form::None,
+         fmt::format("SELECT NULL, 'there are prompts of ' || p.count || ' sequences, the run has ' || r.sequences FROM"
+                     " run r, (SELECT count(DISTINCT id >> 45) AS count FROM prompt WHERE {}) p WHERE r.run_id = ?1"
+                     " AND p.count > 0 AND p.count < r.sequences",
+                     kSelections)},
+        {"token-index", "the index of a token counts its sequence's tokens within the step", Concern::Tokens,
+         Needs::Nothing, "token", Form::Token,
+         fmt::format("SELECT id, 'index is ' || (id & 1023) || ', tokens before it are ' || before FROM (SELECT id,"
+                     " row_number() OVER (PARTITION BY id >> 10 ORDER BY id) - 1 AS before FROM token WHERE {}) WHERE"
+                     " (id & 1023) <> before",
+                     kTokens)},
+        {"token-positions",
+         "a sequence's tokens follow each other, the first one behind the prompt, in a run that dropped no step",
+         Concern::Tokens, Needs::Nothing, "token", Form::Token,
+         fmt::format("SELECT id, 'position is ' || position || ', expected is ' || expected FROM (SELECT id, position,"
+                     " coalesce(before + 1, (SELECT (max(p.id) & 0x1FFFFFFFFFFF) + 1 FROM prompt p WHERE p.id BETWEEN"
+                     " (?1 << 55) + (sequence << 45) AND (?1 << 55) + (sequence << 45) + 0x1FFFFFFFFFFF)) AS expected"
+                     " FROM (SELECT id, position, (id >> 10) & 1023 AS sequence, lag(position) OVER (PARTITION BY"
+                     " (id >> 10) & 1023 ORDER BY id) AS before FROM token WHERE {})) WHERE position <> expected AND"
+                     " {} = 0",
+                     kTokens, kDropped)},
+        {"step-token-rows",
+         "tokens of a decode step of KVScope's engine are those that it makes, in a run that makes one for each it is"
+         " fed",
+         Concern::Tokens, Needs::Nothing, "token", Form::Step,
+         fmt::format("SELECT s.id, 'tokens is ' || s.tokens || ', its rows are ' || coalesce(t.count, 0) FROM step s"
+                     " LEFT JOIN (SELECT id >> 20 AS step, count(*) AS count FROM token WHERE {1} GROUP BY id >> 20) t"
+                     " ON t.step = s.id WHERE s.{0} AND s.phase = 1 AND s.tokens <> coalesce(t.count, 0) AND {2} AND"
+                     " NOT EXISTS (SELECT 1 FROM denoise WHERE {1})",
+                     kSteps, kTokens, kOfOurs)},
+        {"prefill-tokens", "tokens of the prefill of KVScope's engine are those of the prompts", Concern::Tokens,
+         Needs::Nothing, "prompt", Form::Step,
+         fmt::format("SELECT s.id, 'tokens is ' || s.tokens || ', the prompts have ' || p.count FROM step s, (SELECT"
+                     " count(*) AS count FROM prompt WHERE {}) p WHERE s.id = ?1 << 25 AND p.count > 0 AND s.tokens <>"
+                     " p.count AND {}",
+                     kSelections, kOfOurs)},
+        {"selection-opens", "a selection opens a block if the token that its sequence is fed is a block's first one",
+         Concern::Selection, Needs::Selections, "selection", Form::Selection,
+         fmt::format("SELECT c.id, 'opens_block is ' || c.opens_block || ', the token fed is at ' || (t.position - 1)"
+                     " FROM selection c JOIN token t ON t.id = ((c.id >> 30) << 20) | (c.id & 0xFFC00) JOIN run r ON"
+                     " r.run_id = ?1 WHERE c.{} AND {} > 0 AND c.opens_block <> ((t.position - 1) % {} = 0) AND NOT"
+                     " EXISTS (SELECT 1 FROM denoise WHERE {})",
+                     kSelections, blockTokens(), blockTokens(), kTokens)},
+        {"step-opens-token", "a decode step opens a block only if a sequence is fed a block's first token",
+         Concern::Selection, Needs::Nothing, "token", Form::Step,
+         fmt::format("SELECT s.id, 'opens_block is 1, and no token fed is a block''s first' FROM step s, run r WHERE"
+                     " s.{} AND s.phase = 1 AND r.run_id = ?1 AND s.opens_block = 1 AND {} > 0 AND EXISTS (SELECT 1"
+                     " FROM token WHERE id BETWEEN s.id << 20 AND (s.id << 20) | 0xFFFFF) AND NOT EXISTS (SELECT 1"
+                     " FROM token WHERE id BETWEEN s.id << 20 AND (s.id << 20) | 0xFFFFF AND (position - 1) % {} = 0)"
+                     " AND NOT EXISTS (SELECT 1 FROM denoise WHERE {})",
+                     kSteps, blockTokens(), blockTokens(), kTokens)},
+    };
+    return rules;
+}
+
+} // namespace kvscope::check

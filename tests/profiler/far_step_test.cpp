@@ -1,0 +1,120 @@
+// A trace whose last step has the highest number there can be: rows bound the work, not their numbers.
+#include "profiler/format/trace_keys.h"
+#include "profiler/tiles/denoise_steps.h"
+#include "profiler/tiles/mask_pyramid.h"
+#include "profiler/tiles/step_pyramid.h"
+#include "profiler/tiles/tile_reader.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <chrono>
+#include <cmath>
+#include <gtest/gtest.h>
+
+namespace kvscope {
+namespace {
+
+class FarStep : public testing::Test {
+protected:
+    FarStep() {
+        synthetic::RunShape shape;
+        shape.decodeSteps = kTileSteps + 500;
+        shape.layers = 2;
+        synthetic::recordFile(file, shape);
+        last = shape.decodeSteps;
+        const std::string far = std::to_string(trace::kMaxStep - last), key = std::to_string((1 << 25) + last);
+        test::sql(file,
+                  "UPDATE step SET id = id + " + far + " WHERE id = " + key + "; UPDATE layer_step SET id = id + (" +
+                      far + " << 10) WHERE id >> 10 = " + key + "; UPDATE selection SET id = id + (" + far +
+                      " << 30) WHERE id >> 30 = " + key,
+                  SQLITE_OPEN_READWRITE);
+    }
+    /// Reads tile by tile, as views do, each empty stretch once. place(first, tile, times). @return how many were read
+    template <class Read, class Place> static int readAll(const TraceReader& reader, Read&& read, Place&& place) {
+        const int steps = reader.stepCount(1);
+        int reads = 0;
+        for (int first = 0; first < steps; ++reads) {
+            const TileStretch empty = emptyTiles(reader, 1, first / kTileSteps);
+            auto tile = read(first, std::min(first + kTileSteps, steps) - 1);
+            const int times = std::max(empty.end - first / kTileSteps, 1);
+            const int covered = (times - 1) * kTileSteps + tile->steps();
+            place(first, std::move(tile), times);
+            first += covered;
+        }
+        return reads;
+    }
+    test::Folder folder;
+    std::string file = (folder / "far.kvtrace").string();
+    int last = 0;
+    const TileCache::Place nowhere{};
+};
+
+TEST_F(FarStep, EmptyTilesLieBetweenThoseWithSteps) {
+    const TraceReader reader(file);
+    ASSERT_EQ(reader.stepCount(1), trace::kMaxStep + 1);
+    const int end = trace::kMaxStep / kTileSteps;
+    for (const int tile : {0, 1, end}) EXPECT_EQ(emptyTiles(reader, 1, tile).count(), 0) << tile;
+    for (const int tile : {2, 3, 4000, end - 1}) {
+        EXPECT_EQ(emptyTiles(reader, 1, tile).first, 2) << tile;
+        EXPECT_EQ(emptyTiles(reader, 1, tile).end, end) << tile;
+    }
+    test::sql(file, "DELETE FROM step WHERE id & 0x1FFFFFF < 9000", SQLITE_OPEN_READWRITE);
+    EXPECT_EQ(emptyTiles(TraceReader(file), 1, 7).first, 0);
+}
+
+TEST_F(FarStep, IsReadInAMomentAndAFewMegabytes) {
+    const auto begin = std::chrono::steady_clock::now();
+    const TraceReader reader(file);
+    const int steps = reader.stepCount(1);
+
+    StepPyramid heat;
+    heat.reset(2);
+    const HeatRequest locality{.runId = 1};
+    EXPECT_EQ(readAll(
+                  reader, [&](int from, int to) { return readTile(reader, locality, from, to, nowhere); },
+                  [&](int first, std::shared_ptr<HeatTile> tile, int times) {
+                      heat.tiles().place(first, std::move(tile), times);
+                  }),
+              4);
+    EXPECT_TRUE(heat.tiles().complete());
+    EXPECT_EQ(heat.steps(), steps);
+    EXPECT_EQ(heat.stats(1, 0, steps).count, last - 1) << "the first one is undefined";
+    EXPECT_EQ(heat.stats(1, steps - 1, steps).count, 1);
+    EXPECT_EQ(heat.stats(1, last, steps - 1).count, 0);
+
+    StepPyramid numbers;
+    numbers.reset(rowsOf(StepNumbers::Transfers));
+    readAll(
+        reader,
+        [&](int from, int to) {
+            return readTile(reader, StepRequest{.runId = 1, .numbers = StepNumbers::Transfers}, from, to, nowhere);
+        },
+        [&](int first, std::shared_ptr<HeatTile> tile, int times) {
+            numbers.tiles().place(first, std::move(tile), times);
+        });
+    EXPECT_EQ(numbers.stats(int(TransferNumber::Hits), 0, steps).count, last);
+
+    MaskPyramid mask;
+    const MaskRequest head{.runId = 1, .layer = 1, .sequence = 0, .kvHead = 1};
+    readAll(
+        reader, [&](int from, int to) { return readTile(reader, head, from, to, nowhere); },
+        [&](int first, std::shared_ptr<MaskTile> tile, int times) { mask.place(first, std::move(tile), times); });
+    EXPECT_TRUE(mask.tiles().complete());
+    EXPECT_EQ(mask.cells(steps - 1).size(), reader.selection(1, steps - 1, 1, 0, 1)->blocks.size());
+    EXPECT_EQ(mask.cells(steps / 2).size(), 0u);
+
+    DenoiseSteps forwards;
+    readAll(
+        reader, [&](int from, int to) { return readTile(reader, DenoiseRequest{.runId = 1}, from, to); },
+        [&](int first, std::shared_ptr<DenoiseTile> tile, int times) {
+            forwards.place(first, std::move(tile), times);
+        });
+    EXPECT_FALSE(forwards.before(steps));
+    EXPECT_EQ(forwards.next(5, steps), steps) << "there is none";
+
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+} // namespace
+} // namespace kvscope
