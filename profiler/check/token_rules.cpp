@@ -26,6 +26,12 @@ std::string beyondVocab(const char* table, const char* range, const char* column
                        table, column, range, vocab());
 }
 
+std::string bytesOfText(const char* table, const char* range) {
+    return fmt::format("SELECT id, 'bytes begin with ' || hex(substr(bytes, 1, 8)) || ', text with ' || substr(text, 1,"
+                       " 60) FROM {} WHERE {} AND bytes IS NOT NULL AND instr(text, char(65533)) = 0",
+                       table, range);
+}
+
 /// Tokens of a KV block, in SQL: the units that are selected may be parts of one.
 std::string blockTokens() { return fmt::format("coalesce({}, r.block_size)", metaNumber("kv_block_tokens")); }
 
@@ -69,15 +75,17 @@ std::span<const SqlRule> tokenRules() {
                      " (id >> 10) & 1023 ORDER BY id) AS before FROM token WHERE {})) WHERE position <> expected AND"
                      " {} = 0",
                      kTokens, kDropped)},
-        {"step-token-rows",
-         "tokens of a decode step of KVScope's engine are those that it makes, in a run that makes one for each it is"
-         " fed",
+        {"step-token-rows", "a decode step feeds as many tokens as it makes, or more in another engine than KVScope's",
          Concern::Tokens, Needs::Nothing, "token", Form::Step,
-         fmt::format("SELECT s.id, 'tokens is ' || s.tokens || ', its rows are ' || coalesce(t.count, 0) FROM step s"
-                     " LEFT JOIN (SELECT id >> 20 AS step, count(*) AS count FROM token WHERE {1} GROUP BY id >> 20) t"
-                     " ON t.step = s.id WHERE s.{0} AND s.phase = 1 AND s.tokens <> coalesce(t.count, 0) AND {2} AND"
-                     " NOT EXISTS (SELECT 1 FROM denoise WHERE {1})",
-                     kSteps, kTokens, kOfOurs)},
+         fmt::format("SELECT id, 'tokens is ' || tokens || ', its rows are ' || made FROM (SELECT id, tokens, (SELECT"
+                     " count(*) FROM token WHERE id BETWEEN s.id << 20 AND (s.id << 20) | 0xFFFFF) AS made FROM step s"
+                     " WHERE s.{} AND s.phase = 1) WHERE (tokens < made OR (tokens <> made AND {})) AND NOT EXISTS"
+                     " (SELECT 1 FROM denoise WHERE {}) AND EXISTS (SELECT 1 FROM token WHERE {})",
+                     kSteps, kOfOurs, kTokens, kTokens)},
+        {"text-bytes", "a token has bytes of its own only where its text has U+FFFD", Concern::Tokens, Needs::Nothing,
+         "token", Form::Token, bytesOfText("token", kTokens)},
+        {"prompt-bytes", "a prompt token has bytes of its own only where its text has U+FFFD", Concern::Tokens,
+         Needs::Nothing, "prompt", Form::Prompt, bytesOfText("prompt", kSelections)},
         {"prefill-tokens", "tokens of the prefill of KVScope's engine are those of the prompts", Concern::Tokens,
          Needs::Nothing, "prompt", Form::Step,
          fmt::format("SELECT s.id, 'tokens is ' || s.tokens || ', the prompts have ' || p.count FROM step s, (SELECT"

@@ -170,7 +170,7 @@ TEST_F(OutputCli, ARunWhoseFileWasDeletedIsNoSuccess) {
 TEST_F(OutputCli, ARunWhoseFileWasRenamedOrTruncatedIsNoSuccess) {
     const std::string file = path("run.kvtrace"), moved = path("moved.kvtrace");
     const std::vector<std::string> command{
-        test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "2000",
+        test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "800",
         "--trace",          file};
     test::Process renamed(command);
     ASSERT_TRUE(renamed.waitForOutput(" "));
