@@ -14,15 +14,15 @@ void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed) {
         stored = sharing > 0 ? sharing : engine.layout_.rows;
     for (int s = 0; s < engine.layout_.rows; ++s)
         for (int i = 0; i < layers; ++i) {
-            const DeviceLayerState& layer = engine.layers_[std::size_t(i)];
-            const PromptReader::Blocks filled = engine.prompts_.blocksOf(i, s, tokens);
+            const DeviceLayerState& layer = engine.sequences_.layers[std::size_t(i)];
+            const PromptReader::Blocks filled = engine.sequences_.prompts.blocksOf(i, s, tokens);
             const auto kvHeads = std::size_t(engine.layout_.kvHeads);
             cuda::fillNormal(filled.blocks, kvHeads * std::size_t(filled.headStride), 1.f,
                              seed + std::uint64_t(s * layers + i));
             if (layer.index.tokenScores != nullptr)
                 cuda::fillScores(layer.index.tokenScores + engine.layout_.tokenFirst[engine.layout_.headOf(s)],
                                  kvHeads * std::size_t(engine.layout_.blocks[std::size_t(s)]) *
-                                     std::size_t(engine.spec_.blockSize),
+                                     std::size_t(engine.options_.spec.blockSize),
                                  seed ^ std::uint64_t(s * layers + i));
             cuda::PromptArgs prompt;
             prompt.shape = engine.layout_.shape;
@@ -32,12 +32,12 @@ void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed) {
             prompt.blocks = filled.blocks;
             prompt.headStride = filled.headStride;
             if (layer.indexed) cuda::indexPrompt(engine.launch_, prompt);
-            engine.prompts_.finish(filled);
-            if (layer.offloaded && s < stored) engine.prompts_.store(filled, engine.stream());
+            engine.sequences_.prompts.finish(filled);
+            if (layer.offloaded && s < stored) engine.sequences_.prompts.store(filled, engine.stream());
             cuda::check(cudaStreamSynchronize(engine.stream()), "filling the cache");
         }
     std::vector<std::int32_t> positions(std::size_t(engine.layout_.rows), tokens);
-    cuda::check(cudaMemcpy(engine.rows_.position, positions.data(), positions.size() * sizeof(std::int32_t),
+    cuda::check(cudaMemcpy(engine.sequences_.rows.position, positions.data(), positions.size() * sizeof(std::int32_t),
                            cudaMemcpyHostToDevice),
                 "filling the cache");
     engine.launched_ = engine.waited_ = 0;
