@@ -15,6 +15,7 @@ nlohmann::ordered_json recording(const Log& log);
 nlohmann::ordered_json replay(const Log& log);
 #ifdef KVSCOPE_HAVE_CUDA
 nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
+nlohmann::ordered_json servedSteps(const Settings& settings, const Log& log);
 nlohmann::ordered_json gpuKernels(const Settings& settings, const Log& log);
 nlohmann::ordered_json transfers(const Settings& settings, const Log& log);
 #endif
@@ -52,6 +53,8 @@ std::span<const BenchEntry> benchmarks() {
         BenchEntry{"decode", "How fast does a published model shape decode on the GPU, beside the floor of its bytes?",
                    nullptr, decodeShapes},
         BenchEntry{"gpu-kernels", "How close does each CUDA kernel come to its ceiling?", nullptr, gpuKernels},
+        BenchEntry{"served-steps", "What does a step of rows that come and go take beside the step of a fixed batch?",
+                   nullptr, servedSteps},
         BenchEntry{"transfers", "How fast do scattered KV blocks come from host memory, and how else could they?",
                    nullptr, transfers},
 #endif

@@ -47,7 +47,7 @@ EngineOptions engineOf(const LoadArguments& arguments, const ServingChoices& cho
     if (arguments.backend == nameOf(Backend::Cuda))
         options.session.backend = Backend::Cuda;
     else if (arguments.backend != nameOf(Backend::Cpu))
-        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu");
+        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
     for (const std::string& setting : arguments.settings) {
         const auto equals = setting.find('=');
         if (equals == std::string::npos || equals == 0)
@@ -219,7 +219,7 @@ int runLoad(const LoadArguments& arguments) {
     RecordingRequest request;
     request.trace = arguments.trace, request.overwrite = arguments.overwrite;
     request.level = RecordLevel::Counters;
-    RunRecording recording(request, Backend::Cpu);
+    RunRecording recording(request, engine.session.backend);
     recording.open();
     if (recording.records()) options.sink = &recording.sink();
     const std::vector<double> rates = arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
@@ -273,7 +273,7 @@ Command addLoad(Options& program) {
     sub.add("--calibration", arguments->calibration, "Folder with what was learned beside the model");
     sub.add("--method", arguments->method, "Attention method; methods --json says which serve").showsDefault();
     sub.add("--set", arguments->settings, "A parameter of the method, key=value");
-    sub.add("--backend", arguments->backend, "cpu").showsDefault();
+    sub.add("--backend", arguments->backend, "cpu or cuda").showsDefault();
     sub.add("--threads", arguments->threads, "Threads of the CPU backend; default: all cores").range(1, 1024);
     const Option rate = addServingOptions(sub, *arguments, KnobOption::Knob);
     const Option costsOut =

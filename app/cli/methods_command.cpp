@@ -47,6 +47,12 @@ void printJson() {
         const std::string whyNot = serve::whyNotServed(method); // requests that come and go, on the CPU backend
         entry["serves"] = whyNot.empty();
         if (!whyNot.empty()) entry["serves_not_because"] = whyNot;
+        for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
+            const std::string because = serve::whyNotServed(method, backend);
+            nlohmann::ordered_json& on = entry["serves_on"][nameOf(backend)];
+            on["serves"] = because.empty();
+            if (!because.empty()) on["because"] = because;
+        }
         entry["parameters"] = nlohmann::ordered_json::array();
         for (const Parameter& parameter : method.parameters) entry["parameters"].push_back(describe(parameter));
         if (!method.denoisingParameters.empty()) { // on block-diffusion models

@@ -115,7 +115,48 @@ ParameterValues parametersOf(const DecodeJob& job, const MethodEntry& method, co
     return values;
 }
 
-/// changes: what the job changes of the engine's steps.
+/// Seconds that reading what a step cannot avoid takes: weights, attended keys and values, and the index.
+double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double readRate) {
+    DecodeScenario scenario;
+    scenario.model = findModelShape(job.shape);
+    scenario.gpu.readGbps = readRate / 1e9;
+    scenario.gpu.tflops = scenario.gpu.linkGbps = 1;
+    scenario.gpu.memoryGib = 1e6; // the run itself shows whether it fits
+    scenario.method = method;
+    scenario.context = job.context;
+    scenario.batch = job.batch;
+    return predictStep(scenario).hbmNs / 1e9;
+}
+
+/// What the measured steps add up to.
+struct Sums {
+    std::int64_t steps = 0, gpuNs = 0, hits = 0, misses = 0, ahead = 0, late = 0, h2dBytes = 0, d2hBytes = 0,
+                 exposedNs = 0;
+    std::array<std::int64_t, kStageCount> stageNs{};
+
+    void add(const StepRecord& record, std::int64_t stepNs) {
+        for (const LayerRecord& layer : record.layers) {
+            hits += layer.hits, misses += layer.misses;
+            h2dBytes += layer.h2dBytes, d2hBytes += layer.d2hBytes;
+            exposedNs += layer.exposedNs;
+            for (std::size_t s = 0; s < stageNs.size(); ++s) stageNs[s] += layer.stageNs[s];
+        }
+        for (const SelectionRecord& selection : record.selections) {
+            if (selection.predicted < 0) continue;
+            ahead += selection.misses + selection.wasted, late += selection.late;
+        }
+        gpuNs += stepNs;
+        ++steps;
+    }
+    double perStep(std::int64_t sum) const { return double(sum) / double(std::max<std::int64_t>(1, steps)); }
+};
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+} // namespace
+
 CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, PlantedSteps& changes) {
     const ModelConfig& config = model.config;
     const MethodEntry& method = findMethod(job.method);
@@ -160,48 +201,6 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     options.level = job.level;
     return options;
 }
-
-/// Seconds that reading what a step cannot avoid takes: weights, attended keys and values, and the index.
-double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double readRate) {
-    DecodeScenario scenario;
-    scenario.model = findModelShape(job.shape);
-    scenario.gpu.readGbps = readRate / 1e9;
-    scenario.gpu.tflops = scenario.gpu.linkGbps = 1;
-    scenario.gpu.memoryGib = 1e6; // the run itself shows whether it fits
-    scenario.method = method;
-    scenario.context = job.context;
-    scenario.batch = job.batch;
-    return predictStep(scenario).hbmNs / 1e9;
-}
-
-/// What the measured steps add up to.
-struct Sums {
-    std::int64_t steps = 0, gpuNs = 0, hits = 0, misses = 0, ahead = 0, late = 0, h2dBytes = 0, d2hBytes = 0,
-                 exposedNs = 0;
-    std::array<std::int64_t, kStageCount> stageNs{};
-
-    void add(const StepRecord& record, std::int64_t stepNs) {
-        for (const LayerRecord& layer : record.layers) {
-            hits += layer.hits, misses += layer.misses;
-            h2dBytes += layer.h2dBytes, d2hBytes += layer.d2hBytes;
-            exposedNs += layer.exposedNs;
-            for (std::size_t s = 0; s < stageNs.size(); ++s) stageNs[s] += layer.stageNs[s];
-        }
-        for (const SelectionRecord& selection : record.selections) {
-            if (selection.predicted < 0) continue;
-            ahead += selection.misses + selection.wasted, late += selection.late;
-        }
-        gpuNs += stepNs;
-        ++steps;
-    }
-    double perStep(std::int64_t sum) const { return double(sum) / double(std::max<std::int64_t>(1, steps)); }
-};
-
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-} // namespace
 
 std::size_t hostStoreBytes(const DecodeJob& job) {
     if (!job.offload) return 0;

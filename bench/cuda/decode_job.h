@@ -1,8 +1,10 @@
 // One measured decode of a model shape: what a job asks for and what it gives.
 #pragma once
 
+#include "core/cuda/cuda_engine_options.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
+#include "core/cuda/testing/planted_steps.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/cupti/pcie_counting.h"
 
@@ -43,6 +45,9 @@ struct Ceilings {
 /// @throws Error(OutOfMemory) if it does not fit
 nlohmann::ordered_json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model,
                                      const Ceilings& ceilings, const PinnedMemory* store = nullptr);
+
+/// What the job's engine is made with. changes: what the job changes of the engine's steps
+CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, PlantedSteps& changes);
 
 /// Bytes of host memory that an offloaded job needs; 0 if nothing is offloaded.
 std::size_t hostStoreBytes(const DecodeJob& job);

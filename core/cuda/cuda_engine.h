@@ -1,27 +1,12 @@
 // The CUDA backend: sets a session up on a GPU, reads its prompts and makes its decode steps. The engine connects parts
-// with one purpose each: the rows of a step (RowTable), the stages of a step (CudaStages) with projections and
-// feed-forwards (LayerPasses), choices (BlockChoice) and transfers (Transfers), the step graphs (StepGraphs), what a
-// step reports (StepReports, ReportReader), and prompts (PromptReader).
+// with one purpose each: projections and feed-forwards (LayerPasses), the step graphs (StepGraphs), and what belongs to
+// the sequences (CudaSequences): the rows of a step (RowTable), its stages (CudaStages), choices (BlockChoice) and
+// transfers (Transfers), what a step reports (StepReports, ReportReader), and prompts (PromptReader).
 #pragma once
 
-#include "core/cuda/batch_layout.h"
-#include "core/cuda/block_choice.h"
-#include "core/cuda/choice_order.h"
-#include "core/cuda/cuda_engine_options.h"
-#include "core/cuda/cuda_stages.h"
-#include "core/cuda/device_memory.h"
-#include "core/cuda/device_model.h"
-#include "core/cuda/device_selector.h"
-#include "core/cuda/gpu_clock.h"
-#include "core/cuda/layer_passes.h"
-#include "core/cuda/prompt_reader.h"
-#include "core/cuda/report_reader.h"
-#include "core/cuda/row_table.h"
+#include "core/cuda/cuda_sequences.h"
 #include "core/cuda/stage_ranges.h"
-#include "core/cuda/step_buffers.h"
 #include "core/cuda/step_graphs.h"
-#include "core/cuda/step_report.h"
-#include "core/cuda/transfers.h"
 #include "core/session/engine.h"
 
 #include <memory>
@@ -33,6 +18,8 @@ namespace kvscope {
 
 /// How kernels are launched on this GPU, on no stream yet.
 cuda::Launch gpuLaunch(const cudaDeviceProp& gpu);
+/// The GPU, its driver and what multiplies there, in one line.
+std::string describeGpuEngine(const cuda::Linear& linear);
 
 class CudaEngine {
 public:
@@ -52,7 +39,7 @@ public:
     /// Of keys and values on the host, whether the memory is lent or the engine's own.
     std::size_t hostBytes() const { return std::size_t(memory().bytes(MemoryTier::Host, Holds::Kv)); }
     /// With lookahead: true if one kernel makes all transfers of a step, false if every layer launches its own.
-    bool transferLoop() const { return transfers_.hasLoop(); }
+    bool transferLoop() const { return sequences_.transfers.hasLoop(); }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);
@@ -60,7 +47,7 @@ public:
     /// Sets the tokens that the next step feeds and its active rows. Copies only what differs from what the device
     /// holds.
     void setInputs(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> active) {
-        rows_.setInputs(tokens, active, stream());
+        sequences_.rows.setInputs(tokens, active, stream());
     }
     /// Starts a step; at most two may be in flight.
     void launch(int step = -1); // step: its number, for the recorder of kernels
@@ -72,33 +59,25 @@ public:
     const float* logits(int sequence);            // float32 [vocab] on the host
     /// Fills a record from the last step waited for. active: the sequences of that step, ascending.
     void fill(StepRecord& record, std::span<const ActiveSequence> active) {
-        reader_.fill(reports_.host(lastEntry()), record, active);
+        sequences_.reader.fill(sequences_.reports.host(lastEntry()), record, active);
     }
     /// Waits until every step that was launched is over.
     void settle();
     /// GPU time of the last step waited for, in nanoseconds.
     std::int64_t stepNs() const;
     cudaStream_t stream() const { return graphs_.stream(); }
-    const std::int32_t* devicePositions() const { return rows_.position; }
+    const std::int32_t* devicePositions() const { return sequences_.rows.position; }
 
 private:
     friend void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed); // core/cuda/testing
     static constexpr int kEntries = StepReports::kEntries;
-    using Layer = DeviceLayerState;
 
     /// Declares what the engine takes, and takes nothing.
     CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options, const cuda::Launch& launch);
 
     // Called once for each session
-    void refuseUnsupported() const;
-    void makeSelector();
-    void planMemory();
-    void planLayer(Layer& layer);
-    void planBuffers();
     void open();
-    void openStore();
     void prepareSteps();
-    ReportNeeds reportNeeds() const;
 
     // Called once for each graph
     void stepKernels(int entry);
@@ -107,31 +86,19 @@ private:
 
     std::shared_ptr<const DeviceModel> model_;
     const CudaEngineOptions options_;
-    const SelectionSpec& spec_;
     const BatchLayout layout_;
     cuda::Launch launch_;
     StageRanges ranges_;
     DeviceArena arena_;
-    __nv_bfloat16* store_ = nullptr; // host memory: the host store of all offloaded layers
-    std::size_t storeBytes_ = 0;
-    std::vector<Layer> layers_;
-    std::unique_ptr<DeviceSelector> selector_; // null: the method is data
-    ChoiceOrder order_;
-    RowTable rows_;
     StepBuffers buffers_;
-    BlockChoice choice_;
     LayerPasses passes_;
-    StepReports reports_;
     GpuClock clock_;
-    ReportReader reader_;
-    PromptReader prompts_;
     std::vector<float> logitsHost_;
     bool logitsFetched_ = false;
     std::int64_t launched_ = 0, waited_ = 0;
     // The last members are destroyed first: their destructors wait for the work on their streams, and that work uses
     // the memory of the members above.
-    Transfers transfers_;
-    CudaStages stages_;
+    CudaSequences sequences_;
     StepGraphs graphs_;
 };
 

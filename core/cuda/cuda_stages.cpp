@@ -15,6 +15,15 @@ void CudaStages::embed() {
 
 void CudaStages::project(int layer) {
     p_.passes.projectAndAppend(layer, appendArgs(layer), p_.selector != nullptr, report_->mark(layer, kQkv));
+    beginAttention(layer);
+}
+
+void CudaStages::takeProducts(int layer, int row) {
+    p_.passes.appendRow(appendArgs(layer), row);
+    beginAttention(layer);
+}
+
+void CudaStages::beginAttention(int layer) {
     if (__nv_bfloat16* const all = stateOf(layer).allKeys)
         cuda::keepKeys(p_.launch, {p_.layout.shape, p_.layout.rows, p_.rows.position, p_.rows.active, p_.buffers.newKey,
                                    all, p_.rows.blockFirst});

@@ -40,6 +40,8 @@ public:
 
     void embed() override;
     void project(int layer) override;
+    /// In place of project() where the products of several requests are made together: takes those of row `row`.
+    void takeProducts(int layer, int row);
     void append(int layer) override;
     /// Chooses the layer's blocks and starts their transfers. Where the layer before has done both, this only gives the
     /// lists to the attention.
@@ -60,6 +62,7 @@ private:
     const DeviceLayerState& stateOf(int layer) const { return p_.layers[std::size_t(layer)]; }
     /// Whether the method has a selector and the layer chooses what it attends to.
     bool isMethods(int layer) const { return stateOf(layer).sparse && p_.selector != nullptr; }
+    void beginAttention(int layer);
     cuda::AppendArgs appendArgs(int layer) const;
     cuda::DecodeAttentionArgs attentionArgs(int layer) const;
     DeviceStep deviceStep(int layer) const;

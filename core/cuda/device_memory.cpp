@@ -52,6 +52,12 @@ std::string DeviceArena::largest() const {
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+std::int64_t DeviceArena::room() {
+    std::size_t available = 0, all = 0;
+    cuda::check(cuda::deviceCalls().memoryInfo(&available, &all), "asking for the GPU's free memory");
+    return std::int64_t(available) - std::int64_t(kReserve);
+}
+
 void DeviceArena::take() {
     if (total_ > 0) {
         std::size_t available = 0, all = 0;

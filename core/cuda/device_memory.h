@@ -7,6 +7,7 @@
 #include "kernels/cuda/device/owners.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ public:
     }
     /// @throws Error(OutOfMemory) listing what needs how much
     void take();
+    /// Bytes of the GPU's memory that arenas can take now. @throws Error(Device)
+    static std::int64_t room();
 
     /// Everything that was declared, on the GPU and on the host, memory that was lent among it.
     const MemoryPlan& declared() const { return declared_; }

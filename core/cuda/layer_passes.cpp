@@ -119,11 +119,20 @@ void LayerPasses::project(const DeviceLayer& weights, const float* x, int n, std
     cuda::multiplyHeads(launch_, absorb);
 }
 
-void LayerPasses::append(const cuda::AppendArgs& args) {
+void LayerPasses::append(const cuda::AppendArgs& args, const cuda::LatentTokens& latent) {
     if (config_.latent)
-        cuda::appendLatent(launch_, args, latent_);
+        cuda::appendLatent(launch_, args, latent);
     else
         cuda::rotateAndAppend(launch_, args);
+}
+
+void LayerPasses::appendRow(const cuda::AppendArgs& args, int row) {
+    cuda::LatentTokens latent = latent_;
+    if (config_.latent) {
+        latent.query += std::ptrdiff_t(row) * latent.queryStride;
+        latent.key += std::ptrdiff_t(row) * latent.keyStride;
+    }
+    append(args, latent);
 }
 
 void LayerPasses::projectAndAppend(int index, const cuda::AppendArgs& args, bool keepsPlain, std::uint64_t* mark) {
@@ -136,7 +145,7 @@ void LayerPasses::projectAndAppend(int index, const cuda::AppendArgs& args, bool
                                       args);
     project(weights, buffers_.x, layout_.rows, mark);
     stages_.at(index, Stage::Rope);
-    append(args);
+    append(args, latent_);
 }
 
 void LayerPasses::placePrompt(const cuda::PromptArgs& args) {

@@ -39,6 +39,9 @@ public:
     /// where the kernels can.
     /// @param keepsPlain the one launch also writes StepBuffers::qkv, for a method that reads it
     void projectAndAppend(int layer, const cuda::AppendArgs& append, bool keepsPlain, std::uint64_t* mark);
+    /// The second half of that for one sequence, where project() has made the products of several: rotates those of row
+    /// `row` and writes its key and value to the cache. The pointers of args are those of the row.
+    void appendRow(const cuda::AppendArgs& args, int row);
     /// Rotates what project() has made of a prompt and writes keys and values to the cache.
     void placePrompt(const cuda::PromptArgs& args);
     /// Adds the output projection of the attention's output to x, and then the feed-forward.
@@ -50,7 +53,7 @@ private:
     static constexpr int kExpertRows = 512; // tokens that go through the experts together
 
     cuda::Norm norm(const float* weight) const { return {weight, config_.streamNormEps()}; }
-    void append(const cuda::AppendArgs& args);
+    void append(const cuda::AppendArgs& args, const cuda::LatentTokens& latent);
     void planExperts(DeviceArena& arena);
     cuda::LinearNeeds productNeeds() const;
     const __nv_bfloat16* leaveLatent(const DeviceLayer& weights, int n);

@@ -43,19 +43,36 @@ void PromptReader::open() {
 void PromptReader::read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                         const Progress& progress, double begin, double end, const std::stop_token& stop) {
     const int tokens = int(prompt.size());
-    cuda::check(cudaMemcpyAsync(ids, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
-                                p_.launch.stream),
-                "copying the prompt");
-    p_.passes.embed(ids, tokens, x);
+    embed(prompt);
     for (int i = 0; i < config_.layers; ++i) {
         throwIfCancelled(stop);
         report(progress, begin + (end - begin) * i / config_.layers, "reading the prompt");
-        readLayer(i, sequence, tokens, record.layers[std::size_t(i)]);
+        readPieces(blocksOf(i, sequence, tokens), 0, piecesOf(tokens), record.layers[std::size_t(i)]);
     }
     const std::size_t hidden = std::size_t(config_.hidden);
     cuda::check(cudaMemcpyAsync(p_.buffers.x + std::size_t(sequence) * hidden, x + std::size_t(tokens - 1) * hidden,
                                 hidden * sizeof(float), cudaMemcpyDeviceToDevice, p_.launch.stream),
                 "keeping the last token");
+}
+
+bool PromptReader::readTo(PromptCursor until, const std::vector<std::int32_t>& prompt, StepRecord& record,
+                          const std::stop_token& stop) {
+    const int tokens = int(prompt.size()), pieces = piecesOf(tokens);
+    while (at_.layer < config_.layers && at_ < until) {
+        throwIfCancelled(stop);
+        if (at_ == PromptCursor{}) embed(prompt);
+        const int end = at_.layer < until.layer ? pieces : std::min(until.piece, pieces);
+        readPieces(blocksOf(at_.layer, 0, tokens), at_.piece, end, record.layers[std::size_t(at_.layer)]);
+        at_ = end == pieces ? PromptCursor{at_.layer + 1, 0} : PromptCursor{at_.layer, end};
+    }
+    return at_.layer == config_.layers;
+}
+
+void PromptReader::embed(const std::vector<std::int32_t>& prompt) const {
+    cuda::check(cudaMemcpyAsync(ids, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+                                p_.launch.stream),
+                "copying the prompt");
+    p_.passes.embed(ids, int(prompt.size()), x);
 }
 
 PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens) const {
@@ -65,33 +82,39 @@ PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens)
     return {index, sequence, tokens, blocks, p_.layout.headStride(sequence)};
 }
 
-void PromptReader::readLayer(int index, int sequence, int tokens, LayerRecord& out) const {
+/// Reads the pieces [from, to) of a layer. Waits.
+void PromptReader::readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const {
+    const int index = blocks.layer, tokens = blocks.tokens;
     const DeviceLayerState& layer = p_.layers[std::size_t(index)];
-    const Blocks blocks = blocksOf(index, sequence, tokens);
-    if (layer.offloaded || layer.ownTier)
+    if (from == 0 && (layer.offloaded || layer.ownTier))
         cuda::check(cudaStreamWaitEvent(p_.launch.stream, copied_[index % 2].get()), "waiting for a copy");
-    for (int first = 0; first < tokens; first += kPiece)
-        readPiece(blocks,
-                  {first, std::min(kPiece, tokens - first), tokens,
-                   x + std::size_t(first) * std::size_t(config_.hidden), marksOf(index) + first / kPiece * kMarks});
+    for (int piece = from; piece < to; ++piece) {
+        const int first = piece * kPiece;
+        readPiece(blocks, {first, std::min(kPiece, tokens - first), tokens,
+                           x + std::size_t(first) * std::size_t(config_.hidden), marksOf(index) + piece * kMarks});
+    }
+    if (to == piecesOf(tokens)) finishLayer(blocks, out);
+    cuda::check(cudaStreamSynchronize(p_.launch.stream), "reading the prompt");
+    addTimes(blocks, from, to, out);
+}
+
+void PromptReader::finishLayer(const Blocks& blocks, LayerRecord& out) const {
+    const int index = blocks.layer;
     if (p_.selector) {
         p_.stages.at(index, Stage::Compression);
         handToSelector(blocks);
-        cuda::stampNow(p_.launch,
-                       marksOf(index) + (tokens - 1) / kPiece * kMarks + kPooling); // the end of the selector's work
+        cuda::stampNow(p_.launch, marksOf(index) + (piecesOf(blocks.tokens) - 1) * kMarks +
+                                      kPooling); // the end of the selector's work
     }
-    if (layer.offloaded) {
-        placeTail(blocks);
-        // The copy stream copies the full blocks to the host while the next layer computes.
-        const cudaStream_t copy = p_.transfers.copyStream();
-        cuda::check(cudaEventRecord(computed_.get(), p_.launch.stream), "marking a layer");
-        cuda::check(cudaStreamWaitEvent(copy, computed_.get()), "waiting for a layer");
-        store(blocks, copy);
-        cuda::check(cudaEventRecord(copied_[index % 2].get(), copy), "marking a copy");
-        out.d2hBlocks += tokens / spec_.blockSize * p_.layout.kvHeads;
-    }
-    cuda::check(cudaStreamSynchronize(p_.launch.stream), "reading the prompt");
-    addTimes(index, tokens, out);
+    if (!p_.layers[std::size_t(index)].offloaded) return;
+    placeTail(blocks);
+    // The copy stream copies the full blocks to the host while the next layer computes.
+    const cudaStream_t copy = p_.transfers.copyStream();
+    cuda::check(cudaEventRecord(computed_.get(), p_.launch.stream), "marking a layer");
+    cuda::check(cudaStreamWaitEvent(copy, computed_.get()), "waiting for a layer");
+    store(blocks, copy);
+    cuda::check(cudaEventRecord(copied_[index % 2].get(), copy), "marking a copy");
+    out.d2hBlocks += blocks.tokens / spec_.blockSize * p_.layout.kvHeads;
 }
 
 void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
@@ -224,12 +247,12 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
     }
 }
 
-void PromptReader::addTimes(int index, int tokens, LayerRecord& out) const {
-    for (int first = 0; first < tokens; first += kPiece) {
-        const std::uint64_t* marks = marksOf(index) + first / kPiece * kMarks;
+void PromptReader::addTimes(const Blocks& blocks, int from, int to, LayerRecord& out) const {
+    for (int piece = from; piece < to; ++piece) {
+        const std::uint64_t* marks = marksOf(blocks.layer) + piece * kMarks;
         if (out.startNs == 0) out.startNs = p_.clock.sinceOrigin(marks[kQkv]);
-        const auto add = [&](Stage stage, StepReport::Mark from, StepReport::Mark to) {
-            out.stageNs[std::size_t(stage)] += std::int64_t(marks[to] - marks[from]);
+        const auto add = [&](Stage stage, StepReport::Mark begin, StepReport::Mark end) {
+            out.stageNs[std::size_t(stage)] += std::int64_t(marks[end] - marks[begin]);
         };
         add(Stage::QkvLinear, kQkv, kRope);
         add(Stage::Rope, kRope, kCompression);
@@ -238,7 +261,7 @@ void PromptReader::addTimes(int index, int tokens, LayerRecord& out) const {
         add(Stage::Compression, kStage1, kOLinear);
         add(Stage::OLinear, kOLinear, kFfn);
         add(Stage::Ffn, kFfn, kGather);
-        if (p_.selector && first + kPiece >= tokens) add(Stage::Compression, kGather, kPooling);
+        if (p_.selector && piece + 1 == piecesOf(blocks.tokens)) add(Stage::Compression, kGather, kPooling);
     }
 }
 

@@ -1,5 +1,6 @@
 // Reads prompts into the cache, layer by layer and in each layer piece by piece. The blocks of an offloaded layer are
-// copied to the host while the next layer computes.
+// copied to the host while the next layer computes. The reader of a single sequence can stop before any piece and go on
+// later.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -8,6 +9,7 @@
 #include "core/cuda/layer_passes.h"
 #include "core/cuda/row_table.h"
 #include "core/cuda/transfers.h"
+#include "core/engine/prompt_cursor.h"
 #include "core/session/engine.h"
 
 #include <memory>
@@ -48,6 +50,14 @@ public:
     /// `begin` to `end`. @throws Error(Cancelled)
     void read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record, const Progress& progress,
               double begin, double end, const std::stop_token& stop);
+    /// Goes on reading the prompt of sequence 0 up to the piece before `until`. What is kept between two calls (x,
+    /// scratch) belongs to this reader, so that other readers may work between them.
+    /// @return whether all of the prompt is read; x then ends with its last token. @throws Error(Cancelled) between two
+    /// layers; reading can go on later
+    bool readTo(PromptCursor until, const std::vector<std::int32_t>& prompt, StepRecord& record,
+                const std::stop_token& stop);
+
+    static constexpr int kPiece = BatchLayout::kPrefillChunk; // tokens projected together
 
     /// The blocks of a sequence in a layer while the prompt fills them. The blocks of head g begin at blocks +
     /// g*headStride.
@@ -70,29 +80,29 @@ public:
     __nv_bfloat16* scratch[2] = {}; // blocks of one layer and sequence that do not stay on the device
 
 private:
-    static constexpr int kPiece = BatchLayout::kPrefillChunk; // tokens projected together
-
     struct Piece { // tokens [first, first + n) of a prompt in one layer
         int first = 0, n = 0, promptTokens = 0;
         float* x = nullptr;
         std::uint64_t* marks = nullptr;
     };
-    void readLayer(int layer, int sequence, int tokens, LayerRecord& out) const;
+    static int piecesOf(int tokens) { return (tokens + kPiece - 1) / kPiece; }
+    void embed(const std::vector<std::int32_t>& prompt) const;
+    void readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const;
+    void finishLayer(const Blocks& blocks, LayerRecord& out) const;
     void readPiece(const Blocks& blocks, const Piece& piece) const;
     void attend(const DevicePromptChunk& chunk) const;
     void attendSparsely(const DevicePromptChunk& chunk) const;
-    void addTimes(int layer, int tokens, LayerRecord& out) const;
+    void addTimes(const Blocks& blocks, int from, int to, LayerRecord& out) const;
     void handToSelector(const Blocks& filled) const;
     void placeTail(const Blocks& filled) const;
-    std::size_t marksOfLayer() const {
-        return std::size_t((p_.options.maxPrompt + kPiece - 1) / kPiece) * StepReport::kMarks;
-    }
+    std::size_t marksOfLayer() const { return std::size_t(piecesOf(p_.options.maxPrompt)) * StepReport::kMarks; }
     std::uint64_t* marksOf(int layer) const { return report_ + std::size_t(layer) * marksOfLayer(); }
 
     const PromptReaderParts p_;
     const ModelConfig& config_;
     const SelectionSpec& spec_;
     std::uint64_t* report_ = nullptr; // host memory, [layers][marksOfLayer()]
+    PromptCursor at_;                 // of readTo
     cuda::Event computed_, copied_[2];
 };
 

@@ -17,8 +17,7 @@ template <class T> void copy(T* to, const std::vector<T>& from) { copy(to, from.
 } // namespace
 
 RowTable::RowTable(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout)
-    : rope(config.rope, options.promptTokens.empty() ? options.maxTokens : options.promptTokens, options.maxTokens),
-      options_(options), layout_(layout), vocab_(config.vocab), ropeDim_(config.rope.dim),
+    : rope(RopeTables::layout(config.rope, options.maxTokens)), config_(config), options_(options), layout_(layout),
       nextHost_(std::size_t(layout.rows), 0), activeHost_(std::size_t(layout.rows), 1) {
     if (options.sampling.temperature > 0)
         for (std::size_t s = 0; s < options.maxTokens.size(); ++s)
@@ -30,7 +29,7 @@ void RowTable::plan(DeviceArena& arena) {
     const auto rows = std::size_t(layout_.rows);
     arena.plan(position, rows, kWhat);
     arena.plan(ropeFirst, rows, kWhat);
-    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(ropeDim_ / 2);
+    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(config_.rope.dim / 2);
     arena.plan(ropeCos, angles, "rotary tables");
     arena.plan(ropeSin, angles, "rotary tables");
     arena.plan(next, rows, kWhat);
@@ -44,9 +43,11 @@ void RowTable::plan(DeviceArena& arena) {
 }
 
 void RowTable::upload() {
-    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(ropeDim_ / 2);
-    copy(ropeCos, rope.cos(), angles);
-    copy(ropeSin, rope.sin(), angles);
+    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(config_.rope.dim / 2);
+    const RopeTables tables(config_.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
+                            options_.maxTokens);
+    copy(ropeCos, tables.cos(), angles);
+    copy(ropeSin, tables.sin(), angles);
     std::vector<std::int32_t> first;
     for (int s = 0; s < layout_.rows; ++s) first.push_back(rope.first(s));
     copy(ropeFirst, first);
@@ -102,7 +103,7 @@ cuda::NextTokenArgs RowTable::nextTokens(const float* logits, std::int32_t* reco
     cuda::NextTokenArgs args;
     args.logits = logits;
     args.rows = layout_.rows;
-    args.vocab = vocab_;
+    args.vocab = config_.vocab;
     args.next = next;
     args.position = position;
     args.active = active;

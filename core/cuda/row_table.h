@@ -42,15 +42,15 @@ struct RowTable {
                  *poolFirst = nullptr;            // [rows*kvHeads] as in BatchLayout; poolFirst: the first slot
     float *ropeCos = nullptr, *ropeSin = nullptr; // [rope.rows(), rope.dim/2]
 
-    RopeTables rope;
+    const RopeTables rope; // where the sequences' rows lie
     int drawsPerRow = 0;
 
 private:
     void uploadDraws();
 
+    const ModelConfig& config_;
     const CudaEngineOptions& options_;
     const BatchLayout& layout_;
-    const int vocab_, ropeDim_;
     // What the device holds in `next` and `active`
     std::vector<std::int32_t> nextHost_;
     std::vector<std::uint8_t> activeHost_;

@@ -30,7 +30,7 @@ void Transfers::open() {
 
 int Transfers::blocks() const {
     if (options_.aheadBlocks > 0) return options_.aheadBlocks;
-    return layout_.rows <= 16 ? 4 : 8;
+    return usualBlocks(layout_.rows);
 }
 
 void Transfers::upload(const StepReports& reports) {

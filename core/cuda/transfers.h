@@ -35,6 +35,8 @@ public:
     /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
     int blocks() const;
+    /// The same for a batch of so many rows where nobody has asked for another number.
+    static int usualBlocks(int rows) { return rows <= 16 ? 4 : 8; }
     /// The stream on which reports and the blocks of prompts go to the host.
     cudaStream_t copyStream() const { return copy_.get(); }
     /// Uploads what the transfer loop reads, after the arena has been taken.

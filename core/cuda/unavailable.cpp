@@ -1,6 +1,7 @@
 // Stands in for the CUDA engine where the program was built without a CUDA compiler.
 #include "core/session/engine.h"
 #include "core/session/gpu_bus_id.h"
+#include "core/session/row_engine.h"
 
 namespace kvscope {
 
@@ -25,6 +26,11 @@ int gpuNumber() {
 }
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {
+    requireGpu();
+    return nullptr;
+}
+
+std::unique_ptr<RowEngine> makeCudaRowEngine(const RowEngineSetup&) {
     requireGpu();
     return nullptr;
 }

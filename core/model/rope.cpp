@@ -171,13 +171,20 @@ std::string RopeConfig::describe() const {
     return text;
 }
 
-RopeTables::RopeTables(const RopeConfig& config, std::span<const int> promptTokens, std::span<const int> maxTokens) {
+RopeTables RopeTables::layout(const RopeConfig& config, std::span<const int> maxTokens) {
+    RopeTables tables;
+    const bool own = config.dependsOnLength();
+    for (const int tokens : maxTokens) {
+        tables.first_.push_back(own ? tables.rows_ : 0);
+        tables.rows_ = own ? tables.rows_ + tokens : std::max(tables.rows_, tokens);
+    }
+    return tables;
+}
+
+RopeTables::RopeTables(const RopeConfig& config, std::span<const int> promptTokens, std::span<const int> maxTokens)
+    : RopeTables(layout(config, maxTokens)) {
     const auto half = std::size_t(config.dim / 2);
     const bool own = config.dependsOnLength();
-    for (std::size_t s = 0; s < maxTokens.size(); ++s) {
-        first_.push_back(own ? rows_ : 0);
-        rows_ = own ? rows_ + maxTokens[s] : std::max(rows_, maxTokens[s]);
-    }
     cos_.resize(std::size_t(rows_) * half);
     sin_.resize(cos_.size());
     const auto fill = [&](int row, int position, const std::vector<float>& frequencies) {

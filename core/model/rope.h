@@ -57,6 +57,8 @@ public:
     RopeTables() = default;
     /// promptTokens, maxTokens: [sequence]
     RopeTables(const RopeConfig& config, std::span<const int> promptTokens, std::span<const int> maxTokens);
+    /// Only where the rows of sequences lie, without cos and sin.
+    static RopeTables layout(const RopeConfig& config, std::span<const int> maxTokens);
 
     const float* cos() const { return cos_.data(); } // [rows, dim/2]
     const float* sin() const { return sin_.data(); }

@@ -51,12 +51,13 @@ LayerPlans layersOf(const Model& model, const EngineOptions& options, const Meth
 }
 
 /// The engine's memory in the form that the simulator knows too.
-MemoryShape shapeOf(const Model& model, const SelectionSpec& spec, const LayerPlans& plans, int pieceTokens) {
+MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& spec, const LayerPlans& plans,
+                    int pieceTokens) {
     const ModelConfig& config = model.config();
     MemoryShape shape;
     shape.layers = config.layers, shape.kvHeads = config.kvHeads, shape.hidden = config.hidden;
     shape.blockTokens = spec.blockSize;
-    shape.blockBytes = kvFormat(Backend::Cpu, config, spec).blockBytes();
+    shape.blockBytes = kvFormat(backend, config, spec).blockBytes();
     shape.selectedBlocks = std::max(1, spec.neededSlots());
     shape.hostRunBlocks = 1;
     shape.pieceTokens = pieceTokens;
@@ -76,8 +77,9 @@ Knob knobOf(Limit limit) {
 
 } // namespace
 
-std::string whyNotServed(const MethodEntry& method) {
+std::string whyNotServed(const MethodEntry& method, Backend backend) {
     if (!method.decodesTokens) return "it denoises blocks of tokens, and requests are decoded token by token";
+    if (backend == Backend::Cuda && !method.runsOnCuda()) return "it has no kernels for GPUs";
     return {};
 }
 
@@ -105,7 +107,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
       pooled_(options_.scheduler.offload && options_.scheduler.cache == CachePlan::GlobalLru &&
               plans_.offloaded() + plans_.ownTiers() > 0),
       scheduler_(options_.scheduler, options_.costs), table_(budgetOf(options_)) {
-    const std::string reason = whyNotServed(method_);
+    const std::string reason = whyNotServed(method_, options_.session.backend);
     if (!reason.empty() || model_->config().diffusion)
         throw Error(
             ErrorKind::Unsupported,
@@ -113,33 +115,26 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
                 ? fmt::format("{} denoises blocks of tokens, and requests are decoded token by token", model_->name())
                 : fmt::format("method {} cannot serve: {}", method_.name, reason),
             "kvscope-cli methods --json says which methods serve");
-    if (options_.session.backend != Backend::Cpu)
-        throw Error(ErrorKind::Unsupported, "serving does not run on the CUDA backend", "use --backend cpu");
     if (pooled_ && (spec_.ownDeviceTier || spec_.unitTokens() != spec_.blockSize))
         throw Error(
             ErrorKind::Unsupported,
             fmt::format("method {} keeps what is on the device by its own rule, so that no pool of all rows can",
                         method_.name),
             "use cache=partition");
-    rows_ = makeCpuRowEngine({model_, abilitiesWith(*model_, options_, method_, parameters_, spec_),
-                              options_.scheduler.rows, options_.session.threads});
+    const bool cuda = options_.session.backend == Backend::Cuda;
+    if (cuda) refuseOnGpu();
+    const RowEngineSetup setup{model_, abilitiesWith(*model_, options_, method_, parameters_, spec_),
+                               options_.scheduler.rows, options_.session.threads, options_.scheduler.batchInvariant};
+    rows_ = cuda ? makeCudaRowEngine(setup) : makeCpuRowEngine(setup);
     if (options_.scheduler.prefill == PrefillPlan::Chunks && options_.scheduler.chunkTokens % rows_->pieceTokens() != 0)
         throw Error(ErrorKind::BadInput,
                     fmt::format("chunk_tokens {} does not suit this engine, whose prompts can be cut every {} tokens",
                                 options_.scheduler.chunkTokens, rows_->pieceTokens()),
                     fmt::format("use chunk_tokens={}",
                                 (options_.scheduler.chunkTokens / rows_->pieceTokens() + 1) * rows_->pieceTokens()));
-    const Budget& budget = table_.ledger().budget();
-    const double wanted = double(budget.host) + double(budget.device) + double(budget.scratch);
-    if (const auto free = double(availableHostMemory()); wanted > free)
-        throw Error(
-            ErrorKind::OutOfMemory,
-            fmt::format("the budgets of host, device and scratch memory are {:.1f} GiB together, and {:.1f} GiB "
-                        "is free: on the CPU all of it is ordinary memory",
-                        wanted / kGib, free / kGib),
-            "lower --host-kv, --device-kv or --scratch");
+    checkBudgets();
     ServiceCosts costs = options_.costs;
-    costs.shape = shapeOf(*model_, spec_, plans_, rows_->pieceTokens());
+    costs.shape = shapeOf(*model_, options_.session.backend, spec_, plans_, rows_->pieceTokens());
     constexpr ContextLength kUsual{3968, 128}; // for the simulator
     costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
     scheduler_ = Scheduler(options_.scheduler, costs);
@@ -149,6 +144,48 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
 Engine::~Engine() {
     for (auto& [id, served] : served_)
         if (served->row >= 0) rows_->close(served->row);
+}
+
+/// What the engine does on the CPU and not on a GPU.
+void Engine::refuseOnGpu() const {
+    const SchedulerOptions& scheduler = options_.scheduler;
+    const auto refuseUnless = [](bool can, const char* what, const char* mend) {
+        if (!can) throw Error(ErrorKind::Unsupported, fmt::format("the CUDA backend does not serve {}", what), mend);
+    };
+    refuseUnless(scheduler.prefill == PrefillPlan::Layers, "prompts in chunks", "use prefill=layers");
+    refuseUnless(scheduler.parking == Parking::Device, "with activations of prompts parked anywhere but on the device",
+                 "use parking=device");
+    if (!scheduler.offload) return;
+    refuseUnless(scheduler.cache == CachePlan::Partition, "with one pool of slots for all rows", "use cache=partition");
+    refuseUnless(scheduler.transfers == TransferPlan::Kernel, "with a copy call for every block",
+                 "use transfers=kernel");
+}
+
+/// What is reserved must be there.
+void Engine::checkBudgets() const {
+    const Budget& budget = table_.ledger().budget();
+    const auto free = double(availableHostMemory());
+    const double device = double(budget.device) + double(budget.scratch);
+    if (const std::optional<std::int64_t> room = rows_->deviceRoom()) {
+        if (device > double(*room))
+            throw Error(ErrorKind::OutOfMemory,
+                        fmt::format("the budgets of device and scratch memory are {:.1f} GiB together, and {:.1f} GiB "
+                                    "of the GPU's memory are free beside the model",
+                                    device / kGib, double(*room) / kGib),
+                        "lower --device-kv or --scratch");
+        if (double(budget.host) > free)
+            throw Error(ErrorKind::OutOfMemory,
+                        fmt::format("the budget of host memory is {:.1f} GiB, and {:.1f} GiB are free",
+                                    double(budget.host) / kGib, free / kGib),
+                        "lower --host-kv");
+    } else if (const double wanted = double(budget.host) + device; wanted > free) {
+        throw Error(
+            ErrorKind::OutOfMemory,
+            fmt::format("the budgets of host, device and scratch memory are {:.1f} GiB together, and {:.1f} GiB "
+                        "is free: on the CPU all of it is ordinary memory",
+                        wanted / kGib, free / kGib),
+            "lower --host-kv, --device-kv or --scratch");
+    }
 }
 
 void Engine::submit(Submission submission) {
@@ -235,6 +272,13 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     } else {
         request.workingSetBytes = shape.firstWorkingSet(options_.scheduler, length.tokens());
     }
+    if (const std::optional<RowMemory> row = rows_->memoryOf(setup)) { // a row takes what it declares, its slots always
+        request.needs.hostBytes = row->host;
+        request.needs.deviceBytes = row->device - row->slots;
+        request.needs.scratchBytes = row->prompt;
+        request.needs.hardBytes = request.workingSetBytes = row->slots;
+        request.needs.stepBytes = std::min(request.needs.stepBytes, row->slots);
+    }
     return request;
 }
 
@@ -242,7 +286,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
 std::int64_t Engine::indexBytes(ContextLength length) const {
     const ModelConfig& config = model_->config();
     const std::int64_t index = std::int64_t(plans_.sparse()) * config.kvHeads *
-                               blockIndexBytes(Backend::Cpu, spec_, config.headDim, length.tokens());
+                               blockIndexBytes(options_.session.backend, spec_, config.headDim, length.tokens());
     if (method_.memory == nullptr) return index;
     MemoryPlan plan(config, plans_);
     plan.add(method_.memory(
@@ -276,7 +320,7 @@ RunInfo Engine::runInfo() const {
     info.paramsJson = parameters_.toJson(parametersFor(method_, config));
     info.backend = nameOf(session.backend);
     info.device = rows_->description();
-    info.link = "none: blocks are read where they lie";
+    info.link = session.backend == Backend::Cuda ? "PCIe (measured)" : "none: blocks are read where they lie";
     info.linkTiming = Timing::Measured;
     info.blockSize = spec_.unitTokens();
     info.layers = config.layers, info.kvHeads = config.kvHeads, info.queryHeads = config.queryHeads;
@@ -410,10 +454,15 @@ void Engine::decode() {
 
 /// The row's next token, by its own random numbers.
 void Engine::choose(Served& served) {
-    const std::span<const float> logits{rows_->logits(served.row), std::size_t(model_->config().vocab)};
-    if (allFinite(logits)) {
-        served.last = served.sampler->sample(logits);
-        return;
+    if (rows_->samples()) {
+        served.last = rows_->chosenToken(served.row);
+        if (served.last >= 0) return;
+    } else {
+        const std::span<const float> logits{rows_->logits(served.row), std::size_t(model_->config().vocab)};
+        if (allFinite(logits)) {
+            served.last = served.sampler->sample(logits);
+            return;
+        }
     }
     failed_.emplace_back(served.id,
                          Error(ErrorKind::BadInput,

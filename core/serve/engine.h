@@ -92,12 +92,13 @@ public:
 };
 
 /// submit and cancel may be called from any thread, everything else from one, the engine's. A request's tokens,
-/// selections and logits are those that it has alone, whatever else is served.
+/// selections and logits are those that it has alone, whatever else is served; on a GPU only with
+/// SchedulerOptions::batchInvariant.
 ///
 /// Memory is reserved at admission (the ledger) and taken then: a request that was admitted never runs out of it. With
 /// cache=partition a row's part of the device is real slots. With cache=global-lru rows read their blocks where they
 /// lie, and a SlotPool of M_avl blocks says what would have been loaded: on the CPU backend both tiers are the same
-/// memory.
+/// memory. On a GPU a row takes exactly what its engine declares, and that is what is reserved.
 class Engine {
 public:
     /// @throws Error(BadInput | Unsupported | OutOfMemory) for what the method, the model or this machine cannot do
@@ -137,6 +138,8 @@ private:
     ServeRequest requestOf(Served& served, const Submission& submission, std::int64_t ns) const;
     std::int64_t indexBytes(ContextLength length) const;
     Error refusalOf(const Refusal& refusal) const;
+    void refuseOnGpu() const;
+    void checkBudgets() const;
     void pauseAndResume(std::int64_t ns);
     void admit();
     void readSegments();
@@ -178,7 +181,7 @@ private:
     std::vector<std::pair<RequestId, Error>> failed_;
 };
 
-/// Why requests of a method cannot be served, as a sentence without a full stop; empty: they can.
-std::string whyNotServed(const MethodEntry& method);
+/// Why requests of a method cannot be served on a backend, as a sentence without a full stop; empty: they can.
+std::string whyNotServed(const MethodEntry& method, Backend backend = Backend::Cpu);
 
 } // namespace kvscope::serve

@@ -84,6 +84,9 @@ const std::vector<Parameter>& schedulerParameters() {
         countKnob("resume_tokens", "16", 0, 65536, "tokens",
                   "Tokens that a resumed request makes before its next pause."),
         countKnob("max_waiting", "1024", 1, 1e6, "requests", "Requests that may wait; further ones are refused."),
+        switchKnob("batch_invariant", "false",
+                   "On a GPU: a request's tokens never depend on who shares its steps; every row multiplies by itself. "
+                   "On the CPU it is always so."),
     };
     return parameters;
 }
@@ -121,6 +124,7 @@ SchedulerOptions schedulerOptions(const ParameterValues& values) {
     options.pauseAfter = values.integer("pause_after");
     options.resumeTokens = values.integer("resume_tokens");
     options.maxWaiting = values.integer("max_waiting");
+    options.batchInvariant = values.boolean("batch_invariant");
     return options;
 }
 

@@ -34,6 +34,7 @@ struct SchedulerOptions {
     int longPrefills = 1, shortTokens = 2048, shortTurns = 4;
     double agingMs = 5000, maxSuspendMs = 50;
     int maxSkips = 100, pauseAfter = 3, resumeTokens = 16, maxWaiting = 1024;
+    bool batchInvariant = false; // of the engine on a GPU, see RowEngineSetup::invariant
 
     /// Predicted milliseconds that an iteration may take.
     double budgetMs() const { return iterationMs > 0 ? std::min(iterationMs, 0.8 * tbtBoundMs) : 0.8 * tbtBoundMs; }

@@ -99,6 +99,11 @@ TEST_F(Load, MethodsSaysWhichServe) {
         const bool denoises = method.at("name") == "losa";
         EXPECT_EQ(method.at("serves"), !denoises) << method.at("name");
         EXPECT_EQ(method.contains("serves_not_because"), denoises) << method.at("name");
+        for (const char* backend : {"cpu", "cuda"}) {
+            const json& on = method.at("serves_on").at(backend);
+            EXPECT_EQ(on.at("serves"), !denoises) << method.at("name");
+            EXPECT_EQ(on.contains("because"), denoises) << method.at("name");
+        }
     }
 }
 

@@ -300,7 +300,14 @@ TEST(ServingEngine, ServesTheMethodsThatMustServe) {
         EXPECT_EQ(whyNotServed(findMethod(name)), "") << name;
         EXPECT_THAT(served(), ::testing::Contains(name));
     }
-    EXPECT_THAT(whyNotServed(findMethod("losa")), HasSubstr("denoises"));
+    for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
+        EXPECT_THAT(whyNotServed(findMethod("losa"), backend), HasSubstr("denoises"));
+        EXPECT_EQ(whyNotServed(findMethod("quest"), backend), "");
+    }
+    MethodEntry onlyHere = findMethod("quest");
+    onlyHere.onDevice = {};
+    EXPECT_EQ(whyNotServed(onlyHere), "");
+    EXPECT_THAT(whyNotServed(onlyHere, Backend::Cuda), onlyHere.makeSelector ? HasSubstr("no kernels") : HasSubstr(""));
 }
 
 /// Keeps the last error and the endings.
@@ -384,6 +391,16 @@ TEST(ServingEngine, RefusesSettingsThatItCannotServe) {
     EXPECT_THAT(refused(with("nosa", {{"prefill", "chunks"}, {"chunk_tokens", "700"}})),
                 HasSubstr("use chunk_tokens=1024"));
     EXPECT_THAT(refused(with("double-sparsity", {{"cache", "global-lru"}})), HasSubstr("use cache=partition"));
+    const auto onGpu = [&](const char* key, const char* value) {
+        EngineOptions options = with("nosa", {{key, value}});
+        options.session.backend = Backend::Cuda;
+        return refused(options);
+    };
+    EXPECT_THAT(onGpu("prefill", "chunks"), HasSubstr("use prefill=layers"));
+    EXPECT_THAT(onGpu("cache", "global-lru"), HasSubstr("use cache=partition"));
+    EXPECT_THAT(onGpu("transfers", "calls"), HasSubstr("use transfers=kernel"));
+    EXPECT_THAT(onGpu("transfers", "batched"), HasSubstr("use transfers=kernel"));
+    EXPECT_THAT(onGpu("parking", "host"), HasSubstr("use parking=device"));
     EngineOptions large = plainOptions();
     large.budget.host = std::int64_t(1) << 55;
     EXPECT_THAT(refused(large), HasSubstr("lower --host-kv"));

@@ -5,42 +5,55 @@
 #include <vector>
 
 namespace kvscope {
+namespace {
 
-void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed) {
-    const int layers = engine.model_->config.layers;
-    const EngineChanges* changes = engine.options_.changes;
-    const int sharing = changes != nullptr ? changes->storedSequences()
-                                           : 0, // only the first `stored` sequences have blocks in the host store
-        stored = sharing > 0 ? sharing : engine.layout_.rows;
-    for (int s = 0; s < engine.layout_.rows; ++s)
+void fill(const CudaSequences& sequences, const CudaEngineOptions& options, const BatchLayout& layout,
+          const cuda::Launch& launch, int tokens, std::uint64_t seed) {
+    const int layers = int(sequences.layers.size());
+    const int sharing = options.changes != nullptr ? options.changes->storedSequences()
+                                                   : 0, // only the first `stored` sequences have blocks on the host
+        stored = sharing > 0 ? sharing : layout.rows;
+    for (int s = 0; s < layout.rows; ++s)
         for (int i = 0; i < layers; ++i) {
-            const DeviceLayerState& layer = engine.layers_[std::size_t(i)];
-            const PromptReader::Blocks filled = engine.prompts_.blocksOf(i, s, tokens);
-            const auto kvHeads = std::size_t(engine.layout_.kvHeads);
+            const DeviceLayerState& layer = sequences.layers[std::size_t(i)];
+            const PromptReader::Blocks filled = sequences.prompts.blocksOf(i, s, tokens);
+            const auto kvHeads = std::size_t(layout.kvHeads);
             cuda::fillNormal(filled.blocks, kvHeads * std::size_t(filled.headStride), 1.f,
                              seed + std::uint64_t(s * layers + i));
             if (layer.index.tokenScores != nullptr)
-                cuda::fillScores(layer.index.tokenScores + engine.layout_.tokenFirst[engine.layout_.headOf(s)],
-                                 kvHeads * std::size_t(engine.layout_.blocks[std::size_t(s)]) *
-                                     std::size_t(engine.spec_.blockSize),
+                cuda::fillScores(layer.index.tokenScores + layout.tokenFirst[layout.headOf(s)],
+                                 kvHeads * std::size_t(layout.blocks[std::size_t(s)]) *
+                                     std::size_t(options.spec.blockSize),
                                  seed ^ std::uint64_t(s * layers + i));
             cuda::PromptArgs prompt;
-            prompt.shape = engine.layout_.shape;
+            prompt.shape = layout.shape;
             prompt.index = layer.index;
             prompt.n = tokens;
             prompt.sequence = s;
             prompt.blocks = filled.blocks;
             prompt.headStride = filled.headStride;
-            if (layer.indexed) cuda::indexPrompt(engine.launch_, prompt);
-            engine.prompts_.finish(filled);
-            if (layer.offloaded && s < stored) engine.prompts_.store(filled, engine.stream());
-            cuda::check(cudaStreamSynchronize(engine.stream()), "filling the cache");
+            if (layer.indexed) cuda::indexPrompt(launch, prompt);
+            sequences.prompts.finish(filled);
+            if (layer.offloaded && s < stored) sequences.prompts.store(filled, launch.stream);
+            cuda::check(cudaStreamSynchronize(launch.stream), "filling the cache");
         }
-    std::vector<std::int32_t> positions(std::size_t(engine.layout_.rows), tokens);
-    cuda::check(cudaMemcpy(engine.rows_.position, positions.data(), positions.size() * sizeof(std::int32_t),
+    std::vector<std::int32_t> positions(std::size_t(layout.rows), tokens);
+    cuda::check(cudaMemcpy(sequences.rows.position, positions.data(), positions.size() * sizeof(std::int32_t),
                            cudaMemcpyHostToDevice),
                 "filling the cache");
+}
+
+} // namespace
+
+void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed) {
+    fill(engine.sequences_, engine.options_, engine.layout_, engine.launch_, tokens, seed);
     engine.launched_ = engine.waited_ = 0;
+}
+
+void fillContext(CudaRow& row, int tokens, std::uint64_t seed) {
+    fill(row.sequences, row.options_, row.layout_, row.launch, tokens, seed);
+    row.position_ = tokens;
+    row.promptArena_.reset();
 }
 
 } // namespace kvscope

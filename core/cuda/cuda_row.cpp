@@ -1,0 +1,181 @@
+#include "core/cuda/cuda_row.h"
+
+#include "core/cuda/gpu_memory.h"
+#include "core/engine/step_order.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <stdexcept>
+#include <utility>
+
+namespace kvscope {
+namespace {
+
+CudaEngineOptions sharing(CudaEngineOptions options) {
+    options.sharesSteps = true;
+    return options;
+}
+
+/// The driver hands out memory of a GPU in pages of 2 MiB.
+std::int64_t wholePages(std::size_t bytes) {
+    constexpr std::size_t kPage = std::size_t(2) << 20;
+    return std::int64_t((bytes + kPage - 1) / kPage * kPage);
+}
+
+} // namespace
+
+CudaRow::CudaRow(const EngineSetup& setup, const CudaRowParts& parts)
+    : CudaRow(setup.prompts.front(), gpuEngineOptions(setup), parts) {}
+
+CudaRow::CudaRow(const std::vector<std::int32_t>& text, CudaEngineOptions options, const CudaRowParts& parts)
+    : prompt(text), launch(parts.launch), p_(parts), options_(sharing(std::move(options))),
+      layout_(p_.model->config, options_), promptArena_(std::make_unique<DeviceArena>()),
+      sequences({*p_.model, options_, layout_, buffers_, launch, p_.passes, p_.clock, p_.ranges}) {
+    planAttentionBuffers(arena_, buffers_, p_.model->config, layout_, launch, options_.oracle);
+    arena_.plan(logits, std::size_t(p_.model->config.vocab), "the row's logits");
+    sequences.plan(arena_, *promptArena_);
+    begin(Phase::Prefill);
+}
+
+RowMemory CudaRow::memory() const {
+    RowMemory memory;
+    memory.device = wholePages(arena_.bytes());
+    memory.slots = arena_.declared().bytes("kv_slots");
+    memory.prompt = wholePages(promptArena_->bytes());
+    memory.host = std::int64_t(arena_.hostBytes() + promptArena_->hostBytes());
+    return memory;
+}
+
+void CudaRow::open() {
+    attended = cuda::Event::make();
+    own = cuda::Stream::make();
+    sequences.transfers.open();
+    arena_.take();
+    promptArena_->take();
+    sequences.open();
+    takePlace(0);
+}
+
+void CudaRow::begin(Phase phase) {
+    record.clear();
+    record.step = steps_++;
+    record.phase = phase;
+    record.layers.assign(std::size_t(p_.model->config.layers), {});
+}
+
+// ---- The prompt -----------------------------------------------------------------------------------------------------
+
+bool CudaRow::read(PromptCursor until, const std::stop_token& stop) {
+    if (!promptArena_) throw std::logic_error("the prompt has been read already");
+    takePlace(0);
+    if (!sequences.prompts.readTo(until, prompt, record, stop)) return false;
+    finishPrompt();
+    return true;
+}
+
+/// Makes the logits of the prompt's last token, as a session does, and gives back what only the prompt needed.
+void CudaRow::finishPrompt() {
+    const std::size_t hidden = std::size_t(p_.model->config.hidden);
+    const std::int32_t last = int(prompt.size()) - 1;
+    cuda::check(cudaMemcpyAsync(p_.shared.x, sequences.prompts.x + std::size_t(last) * hidden, hidden * sizeof(float),
+                                cudaMemcpyDeviceToDevice, launch.stream),
+                "keeping the last token");
+    cuda::check(cudaMemcpyAsync(sequences.rows.position, &last, sizeof last, cudaMemcpyHostToDevice, launch.stream),
+                "copying the position");
+    std::uint64_t* const marks = sequences.prompts.marks();
+    p_.ranges.at(StepStage::LmHead);
+    cuda::stampNow(launch, marks);
+    p_.products.rows = 1;
+    p_.passes.head(logits);
+    cuda::stampNow(launch, marks + 1);
+    launchSample(launch);
+    cuda::stampNow(launch, marks + 2);
+    p_.ranges.leave();
+    cuda::check(cudaStreamSynchronize(launch.stream), "reading the prompt");
+    cuda::check(cudaStreamSynchronize(sequences.transfers.copyStream()), "copying KV blocks to the host");
+    sequences.reports.copyTokens(0);
+    sequences.rows.begin(sequences.reports.host(0).tokens);
+    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
+    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
+    for (std::size_t i = 0; i < record.layers.size(); ++i) {
+        LayerRecord& layer = record.layers[i];
+        layer.d2hBytes = layer.d2hBlocks * std::int64_t(layout_.blockElements * sizeof(__nv_bfloat16));
+        if (sequences.layers[i].ownTier) layer.d2hBytes += sequences.selector->storedBytes(int(i), 0);
+    }
+    position_ = int(prompt.size());
+    logitsFetched_ = false;
+    promptArena_.reset();
+}
+
+// ---- A step ---------------------------------------------------------------------------------------------------------
+
+void CudaRow::beginStep(const RowToken& token) {
+    if (token.position != position_ || promptArena_)
+        throw std::logic_error(fmt::format("row {} is at position {} and is to feed a token at position {}", token.row,
+                                           position_, token.position));
+    begin(Phase::Decode);
+    record.tokens = 1;
+    record.opensBlock = token.position % options_.spec.blockSize == 0;
+}
+
+void CudaRow::feed(const RowToken& token) {
+    const std::uint8_t active = 1;
+    sequences.rows.setInputs({&token.id, 1}, {&active, 1}, launch.stream);
+}
+
+void CudaRow::takePlace(int place) {
+    const ModelConfig& config = p_.model->config;
+    const StepBuffers& all = p_.shared;
+    const auto at = std::size_t(place), kvWidth = std::size_t(layout_.kvHeads * layout_.dim);
+    std::size_t products = 0; // numbers of a token that the first layer's projections make; all layers make as many
+    for (const cuda::DeviceMatrix& part : p_.model->layers.front().qkv) products += std::size_t(part.rows);
+    buffers_.x = all.x + at * std::size_t(config.hidden);
+    buffers_.qkv = all.qkv + at * products;
+    buffers_.q = all.q + at * std::size_t(config.queryHeads * layout_.dim);
+    buffers_.newKey = all.newKey + at * kvWidth;
+    buffers_.newValue = all.newValue + at * kvWidth;
+    buffers_.attended = all.attended + at * std::size_t(config.queryHeads * layout_.shape.valueDim());
+    buffers_.plainQ = all.plainQ, buffers_.output = all.output, buffers_.hidden = all.hidden;
+}
+
+void CudaRow::launchStep() {
+    takePlace(0);
+    p_.products.rows = 1;
+    sequences.stages.begin(report(), logits);
+    runStep(sequences.stages, p_.model->config.layers);
+    p_.ranges.at(StepStage::Sample);
+    launchSample(launch);
+    sequences.transfers.joinAll(sequences.storeBytes > 0);
+    p_.ranges.leave();
+}
+
+void CudaRow::launchSample(const cuda::Launch& how) {
+    cuda::NextTokenArgs next = sequences.rows.nextTokens(logits, report().tokens);
+    next.mark = report().mark(StepReport::kSample);
+    next.endMark = report().mark(StepReport::kEnd);
+    cuda::nextTokens(how, next);
+}
+
+void CudaRow::finishStep(bool apart) {
+    const StepReport& host = sequences.reports.host(0);
+    const std::vector<ActiveSequence> one{{0, position_++}};
+    sequences.rows.advance(host.tokens);
+    logitsFetched_ = false;
+    sequences.reader.fill(host, record, one);
+    if (apart) return;
+    // The kernels of several rows lie between this row's marks.
+    record.startNs = 0, record.stepStageNs = {};
+    for (LayerRecord& layer : record.layers) layer.stageNs = {}, layer.startNs = 0;
+}
+
+const float* CudaRow::hostLogits() {
+    if (!logitsFetched_) {
+        logitsHost_.resize(std::size_t(p_.model->config.vocab));
+        cuda::check(cudaMemcpy(logitsHost_.data(), logits, logitsHost_.size() * sizeof(float), cudaMemcpyDeviceToHost),
+                    "copying the logits");
+        logitsFetched_ = true;
+    }
+    return logitsHost_.data();
+}
+
+} // namespace kvscope

@@ -1,0 +1,90 @@
+#include "core/cuda/cuda_row_engine.h"
+
+#include "base/clock.h"
+#include "core/cuda/cuda_engine.h"
+#include "core/cuda/gpu_device.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+/// Options that give the passes their sizes: so many rows, and a prompt's longest piece.
+CudaEngineOptions passOptions(int rows) {
+    CudaEngineOptions options;
+    options.maxTokens.assign(std::size_t(rows), 1);
+    options.maxPrompt = PromptReader::kPiece;
+    return options;
+}
+
+} // namespace
+
+CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows,
+                             bool invariant)
+    : model_(std::move(model)), invariant_(invariant), unshared_(gpuLaunch(usableGpu())), launch_(unshared_),
+      products_(model_->config, passOptions(rows)), passes_(*model_, products_, buffers_, launch_, ranges_),
+      rows_(std::size_t(rows)), stages_(parts(), launch_, ids_) {
+    // As in a session, see CudaSequences.
+    if (abilities.ahead == Ahead::NextLayer)
+        launch_.multiprocessors -= std::min(Transfers::usualBlocks(1), launch_.multiprocessors / 2);
+    planSharedBuffers(arena_, buffers_, model_->config, products_);
+    passes_.plan(arena_, true);
+    arena_.plan(ids_, std::size_t(rows), "session state");
+    arena_.planHost(hostIds_, std::size_t(rows), "the tokens of a step");
+    arena_.planHost(mark_, 1, "a mark of the GPU's timer");
+    stream_ = cuda::Stream::make();
+    unshared_.stream = launch_.stream = stream_.get();
+    arena_.take();
+    passes_.open();
+    stages_.open();
+    clock_.calibrate(launch_, mark_);
+}
+
+void CudaRowEngine::decode(std::span<const RowToken> tokens) {
+    tokens_.assign(tokens.begin(), tokens.end());
+    std::sort(tokens_.begin(), tokens_.end(), [](const RowToken& a, const RowToken& b) { return a.row < b.row; });
+    step_.clear(), numbers_.clear();
+    for (const RowToken& token : tokens_) {
+        step_.push_back(&at(token.row));
+        numbers_.push_back(token.row);
+        step_.back()->beginStep(token);
+    }
+    const bool together = step_.size() > 1 && !invariant_;
+    const std::int64_t begin = steadyNowNs();
+    if (together) {
+        for (std::size_t i = 0; i < step_.size(); ++i) hostIds_[i] = tokens_[i].id;
+        cuda::check(
+            cudaMemcpyAsync(ids_, hostIds_, step_.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream_.get()),
+            "copying the tokens");
+    } else {
+        for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->feed(tokens_[i]);
+    }
+    graph_.launch(numbers_, stream_.get(), [&] {
+        if (together)
+            launchTogether();
+        else
+            for (CudaRow* row : step_) row->launchStep();
+    });
+    for (const CudaRow* row : step_) row->copyReport();
+    cuda::check(cudaStreamSynchronize(stream_.get()), "decoding");
+    const std::int64_t took = steadyNowNs() - begin;
+    for (CudaRow* row : step_) {
+        row->finishStep(!together);
+        if (together) row->record.durationNs = took;
+    }
+}
+
+void CudaRowEngine::launchTogether() {
+    stages_.begin(step_);
+    runStep(stages_, model_->config.layers);
+    stages_.sample();
+}
+
+std::string CudaRowEngine::description() const { return describeGpuEngine(*passes_.linear()); }
+
+std::unique_ptr<RowEngine> makeCudaRowEngine(const RowEngineSetup& setup) {
+    requireGpu();
+    return std::make_unique<CudaRowEngine>(DeviceModel::of(setup.model), setup.abilities, setup.rows, setup.invariant);
+}
+
+} // namespace kvscope

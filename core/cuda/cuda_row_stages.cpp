@@ -1,0 +1,118 @@
+#include "core/cuda/cuda_row_stages.h"
+
+namespace kvscope {
+
+using enum StepReport::Mark;
+using enum StepReport::StepMark;
+
+void CudaRowStages::begin(std::span<CudaRow* const> rows) {
+    rows_ = rows;
+    beside_ = !rows.front()->sequences.selector;
+    p_.products.rows = int(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        CudaRow& row = *rows[i];
+        row.takePlace(int(i));
+        row.launch.stream = beside_ ? row.own.get() : launch_.stream;
+        row.sequences.stages.begin(row.report(), row.logits);
+    }
+}
+
+/// The first kernel on a stream after copies begins when they are done.
+cuda::Launch CudaRowStages::afterCopies() const {
+    cuda::Launch how = launch_;
+    how.joined = true;
+    return how;
+}
+
+void CudaRowStages::embed() {
+    const int layers = p_.model->config.layers;
+    for (CudaRow* row : rows_)
+        cuda::check(cudaMemsetAsync(row->sequences.transfers.counters, 0,
+                                    std::size_t(layers) * 2 * sizeof(std::uint32_t), launch_.stream),
+                    "clearing a row's counters");
+    p_.ranges.at(StepStage::Embed);
+    p_.passes.embed(ids_, int(rows_.size()), p_.shared.x, nullptr, 0, report().mark(kEmbed));
+    for (CudaRow* row : rows_) // blocks that arrive late are told by it
+        if (row != rows_.front() && row->sequences.order.looksAhead())
+            cuda::stampNow(launch_, row->report().mark(kEmbed));
+}
+
+void CudaRowStages::project(int layer) {
+    p_.ranges.at(layer, Stage::QkvLinear);
+    p_.passes.project(p_.model->layers[std::size_t(layer)], p_.shared.x, int(rows_.size()), report().mark(layer, kQkv));
+    p_.ranges.at(layer, Stage::Rope);
+    const cuda::Launch shared = launch_;
+    if (beside_) cuda::check(cudaEventRecord(forked_.get(), shared.stream), "beginning a row's attention");
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+        CudaRow& row = *rows_[i];
+        if (beside_) {
+            cuda::check(cudaStreamWaitEvent(row.launch.stream, forked_.get()), "beginning a row's attention");
+            launch_.stream = row.launch.stream;
+            launch_.joined = true;
+        }
+        row.sequences.stages.takeProducts(layer, int(i));
+        launch_ = shared;
+    }
+}
+
+void CudaRowStages::append(int layer) {
+    for (CudaRow* row : rows_) row->sequences.stages.append(layer);
+}
+void CudaRowStages::choose(int layer) {
+    for (CudaRow* row : rows_) row->sequences.stages.choose(layer);
+}
+void CudaRowStages::lookAhead(int layer) {
+    for (CudaRow* row : rows_) row->sequences.stages.lookAhead(layer);
+}
+
+/// A selector that attends by itself leaves what it has chosen in memory of its own, so rows may load one after another
+/// before the first of them attends.
+void CudaRowStages::load(int layer) {
+    for (CudaRow* row : rows_) row->sequences.stages.load(layer);
+}
+void CudaRowStages::attend(int layer) {
+    for (CudaRow* row : rows_) row->sequences.stages.attend(layer);
+}
+
+void CudaRowStages::after(int layer) {
+    for (CudaRow* row : rows_) row->sequences.stages.after(layer);
+    if (!beside_) return;
+    for (CudaRow* row : rows_) {
+        cuda::check(cudaEventRecord(row->attended.get(), row->launch.stream), "ending a row's attention");
+        cuda::check(cudaStreamWaitEvent(launch_.stream, row->attended.get()), "ending a row's attention");
+    }
+    // The next kernel on this stream may start early; it waits for this one, which does not.
+    cuda::stampNow(afterCopies(), report().mark(layer, kOLinear));
+}
+
+void CudaRowStages::finish(int layer) {
+    p_.passes.finish(layer, p_.shared.x, int(rows_.size()), beside_ ? nullptr : report().mark(layer, kOLinear),
+                     report().mark(layer, kFfn));
+}
+
+void CudaRowStages::head() {
+    p_.ranges.at(StepStage::LmHead);
+    float* const logits = p_.shared.logits[0];
+    p_.passes.head(logits, report().mark(kLmHead));
+    const auto vocab = std::size_t(p_.model->config.vocab);
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+        cuda::check(cudaMemcpyAsync(rows_[i]->logits, logits + i * vocab, vocab * sizeof(float),
+                                    cudaMemcpyDeviceToDevice, launch_.stream),
+                    "keeping a row's logits");
+}
+
+void CudaRowStages::sample() {
+    p_.ranges.at(StepStage::Sample);
+    cuda::Launch how = afterCopies();
+    for (CudaRow* row : rows_) {
+        row->launchSample(how);
+        how.joined = false;
+    }
+    for (CudaRow* row : rows_) {
+        row->launch.stream = launch_.stream;
+        row->sequences.transfers.joinAll(row->sequences.storeBytes > 0);
+    }
+    p_.ranges.leave();
+}
+
+} // namespace kvscope

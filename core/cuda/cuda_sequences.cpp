@@ -1,0 +1,229 @@
+#include "core/cuda/cuda_sequences.h"
+
+#include "core/cuda/gpu_device.h"
+#include "kernels/cuda/attention/attention_latent.h"
+#include "kernels/cuda/transfer/gather.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+} // namespace
+
+CudaSequences::CudaSequences(const CudaSequencesParts& parts)
+    : p_(parts), spec_(p_.options.spec), order(layers), rows(p_.model.config, p_.options, p_.layout),
+      choice(p_.model.config, p_.options, p_.layout, layers, order, rows, p_.buffers, selector),
+      reader(p_.model.config, p_.options, p_.layout, layers, order, p_.clock, selector),
+      prompts({p_.model, p_.options, p_.layout, layers, selector, rows, p_.buffers, choice, transfers, p_.clock,
+               p_.launch, p_.passes, p_.ranges}),
+      transfers(p_.options, p_.layout, layers, order, choice, p_.launch, p_.ranges),
+      stages({p_.model, p_.options, p_.layout, layers, selector, order, rows, p_.buffers, choice, p_.launch, p_.passes,
+              transfers, p_.ranges}) {
+    refuseUnsupported();
+    for (const LayerPlan& plan : p_.options.plans) static_cast<LayerPlan&>(layers.emplace_back()) = plan;
+    if (p_.options.makeSelector != nullptr) makeSelector();
+    if (!selector || p_.options.abilities.ahead != Ahead::NextLayer) return;
+    order.lookAhead();
+    const bool offloads = p_.options.plans.offloaded() > 0;
+    const bool wanted = p_.options.transferLoop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
+    transfers.planBeside(offloads && p_.launch.clusters && wanted && !p_.options.sharesSteps);
+    // Transfers occupy some multiprocessors. A kernel with a thread block for each multiprocessor would have thread
+    // blocks that wait for those, so kernels count on fewer. They count on as few where nothing is transferred, so
+    // that with and without offloading the same sums are made in the same order.
+    p_.launch.multiprocessors -= std::min(transfers.blocks(), p_.launch.multiprocessors / 2);
+}
+
+void CudaSequences::refuseUnsupported() const {
+    cuda::checkAttentionShape(p_.layout.shape);
+    if (spec_.grid.kernel > 256 || spec_.grid.stride < 1)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
+                    "use --backend cpu, or windows of at most 256 tokens");
+    if (p_.model.config.latent && p_.launch.blockShared < cuda::kLatentSharedBytes)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("latent attention needs {} KiB of a multiprocessor's shared memory; {} has {}",
+                                cuda::kLatentSharedBytes >> 10, usableGpu().name, p_.launch.blockShared >> 10),
+                    "use --backend cpu, or a data-centre GPU of the Hopper generation or later");
+}
+
+void CudaSequences::makeSelector() {
+    const CudaEngineOptions& options = p_.options;
+    std::vector<cuda::HeadNorms> norms;
+    for (const DeviceLayer& layer : p_.model.layers) norms.push_back(layer.headNorms);
+    const RecordLevel level = // the oracle needs the chosen blocks of every step
+        options.oracle ? std::max(options.level, RecordLevel::Selections) : options.level;
+    selector = options.makeSelector(options.parameters,
+                                    {p_.launch,
+                                     p_.model.config,
+                                     options.model,
+                                     spec_,
+                                     p_.layout.shape,
+                                     options.maxTokens,
+                                     options.promptTokens.empty() ? options.maxTokens : options.promptTokens,
+                                     norms,
+                                     p_.layout.maxBlocks,
+                                     p_.layout.capacity,
+                                     p_.layout.chunk,
+                                     options.slots,
+                                     options.offload,
+                                     options.ranksBlocks,
+                                     transfers.blocks(),
+                                     options.record,
+                                     options.oracle,
+                                     level,
+                                     options.store,
+                                     layers,
+                                     rows.blockFirst,
+                                     rows.windowFirst,
+                                     rows.tokenFirst,
+                                     rows.poolFirst,
+                                     rows.ropeCos,
+                                     rows.ropeSin,
+                                     rows.ropeFirst,
+                                     p_.model,
+                                     p_.passes.linear()});
+}
+
+void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {
+    for (DeviceLayerState& layer : layers) planLayer(arena, layer);
+    storeBytes = std::size_t(p_.options.plans.offloaded()) * std::size_t(p_.layout.blocksTotal) *
+                 p_.layout.blockElements * sizeof(Bf16);
+    arena.planHost(store_, storeBytes / sizeof(Bf16), {"kv_store", "the KV store", Holds::Kv}, p_.options.store);
+    prompts.plan(prompt);
+    rows.plan(arena);
+    choice.plan(arena);
+    transfers.plan(arena);
+    if (selector) selector->plan(arena);
+    reports.plan(arena, reportNeeds());
+}
+
+void CudaSequences::open() {
+    rows.upload();
+    openStore();
+    prompts.open();
+    reports.open();
+    transfers.upload(reports);
+    if (selector) selector->begin();
+    rows.setAll(true);
+}
+
+/// The tiers and the index of a layer, as tierNeeds (core/session/kv_estimate.h) states them for every build.
+void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
+    const BatchLayout& layout = p_.layout;
+    const std::size_t heads = layout.heads(), dim = std::size_t(layout.dim),
+                      blocks = std::size_t(layout.blocksTotal) * layout.blockElements,
+                      slots = heads * std::size_t(p_.options.slots), windows = std::size_t(layout.windowsTotal);
+    if (p_.options.oracle && layer.sparse && spec_.tiersLackKeys())
+        arena.plan(layer.allKeys, blocks, {"oracle_keys", "the oracle's keys", Holds::Scratch});
+    if (layer.offloaded) {
+        arena.plan(layer.blocks, slots * layout.blockElements, {"kv_slots", "KV slots", Holds::Kv});
+        arena.plan(layer.map, slots, "slot maps");
+        if (p_.options.leastRecentlyUsed) arena.plan(layer.lastUse, slots, "slot maps");
+    } else if (!layer.ownTier) { // a layer with ownTier has its blocks in memory of the selector
+        arena.plan(layer.blocks, blocks, {"kv_resident", "resident KV cache", Holds::Kv});
+    }
+    constexpr MemoryKind kIndex("block_index", "block index", Holds::Index);
+    cuda::DeviceIndex& index = layer.index;
+    index.kernel = spec_.grid.kernel;
+    index.stride = spec_.grid.stride;
+    index.exponentiates = spec_.agnosticScore == AgnosticScore::ExpEviction;
+    if (layer.indexed && spec_.queryScore == QueryScore::PooledSoftmax) {
+        arena.plan(index.recentKeys, heads * std::size_t(index.kernel) * dim, kIndex);
+        arena.plan(index.pooledKeys, windows * dim, kIndex);
+    }
+    if (layer.indexed && spec_.agnosticScore != AgnosticScore::None) {
+        arena.plan(index.recentScores, heads * std::size_t(index.kernel), kIndex);
+        arena.plan(index.pooledScores, windows, kIndex);
+    }
+    if (layer.indexed && spec_.queryScore == QueryScore::RangeBound)
+        arena.plan(index.ranges, std::size_t(layout.blocksTotal) * 2 * dim, kIndex);
+    if (p_.model.evictionHead)
+        arena.plan(index.tokenScores, std::size_t(layout.tokensTotal),
+                   {"token_scores", "eviction scores", Holds::Index});
+    if (layer.sparse && p_.options.record) {
+        arena.plan(layer.previous, heads * std::size_t(cuda::selectionBitmapBytes(layout.maxBlocks)), "recorder state");
+        arena.plan(layer.hasPrevious, heads, "recorder state");
+    }
+}
+
+/// Sets the pointers into the host store that each offloaded layer's kernels use, and empties the slot maps.
+void CudaSequences::openStore() {
+    const BatchLayout& layout = p_.layout;
+    const std::size_t layerElements = std::size_t(layout.blocksTotal) * layout.blockElements;
+    const std::size_t mapBytes = layout.heads() * std::size_t(p_.options.slots) * sizeof(std::int32_t);
+    std::size_t next = 0;
+    for (int i = 0; i < int(layers.size()); ++i) {
+        DeviceLayerState& layer = layers[std::size_t(i)];
+        layer.counts = transfers.counters + 2 * i;
+        layer.index.windowFirst = rows.windowFirst;
+        layer.index.blockFirst = rows.blockFirst;
+        layer.index.tokenFirst = rows.tokenFirst;
+        if (!layer.offloaded) continue;
+        layer.storeHost = store_ + next++ * layerElements;
+        void* seen = nullptr;
+        cuda::check(cudaHostGetDevicePointer(&seen, layer.storeHost, 0), "mapping the KV store");
+        layer.store = static_cast<const Bf16*>(seen);
+        cuda::check(cudaMemset(layer.map, 0xff, mapBytes), "preparing the slot maps");
+        if (layer.lastUse != nullptr) cuda::check(cudaMemset(layer.lastUse, 0xff, mapBytes), "preparing the slot maps");
+    }
+}
+
+ReportNeeds CudaSequences::reportNeeds() const {
+    const CudaEngineOptions& options = p_.options;
+    const bool selections =
+        options.record && !spec_.dense && (options.level != RecordLevel::Counters || options.oracle);
+    ReportNeeds needs;
+    needs.rows = p_.layout.rows;
+    needs.kvHeads = p_.layout.kvHeads;
+    needs.layers = p_.model.config.layers;
+    needs.capacity = std::size_t(p_.layout.capacity);
+    needs.recorded = options.record;
+    needs.blocks = selections;
+    needs.scores = selections && options.level == RecordLevel::Full;
+    needs.units = options.oracle ? std::size_t(p_.layout.maxUnits) : 0;
+    needs.ownBytes = selector && options.record ? selector->reportBytes() : 0;
+    return needs;
+}
+
+namespace {
+
+constexpr const char* kActivations = "activations";
+
+} // namespace
+
+void planSharedBuffers(DeviceArena& arena, StepBuffers& buffers, const ModelConfig& config, const BatchLayout& layout) {
+    const auto rows = std::size_t(layout.rows), chunk = std::size_t(layout.chunk);
+    const auto qWidth = std::size_t(config.queryHeads * layout.dim), kvWidth = std::size_t(layout.kvHeads * layout.dim);
+    const auto plainWidth = std::size_t(config.queryHeads * config.queryDim());
+    const int queryRank = config.latent ? config.latent->queryRank : 0;
+    arena.plan(buffers.x, rows * std::size_t(config.hidden), kActivations);
+    arena.plan(buffers.qkv, chunk * ((queryRank > 0 ? std::size_t(queryRank) : plainWidth) + 2 * kvWidth),
+               kActivations);
+    if (queryRank > 0) arena.plan(buffers.plainQ, chunk * plainWidth, kActivations);
+    if (config.latent)
+        arena.plan(buffers.output, chunk * std::size_t(config.queryHeads * config.outputDim()), kActivations);
+    arena.plan(buffers.q, chunk * qWidth, kActivations);
+    arena.plan(buffers.attended, chunk * std::size_t(config.queryHeads * layout.shape.valueDim()), kActivations);
+    const int widest = config.experts ? std::max(config.ffn, config.experts->sharedWidth) : config.ffn;
+    arena.plan(buffers.hidden, chunk * std::size_t(widest), kActivations);
+    arena.plan(buffers.newKey, rows * kvWidth, kActivations);
+    arena.plan(buffers.newValue, rows * kvWidth, kActivations);
+    for (float*& logits : buffers.logits) arena.plan(logits, rows * std::size_t(config.vocab), kActivations);
+}
+
+void planAttentionBuffers(DeviceArena& arena, StepBuffers& buffers, const ModelConfig& config,
+                          const BatchLayout& layout, const cuda::Launch& launch, bool oracle) {
+    if (oracle)
+        arena.plan(buffers.blockLogSums,
+                   std::size_t(layout.rows) * std::size_t(config.queryHeads) * std::size_t(layout.maxUnits),
+                   "the oracle");
+    arena.plan(buffers.partial, layout.partialFloats(launch), kActivations);
+    arena.plan(buffers.arrivals, cuda::attentionArrivals(layout.shape, layout.selectRows), "session state");
+}
+
+} // namespace kvscope
