@@ -1,5 +1,4 @@
-// Records all that a trace can say of a step: blocks with hits and scores, transfers, the time of stages, tokens with
-// their text.
+// Records all that a trace can say of a step: blocks, hits, scores, transfers, the time of stages, tokens.
 //     c++ -std=c++17 everything.cpp $(pkg-config --cflags --libs kvscope_trace) && ./a.out everything.kvtrace
 #include <kvscope_trace.h>
 
