@@ -148,8 +148,8 @@ class Attached:
         self._tokenizer = tokenizer
         self._config = model.config.get_text_config()
         first = type(next(iter(found.values()))).__name__
-        self._method = method or _METHODS.get(self._config.model_type) or _METHODS.get(model.config.model_type) or first.lower()
-        self._method = self._method if method else self._method.removesuffix("_text")
+        family = self._config.model_type.removesuffix("_text")
+        self._method = method or _METHODS.get(family) or first.lower()
         self._generation: _Generation | None = None
         self._pass: _Pass | None = None
         self._forms: dict[int, _Form] = {}  # by layer
