@@ -109,7 +109,7 @@ class _Pass:
         self.columns = columns  # of the cache after it
         self.start_ns = start_ns
         self.end_ns = start_ns
-        self.selected: list[tuple[int, Any]] = []  # layer, output of the last query
+        self.selected: list[tuple[int, _Form, Any]] = []  # layer, what it means, output of the last query
 
 
 def _guarded(hook: Callable[..., Any]) -> Callable[..., None]:
@@ -152,7 +152,7 @@ class Attached:
         self._method = method or _METHODS.get(family) or first.lower()
         self._generation: _Generation | None = None
         self._pass: _Pass | None = None
-        self._forms: dict[int, _Form] = {}  # by layer
+        self._forms: dict[Any, _Form | None] = {}  # by module; None: not understood
         self._failure: str | None = None
         self._handles = [
             model.register_forward_pre_hook(self._before, with_kwargs=True),
@@ -235,16 +235,15 @@ class Attached:
         if layer is None:
             self._note(f"{type(module).__name__} does not say which layer it is in; it is not recorded")
             return
-        if layer not in self._forms:
-            form = _form_of(module, output)
-            if form is None:
+        if module not in self._forms:
+            self._forms[module] = _form_of(module, output)
+            if self._forms[module] is None:
                 shape = tuple(output.shape) if hasattr(output, "shape") else type(output).__name__
                 self._note(f"the output {shape} of {type(module).__name__} is neither ids nor a mask; it is not recorded")
-                return
-            self._forms[layer] = form
-        if self._pass.phase == "decode":
+        form = self._forms[module]
+        if form is not None and self._pass.phase == "decode":
             last = output[:, :, -1] if output.dim() == 4 else output[:, -1:]
-            self._pass.selected.append((layer, last.detach().clone()))  # [B, heads, k] or, of a mask, [B, 1, T]
+            self._pass.selected.append((layer, form, last.detach().clone()))  # [B, heads, k] or, of a mask, [B, 1, T]
 
     # ---- What is written ----
 
@@ -255,7 +254,7 @@ class Attached:
         if done is None or generation is None:
             return
         if generation.run is None:
-            if not self._forms:
+            if not self._known_forms():
                 self._note("no indexer was called; nothing is recorded")
                 return
             generation.run = self._begin_run(generation)
@@ -264,8 +263,8 @@ class Attached:
         step = generation.run.step(done.phase, sum(generation.lengths) if prefill else rows, done.start_ns)
         try:
             position = [length - 1 + done.columns - generation.prompt_columns for length in generation.lengths]
-            for layer, output in done.selected:
-                self._select(step, layer, output, position)
+            for layer, form, output in done.selected:
+                self._select(step, layer, form, output, position)
             for row in range(rows):
                 if produced is None or not self._tokens or generation.finished[row]:
                     continue
@@ -278,10 +277,13 @@ class Attached:
             ends = self._end_tokens()
             generation.finished = [was or token in ends for was, token in zip(generation.finished, produced)]
 
-    def _select(self, step: Step, layer: int, output: Any, position: list[int]) -> None:
+    def _known_forms(self) -> list[_Form]:
+        return [form for form in self._forms.values() if form is not None]
+
+    def _select(self, step: Step, layer: int, form: _Form, output: Any, position: list[int]) -> None:
         import torch
 
-        generation, form = self._generation, self._forms[layer]
+        generation = self._generation
         assert generation is not None
         ids = output.cpu()
         if form.unit == "mask":
@@ -320,7 +322,8 @@ class Attached:
         import torch
         import transformers
 
-        blocks = {form.block_size for form in self._forms.values() if form.unit == "block"}
+        forms = self._known_forms()
+        blocks = {form.block_size for form in forms if form.unit == "block"}
         if blocks and self._block_size and blocks != {self._block_size}:
             raise ValueError(f"block_size is {self._block_size}, but this model selects blocks of {sorted(blocks)} tokens; leave it out")
         self._run_block_size = next(iter(blocks)) if len(blocks) == 1 else self._block_size or _TOKEN_BLOCK
@@ -328,7 +331,7 @@ class Attached:
         device = self._model.device
         budget = {name: value for name, value in vars(config).items() if name.startswith("index") and isinstance(value, (int, float))}
         heads = config.num_attention_heads
-        meta = {"engine": "transformers", "engine_version": transformers.__version__, "unit": next(iter(self._forms.values())).unit}
+        meta = {"engine": "transformers", "engine_version": transformers.__version__, "unit": forms[0].unit}
         kinds = getattr(config, "indexer_types", None)
         if kinds:
             leaders = [max((i for i in range(layer + 1) if kinds[i] == "full"), default=layer) for layer in range(len(kinds))]
@@ -342,7 +345,7 @@ class Attached:
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
             block_size=self._run_block_size,
             layers=config.num_hidden_layers,
-            kv_heads=max(form.heads for form in self._forms.values()),
+            kv_heads=max(form.heads for form in forms),
             query_heads=heads,
             head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
             sequences=len(generation.lengths),
