@@ -155,7 +155,7 @@ std::string lines(const std::vector<std::string>& texts) {
     return all;
 }
 
-const std::vector<std::string> kFloors{"base", "kernels", "core", "profiler", "ui"};
+const std::vector<std::string> kFloors{"base", "kernels", "core", "profiler", "sdk", "ui"};
 
 TEST(Arrows, EveryIncludeFollowsTheTableAndEveryArrowIsTaken) {
     const fs::path root = test::source("");

@@ -1,0 +1,61 @@
+// What a caller passes, as this library knows it.
+#pragma once
+
+#include "base/utf8.h"
+#include "sdk/trace/handles.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace kvscope::sdk {
+
+/// The caller's struct: fields that an older caller does not have are 0. @throws Refusal: null, without a size, or with
+/// fields set that only a newer library has
+template <class Struct> Struct taken(const Struct* given, const char* name) {
+    if (given == nullptr) refuse(KVTRACE_INVALID, name, " is null; pass the address of one");
+    const std::size_t size = given->size;
+    if (size < 2 * sizeof(std::uint32_t))
+        refuse(KVTRACE_INVALID, name, " has no size; set its field size to sizeof(", name, ")");
+    Struct mine{};
+    std::memcpy(&mine, given, std::min(size, sizeof mine));
+    const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+    for (std::size_t i = sizeof mine; i < size; ++i)
+        if (bytes[i] != 0)
+            refuse(KVTRACE_UNSUPPORTED, name,
+                   " sets fields that this library does not have; install a newer libkvscope_trace");
+    return mine;
+}
+
+/// The other way: fills as much as the caller has. @throws Refusal: null, without a size
+template <class Struct> void hand(const Struct& mine, Struct* to, const char* name) {
+    if (to == nullptr) refuse(KVTRACE_INVALID, name, " is null; pass the address of one");
+    const std::uint32_t size = to->size;
+    if (size < 2 * sizeof(std::uint32_t))
+        refuse(KVTRACE_INVALID, name, " has no size; set its field size to sizeof(", name, ")");
+    std::memcpy(to, &mine, std::min<std::size_t>(size, sizeof mine));
+    to->size = size;
+}
+
+/// @throws Refusal if it is null
+template <class Value> Value* required(Value* pointer, const char* name) {
+    if (pointer == nullptr) refuse(KVTRACE_INVALID, name, " is null; pass the address of one");
+    return pointer;
+}
+
+/// Null reads as empty; bytes that are no UTF-8 are replaced.
+inline std::string textOf(const char* text) { return text == nullptr ? std::string() : toValidUtf8(text); }
+
+/// The bytes of item `index` of texts that lie end to end; empty where there are none. @throws Refusal: offsets that
+/// fall
+inline std::string pieceOf(const char* text, const std::int64_t* offsets, std::int64_t index) {
+    if (text == nullptr || offsets == nullptr) return {};
+    const std::int64_t begin = offsets[index], end = offsets[index + 1];
+    if (begin < 0 || end < begin)
+        refuse(KVTRACE_INVALID, "the offsets of a text fall at item ", std::to_string(index),
+               "; they must grow from 0 on");
+    return {text + begin, std::size_t(end - begin)};
+}
+
+} // namespace kvscope::sdk

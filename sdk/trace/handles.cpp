@@ -1,0 +1,177 @@
+#include "sdk/trace/handles.h"
+
+#include "base/error.h"
+#include "profiler/store/writer_lock.h"
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+#include <new>
+#include <pthread.h>
+#include <shared_mutex>
+#include <unistd.h>
+#include <unordered_map>
+#include <vector>
+
+namespace kvscope::sdk {
+namespace {
+
+constexpr unsigned kKindShift = 60, kProcessShift = 36; // a process number has at most 22 bits
+constexpr std::uint64_t kProcessMask = (std::uint64_t(1) << 24) - 1;
+
+struct Registry {
+    std::shared_mutex mutex;
+    std::unordered_map<std::uint64_t, std::shared_ptr<Object>> objects;
+    std::vector<FileIdentity> inherited; // files that the process before the fork was writing
+    std::uint64_t last = 0;              // serial number of a handle
+};
+
+// Never destroyed: a thread of the program may still record while the program ends.
+std::atomic<Registry*> registry{nullptr};
+std::atomic<std::uint64_t> process{0};
+thread_local std::array<char, 1024> lastError{};
+
+/// Waits until no writer is inside SQLite, whose locks the child would otherwise find taken for ever.
+void beforeFork() {
+    Registry& now = *registry.load();
+    now.mutex.lock();
+    for (const auto& [handle, object] : now.objects) object->settle();
+}
+void afterForkInParent() { registry.load()->mutex.unlock(); }
+void afterForkInChild() {
+    const Registry& before = *registry.load(); // left as it is: the objects' threads do not exist in this process
+    auto* mine = new (std::nothrow) Registry;
+    if (mine != nullptr) {
+        mine->inherited = before.inherited;
+        for (const auto& [handle, object] : before.objects)
+            if (!object->writes().empty()) mine->inherited.push_back(FileIdentity::of(object->writes()));
+        registry = mine;
+    }
+    process = std::uint64_t(getpid()) & kProcessMask;
+}
+
+Registry& here() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        registry = new Registry;
+        process = std::uint64_t(getpid()) & kProcessMask;
+        pthread_atfork(beforeFork, afterForkInParent, afterForkInChild);
+    });
+    return *registry.load();
+}
+
+const char* nameOf(Kind kind) {
+    constexpr std::array<const char*, 5> names{"nothing", "writer", "run", "step", "table"};
+    return names[std::size_t(kind)];
+}
+
+/// Before any lock is touched: in a forked child they may be held by nobody.
+void requireOwn(Kind kind, std::uint64_t handle) {
+    const auto given = unsigned(handle >> kKindShift);
+    if (given != unsigned(kind))
+        refuse(KVTRACE_CLOSED, "this is no ", nameOf(kind), ", but ",
+               given > 0 && given <= 4 ? std::string("a ") + nameOf(Kind(given)) : "no handle at all",
+               "; pass the handle that the library gave for it");
+    here();
+    if ((handle >> kProcessShift & kProcessMask) != process.load())
+        refuse(KVTRACE_FORKED, "this ", nameOf(kind),
+               " belongs to the process that forked this one, which goes on recording; open a file of its own here");
+}
+
+[[noreturn]] void refuseClosed(Kind kind) {
+    refuse(KVTRACE_CLOSED, "this ", nameOf(kind), " is closed; begin a new one");
+}
+
+} // namespace
+
+const std::string& Object::writes() const {
+    static const std::string none;
+    return none;
+}
+
+std::uint64_t give(Kind kind, std::shared_ptr<Object> object) {
+    Registry& all = here();
+    const std::unique_lock lock(all.mutex);
+    const std::uint64_t handle = std::uint64_t(kind) << kKindShift | process.load() << kProcessShift | ++all.last;
+    all.objects.emplace(handle, std::move(object));
+    return handle;
+}
+
+std::shared_ptr<Object> find(Kind kind, std::uint64_t handle) {
+    requireOwn(kind, handle);
+    Registry& all = here();
+    const std::shared_lock lock(all.mutex);
+    const auto found = all.objects.find(handle);
+    if (found == all.objects.end()) refuseClosed(kind);
+    return found->second;
+}
+
+std::shared_ptr<Object> release(Kind kind, std::uint64_t handle) {
+    requireOwn(kind, handle);
+    Registry& all = here();
+    const std::unique_lock lock(all.mutex);
+    const auto found = all.objects.find(handle);
+    if (found == all.objects.end()) refuseClosed(kind);
+    std::shared_ptr<Object> object = std::move(found->second);
+    all.objects.erase(found);
+    return object;
+}
+
+void drop(std::uint64_t handle) noexcept {
+    std::shared_ptr<Object> object; // destroyed after the lock is let go
+    Registry& all = here();
+    const std::unique_lock lock(all.mutex);
+    if (const auto found = all.objects.find(handle); found != all.objects.end()) {
+        object = std::move(found->second);
+        all.objects.erase(found);
+    }
+}
+
+void refuseInherited(const std::string& path) {
+    Registry& all = here();
+    const std::shared_lock lock(all.mutex);
+    const FileIdentity file = FileIdentity::of(path);
+    if (file == FileIdentity{}) return;
+    for (const FileIdentity& other : all.inherited)
+        if (other == file)
+            refuse(KVTRACE_FORKED, path,
+                   " is recorded by the process that forked this one; record to another file, e.g. "
+                   "with %p in its name");
+}
+
+void remember(const char* sentence) noexcept { std::snprintf(lastError.data(), lastError.size(), "%s", sentence); }
+
+int32_t failed() noexcept {
+    try {
+        throw;
+    } catch (const Refusal& refusal) {
+        remember(refusal.what());
+        return refusal.status;
+    } catch (const Error& error) {
+        remember(oneLine(error).c_str());
+        switch (error.kind) {
+        case ErrorKind::Storage:
+            return KVTRACE_STORAGE;
+        case ErrorKind::OutOfMemory:
+            return KVTRACE_MEMORY;
+        case ErrorKind::Unsupported:
+            return KVTRACE_UNSUPPORTED;
+        default:
+            return KVTRACE_INVALID;
+        }
+    } catch (const std::bad_alloc&) {
+        remember("there is no memory left for this call; record fewer sequences or a smaller queue");
+        return KVTRACE_MEMORY;
+    } catch (const std::exception& trouble) {
+        remember(trouble.what());
+        return KVTRACE_INVALID;
+    } catch (...) {
+        remember("an error of unknown kind; please report how it came about");
+        return KVTRACE_INVALID;
+    }
+}
+
+} // namespace kvscope::sdk
+
+const char* kvtrace_last_error(void) { return kvscope::sdk::lastError.data(); }

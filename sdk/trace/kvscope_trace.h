@@ -1,0 +1,270 @@
+/* Writes and reads KVScope traces (.kvtrace) from any engine. C99, no other header of KVScope's.
+ *
+ * A writer owns one file. It records runs one after the other; a run has steps (the prefill, then decode steps), and a
+ * step has what was selected, moved and timed in it. docs/recording.md shows all of it, docs/trace-format.md is the
+ * format.
+ *
+ * Every function returns KVTRACE_OK or a negative status, and kvtrace_last_error() then says in one sentence what was
+ * wrong with what, and how to mend it. No function throws, ends the program or prints. None waits for the disk, except
+ * those marked W. All of them may be called from any thread; one step belongs to one thread at a time.
+ *
+ * Handles are numbers. One that was closed, or that a forked child inherited, is refused with a sentence, never
+ * followed.
+ *
+ * Structs begin with `size`, which the caller sets to sizeof of the struct: fields are only ever added at the end, and
+ * what an older caller does not have is taken as 0. Pointers are read during the call and not kept. */
+#ifndef KVSCOPE_TRACE_H
+#define KVSCOPE_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define KVTRACE_API
+#else
+#define KVTRACE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVTRACE_ABI_MAJOR 1
+#define KVTRACE_ABI_MINOR 0
+
+/* Where a time is asked for: the library takes the time itself, at the call. */
+#define KVTRACE_NOW INT64_MIN
+
+enum kvtrace_status {
+    KVTRACE_OK = 0,
+    KVTRACE_INVALID = -1,     /* an argument breaks a rule that the function states */
+    KVTRACE_CLOSED = -2,      /* the handle was closed, committed, discarded or never given out */
+    KVTRACE_FORKED = -3,      /* the handle belongs to the process that forked this one */
+    KVTRACE_STORAGE = -4,     /* the file or the disk */
+    KVTRACE_UNSUPPORTED = -5, /* more than a trace can hold */
+    KVTRACE_MEMORY = -6,
+    KVTRACE_TIMEOUT = -7, /* the work goes on, but not within the time that was given */
+    KVTRACE_STATE = -8    /* not now: the sentence says what comes first */
+};
+
+typedef uint64_t kvtrace_writer;
+typedef uint64_t kvtrace_run;
+typedef uint64_t kvtrace_step;
+typedef uint64_t kvtrace_table;
+
+/* major << 16 | minor of the library that is loaded. A program built for 1.2 runs with 1.5. */
+KVTRACE_API int32_t kvtrace_abi(void);
+/* "0.1.0". */
+KVTRACE_API const char* kvtrace_version(void);
+/* Of the last call of this thread that failed; valid until the next one that does. Never null. */
+KVTRACE_API const char* kvtrace_last_error(void);
+
+/* ---- Writing ---- */
+
+enum kvtrace_level { KVTRACE_COUNTERS = 0, KVTRACE_SELECTIONS = 1, KVTRACE_FULL = 2 };
+enum kvtrace_open_flags { KVTRACE_OVERWRITE = 1 };
+
+typedef struct kvtrace_options {
+    uint32_t size;
+    int32_t level;        /* counters; selections: also block ids; full: also scores */
+    uint64_t queue_bytes; /* steps that wait for the disk; beyond it whole steps are dropped and counted. 0: 256 MiB */
+    uint32_t flags; /* KVTRACE_OVERWRITE: an existing trace is replaced. Without: a trace gets another run, and a file
+                       that is no trace is refused */
+    int32_t rank;   /* what %r in the path stands for; %p stands for the process, %% for % */
+} kvtrace_options;
+
+/* W. options: null for level selections and the defaults. */
+KVTRACE_API int32_t kvtrace_open(const char* path, const kvtrace_options* options, kvtrace_writer* writer);
+/* W. Until everything that was committed is in the file. */
+KVTRACE_API int32_t kvtrace_flush(kvtrace_writer writer, int32_t timeout_ms);
+/* W. A run that is still open ends as stopped, an open step is discarded. The handle is closed also where this times
+ * out. */
+KVTRACE_API int32_t kvtrace_close(kvtrace_writer writer, int32_t timeout_ms);
+
+typedef struct kvtrace_health {
+    uint32_t size;
+    uint32_t reserved;
+    int64_t dropped_steps;   /* the queue was full, or the disk */
+    int64_t discarded_steps; /* by the caller, by an error in a step, or open at the end */
+    int64_t future_ids;      /* ids above the position of their query, dropped */
+    int64_t duplicate_ids;   /* ids that were in their list already, dropped */
+    int64_t writer_busy_ns;  /* CPU time of the writer thread */
+    int32_t failed;          /* 1: the file is not written any more; kvtrace_last_error says why */
+    int32_t reserved2;
+} kvtrace_health;
+/* Of the run that is open or was the last. */
+KVTRACE_API int32_t kvtrace_get_health(kvtrace_writer writer, kvtrace_health* health);
+
+/* What the caller can see; bits of kvtrace_run_info.knows. What is left out is shown as "not known", never as 0. */
+enum kvtrace_knows {
+    KVTRACE_KNOWS_SELECTIONS = 1,     /* kvtrace_step_select */
+    KVTRACE_KNOWS_HITS = 2,           /* `hit` of every selection, or hits and misses of layers */
+    KVTRACE_KNOWS_BYTES = 4,          /* blocks and bytes of kvtrace_step_layer */
+    KVTRACE_KNOWS_TRANSFER_TIMES = 8, /* transfer_ns of it */
+    KVTRACE_KNOWS_EXPOSED_TIMES = 16, /* exposed_ns of it */
+    KVTRACE_KNOWS_STEP_TIMES = 32,    /* start and end of steps */
+    KVTRACE_KNOWS_STAGE_TIMES = 64    /* stage_ns of layers and steps */
+};
+
+typedef struct kvtrace_pair {
+    const char* key;
+    const char* value;
+} kvtrace_pair;
+
+typedef struct kvtrace_prompt {
+    const int32_t* ids; /* [count] tokens, from position 0 */
+    int64_t count;
+    const char* text;       /* null: not known. The bytes of all tokens, end to end; one id has one text */
+    const int64_t* offsets; /* [count + 1] into text */
+} kvtrace_prompt;
+
+typedef struct kvtrace_run_info {
+    uint32_t size;
+    uint32_t knows;   /* bits of kvtrace_knows */
+    const char* name; /* null: "method on model" */
+    const char* model;
+    const char* method;
+    const char* params_json; /* one JSON object; null: {} */
+    const char* backend;     /* "cpu" or "cuda"; null: cpu */
+    const char* device;      /* what it ran on */
+    const char* link;        /* of host and device, for people */
+    double link_gbps;        /* 1e9 bytes per second; only where transfer times are modelled */
+    double link_latency_us;
+    int32_t modelled;   /* 1: transfer times are modelled by the two numbers above; 0: measured */
+    int32_t block_size; /* tokens of a block */
+    int32_t layers;     /* at most 1024, like KV heads and sequences */
+    int32_t kv_heads;   /* that select apart: 1 where one list serves all heads */
+    int32_t query_heads;
+    int32_t head_dim;
+    int32_t sequences;     /* rows of the batch */
+    int32_t device_slots;  /* block slots per (sequence, layer, KV head); 0: everything stays resident, or not known */
+    int32_t budget_blocks; /* most blocks a head attends; 0: all */
+    int32_t sink_blocks;   /* the first blocks have origin sink where no origin is given, the last ones window */
+    int32_t window_blocks;
+    int32_t prompt_count; /* 0, or `sequences` */
+    int64_t block_bytes;  /* of one block of one KV head, as it is transferred */
+    const kvtrace_prompt* prompts;
+    const kvtrace_pair* meta; /* rows of table run_meta, e.g. engine, engine_version */
+    int64_t meta_count;
+} kvtrace_run_info;
+
+/* W. A writer has one run at a time. Times of the run count from this call. */
+KVTRACE_API int32_t kvtrace_run_begin(kvtrace_writer writer, const kvtrace_run_info* info, kvtrace_run* run);
+/* ns since the run began, on the clock that KVTRACE_NOW takes. */
+KVTRACE_API int32_t kvtrace_run_now(kvtrace_run run, int64_t* now_ns);
+enum kvtrace_run_status { KVTRACE_FINISHED = 1, KVTRACE_STOPPED = 2, KVTRACE_FAILED = 3 };
+/* message: null, or a sentence for people. */
+KVTRACE_API int32_t kvtrace_run_end(kvtrace_run run, int32_t status, const char* message);
+
+enum kvtrace_phase { KVTRACE_PREFILL = 0, KVTRACE_DECODE = 1 };
+/* One forward pass of the whole batch. The prefill is step 0, decode steps are 1, 2, ...: a run has one prefill at
+ * most, before every decode step. tokens: fed in this step, all sequences. start_ns: KVTRACE_NOW, or ns since the run
+ * began; not before the start of the step before. */
+KVTRACE_API int32_t kvtrace_step_begin(kvtrace_run run, int32_t phase, int32_t tokens, int64_t start_ns,
+                                       kvtrace_step* step);
+
+enum kvtrace_unit {
+    KVTRACE_BLOCKS = 0, /* ids are blocks of block_size tokens */
+    KVTRACE_TOKENS = 1  /* ids are token positions; the trace holds the blocks they lie in, with origin token-level */
+};
+enum kvtrace_id_type { KVTRACE_INT32 = 0, KVTRACE_INT64 = 1 };
+enum kvtrace_origin {
+    KVTRACE_SINK = 0,
+    KVTRACE_WINDOW = 1,
+    KVTRACE_QUERY_AWARE = 2,
+    KVTRACE_QUERY_AGNOSTIC = 3,
+    KVTRACE_TOKEN_LEVEL = 4
+};
+
+/* What one layer selected for the whole batch: a tensor of ids, rows x heads x k, with strides in elements. */
+typedef struct kvtrace_selection {
+    uint32_t size;
+    int32_t layer;
+    int32_t unit;
+    int32_t id_type;
+    const void* ids;
+    int64_t rows, heads, k;
+    int64_t row_stride, head_stride, id_stride;
+    const int32_t* sequence; /* [rows] below the run's sequences; null: row i is sequence i */
+    const int64_t* position; /* [rows] of the query's token, prompt included */
+    const int32_t* count;    /* [rows * heads] ids that are valid; null: all k. -1 is passed over everywhere */
+    const uint8_t* hit;      /* as ids: 1, the block was resident. Given exactly where the run knows hits */
+    const float* score;      /* as ids; null: none */
+    const uint8_t* origin;   /* as ids, kvtrace_origin; null: from sink_blocks and window_blocks, else query-aware */
+    const float* mass;       /* [rows * heads] attention mass captured, 0..1, NaN where not known; null: not known */
+    int32_t head0;           /* KV head of head 0: where the heads are sharded */
+    int32_t reserved;
+} kvtrace_selection;
+
+/* At most once per layer and sequence of a step. Sorts; drops -1, duplicates and ids above the query's position, and
+ * counts the latter two; finds what was kept since the step before. Not in a prefill. */
+KVTRACE_API int32_t kvtrace_step_select(kvtrace_step step, const kvtrace_selection* selection);
+
+#define KVTRACE_STAGES 10
+/* qkv_linear, rope, compression, stage1, pooling, offloading, stage2, attention, o_linear, ffn: docs/trace-format.md,
+ * v_layer */
+typedef struct kvtrace_layer {
+    uint32_t size;
+    int32_t layer;
+    int64_t start_ns;                 /* since the run began; only where stage times are known */
+    int64_t stage_ns[KVTRACE_STAGES]; /* wall time */
+    int32_t h2d_blocks, d2h_blocks;
+    int64_t h2d_bytes, d2h_bytes;
+    int64_t transfer_ns;  /* link busy, both directions; the file splits it by bytes */
+    int64_t exposed_ns;   /* of that, what the step waited for; at most transfer_ns */
+    int32_t hits, misses; /* only of a layer without kvtrace_step_select: counts alone */
+} kvtrace_layer;
+/* Replaces what was said of the layer before in this step. What the run does not know stays 0. */
+KVTRACE_API int32_t kvtrace_step_layer(kvtrace_step step, const kvtrace_layer* layer);
+/* Wall time of the stages outside the layers. */
+KVTRACE_API int32_t kvtrace_step_stages(kvtrace_step step, int64_t embed_ns, int64_t lm_head_ns, int64_t sample_ns);
+/* Tokens that the step produced for one sequence: ids[count] at position, position + 1, ... ; text and offsets as in
+ * kvtrace_prompt, both null where no text is known. */
+KVTRACE_API int32_t kvtrace_step_tokens(kvtrace_step step, int32_t sequence, int64_t position, const int32_t* ids,
+                                        int64_t count, const char* text, const int64_t* offsets);
+/* Hands the step over, whole. end_ns: KVTRACE_NOW, or ns since the run began. The handle is closed; a step that breaks
+ * a rule is discarded and counted. */
+KVTRACE_API int32_t kvtrace_step_commit(kvtrace_step step, int64_t end_ns);
+KVTRACE_API int32_t kvtrace_step_discard(kvtrace_step step);
+
+/* A time on a track of the timeline, of no step (-1) or of one. kind: 0 range, 1 kernel, 2 copy. bytes: -1 not known.
+ */
+KVTRACE_API int32_t kvtrace_span(kvtrace_run run, const char* track, const char* name, int64_t start_ns,
+                                 int64_t duration_ns, int32_t step, int32_t layer, int32_t kind, int64_t bytes);
+/* What was counted in an interval; the samples of a track follow each other. */
+KVTRACE_API int32_t kvtrace_counter(kvtrace_run run, const char* track, int64_t start_ns, int64_t duration_ns,
+                                    int64_t value);
+
+/* ---- Reading ---- */
+
+/* One table of a trace in memory: "runs", "steps", "layers", "selections", "transfers", "tokens", "prompts" or "meta".
+ * run: 0 for all runs. A file that is being recorded may be read. What a run does not know is missing. W. */
+KVTRACE_API int32_t kvtrace_read(const char* path, const char* name, int32_t run, kvtrace_table* table);
+
+enum kvtrace_column_type {
+    KVTRACE_COLUMN_INT = 0,
+    KVTRACE_COLUMN_REAL = 1,
+    KVTRACE_COLUMN_TEXT = 2,    /* row i is text[offsets[i] .. offsets[i + 1]) */
+    KVTRACE_COLUMN_INT_LIST = 3 /* row i is ints[offsets[i] .. offsets[i + 1]) */
+};
+typedef struct kvtrace_column {
+    uint32_t size;
+    int32_t type;
+    const char* name;
+    int64_t rows;
+    const uint8_t* present; /* [rows] 0: not known or undefined; the value is then 0, NaN or empty */
+    const int64_t* ints;
+    const double* reals;
+    const char* text;
+    const int64_t* offsets; /* [rows + 1] */
+} kvtrace_column;
+KVTRACE_API int32_t kvtrace_table_columns(kvtrace_table table, int32_t* columns);
+/* The pointers are valid until the table is freed. */
+KVTRACE_API int32_t kvtrace_table_column(kvtrace_table table, int32_t index, kvtrace_column* column);
+KVTRACE_API int32_t kvtrace_table_free(kvtrace_table table);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

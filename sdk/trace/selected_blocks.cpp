@@ -1,0 +1,121 @@
+#include "sdk/trace/selected_blocks.h"
+
+#include "sdk/trace/handles.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace kvscope::sdk {
+namespace {
+
+constexpr std::int64_t kMaxBlock = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxBits = std::int64_t(1) << 24; // ids that are sorted by setting bits; above it by comparing
+
+std::int64_t idAt(const kvtrace_selection& of, std::int64_t at) {
+    if (of.id_type == KVTRACE_INT64) return static_cast<const std::int64_t*>(of.ids)[at];
+    return static_cast<const std::int32_t*>(of.ids)[at];
+}
+
+Origin originAt(const IdRow& row, const BlockRules& rules, std::int64_t at, std::int64_t block) {
+    if (row.of->origin != nullptr) {
+        const std::uint8_t origin = row.of->origin[at];
+        if (origin > std::uint8_t(Origin::TokenLevel))
+            refuse(KVTRACE_INVALID, "origin ", std::to_string(origin), " of layer ", std::to_string(row.of->layer),
+                   " is none; give a value of kvtrace_origin");
+        return Origin(origin);
+    }
+    if (row.of->unit == KVTRACE_TOKENS) return Origin::TokenLevel;
+    if (block < rules.sinkBlocks) return Origin::Sink;
+    return block > row.position / rules.blockSize - rules.windowBlocks ? Origin::Window : Origin::QueryAware;
+}
+
+} // namespace
+
+void SelectedBlocks::clear() {
+    blocks.clear();
+    origins.clear();
+    hit.clear();
+    scores.clear();
+    futureIds = duplicateIds = 0;
+}
+
+void BlockFinder::find(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected) {
+    selected.clear();
+    entries_.clear();
+    const bool tokens = row.of->unit == KVTRACE_TOKENS;
+    const std::int64_t last = tokens ? row.position : row.position / rules.blockSize;
+    if (last / (tokens ? rules.blockSize : 1) > kMaxBlock)
+        refuse(KVTRACE_UNSUPPORTED, "position ", std::to_string(row.position),
+               " lies beyond the last block of a trace");
+    for (std::int64_t i = 0; i < row.count; ++i) {
+        const std::int64_t at = row.offset + i * row.of->id_stride, id = idAt(*row.of, at);
+        if (id == -1) continue;
+        if (id < -1)
+            refuse(KVTRACE_INVALID, "id ", std::to_string(id), " of layer ", std::to_string(row.of->layer),
+                   " is negative; pass -1 where a place is empty");
+        if (id > last)
+            ++selected.futureIds;
+        else
+            entries_.push_back({id, at});
+    }
+    const bool plain = row.of->hit == nullptr && row.of->score == nullptr && row.of->origin == nullptr;
+    if (!plain || !foldPlain(row, rules, selected)) fold(row, rules, selected);
+}
+
+/// Ids without anything beside them: a bit each, then block by block. @return false if they are too far apart
+bool BlockFinder::foldPlain(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected) {
+    std::int64_t highest = -1;
+    for (const Entry& entry : entries_) highest = std::max(highest, entry.id);
+    if (highest >= kMaxBits) return false;
+    bits_.resize(std::max(bits_.size(), std::size_t(highest / 64 + 1)));
+    for (const Entry& entry : entries_) {
+        std::uint64_t& word = bits_[std::size_t(entry.id / 64)];
+        const std::uint64_t bit = std::uint64_t(1) << unsigned(entry.id % 64);
+        selected.duplicateIds += (word & bit) != 0;
+        word |= bit;
+    }
+    const std::int64_t perBlock = row.of->unit == KVTRACE_TOKENS ? rules.blockSize : 1;
+    std::int64_t before = -1;
+    for (std::int64_t word = 0; word <= highest / 64; ++word)
+        for (std::uint64_t rest = std::exchange(bits_[std::size_t(word)], 0); rest != 0; rest &= rest - 1) {
+            const std::int64_t block = (word * 64 + std::countr_zero(rest)) / perBlock;
+            if (block == before) continue;
+            before = block;
+            selected.blocks.push_back(std::int32_t(block));
+            selected.origins.push_back(originAt(row, rules, 0, block));
+        }
+    selected.hit.assign(selected.blocks.size(), 1);
+    selected.scores.assign(selected.blocks.size(), std::numeric_limits<float>::quiet_NaN());
+    return true;
+}
+
+void BlockFinder::fold(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected) {
+    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
+    const std::int64_t perBlock = row.of->unit == KVTRACE_TOKENS ? rules.blockSize : 1;
+    std::int64_t before = -1;
+    for (const Entry& entry : entries_) {
+        if (entry.id == before) {
+            ++selected.duplicateIds;
+            continue;
+        }
+        before = entry.id;
+        const std::int64_t block = entry.id / perBlock;
+        const std::uint8_t hit = row.of->hit == nullptr || row.of->hit[entry.at] != 0;
+        const float score =
+            row.of->score == nullptr ? std::numeric_limits<float>::quiet_NaN() : row.of->score[entry.at];
+        if (!selected.blocks.empty() && selected.blocks.back() == block) {
+            selected.hit.back() = selected.hit.back() != 0 && hit != 0;
+            selected.scores.back() = std::fmax(selected.scores.back(), score);
+            continue;
+        }
+        selected.blocks.push_back(std::int32_t(block));
+        selected.origins.push_back(originAt(row, rules, entry.at, block));
+        selected.hit.push_back(hit);
+        selected.scores.push_back(score);
+    }
+}
+
+} // namespace kvscope::sdk

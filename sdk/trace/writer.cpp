@@ -1,0 +1,240 @@
+#include "sdk/trace/writer.h"
+
+#include "core/trace/run_meta.h"
+#include "profiler/format/trace_keys.h"
+#include "sdk/trace/arguments.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+namespace kvscope::sdk {
+namespace {
+
+constexpr unsigned kAllKnown = (1u << unsigned(kKnownCount)) - 1;
+
+/// The bits of kvtrace_knows are those of Known, in the same order.
+Knowledge knowledgeOf(unsigned bits) {
+    Knowledge knowledge = Knowledge::nothing();
+    for (unsigned i = 0; i < unsigned(kKnownCount); ++i)
+        if ((bits >> i & 1u) != 0) knowledge = knowledge.with(Known(i));
+    return knowledge;
+}
+
+void requireWithin(const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
+    if (value < least || value > most)
+        refuse(KVTRACE_INVALID, "kvtrace_run_info: ", what, " is ", std::to_string(value), "; a trace holds ",
+               std::to_string(least), " to ", std::to_string(most));
+}
+
+RunPrompts promptsOf(const kvtrace_run_info& info) {
+    if (info.prompt_count == 0) return {};
+    if (info.prompt_count != info.sequences)
+        refuse(KVTRACE_INVALID, "kvtrace_run_info: there are ", std::to_string(info.prompt_count), " prompts for ",
+               std::to_string(info.sequences), " sequences; pass one for each, an empty one where it is not known");
+    required(info.prompts, "kvtrace_run_info.prompts");
+    auto ids = std::make_shared<RunPrompts::Ids>();
+    auto texts = std::make_shared<std::map<std::int32_t, std::string>>();
+    for (std::int32_t i = 0; i < info.prompt_count; ++i) {
+        const kvtrace_prompt& prompt = info.prompts[i];
+        if (prompt.count < 0) refuse(KVTRACE_INVALID, "prompt ", std::to_string(i), " has a negative count");
+        if (prompt.count > 0) required(prompt.ids, "kvtrace_prompt.ids");
+        ids->emplace_back(prompt.ids, prompt.ids + prompt.count);
+        for (std::int64_t at = 0; at < prompt.count; ++at) {
+            if (prompt.ids[at] < 0)
+                refuse(KVTRACE_INVALID, "token ", std::to_string(at), " of prompt ", std::to_string(i), " is negative");
+            texts->emplace(prompt.ids[at], pieceOf(prompt.text, prompt.offsets, at));
+        }
+    }
+    return {ids, [texts](std::int32_t id) { return texts->at(id); }};
+}
+
+RunInfo infoOf(const kvtrace_run_info& given, RecordLevel level) {
+    requireWithin("block_size", given.block_size, 1, 1 << 30);
+    requireWithin("layers", given.layers, 1, trace::kMaxLayers);
+    requireWithin("kv_heads", given.kv_heads, 1, trace::kMaxKvHeads);
+    requireWithin("sequences", given.sequences, 1, trace::kMaxSequences);
+    for (const auto& [what, value] : {std::pair("query_heads", std::int64_t(given.query_heads)),
+                                      {"head_dim", given.head_dim},
+                                      {"device_slots", given.device_slots},
+                                      {"budget_blocks", given.budget_blocks},
+                                      {"sink_blocks", given.sink_blocks},
+                                      {"window_blocks", given.window_blocks},
+                                      {"prompt_count", given.prompt_count}})
+        requireWithin(what, value, 0, 1 << 30);
+    requireWithin("block_bytes", given.block_bytes, 0, std::int64_t(1) << 50);
+    requireWithin("knows", given.knows, 0, kAllKnown);
+    requireWithin("meta_count", given.meta_count, 0, 1 << 16);
+    if (given.modelled != 0 && !(std::isfinite(given.link_gbps) && given.link_gbps > 0))
+        refuse(KVTRACE_INVALID, "kvtrace_run_info: modelled transfer times need link_gbps above 0");
+    RunInfo info;
+    info.name = textOf(given.name);
+    info.model = textOf(given.model);
+    info.method = textOf(given.method);
+    if (info.method.empty()) refuse(KVTRACE_INVALID, "kvtrace_run_info: method is empty; give a name, e.g. \"dsa\"");
+    info.paramsJson = textOf(given.params_json);
+    info.backend = textOf(given.backend);
+    if (info.backend.empty()) info.backend = "cpu";
+    if (info.backend != "cpu" && info.backend != "cuda")
+        refuse(KVTRACE_INVALID, "kvtrace_run_info: backend is \"", info.backend, "\"; give \"cpu\" or \"cuda\"");
+    info.device = textOf(given.device);
+    info.link = textOf(given.link);
+    info.linkTiming = given.modelled != 0 ? Timing::Modelled : Timing::Measured;
+    info.linkGbps = given.link_gbps;
+    info.linkLatencyUs = given.link_latency_us;
+    info.blockSize = given.block_size;
+    info.layers = given.layers;
+    info.kvHeads = given.kv_heads;
+    info.queryHeads = given.query_heads;
+    info.headDim = given.head_dim;
+    info.sequences = given.sequences;
+    info.deviceSlots = given.device_slots;
+    info.budgetBlocks = given.budget_blocks;
+    info.blockBytes = given.block_bytes;
+    info.level = level;
+    info.knows = knowledgeOf(given.knows);
+    info.meta = {{run_meta::kEngine, "unknown"}, {run_meta::kEngineVersion, "unknown"}};
+    for (std::int64_t i = 0; i < given.meta_count; ++i) {
+        const kvtrace_pair& pair = required(given.meta, "kvtrace_run_info.meta")[i];
+        const std::string key = textOf(pair.key);
+        if (key.empty()) refuse(KVTRACE_INVALID, "meta ", std::to_string(i), " has no key");
+        if (key == run_meta::kKnows)
+            refuse(KVTRACE_INVALID, "meta \"knows\" is written by the library; set kvtrace_run_info.knows");
+        info.meta.emplace_back(key, textOf(pair.value));
+    }
+    info.prompts = promptsOf(given);
+    return info;
+}
+
+} // namespace
+
+Writer::Writer(std::string path, const RecorderOptions& options)
+    : path_(std::move(path)), recorder_(std::make_shared<Recorder>(path_, options)) {}
+
+void Writer::settle() {
+    std::shared_ptr<Recorder> open;
+    {
+        const std::lock_guard lock(mutex);
+        open = recorder_;
+    }
+    if (open) open->flush();
+}
+
+std::shared_ptr<Recorder> Writer::recorder() const {
+    const std::lock_guard lock(mutex);
+    if (!recorder_) refuse(KVTRACE_CLOSED, "the writer of ", path_, " is closed; open the file again");
+    return recorder_;
+}
+
+std::shared_ptr<Recorder> Writer::close() {
+    const std::lock_guard lock(mutex);
+    return std::exchange(recorder_, nullptr);
+}
+
+void Writer::requireWritable() const {
+    const RecorderHealth health = recorder()->health();
+    if (!health.error.empty()) refuse(KVTRACE_STORAGE, health.error);
+}
+
+Run::Run(std::shared_ptr<Writer> owner, const kvtrace_run_info& info)
+    : writer(std::move(owner)), counts(std::make_shared<RunCounts>()), layers(info.layers), kvHeads(info.kv_heads),
+      sequences(info.sequences),
+      hasSlots(info.device_slots > 0), rules{info.block_size, info.sink_blocks, info.window_blocks},
+      level(writer->recorder()->level()), knows_(info.knows) {
+    writer->recorder()->beginRun(infoOf(info, level));
+}
+
+std::int64_t Run::now() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began_).count();
+}
+
+void Run::number(StepRecord& record, int phase, std::int64_t startNs) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) refuse(KVTRACE_STATE, "this run has ended; begin another one");
+    if (phase != KVTRACE_PREFILL && phase != KVTRACE_DECODE)
+        refuse(KVTRACE_INVALID, "phase ", std::to_string(phase), " is neither KVTRACE_PREFILL nor KVTRACE_DECODE");
+    if (phase == KVTRACE_PREFILL && nextStep_ > 0)
+        refuse(KVTRACE_STATE, "a run has one prefill, before its decode steps; begin another run for another prompt");
+    const bool timed = knows(KVTRACE_KNOWS_STEP_TIMES);
+    const std::int64_t start = !timed ? 0 : startNs == KVTRACE_NOW ? now() : startNs;
+    if (start < lastStartNs_)
+        refuse(KVTRACE_INVALID, "a step starts at ", std::to_string(start),
+               " ns, before the step before it, which started at ", std::to_string(lastStartNs_), " ns");
+    if (phase == KVTRACE_DECODE && nextStep_ == 0) nextStep_ = 1; // step 0 is the prefill, recorded or not
+    if (nextStep_ > trace::kMaxStep) refuse(KVTRACE_UNSUPPORTED, "a run holds 2^25 steps; begin another run");
+    record.step = nextStep_++;
+    record.phase = phase == KVTRACE_PREFILL ? Phase::Prefill : Phase::Decode;
+    record.startNs = lastStartNs_ = start;
+    ++openSteps_;
+}
+
+void Run::findKept(StepRecord& record) {
+    std::vector<std::uint8_t> undefined(record.layers.size(), 0);
+    for (SelectionRecord& row : record.selections) {
+        const auto first = record.blocks.begin() + row.first, last = first + row.selected;
+        Chosen& before =
+            chosen_[std::uint64_t(row.layer) << 20 | std::uint64_t(row.sequence) << 10 | std::uint64_t(row.kvHead)];
+        row.kept = -1;
+        if (before.step == record.step - 1) {
+            row.kept = 0;
+            auto old = before.blocks.begin();
+            for (auto id = first; id != last && old != before.blocks.end();) {
+                row.kept += *id == *old;
+                if (*id <= *old)
+                    ++id;
+                else
+                    ++old;
+            }
+        }
+        before.step = record.step;
+        before.blocks.assign(first, last);
+        LayerRecord& layer = record.layers[std::size_t(row.layer)];
+        if (row.kept < 0)
+            undefined[std::size_t(row.layer)] = 1;
+        else
+            layer.kept += row.kept;
+    }
+    for (std::size_t i = 0; i < record.layers.size(); ++i)
+        if (undefined[i] != 0) record.layers[i].kept = -1;
+}
+
+void Run::commit(std::unique_ptr<StepRecord> record) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) refuse(KVTRACE_STATE, "this run has ended; commit its steps before its end");
+    --openSteps_;
+    findKept(*record);
+    if (level == RecordLevel::Counters) record->blocks.clear();
+    writer->recorder()->take(std::move(record));
+}
+
+void Run::discard() {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return; // counted at the end
+    --openSteps_;
+    ++counts->discardedSteps;
+}
+
+void Run::requireOpen() const {
+    const std::lock_guard lock(mutex_);
+    if (ended_) refuse(KVTRACE_STATE, "this run has ended; begin another one");
+}
+
+void Run::end(RunStatus status, std::string message) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (ended_) return;
+        ended_ = true;
+        counts->discardedSteps += openSteps_;
+        chosen_.clear();
+    }
+    std::string missing;
+    for (unsigned i = 0; i < unsigned(kKnownCount); ++i)
+        if ((knows_ & ~written_.load() & 1u << i) != 0)
+            missing += (missing.empty() ? "" : ", ") + std::string(kKnownNames[i]);
+    if (!missing.empty())
+        message += (message.empty() ? "" : "; ") + ("said to be known, but never written: " + missing);
+    writer->recorder()->endRun(status, message);
+}
+
+} // namespace kvscope::sdk

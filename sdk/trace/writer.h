@@ -1,0 +1,115 @@
+// What stands behind the handles of a recording: the file, its run, and the steps that are being filled.
+#pragma once
+
+#include "core/trace/trace_sink.h"
+#include "profiler/record/recorder.h"
+#include "sdk/trace/handles.h"
+#include "sdk/trace/selected_blocks.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace kvscope::sdk {
+
+/// Counted over a run.
+struct RunCounts {
+    std::atomic<std::int64_t> discardedSteps{0}, futureIds{0}, duplicateIds{0};
+};
+
+class Writer final : public Object {
+public:
+    Writer(std::string path, const RecorderOptions& options);
+    void settle() override;
+    const std::string& writes() const override { return path_; }
+
+    /// @throws Refusal once the writer is closed
+    std::shared_ptr<Recorder> recorder() const;
+    /// Takes the recorder away: whoever lets it go last finishes the file.
+    std::shared_ptr<Recorder> close();
+    /// Refuses where the file is not written any more.
+    void requireWritable() const;
+
+    std::mutex beginning;                                              // held while a run begins
+    mutable std::mutex mutex;                                          // guards what follows
+    std::uint64_t openRun = 0;                                         // handle; 0: none
+    std::shared_ptr<RunCounts> counts = std::make_shared<RunCounts>(); // of the open run or the last one
+
+private:
+    const std::string path_;
+    std::shared_ptr<Recorder> recorder_;
+};
+
+class Run final : public Object {
+public:
+    /// Begins it. @throws Refusal, Error
+    Run(std::shared_ptr<Writer> writer, const kvtrace_run_info& info);
+
+    std::int64_t now() const;
+    bool knows(unsigned bits) const { return (knows_ & bits) != 0; }
+    /// Sets the number, the phase and the start of a record. @throws Refusal
+    void number(StepRecord& record, int phase, std::int64_t startNs);
+    /// Finds what was kept, and hands the record over. @throws Refusal if it breaks a rule
+    void commit(std::unique_ptr<StepRecord> record);
+    void discard();
+    void note(unsigned knownBits) { written_ |= knownBits; }
+    /// @throws Refusal if it has ended
+    void requireOpen() const;
+    void end(RunStatus status, std::string message);
+
+    const std::shared_ptr<Writer> writer;
+    const std::shared_ptr<RunCounts> counts;
+    int layers = 0, kvHeads = 0, sequences = 0;
+    bool hasSlots = false; // not every block is resident
+    BlockRules rules;
+    RecordLevel level = RecordLevel::Selections;
+
+private:
+    struct Chosen {
+        int step = -1;
+        std::vector<std::int32_t> blocks;
+    };
+    void findKept(StepRecord& record);
+
+    const unsigned knows_;
+    std::atomic<unsigned> written_{0};
+    const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+    mutable std::mutex mutex_;                         // guards what follows
+    std::unordered_map<std::uint64_t, Chosen> chosen_; // [layer, sequence, KV head]: what was selected last
+    int nextStep_ = 0, openSteps_ = 0;
+    std::int64_t lastStartNs_ = 0;
+    bool ended_ = false;
+};
+
+class Step final : public Object {
+public:
+    Step(std::shared_ptr<Run> run, int phase, std::int32_t tokens, std::int64_t startNs);
+
+    void select(const kvtrace_selection& selection);
+    void addLayer(const kvtrace_layer& layer);
+    void addStages(std::int64_t embedNs, std::int64_t lmHeadNs, std::int64_t sampleNs);
+    void addTokens(int sequence, std::int64_t position, const std::int32_t* ids, std::int64_t count, const char* text,
+                   const std::int64_t* offsets);
+    void commit(std::int64_t endNs);
+    void discard();
+
+private:
+    void requireSelectable(const kvtrace_selection& selection) const;
+    void addRow(const kvtrace_selection& selection, std::int64_t row, std::int64_t head);
+    void requireTimes() const;
+
+    const std::shared_ptr<Run> run_;
+    std::mutex mutex_; // guards what follows: one thread is the rule, two are a mistake that must not crash
+    std::unique_ptr<StepRecord> record_;
+    std::vector<std::uint8_t> counted_; // [layer] its hits are counts without selections
+    BlockFinder finder_;
+    SelectedBlocks found_;
+};
+
+} // namespace kvscope::sdk

@@ -1,0 +1,193 @@
+"""The package without any engine: inputs, what is refused, and traces as data frames."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import kvscope
+import numpy as np
+import pytest
+
+
+def check(trace: str) -> None:
+    """Breaks no rule of the format. Needs kvscope-cli, which ./test python names."""
+    result = subprocess.run([os.environ["KVSCOPE_CLI"], "check", trace], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def run_of(rec: kvscope.Recorder, **more):
+    return rec.run(**(dict(method="mine", block_size=16, layers=2, kv_heads=2, sequences=2) | more))
+
+
+IDS = np.array([[[0, 1, 6], [0, 2, 6]], [[0, 3, 12], [0, 4, 12]]], dtype=np.int64)
+
+
+def as_torch(ids):
+    import torch
+
+    return torch.from_numpy(ids.copy())
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        IDS,
+        IDS.astype(np.int32),
+        IDS.astype(np.int16),
+        np.ascontiguousarray(IDS.transpose(1, 0, 2)).transpose(1, 0, 2),  # heads before rows
+        np.repeat(IDS, 2, axis=2)[:, :, ::2],
+        IDS.tolist(),
+        as_torch(IDS),
+        as_torch(np.ascontiguousarray(IDS.transpose(1, 0, 2))).transpose(0, 1),
+    ],
+    ids=["int64", "int32", "int16", "transposed", "strided", "lists", "torch", "torch-transposed"],
+)
+def test_every_kind_of_array_gives_the_same_selections(tmp_path, ids):
+    path = str(tmp_path / "run.kvtrace")
+    with kvscope.record(path) as rec, run_of(rec) as run, run.step() as step:
+        step.select(1, ids, position=[100, 200])
+    assert kvscope.open(path).columns("selections")["blocks"] == [[0, 1, 6], [0, 2, 6], [0, 3, 12], [0, 4, 12]]
+    check(path)
+
+
+def test_everything_that_a_step_can_say(tmp_path):
+    path = str(tmp_path / "run.kvtrace")
+    with kvscope.record(path, level="full") as rec:
+        with run_of(rec, knows=kvscope.KNOWN, device_slots=8, block_bytes=512, prompts=[[1, 2], [3]], prompt_texts=[["a", "ä"], ["b"]],
+                    params={"k": 3}, meta={"engine": "tests"}) as run:  # fmt: skip
+            for i in range(20):
+                start = i * 1_000_000
+                step = run.step("prefill" if i == 0 else "decode", 2, start)
+                step.layer(0, start_ns=start + 10, stages_ns={"stage1": 100, "ffn": 50}, h2d_blocks=int(i > 0), h2d_bytes=512 * (i > 0),
+                           transfer_ns=40 * (i > 0), exposed_ns=30 * (i > 0))  # fmt: skip
+                step.stages(embed_ns=5, sample_ns=7)
+                if i > 0:
+                    step.select(0, IDS, position=[100 + i, 200 + i], hit=IDS != 1, score=IDS.astype(np.float32), mass=np.full((2, 2), 0.5, np.float32))
+                step.tokens(1, 1 + i, [40 + i], ["x"])
+                step.commit(start + 900_000)
+            run.span("mine", "work", 5, 10)
+            run.counter("bytes", 0, 10, 3)
+    check(path)
+    trace = kvscope.open(path)
+    assert trace.columns("prompts")["text"] == ["a", "ä", "b"]
+    assert trace.columns("selections")["hit"][0] == [1, 0, 1]
+    assert trace.columns("transfers")["bytes"] == [512] * 19
+    assert trace.columns("steps")["duration_ns"] == [900_000] * 20
+    assert trace.columns("steps")["misses"][3] == 1
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_say_what_is_not_known(tmp_path, library):
+    path = str(tmp_path / "run.kvtrace")
+    with kvscope.record(path) as rec, run_of(rec) as run:
+        for i in range(5):
+            with run.step() as step:
+                step.select(0, IDS, position=[100, 200])
+                step.tokens(0, 101 + i, [i])
+    trace = kvscope.open(path, library=library)
+    assert type(trace.steps).__module__.startswith(library)
+    nulls = trace.steps["hits"].isna() if library == "pandas" else trace.steps["hits"].is_null()
+    assert nulls.all()
+    assert list(trace.steps["selected"]) == [12] * 5
+    assert list(trace.selections["blocks"][0]) == [0, 1, 6]
+    assert trace.runs["method"][0] == "mine" and len(trace.tokens) == 5 and len(trace.transfers) == 0 and len(trace.layers) == 10
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        (lambda s: s.select(9, IDS, position=[1, 1]), "is of no layer"),
+        (lambda s: s.select(0, IDS[0, 0, 0], position=[1]), "axes"),
+        (lambda s: s.select(0, IDS, position=[1]), "2 are needed"),
+        (lambda s: s.select(0, IDS, position=[1, 1], unit="page"), "block, token"),
+        (lambda s: s.select(0, [[1], [1, 2]], position=[1, 1]), "ragged"),
+        (lambda s: s.select(0, "ids", position=[1, 1]), "numpy array"),
+        (lambda s: s.select(0, IDS, position=[1, 1], hit=IDS[0]), "must be equal"),
+        (lambda s: s.layer(0, stages_ns={"stage9": 1}), "there are qkv_linear"),
+        (lambda s: s.layer(0, h2d_bytes=1), "KVTRACE_KNOWS_BYTES"),
+    ],
+)
+def test_what_is_refused_is_one_sentence(tmp_path, wrong, sentence):
+    with kvscope.record(tmp_path / "run.kvtrace") as rec, run_of(rec) as run:
+        step = run.step()
+        with pytest.raises((kvscope.Error, ValueError, TypeError), match=sentence):
+            wrong(step)
+        step.discard()
+
+
+def test_names_that_there_are_not_are_refused(tmp_path):
+    path = tmp_path / "run.kvtrace"
+    with pytest.raises(TypeError, match="no option 'blocksize'"):
+        kvscope.record(path, blocksize=3)
+    with kvscope.record(path) as rec:
+        with pytest.raises(ValueError, match="'hit' is nothing"):
+            run_of(rec, knows=["hit"])
+    with pytest.raises(kvscope.Error, match="there are runs, steps"):
+        kvscope.open(path).columns("views")
+    with pytest.raises(kvscope.Error, match="absent.kvtrace"):
+        kvscope.open(tmp_path / "absent.kvtrace")
+
+
+def test_an_exception_ends_the_run_as_failed_and_drops_the_step(tmp_path):
+    path = tmp_path / "run.kvtrace"
+    with pytest.raises(RuntimeError, match="out of paper"):
+        with kvscope.record(path) as rec, run_of(rec) as run:
+            with run.step() as step:
+                step.select(0, IDS, position=[100, 200])
+            with run.step():
+                raise RuntimeError("out of paper")
+    runs = kvscope.open(path).columns("runs")
+    assert runs["status"] == ["failed"] and "out of paper" in runs["status_message"][0] and runs["steps"] == [1]
+    check(str(path))
+
+
+def test_a_program_that_never_closes_leaves_a_whole_trace(tmp_path):
+    path = str(tmp_path / "run.kvtrace")
+    program = (
+        "import kvscope, sys\n"
+        f"rec = kvscope.record({path!r})\n"
+        "run = rec.run(method='mine', block_size=16, layers=1)\n"
+        "for i in range(9):\n"
+        "    with run.step() as step: step.select(0, [0, 1], position=20)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    runs = kvscope.open(path).columns("runs")
+    assert runs["status"] == ["stopped"] and runs["steps"] == [9]
+    check(path)
+
+
+def _in_child(run, told) -> None:
+    try:
+        run.step()
+    except kvscope.Error as error:
+        told.put(str(error))
+
+
+def test_a_forked_child_is_told(tmp_path):
+    path = str(tmp_path / "run.kvtrace")
+    with kvscope.record(path) as rec, run_of(rec) as run:
+        context = multiprocessing.get_context("fork")
+        told = context.Queue()
+        child = context.Process(target=_in_child, args=(run, told))
+        child.start()
+        assert "belongs to the process that forked this one" in told.get(timeout=60)
+        child.join(60)
+        assert child.exitcode == 0
+        with run.step() as step:
+            step.select(0, IDS, position=[100, 200])
+    assert kvscope.open(path).columns("runs")["status"] == ["finished"]
+    check(path)
+
+
+def test_a_run_is_read_while_it_is_recorded(tmp_path):
+    path = str(tmp_path / "run.kvtrace")
+    with kvscope.record(path) as rec, run_of(rec) as run:
+        for i in range(3):
+            with run.step() as step:
+                step.select(0, IDS, position=[100, 200])
+            rec.flush()
+            assert kvscope.open(path).columns("steps")["step"] == list(range(1, i + 2))
+    assert rec is not None and kvscope.library_version() == kvscope.__version__
