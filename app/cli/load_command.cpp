@@ -1,7 +1,7 @@
 // kvscope-cli load: what a workload finds at the engine itself, in this process.
 #include "app/cli/commands.h"
+#include "app/cli/engine_arguments.h"
 #include "app/cli/long_action.h"
-#include "app/cli/serving_options.h"
 #include "app/cli/serving_report.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -13,7 +13,6 @@
 #include "core/serve/capacity.h"
 #include "core/serve/load.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,32 +25,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using namespace serve; // what this command is about
 
-struct LoadArguments : ServingArguments {
-    std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu), costsOut;
-    std::vector<std::string> settings;
-    int threads = 0;
-    LoadArguments() { deviceKv = "256M", hostKv = "4G", scratch = "512M", warmUp = 10, warmUpSeconds = 5; }
+struct LoadArguments : EngineArguments {
+    std::string costsOut;
+    LoadArguments() { warmUp = 10, warmUpSeconds = 5; }
 };
-
-EngineOptions engineOf(const LoadArguments& arguments, const ServingChoices& choices) {
-    EngineOptions options;
-    options.session.method = arguments.method;
-    options.session.threads = arguments.threads;
-    if (arguments.backend == nameOf(Backend::Cuda))
-        options.session.backend = Backend::Cuda;
-    else if (arguments.backend != nameOf(Backend::Cpu))
-        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu");
-    for (const std::string& setting : arguments.settings) {
-        const auto equals = setting.find('=');
-        if (equals == std::string::npos || equals == 0)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
-        options.session.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
-    }
-    options.scheduler = choices.scheduler;
-    options.budget = choices.budget;
-    options.costs = choices.costs;
-    return options;
-}
 
 void printRefusals(const LoadResult& result) {
     if (!result.refusal.empty()) printOut("  refused: {}\n", result.refusal);
@@ -137,12 +114,7 @@ int runLoad(const LoadArguments& arguments) {
 Command addLoad(Options& program) {
     auto arguments = std::make_shared<LoadArguments>();
     Options sub = program.command("load", "Serve a workload with the engine: waiting, times between tokens, goodput");
-    sub.add("--model", arguments->model, "Folder with config.json, or GGUF file").showsDefault();
-    sub.add("--calibration", arguments->calibration, "Folder with what was learned beside the model");
-    sub.add("--method", arguments->method, "Attention method; methods --json says which serve").showsDefault();
-    sub.add("--set", arguments->settings, "A parameter of the method, key=value");
-    sub.add("--backend", arguments->backend, "cpu").showsDefault();
-    sub.add("--threads", arguments->threads, "Threads of the CPU backend; default: all cores").range(1, 1024);
+    addModelOptions(sub, *arguments);
     addServingOptions(sub, *arguments, KnobOption::Knob);
     sub.add("--costs-out", arguments->costsOut, "Write the costs fitted to the run, for simulate --costs")
         .valueName("FILE");
