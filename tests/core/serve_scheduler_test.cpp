@@ -433,7 +433,7 @@ TEST(Scheduler, ChunksChargeWhatWasReadBeforeAndTheirOwn) {
 }
 
 TEST(Scheduler, ThePageOfServingHasEveryKnob) {
-    std::ifstream file(test::source("docs/serving.md"));
+    std::ifstream file(kvscope::test::source("docs/serving.md"));
     const std::string page((std::istreambuf_iterator<char>(file)), {});
     for (const Parameter& p : schedulerParameters()) {
         EXPECT_THAT(page, HasSubstr("| `" + p.key + "` | " + p.defaultValue + " | "))

@@ -147,7 +147,7 @@ TEST(Owners, AloneMakeAndDestroyHandles) {
     namespace fs = std::filesystem;
     const std::regex call(
         R"(\bcuda(Malloc|Free|HostAlloc|HostRegister|HostUnregister|StreamCreate|StreamDestroy|EventCreate|EventDestroy|StreamBeginCapture|StreamEndCapture|GraphInstantiate|GraphDestroy|GraphExecDestroy)\w*\()");
-    const fs::path source(test::source(""));
+    const fs::path source(kvscope::test::source(""));
     int files = 0;
     for (const char* room : {"kernels", "core", "bench", "tests", "app", "profiler"})
         for (const auto& entry : fs::recursive_directory_iterator(source / room)) {
