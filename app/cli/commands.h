@@ -21,6 +21,7 @@ Command addReplay(Options& program);
 Command addRoofline(Options& program);
 Command addSimulate(Options& program);
 Command addLoad(Options& program);
+Command addServe(Options& program);
 Command addInsights(Options& program);
 Command addCheck(Options& program);
 Command addCompare(Options& program);

@@ -1,8 +1,8 @@
 // kvscope-cli load: what a workload finds at the engine itself, in this process.
 #include "app/cli/commands.h"
+#include "app/cli/engine_arguments.h"
 #include "app/cli/ladder.h"
 #include "app/cli/long_action.h"
-#include "app/cli/serving_options.h"
 #include "app/cli/serving_report.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -15,7 +15,6 @@
 #include "core/serve/load.h"
 #include "profiler/run/run_recording.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <memory>
@@ -29,34 +28,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 using namespace serve; // what this command is about
 
-struct LoadArguments : ServingArguments {
-    std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu), costsOut, rungs,
-                resume, trace, name;
-    std::vector<std::string> settings;
-    int threads = 0, seeds = 1;
+struct LoadArguments : EngineArguments {
+    std::string costsOut, rungs, resume, trace, name;
+    int seeds = 1;
     bool search = false, overwrite = false, noModelPath = false;
-    LoadArguments() { deviceKv = "256M", hostKv = "4G", scratch = "512M", warmUp = 10, warmUpSeconds = 5; }
+    LoadArguments() { warmUp = 10, warmUpSeconds = 5; }
 };
 
-EngineOptions engineOf(const LoadArguments& arguments, const ServingChoices& choices) {
-    EngineOptions options;
-    options.session.method = arguments.method;
-    options.session.threads = arguments.threads;
+EngineOptions engineOfLoad(const LoadArguments& arguments, const ServingChoices& choices) {
+    EngineOptions options = engineOf(arguments, choices);
     options.session.name = arguments.name;
     options.session.recordModelPath = !arguments.noModelPath;
-    if (arguments.backend == nameOf(Backend::Cuda))
-        options.session.backend = Backend::Cuda;
-    else if (arguments.backend != nameOf(Backend::Cpu))
-        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
-    for (const std::string& setting : arguments.settings) {
-        const auto equals = setting.find('=');
-        if (equals == std::string::npos || equals == 0)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
-        options.session.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
-    }
-    options.scheduler = choices.scheduler;
-    options.budget = choices.budget;
-    options.costs = choices.costs;
     return options;
 }
 
@@ -116,7 +98,7 @@ int climbRungs(const LoadArguments& arguments) {
         workloads.emplace(seed, workloadOf(arguments, seed));
     }
     const ServingChoices choices = servingChoices(arguments, costsOf(arguments));
-    LadderEngines engines{engineOf(arguments, choices), engineOf(arguments, choices), {}};
+    LadderEngines engines{engineOfLoad(arguments, choices), engineOfLoad(arguments, choices), {}};
     engines.full.session.method = "full", engines.full.session.settings.clear();
     const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
     const SplicedPrompts prompts(*model);
@@ -182,7 +164,7 @@ int runLoad(const LoadArguments& arguments) {
                     "add --rungs all, or simulate --search with the file of load --costs-out");
     const Workload workload = workloadOf(arguments, arguments.seed);
     ServingChoices choices = servingChoices(arguments, costsOf(arguments));
-    EngineOptions engine = engineOf(arguments, choices);
+    EngineOptions engine = engineOfLoad(arguments, choices);
     const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
     const SplicedPrompts prompts(*model);
     LongAction action;
@@ -269,12 +251,7 @@ int runLoad(const LoadArguments& arguments) {
 Command addLoad(Options& program) {
     auto arguments = std::make_shared<LoadArguments>();
     Options sub = program.command("load", "Serve a workload with the engine: waiting, times between tokens, goodput");
-    sub.add("--model", arguments->model, "Folder with config.json, or GGUF file").showsDefault();
-    sub.add("--calibration", arguments->calibration, "Folder with what was learned beside the model");
-    sub.add("--method", arguments->method, "Attention method; methods --json says which serve").showsDefault();
-    sub.add("--set", arguments->settings, "A parameter of the method, key=value");
-    sub.add("--backend", arguments->backend, "cpu or cuda").showsDefault();
-    sub.add("--threads", arguments->threads, "Threads of the CPU backend; default: all cores").range(1, 1024);
+    addModelOptions(sub, *arguments);
     const Option rate = addServingOptions(sub, *arguments, KnobOption::Knob);
     const Option costsOut =
         sub.add("--costs-out", arguments->costsOut, "Write the costs fitted to the run, for simulate --costs")

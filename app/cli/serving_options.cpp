@@ -117,6 +117,15 @@ ServingChoices servingChoices(const ServingArguments& arguments, const ServiceCo
     return options;
 }
 
+void addEngineOptions(Options& sub, ServingArguments& arguments, KnobOption kind) {
+    sub.add(kind == KnobOption::Set ? "--set" : "--knob", arguments.knobs,
+            "A knob of the scheduler, key=value; simulate --list-knobs lists them");
+    sub.add("--costs", arguments.costs, "What an iteration costs, a JSON file").valueName("FILE");
+    sub.add("--device-kv", arguments.deviceKv, "Device memory for KV and index").showsDefault();
+    sub.add("--host-kv", arguments.hostKv, "Host memory for KV").showsDefault();
+    sub.add("--scratch", arguments.scratch, "Device memory for prompts that are being read").showsDefault();
+}
+
 Option addServingOptions(Options& sub, ServingArguments& arguments, KnobOption kind) {
     sub.add("--workload", arguments.workload, "A JSONL file, or longmix").valueName("FILE");
     const Option rate = sub.add("--rate", arguments.rates, "Requests per second, e.g. 0.5,1,2; default: the workload's")
@@ -124,12 +133,7 @@ Option addServingOptions(Options& sub, ServingArguments& arguments, KnobOption k
                             .range(1e-6, 1e5);
     sub.add("--slo", arguments.slo, "ttft=MS,tbt=MS; tbt=25x is 25 decode iterations of 32 rows");
     sub.flag("--tpot", arguments.tpot, "A request keeps tbt by its mean gap, not by the 99th percentile");
-    sub.add(kind == KnobOption::Set ? "--set" : "--knob", arguments.knobs,
-            "A knob of the scheduler, key=value; simulate --list-knobs lists them");
-    sub.add("--costs", arguments.costs, "What an iteration costs, a JSON file").valueName("FILE");
-    sub.add("--device-kv", arguments.deviceKv, "Device memory for KV and index").showsDefault();
-    sub.add("--host-kv", arguments.hostKv, "Host memory for KV").showsDefault();
-    sub.add("--scratch", arguments.scratch, "Device memory for prompts that are being read").showsDefault();
+    addEngineOptions(sub, arguments, kind);
     sub.add("--arrivals", arguments.arrivals, "Draw arrivals anew at the workload's rate, or take them as recorded")
         .oneOf({"recorded", "poisson", "gamma", "constant"});
     sub.add("--burst", arguments.burst, "Shape of gamma arrivals: 0.25 doubles the variation, 1 is Poisson").positive();

@@ -28,6 +28,9 @@ enum class KnobOption : std::uint8_t { Set, Knob };
 /// @return the option --rate, for what excludes it
 Option addServingOptions(Options& command, ServingArguments& arguments, KnobOption kind = KnobOption::Set);
 
+/// Those of them that make an engine: knobs, costs and budgets.
+void addEngineOptions(Options& command, ServingArguments& arguments, KnobOption kind);
+
 /// The table of --costs, or the default one.
 serve::ServiceCosts costsOf(const ServingArguments& arguments);
 

@@ -57,6 +57,9 @@ public:
         return true;
     }
 
+    /// What it has said on standard output so far.
+    const std::string& output() const { return done_.out; }
+
     Finished wait() {
         while (readSome()) {
         }

@@ -1,0 +1,38 @@
+#include "app/cli/engine_arguments.h"
+
+#include "base/error.h"
+
+#include <fmt/format.h>
+
+namespace kvscope::cli {
+
+void addModelOptions(Options& sub, EngineArguments& arguments) {
+    sub.add("--model", arguments.model, "Folder with config.json, or GGUF file").showsDefault();
+    sub.add("--calibration", arguments.calibration, "Folder with what was learned beside the model");
+    sub.add("--method", arguments.method, "Attention method; methods --json says which serve").showsDefault();
+    sub.add("--set", arguments.settings, "A parameter of the method, key=value");
+    sub.add("--backend", arguments.backend, "cpu or cuda").showsDefault();
+    sub.add("--threads", arguments.threads, "Threads of the CPU backend; default: all cores").range(1, 1024);
+}
+
+serve::EngineOptions engineOf(const EngineArguments& arguments, const ServingChoices& choices) {
+    serve::EngineOptions options;
+    options.session.method = arguments.method;
+    options.session.threads = arguments.threads;
+    if (arguments.backend == nameOf(Backend::Cuda))
+        options.session.backend = Backend::Cuda;
+    else if (arguments.backend != nameOf(Backend::Cpu))
+        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
+    for (const std::string& setting : arguments.settings) {
+        const auto equals = setting.find('=');
+        if (equals == std::string::npos || equals == 0)
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
+        options.session.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
+    }
+    options.scheduler = choices.scheduler;
+    options.budget = choices.budget;
+    options.costs = choices.costs;
+    return options;
+}
+
+} // namespace kvscope::cli

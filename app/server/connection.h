@@ -1,0 +1,66 @@
+// A client's connection: requests in, answers out, in their order. All in the thread that runs the context.
+#pragma once
+
+#include "app/server/exchange.h"
+#include "app/server/server.h"
+#include "core/http/http_reader.h"
+
+#include <array>
+#include <asio/ip/tcp.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace kvscope::server {
+
+class Connection final : public std::enable_shared_from_this<Connection> {
+public:
+    struct Owner {
+        std::function<void(http::Request, const std::shared_ptr<Exchange>&)> handle;
+        std::function<void(Exchange&)> gone;
+        std::function<void(int)> answered; // a status that the connection itself gave
+    };
+    Connection(asio::ip::tcp::socket socket, const Limits& limits, const Owner& owner);
+
+    void start();
+    /// Answers that there are too many connections, and closes.
+    void turnAway();
+    /// Limits of time. ns: of the steady clock.
+    void tick(std::int64_t ns);
+    /// Closes at once; a request that is under way is cancelled.
+    void abort();
+    bool open() const { return phase_ != Phase::Closed; }
+    /// No request is under way and nothing is left to write.
+    bool quiet() const { return !exchange_ && !writes_; }
+
+private:
+    class Pending;
+    enum class Phase : std::uint8_t { Open, Lingering, Closed };
+
+    void read();
+    void bytesCame(std::size_t count);
+    void next();
+    void refuse(int status, const std::string& message);
+    void write(std::string_view bytes);
+    void flush();
+    void answerEnded(bool keep);
+    void wrote();
+    void linger();
+
+    asio::ip::tcp::socket socket_;
+    const Limits limits_;
+    const Owner& owner_; // outlives all connections
+    http::Reader reader_;
+    Phase phase_ = Phase::Open;
+    std::shared_ptr<Pending> exchange_; // under way
+    bool keepAlive_ = true, chunked_ = true, continued_ = false;
+    bool closing_ = false, writes_ = false, reads_ = false, behind_ = false;
+    std::string out_;      // not yet given to the system
+    std::size_t sent_ = 0; // of out_
+    std::int64_t readSinceNs_ = 0, wroteNs_ = 0, lingersNs_ = 0;
+    http::Reader::State waitsFor_ = http::Reader::State::Head; // since readSinceNs_
+    bool begun_ = false;
+    std::array<char, 16384> bytes_{};
+};
+
+} // namespace kvscope::server

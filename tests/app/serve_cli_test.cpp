@@ -1,0 +1,394 @@
+// kvscope-cli serve as clients find it, over sockets of their own.
+#include "tests/app/cli_fixture.h"
+#include "tests/app/http_client.h"
+
+#include <chrono>
+#include <csignal>
+#include <gmock/gmock.h>
+#include <memory>
+#include <sys/resource.h>
+#include <thread>
+
+namespace kvscope {
+namespace {
+
+using nlohmann::json;
+using test::askHttp;
+using test::HttpAnswer;
+using test::HttpClient;
+using test::httpRequest;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kPath = "/v1/completions";
+
+json bodyOf(const std::string& prompt, int tokens, bool stream = false) {
+    return {{"prompt", prompt}, {"max_tokens", tokens}, {"temperature", 0},
+            {"stream", stream}, {"ignore_eos", true},   {"model", ""}};
+}
+/// The JSON of each event but the last, which is [DONE].
+std::vector<json> eventsOf(const HttpAnswer& answer) {
+    std::vector<json> events;
+    for (const std::string& line : test::linesOf(answer.body))
+        if (line.rfind("data: {", 0) == 0) events.push_back(json::parse(line.substr(6)));
+    return events;
+}
+
+class Serve : public test::CliFixture {
+protected:
+    /// Starts a server whose costs are known and waits until it is ready.
+    void start(std::vector<std::string> more = {}, bool measured = true) {
+        if (whyNot_.empty() &&
+            test::cli({"serve", "--port", "1", "--limit", "nothing"}).err.find("without Asio") != std::string::npos)
+            whyNot_ = "this build has no server";
+        if (!whyNot_.empty()) GTEST_SKIP() << whyNot_;
+        std::vector<std::string> command{test::kCommandLine, "serve", "--port",      "0",   "--threads", "1",
+                                         "--host-kv",        "256M",  "--device-kv", "64M", "--scratch", "64M"};
+        if (measured) {
+            const test::Finished costs = test::cli({"simulate", "--print-costs"});
+            std::ofstream(path("costs.json")) << costs.out;
+            command.insert(command.end(), {"--costs", path("costs.json")});
+        }
+        command.insert(command.end(), more.begin(), more.end());
+        server_ = std::make_unique<test::Process>(command);
+        ASSERT_TRUE(server_->waitForOutput(measured ? "ready: " : "\n")) << server_->wait().err;
+        const std::string said = server_->output();
+        port_ = std::atoi(said.c_str() + said.rfind(':', said.find('\n')) + 1);
+        ASSERT_GT(port_, 0) << said;
+    }
+    ~Serve() override {
+        if (server_) server_->signal(SIGKILL);
+    }
+    test::Finished stop() {
+        server_->signal(SIGTERM);
+        const test::Finished finished = server_->wait();
+        server_.reset();
+        return finished;
+    }
+    HttpAnswer complete(const json& body, const std::string& headers = {}) const {
+        return askHttp(port_, "POST", kPath, body.dump(), headers);
+    }
+    /// A number of the metrics' page.
+    double metric(const std::string& name) const {
+        for (const std::string& line : test::linesOf(askHttp(port_, "GET", "/metrics").body))
+            if (line.rfind(name, 0) == 0) return std::atof(line.substr(line.rfind(' ')).c_str());
+        return -1;
+    }
+    bool becomes(const std::string& name, double value) const {
+        for (int i = 0; i < 300; ++i) {
+            if (metric(name) == value) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        return false;
+    }
+    static std::string textOfRun(const std::string& prompt, int tokens) {
+        const test::Finished run = test::cli({"run", "--prompt", prompt, "--max-new-tokens", std::to_string(tokens),
+                                              "--ignore-eos", "--threads", "1", "--json"});
+        return json::parse(run.out).at("text");
+    }
+
+    std::unique_ptr<test::Process> server_;
+    int port_ = 0;
+    static inline std::string whyNot_;
+};
+
+TEST_F(Serve, AnswersWithTheTokensOfRunStreamedOrNot) {
+    start();
+    if (IsSkipped()) return;
+    const std::string prompt = "The history of the river begins";
+    const std::string expected = textOfRun(prompt, 24);
+    const HttpAnswer answer = complete(bodyOf(prompt, 24), "x-request-id: mine\r\n");
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_THAT(answer.head, HasSubstr("x-request-id: mine\r\n"));
+    const json whole = json::parse(answer.body);
+    EXPECT_EQ(whole.at("choices").at(0).at("text"), expected);
+    EXPECT_EQ(whole.at("choices").at(0).at("finish_reason"), "length");
+    EXPECT_EQ(whole.at("usage").at("completion_tokens"), 24);
+    EXPECT_EQ(whole.at("usage").at("prompt_tokens_details").at("cached_tokens"), 0);
+
+    json body = bodyOf(prompt, 24, true);
+    body["stream_options"] = {{"include_usage", true}};
+    const HttpAnswer streamed = complete(body);
+    ASSERT_EQ(streamed.status, 200);
+    EXPECT_THAT(streamed.head, HasSubstr("Content-Type: text/event-stream\r\n"));
+    EXPECT_THAT(streamed.body, ::testing::EndsWith("}\n\ndata: [DONE]\n\n"));
+    const std::vector<json> events = eventsOf(streamed);
+    ASSERT_EQ(events.size(), 25u); // one per token and the usage
+    std::string joined;
+    for (std::size_t i = 0; i < 24; ++i) {
+        joined += events[i].at("choices").at(0).at("text").get<std::string>();
+        EXPECT_EQ(events[i].at("id"), events[0].at("id"));
+        EXPECT_EQ(events[i].at("choices").at(0).at("finish_reason"), i == 23 ? json("length") : json(nullptr));
+    }
+    EXPECT_EQ(joined, expected);
+    EXPECT_EQ(events.back().at("choices"), json::array());
+    EXPECT_EQ(events.back().at("usage").at("total_tokens"), whole["usage"]["total_tokens"]);
+
+    // A stop text ends the answer before it, and the engine hears of it.
+    const std::string stop = expected.substr(expected.size() / 2, 3);
+    json stopped = bodyOf(prompt, 1000);
+    stopped["stop"] = stop;
+    const json cut = json::parse(complete(stopped).body);
+    EXPECT_EQ(cut.at("choices").at(0).at("text"), expected.substr(0, expected.find(stop)));
+    EXPECT_EQ(cut.at("choices").at(0).at("finish_reason"), "stop");
+    EXPECT_TRUE(becomes("vllm:num_requests_running", 0));
+
+    const json lifecycle = json::parse(askHttp(port_, "GET", "/v1/requests/mine").body);
+    EXPECT_EQ(lifecycle.at("id"), whole.at("id"));
+    EXPECT_EQ(lifecycle.at("state"), "finished");
+    EXPECT_EQ(lifecycle.at("output_tokens"), 24);
+    EXPECT_EQ(metric("vllm:generation_tokens_total") >= 48, true);
+    EXPECT_EQ(stop.empty(), false);
+    EXPECT_EQ(this->stop().status, 0);
+}
+
+TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
+    const std::filesystem::path model = folder_ / "chatty";
+    std::filesystem::create_directory(model);
+    for (const auto& file : std::filesystem::directory_iterator(test::source("resources/models/nosa-tiny")))
+        std::filesystem::create_symlink(file.path(), model / file.path().filename());
+    std::ofstream(model / "chat_template.jinja")
+        << "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+    start({"--model", model.string(), "--alias", "other"});
+    if (IsSkipped()) return;
+    const json models = json::parse(askHttp(port_, "GET", "/v1/models").body);
+    ASSERT_EQ(models.at("data").size(), 2u);
+    EXPECT_EQ(models["data"][0].at("id"), "chatty");
+    EXPECT_EQ(models["data"][0].at("root"), "chatty");
+
+    json body = bodyOf("", 6, true);
+    body.erase("prompt");
+    body["model"] = "other";
+    body["messages"] = {
+        {{"role", "system"}, {"content", "Be brief"}},
+        {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Hel"}}, {{"type", "text"}, {"text", "lo"}}}}}};
+    const HttpAnswer streamed = askHttp(port_, "POST", "/v1/chat/completions", body.dump());
+    const std::vector<json> events = eventsOf(streamed);
+    ASSERT_EQ(events.size(), 6u) << streamed.body;
+    EXPECT_EQ(events[0].at("object"), "chat.completion.chunk");
+    EXPECT_EQ(events[0].at("choices").at(0).at("delta").at("role"), "assistant"); // beside the first token's text
+    EXPECT_EQ(events[1].at("choices").at(0).at("delta").contains("role"), false);
+    std::string joined;
+    for (const json& event : events) joined += event["choices"][0]["delta"].at("content").get<std::string>();
+
+    body["stream"] = false;
+    const json whole = json::parse(askHttp(port_, "POST", "/v1/chat/completions", body.dump()).body);
+    EXPECT_EQ(whole.at("object"), "chat.completion");
+    EXPECT_EQ(whole.at("model"), "other");
+    EXPECT_EQ(whole.at("choices").at(0).at("message").at("role"), "assistant");
+    EXPECT_EQ(whole.at("choices").at(0).at("message").at("content"), joined);
+    // The same prompt as a text has the same tokens.
+    const json completion = json::parse(complete(bodyOf("system: Be brief\nuser: Hello\nassistant:", 6)).body);
+    EXPECT_LE(std::abs(completion.at("usage").at("prompt_tokens").get<int>() -
+                       whole.at("usage").at("prompt_tokens").get<int>()),
+              1); // but for the one that texts begin with
+}
+
+TEST_F(Serve, RefusesWithTheStatusThatSaysWhy) {
+    std::ofstream(path("keys")) << "# keys\nsecret\nother-secret\n";
+    start({"--api-key-file", path("keys"), "--allow-host", "Box.local", "--deadline", "5"});
+    if (IsSkipped()) return;
+    const std::string key = "Authorization: Bearer secret\r\n";
+    EXPECT_EQ(askHttp(port_, "GET", "/health").status, 200);
+    EXPECT_EQ(askHttp(port_, "GET", "/v1/models").status, 401);
+    EXPECT_EQ(askHttp(port_, "GET", "/v1/models", "", "Authorization: Bearer secre\r\n").status, 401);
+    EXPECT_EQ(askHttp(port_, "GET", "/v1/models", "", "Authorization: bearer other-secret\r\n").status, 200);
+    EXPECT_EQ(askHttp(port_, "GET", "/nothing", "", key).status, 404);
+    EXPECT_EQ(askHttp(port_, "GET", kPath, "", key).status, 405);
+    EXPECT_THAT(askHttp(port_, "POST", "/v1/responses", "{}", key).body, HasSubstr("/v1/chat/completions"));
+    EXPECT_EQ(askHttp(port_, "DELETE", "/v1/requests/none", "", key).status, 404);
+    const auto status = [&](const json& more) {
+        json body = bodyOf("Once", 2);
+        body.update(more);
+        return complete(body, key).status;
+    };
+    EXPECT_EQ(status({{"unknown", 1}}), 200);
+    EXPECT_EQ(status({{"model", "gpt-4"}}), 404);
+    EXPECT_EQ(status({{"max_tokens", 0}}), 400);
+    EXPECT_EQ(status({{"logit_bias", {{"1", 2}}}}), 400);
+    EXPECT_EQ(status({{"prompt", json::array({1, 2, 1 << 30})}}), 400);
+    EXPECT_EQ(status({{"max_tokens", 1 << 24}}), 400);
+    const auto host = [&](const std::string& name) {
+        HttpClient client(port_);
+        client.send("GET /health HTTP/1.1\r\nConnection: close\r\nHost: " + name + "\r\n\r\n");
+        return test::httpAnswer(client.readAll()).status;
+    };
+    EXPECT_EQ(host("127.0.0.1:8000"), 200);
+    EXPECT_EQ(host("[::1]:1"), 200);
+    EXPECT_EQ(host("box.LOCAL"), 200);
+    for (const char* other : {"evil.example", "127.0.0.1.evil.example", "localhost.evil", "127.0.0.1:x", ""})
+        EXPECT_EQ(host(other), 403) << other;
+    EXPECT_EQ(test::cli({"serve", "--host", "0.0.0.0"}).status, 1);
+    EXPECT_THAT(test::cli({"serve", "--host", "0.0.0.0"}).err, HasSubstr("--api-key-file"));
+    EXPECT_THAT(test::cli({"serve", "--limit", "head_s=x"}).err, HasSubstr("head_s=x"));
+}
+
+TEST_F(Serve, HalfRequestsAndSilentClientsAreCutOff) {
+    start({"--limit", "head_s=0.5", "--limit", "body_s=0.5", "--limit", "idle_s=1.5"});
+    if (IsSkipped()) return;
+    HttpClient silent(port_), head(port_), body(port_), garbage(port_), huge(port_);
+    head.send("POST /v1/comp");
+    body.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{\"a\"");
+    garbage.send(std::string("\x16\x03\x01\x02\x00\r\n\r\n", 9));
+    huge.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n");
+    EXPECT_EQ(test::httpAnswer(garbage.readAll()).status, 400);
+    EXPECT_EQ(test::httpAnswer(huge.readAll()).status, 413);
+    EXPECT_EQ(test::httpAnswer(head.readAll()).status, 408);
+    EXPECT_EQ(test::httpAnswer(body.readAll()).status, 408);
+    EXPECT_EQ(silent.readAll(), "");
+    EXPECT_TRUE(silent.ended());
+    EXPECT_EQ(askHttp(port_, "GET", "/health").status, 200);
+}
+
+TEST_F(Serve, PipelinedRequestsAreAnsweredInTheirOrder) {
+    start();
+    if (IsSkipped()) return;
+    HttpClient client(port_);
+    client.send(httpRequest("POST", kPath, bodyOf("One", 3).dump(), "x-request-id: a\r\n", false) +
+                httpRequest("GET", "/health", "", "x-request-id: b\r\n", false) +
+                httpRequest("POST", kPath, bodyOf("Two", 2, true).dump(), "x-request-id: c\r\n", false) +
+                httpRequest("GET", "/v1/models", "", "x-request-id: d\r\n"));
+    const std::string& all = client.readAll();
+    std::size_t last = 0;
+    for (const char* name : {"x-request-id: a", "x-request-id: b", "x-request-id: c", "x-request-id: d"}) {
+        const std::size_t at = all.find(name);
+        ASSERT_NE(at, std::string::npos) << name << all;
+        EXPECT_GE(at, last);
+        last = at;
+    }
+    // A large body waits for the word that it is wanted.
+    HttpClient careful(port_);
+    const std::string body = bodyOf("Three", 1).dump();
+    careful.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: "
+                 "close\r\nContent-Length: " +
+                 std::to_string(body.size()) + "\r\n\r\n");
+    ASSERT_TRUE(careful.readUntil("HTTP/1.1 100 Continue\r\n\r\n"));
+    careful.send(body);
+    EXPECT_THAT(careful.readAll(), HasSubstr("HTTP/1.1 200 OK"));
+}
+
+TEST_F(Serve, ADisconnectCancelsWhateverTheRequestDoes) {
+    start();
+    if (IsSkipped()) return;
+    const std::string expected = textOfRun("A quiet village", 40);
+    HttpClient stays(port_);
+    stays.send(httpRequest("POST", kPath, bodyOf("A quiet village", 40).dump()));
+    std::string longPrompt;
+    for (int i = 0; i < 1500; ++i) longPrompt += "word " + std::to_string(i) + " ";
+    {
+        HttpClient streams(port_), waits(port_), prefills(port_);
+        streams.send(httpRequest("POST", kPath, bodyOf("Once", 3000, true).dump()));
+        waits.send(httpRequest("POST", kPath, bodyOf("Once", 3000).dump(), "x-request-id: waits\r\n"));
+        ASSERT_TRUE(streams.readUntil("data: "));
+        prefills.send(httpRequest("POST", kPath, bodyOf(longPrompt, 100).dump()));
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+    EXPECT_TRUE(becomes("kvscope:requests_ended_total{model_name=\"nosa-tiny\",ending=\"cancelled\"}", 3) ||
+                metric("vllm:num_requests_running") == 0);
+    EXPECT_TRUE(becomes("vllm:num_requests_running", 0));
+    EXPECT_EQ(metric("kvscope:host_bytes"), 0);
+    EXPECT_EQ(json::parse(askHttp(port_, "GET", "/v1/requests/waits").body).at("cancelled_by"), "disconnect");
+    EXPECT_EQ(json::parse(test::httpAnswer(stays.readAll()).body).at("choices").at(0).at("text"), expected);
+    // By its name, too.
+    HttpClient deleted(port_);
+    deleted.send(httpRequest("POST", kPath, bodyOf("Once", 3000, true).dump(), "x-request-id: gone\r\n"));
+    ASSERT_TRUE(deleted.readUntil("data: "));
+    EXPECT_EQ(askHttp(port_, "DELETE", "/v1/requests/gone").status, 200);
+    EXPECT_THAT(deleted.readAll(), HasSubstr("data: {\"error\":{\"message\":\"request cmpl-"));
+    EXPECT_EQ(askHttp(port_, "DELETE", "/v1/requests/gone").status, 404);
+}
+
+TEST_F(Serve, AClientThatReadsNothingIsCutOffAndNobodyElse) {
+    start({"--limit", "buffer_bytes=16384", "--limit", "write_s=1"});
+    if (IsSkipped()) return;
+    HttpClient slow(port_, 1024);
+    slow.send(httpRequest("POST", kPath, bodyOf("Once", 3000, true).dump(), "x-request-id: slow\r\n"));
+    ASSERT_EQ(complete(bodyOf("Twice", 5)).status, 200);
+    EXPECT_TRUE(becomes("vllm:num_requests_running", 0));
+    const json seen = json::parse(askHttp(port_, "GET", "/v1/requests/slow").body);
+    EXPECT_EQ(seen.at("cancelled_by"), "disconnect") << seen;
+    EXPECT_LT(seen.at("output_tokens"), 3000);
+}
+
+TEST_F(Serve, AThousandConnectionsAtOnceEachGetAnAnswer) {
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < 1100) GTEST_SKIP() << "this system allows " << files.rlim_cur << " open files";
+    start();
+    if (IsSkipped()) return;
+    std::vector<HttpClient> clients;
+    clients.reserve(1000);
+    for (int i = 0; i < 1000; ++i) clients.emplace_back(port_);
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+        ASSERT_TRUE(clients[i].connected()) << i;
+        clients[i].send(i % 10 == 0 ? httpRequest("POST", kPath, bodyOf("Hello", 2).dump())
+                                    : httpRequest("GET", "/health"));
+    }
+    for (std::size_t i = 0; i < clients.size(); ++i)
+        ASSERT_EQ(test::httpAnswer(clients[i].readAll()).status, 200) << i << clients[i].text();
+    EXPECT_EQ(stop().status, 0);
+}
+
+TEST_F(Serve, MoreConnectionsThanMayBeAreTurnedAway) {
+    start({"--limit", "connections=2"});
+    if (IsSkipped()) return;
+    HttpClient one(port_), two(port_);
+    one.send(httpRequest("GET", "/health", "", "", false));
+    two.send(httpRequest("GET", "/health", "", "", false));
+    ASSERT_TRUE(one.readUntil("ok") && two.readUntil("ok"));
+    HttpClient three(port_);
+    EXPECT_EQ(test::httpAnswer(three.readAll()).status, 503);
+}
+
+TEST_F(Serve, ATerminationLetsRequestsEnd) {
+    start();
+    if (IsSkipped()) return;
+    HttpClient client(port_), kept(port_);
+    kept.send(httpRequest("GET", "/health", "", "", false));
+    ASSERT_TRUE(kept.readUntil("ok"));
+    kept.forget();
+    client.send(httpRequest("POST", kPath, bodyOf("Once upon a time", 300, true).dump()));
+    ASSERT_TRUE(client.readUntil("data: "));
+    server_->signal(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kept.send(httpRequest("POST", kPath, bodyOf("Late", 3).dump()));
+    const HttpAnswer refused = test::httpAnswer(kept.readAll());
+    EXPECT_TRUE(refused.status == 503 || refused.status == 0) << refused.body; // 0: the other had ended already
+    EXPECT_THAT(client.readAll(), HasSubstr("data: [DONE]"));
+    EXPECT_EQ(server_->wait().status, 0);
+    server_.reset();
+}
+
+TEST_F(Serve, ATerminationCancelsWhatDoesNotEndInTime) {
+    start({"--limit", "drain_s=0.3"});
+    if (IsSkipped()) return;
+    HttpClient client(port_);
+    client.send(httpRequest("POST", kPath, bodyOf("Once upon a time", 3500, true).dump()));
+    ASSERT_TRUE(client.readUntil("data: "));
+    EXPECT_EQ(stop().status, 0);
+    EXPECT_THAT(client.readAll(), HasSubstr("the server is stopping"));
+}
+
+TEST_F(Serve, SaysThatItLoadsUntilItCanServe) {
+    start({}, false); // measures its costs first
+    if (IsSkipped()) return;
+    const HttpAnswer health = askHttp(port_, "GET", "/health");
+    EXPECT_EQ(health.status, 503);
+    EXPECT_EQ(json::parse(health.body).at("error").at("message"), "Loading model");
+    EXPECT_EQ(complete(bodyOf("Early", 1)).status, 503);
+    EXPECT_EQ(stop().status, 0);
+}
+
+TEST_F(Serve, WhatCanNeverRunAndWhatTakesTooLongIsSaid) {
+    start({"--deadline", "0.5", "--host-kv", "2M", "--benchmark"});
+    if (IsSkipped()) return;
+    const HttpAnswer large = complete(bodyOf("Once", 3000));
+    EXPECT_EQ(large.status, 507) << large.body;
+    EXPECT_THAT(large.body, HasSubstr("--host-kv"));
+    EXPECT_THAT(large.head, HasSubstr("x-should-retry: false\r\n"));
+}
+
+} // namespace
+} // namespace kvscope
