@@ -4,6 +4,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/serving_options.h"
 #include "app/cli/serving_report.h"
+#include "app/cli/setting_options.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -48,12 +49,7 @@ EngineOptions engineOf(const LoadArguments& arguments, const ServingChoices& cho
         options.session.backend = Backend::Cuda;
     else if (arguments.backend != nameOf(Backend::Cpu))
         throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu");
-    for (const std::string& setting : arguments.settings) {
-        const auto equals = setting.find('=');
-        if (equals == std::string::npos || equals == 0)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
-        options.session.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
-    }
+    options.session.settings = parseSettings("--set", arguments.settings);
     options.scheduler = choices.scheduler;
     options.budget = choices.budget;
     options.costs = choices.costs;
