@@ -202,7 +202,7 @@ int run(RunArguments& arguments, const Options& given) {
             "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's own timer\n",
             refusal);
     const auto model = loadModel(arguments.model, arguments.calibration);
-    for (const std::string& note : model->notes()) fmt::print(stderr, "note: {}\n", note);
+    for (const std::string& note : model->notes()) printErr("note: {}\n", note);
     if (model->config().diffusion) refuseVain(options, given, true);
     auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     const std::size_t sequences = prompts.size();
