@@ -44,6 +44,8 @@ OTHER = {
     "lag": "0", "lse": "compressed", "digest": "bounds", "offload_layer0": "false", "pooling": "avg",
     "window_adds_current": "false", "label_bits": "16", "dense_len": "300", "bias": "dma",
 }
+# These act where blocks leave the device; the program refuses them with --no-offload.
+OF_OFFLOADING = {"cached_blocks", "offload_layer0"}
 MODES = {
     "resident": ["--no-offload"],
     "offloaded": [],
@@ -75,6 +77,8 @@ def settings_of(method, mode):
     chosen = {key: SMALL[key] for key in declared if key in SMALL}
     more = OTHER if mode == "other" else SPARSE if mode == "sparse" else {}
     chosen.update((key, more[key]) for key in declared if key in more)
+    if mode == "resident":
+        chosen = {key: value for key, value in chosen.items() if key not in OF_OFFLOADING}
     return [part for key in sorted(chosen) for part in ("--set", f"{key}={chosen[key]}")]
 
 

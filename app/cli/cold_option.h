@@ -1,12 +1,10 @@
 // --count-cold, of every command that shows rates, shares or means of a recorded run.
 #pragma once
 
-namespace kvscope {
-class Options;
-}
+#include "app/terminal/options.h"
 
 namespace kvscope::cli {
 
-void addColdOption(Options& command);
+Option addColdOption(Options& command);
 
 } // namespace kvscope::cli

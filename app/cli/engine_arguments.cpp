@@ -1,5 +1,7 @@
 #include "app/cli/engine_arguments.h"
 
+#include "app/cli/setting_options.h"
+
 #include "base/error.h"
 
 #include <fmt/format.h>
@@ -23,12 +25,7 @@ serve::EngineOptions engineOf(const EngineArguments& arguments, const ServingCho
         options.session.backend = Backend::Cuda;
     else if (arguments.backend != nameOf(Backend::Cpu))
         throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
-    for (const std::string& setting : arguments.settings) {
-        const auto equals = setting.find('=');
-        if (equals == std::string::npos || equals == 0)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
-        options.session.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
-    }
+    options.session.settings = parseSettings("--set", arguments.settings);
     options.scheduler = choices.scheduler;
     options.budget = choices.budget;
     options.costs = choices.costs;

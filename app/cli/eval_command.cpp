@@ -63,11 +63,27 @@ std::vector<std::string> methodsFor(const Arguments& arguments, const Model& mod
     return names;
 }
 
+/// @throws Error(BadInput) for a parameter that is given twice
+std::vector<Setting> parseEach(const std::vector<std::string>& texts, const char* option) {
+    std::vector<Setting> settings;
+    for (const std::string& text : texts) {
+        Setting setting = parseSetting(text, option);
+        if (std::any_of(settings.begin(), settings.end(), [&](const Setting& s) { return s.key == setting.key; }))
+            throw Error(ErrorKind::BadInput, fmt::format("{} gives '{}' twice", option, setting.key),
+                        "leave one of them out");
+        settings.push_back(std::move(setting));
+    }
+    return settings;
+}
+
 /// Every method with every combination of the swept values it has. A setting goes to the methods that have it.
 std::vector<EvalCase> casesOf(const Arguments& arguments, const Model& model) {
-    std::vector<Setting> settings, sweeps;
-    for (const std::string& text : arguments.settings) settings.push_back(parseSetting(text, "--set"));
-    for (const std::string& text : arguments.sweeps) sweeps.push_back(parseSetting(text, "--sweep"));
+    const std::vector<Setting> settings = parseEach(arguments.settings, "--set"),
+                               sweeps = parseEach(arguments.sweeps, "--sweep");
+    for (const Setting& setting : settings)
+        if (std::any_of(sweeps.begin(), sweeps.end(), [&](const Setting& s) { return s.key == setting.key; }))
+            throw Error(ErrorKind::BadInput, fmt::format("--set and --sweep both give '{}'", setting.key),
+                        "leave one of them out");
     const std::vector<std::string> names = methodsFor(arguments, model);
     for (const auto* list : {&settings, &sweeps})
         for (const Setting& setting : *list)

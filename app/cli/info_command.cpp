@@ -327,8 +327,22 @@ void printText(const Json& object, int indent) {
     }
 }
 
-int run(const Arguments& arguments) {
+/// What is said of a model has no effect on a trace, and the other way round. @throws Error(BadInput)
+void refuseVain(const Options& given, bool trace) {
+    for (const char* option : {"--context", "--batch"})
+        if (trace && given.has(option))
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("{} has no effect on a trace: it is what the memory of a model is shown for", option),
+                "leave it out, or name a model");
+    if (!trace && given.has("--count-cold"))
+        throw Error(ErrorKind::BadInput, "--count-cold has no effect on a model: only recorded runs have cold steps",
+                    "leave it out, or name a trace");
+}
+
+int run(const Arguments& arguments, const Options& given) {
     const bool trace = looksLikeTrace(arguments.subject);
+    refuseVain(given, trace);
     const Json out = trace ? describeTrace(arguments.subject) : describeModel(arguments);
     if (arguments.json)
         printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -351,7 +365,7 @@ Command addInfo(Options& program) {
     sub.add("--batch", arguments->batch, "Sequences the memory is shown for").range(1, 256);
     addColdOption(sub);
     sub.flag("--json", arguments->json, "Print one JSON document");
-    return [arguments] { return run(*arguments); };
+    return [arguments, sub] { return run(*arguments, sub); };
 }
 
 } // namespace kvscope::cli

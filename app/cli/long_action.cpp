@@ -1,6 +1,8 @@
 #include "app/cli/long_action.h"
 #include "app/terminal/output.h"
 
+#include "core/calibrate/calibrate.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -72,6 +74,7 @@ void LongAction::show(double fraction, std::string_view what) {
 }
 
 std::shared_ptr<const Model> loadModel(const std::string& name, const std::string& calibration) {
+    if (!calibration.empty()) checkCalibration(calibration); // a large model takes minutes to load
     LongAction action;
     return Model::load(name, action.whole(), action.stop(), calibration);
 }

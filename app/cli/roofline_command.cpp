@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
+#include "app/cli/setting_options.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -100,12 +101,8 @@ SelectionSpec methodOf(const Arguments& arguments, const ModelShape& shape, cons
     const std::string name = !arguments.method.empty() ? arguments.method : shape.evictionHead ? "nosa" : "infllmv2";
     const MethodEntry& method = findMethod(name);
     ParameterValues values = resolveDefaults(method, config);
-    for (const std::string& setting : arguments.settings) {
-        const auto equals = setting.find('=');
-        if (equals == std::string::npos || equals == 0)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
-        values.set(method.parameters, setting.substr(0, equals), setting.substr(equals + 1));
-    }
+    for (const auto& [key, value] : parseSettings("--set", arguments.settings))
+        values.set(method.parameters, key, value);
     return method.make(values, config);
 }
 
@@ -422,7 +419,7 @@ Command addRoofline(Options& program) {
     sub.add("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
         .notNegative();
     sub.flag("--json", arguments->json, "Print one JSON document");
-    addColdOption(sub);
+    addColdOption(sub).needs(trace);
     return [arguments] { return run(*arguments); };
 }
 

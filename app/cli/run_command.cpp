@@ -3,9 +3,11 @@
 #include "app/cli/logits_file.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
+#include "app/cli/setting_options.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
+#include "core/session/vain_options.h"
 #include "profiler/run/recorded_session.h"
 
 #include <charconv>
@@ -54,14 +56,19 @@ void parseDeviceKv(const std::string& text, SessionOptions& options) {
                 "give block slots per KV head (96) or the pool's size (256MiB)");
 }
 
-SessionOptions sessionOptions(const RunArguments& arguments) {
+/// @throws Error(BadInput) for the first option or setting that was given and changes nothing
+void refuseVain(const SessionOptions& options, const Options& given, bool denoises = false) {
+    const RunChoices choices{
+        findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
+        options.sampling.temperature, denoises};
+    for (const char* option : {"--link", "--cache-policy", "--top-k", "--top-p", "--seed"})
+        if (const auto refusal = given.has(option) ? vainOption(option, choices) : std::nullopt) throw Error(*refusal);
+    refuseVainSettings(options.settings, choices);
+}
+
+SessionOptions sessionOptions(const RunArguments& arguments, const Options& given) {
     SessionOptions options = arguments.session;
-    for (const std::string& setting : arguments.settings) {
-        const auto equals = setting.find('=');
-        if (equals == std::string::npos || equals == 0)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
-        options.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
-    }
+    options.settings = parseSettings("--set", arguments.settings);
     if (arguments.backend == nameOf(Backend::Cuda))
         options.backend = Backend::Cuda;
     else if (arguments.backend != nameOf(Backend::Cpu))
@@ -71,11 +78,7 @@ SessionOptions sessionOptions(const RunArguments& arguments) {
     options.stopAtEos = !arguments.noEos;
     options.offload = !arguments.resident;
     options.recordModelPath = !arguments.noModelPath;
-    if (arguments.resident && !options.cachePolicy.empty() && options.cachePolicy != "keep-selected")
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("--cache-policy {} has no effect with --no-offload: no block leaves the device",
-                                options.cachePolicy),
-                    "leave one of them out");
+    refuseVain(options, given);
     return options;
 }
 
@@ -182,8 +185,8 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
     if (!trace.empty()) printErr("recorded in {}\n", trace);
 }
 
-int run(RunArguments& arguments) {
-    SessionOptions options = sessionOptions(arguments);
+int run(RunArguments& arguments, const Options& given) {
+    SessionOptions options = sessionOptions(arguments, given);
     const RecordLevel level = parseLevel(arguments.level);
     RecordingRequest request;
     request.trace = arguments.trace;
@@ -199,7 +202,8 @@ int run(RunArguments& arguments) {
             "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's own timer\n",
             refusal);
     const auto model = loadModel(arguments.model, arguments.calibration);
-    for (const std::string& note : model->notes()) fmt::print(stderr, "note: {}\n", note);
+    for (const std::string& note : model->notes()) printErr("note: {}\n", note);
+    if (model->config().diffusion) refuseVain(options, given, true);
     auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     const std::size_t sequences = prompts.size();
     const Interruption interruption; // ends the run cleanly and keeps what was recorded
@@ -304,7 +308,7 @@ Command addRun(Options& program) {
     sub.flag("--verify", arguments->verify,
              "Decode again unrecorded and without offloading: the tokens must be the same");
     sub.flag("--json", arguments->json, "Print one JSON document instead of text");
-    return [arguments] { return run(*arguments); };
+    return [arguments, sub] { return run(*arguments, sub); };
 }
 
 } // namespace kvscope::cli

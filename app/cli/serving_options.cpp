@@ -1,5 +1,6 @@
 #include "app/cli/serving_options.h"
 
+#include "app/cli/setting_options.h"
 #include "base/error.h"
 
 #include <charconv>
@@ -95,12 +96,8 @@ ServingChoices servingChoices(const ServingArguments& arguments, const ServiceCo
     options.costs = costs;
     ParameterValues values = schedulerDefaults();
     bool ownTtft = false, ownTbt = false;
-    for (const std::string& setting : arguments.knobs) {
-        const auto equals = setting.find('=');
-        if (equals == std::string::npos || equals == 0)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read the knob '{}'", setting), "write key=value");
-        const std::string key = setting.substr(0, equals);
-        values.set(schedulerParameters(), key, setting.substr(equals + 1));
+    for (const auto& [key, value] : parseSettings(arguments.knobOption, arguments.knobs)) {
+        values.set(schedulerParameters(), key, value);
         ownTtft |= key == "ttft_bound_ms", ownTbt |= key == "tbt_bound_ms";
     }
     options.scheduler = schedulerOptions(values);
@@ -118,7 +115,8 @@ ServingChoices servingChoices(const ServingArguments& arguments, const ServiceCo
 }
 
 void addEngineOptions(Options& sub, ServingArguments& arguments, KnobOption kind) {
-    sub.add(kind == KnobOption::Set ? "--set" : "--knob", arguments.knobs,
+    if (kind == KnobOption::Knob) arguments.knobOption = "--knob";
+    sub.add(arguments.knobOption, arguments.knobs,
             "A knob of the scheduler, key=value; simulate --list-knobs lists them");
     sub.add("--costs", arguments.costs, "What an iteration costs, a JSON file").valueName("FILE");
     sub.add("--device-kv", arguments.deviceKv, "Device memory for KV and index").showsDefault();

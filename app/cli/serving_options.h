@@ -14,6 +14,7 @@ namespace kvscope::cli {
 
 struct ServingArguments {
     std::string workload, costs, deviceKv = "4G", hostKv = "64G", scratch = "2G", arrivals, slo, cap;
+    const char* knobOption = "--set"; // what gives the knobs
     std::vector<std::string> knobs;
     std::vector<double> rates;
     double scale = 1, outputs = 1, spread = 0, warmUpSeconds = 60, burst = 1;

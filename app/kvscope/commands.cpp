@@ -171,6 +171,11 @@ int runReport(int& argc, char** argv, const ReportOptions& options) {
 int runRender(int& argc, char** argv, const RenderOptions& options) {
     ui::RenderRequest request;
     request.size = parseSize(options.size);
+    const QString suffix = QFileInfo(QString::fromStdString(options.output)).suffix().toLower();
+    if (options.scaleGiven && (suffix == QLatin1String("svg") || suffix == QLatin1String("pdf")))
+        throw Error(ErrorKind::BadInput,
+                    "--scale has no effect on " + options.output + ": only the pictures made of pixels have one",
+                    "leave --scale out, or name a .png");
     requireFile(options.trace);
     useOffscreenPlatform();
     qputenv("QT_SCALE_FACTOR", options.window ? QByteArray::number(options.scale) : QByteArray("1"));

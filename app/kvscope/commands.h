@@ -19,6 +19,7 @@ struct ReportOptions {
 struct RenderOptions {
     std::string trace, view, size = "1600x1000", theme = "light", output;
     double scale = 1;
+    bool scaleGiven = false;
     std::string compare; // a second trace; empty: none
     int step = 0, layer = 0, kvHead = 0, sequence = 0, block = -1;
     bool window = false;

@@ -75,6 +75,7 @@ int runProgram(int argc, char** argv) {
     if (const std::optional<int> status = program.parse(argc, argv)) return *status;
     try {
         if (reportCommand.chosen()) return app::runReport(argc, argv, report);
+        render.scaleGiven = renderCommand.has("--scale");
         if (renderCommand.chosen()) return app::runRender(argc, argv, render);
         if (figureCommand.chosen()) return app::runFigure(argc, argv, figure);
         return app::runDesktop(argc, argv, desktop);

@@ -85,7 +85,11 @@ Option Options::add(const std::string& names, std::int64_t& target, const std::s
     return Option(app_->add_option(names, target, help));
 }
 Option Options::add(const std::string& names, std::uint64_t& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    CLI::Option* option = app_->add_option(names, target, help);
+    option->check([](const std::string& text) { // read as a number of 64 bits, -1 would be the largest one
+        return text.find('-') == std::string::npos ? std::string() : text + " is negative: write 0 or a larger number";
+    });
+    return Option(option);
 }
 Option Options::add(const std::string& names, float& target, const std::string& help) {
     return Option(app_->add_option(names, target, help));

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "core/calibrate/forecast_trainer.h"
 #include "core/calibrate/retaining_trainer.h"
+#include "core/model/safetensors.h"
 #include "core/model/safetensors_writer.h"
 #include "core/prompt/prompts.h"
 #include "core/select/channel_importance.h"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits>
 #include <unistd.h>
 
@@ -184,6 +186,28 @@ std::vector<std::string> calibrationFiles(const CalibrateOptions& options) {
     if (options.retaining) names.emplace_back(select::kRetainingFile);
     if (options.channels) names.emplace_back(select::kChannelImportanceFile);
     return names;
+}
+
+void checkCalibration(const std::string& folder) {
+    namespace fs = std::filesystem;
+    const std::vector<std::string> names = calibrationFiles({});
+    std::error_code failed;
+    if (!fs::is_directory(folder, failed))
+        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", folder),
+                    "give the folder that kvscope-cli calibrate wrote to");
+    bool found = false;
+    for (const std::string& name : names) {
+        const fs::path path = fs::path(folder) / name;
+        if (!fs::exists(path, failed)) continue;
+        found = true;
+        const MappedFile file(path.string());
+        (void)SafetensorsFile(file.bytes(), path.string());
+    }
+    if (!found)
+        throw Error(
+            ErrorKind::BadInput,
+            fmt::format("{} holds nothing that kvscope-cli calibrate writes: {}", folder, fmt::join(names, ", ")),
+            "give the folder that it wrote to, or leave --calibration out");
 }
 
 void checkCalibrationFolder(const std::string& folder) {

@@ -54,6 +54,11 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
                           const std::function<void(const CalibrateProgress&)>& progress = {},
                           const std::stop_token& stop = {});
 
+/// That a folder can be read from: it holds at least one of the files that calibrations write, and the headers of those
+/// that it holds are whole. Before a model is loaded with it.
+/// @throws Error(BadInput | Storage) naming the folder or the file
+void checkCalibration(const std::string& folder);
+
 /// The files that a calibration with these options writes, in this order.
 std::vector<std::string> calibrationFiles(const CalibrateOptions& options);
 

@@ -3,6 +3,7 @@
 #include "base/json_reading.h"
 #include "base/utf8.h"
 #include "core/model/gguf_architecture.h"
+#include "core/model/gguf_keys.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,49 +13,6 @@ namespace kvscope {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// The metadata of one architecture: its keys begin with its name.
-class Keys {
-public:
-    Keys(const GgufFile& file, const char* prefix) : file_(file), prefix_(prefix) {}
-    std::string key(std::string_view name) const { return fmt::format("{}.{}", prefix_, name); }
-    std::optional<std::int64_t> integer(std::string_view name) const { return file_.integer(key(name)); }
-    std::optional<double> number(std::string_view name) const { return file_.number(key(name)); }
-    std::int64_t need(std::string_view name) const {
-        if (const auto value = count(name)) return *value;
-        missing(name);
-    }
-    [[noreturn]] void missing(std::string_view name) const {
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("{}: the metadata value '{}' is missing", file_.origin(), key(name)),
-                    "the file was written by a converter unknown here");
-    }
-    /// A size or a count, small enough to calculate with. @throws Error(BadInput)
-    std::optional<std::int64_t> count(std::string_view name) const {
-        constexpr std::int64_t most = 1 << 24;
-        const auto value = integer(name);
-        if (value && (*value < 0 || *value > most))
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("{}: '{}' is {}, not between 0 and {}", file_.origin(), key(name), *value, most),
-                        "the file is damaged: download it again");
-        return value;
-    }
-    /// One number, or a list of it per layer that says the same for all.
-    std::optional<std::int64_t> integerOfAllLayers(std::string_view name) const {
-        const auto found = file_.metadata().find(key(name));
-        if (found == file_.metadata().end() || !std::holds_alternative<GgufArray>(found->second)) return integer(name);
-        const auto list = file_.integers(key(name));
-        if (list.empty() || !std::equal(list.begin() + 1, list.end(), list.begin()))
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("{}: '{}' differs from layer to layer", file_.origin(), key(name)),
-                        "layers of one model are alike here");
-        return list.front();
-    }
-
-private:
-    const GgufFile& file_;
-    const char* prefix_;
-};
 
 void put(Json& json, const char* key, std::optional<std::int64_t> value) {
     if (value) json[key] = *value;
@@ -76,16 +34,16 @@ std::optional<std::vector<float>> factors(const TensorTable& tensors, const char
 }
 
 /// What positions are divided by: rope.scaling.factor, or rope.scale_linear of older files. llama.cpp takes 0 for none.
-std::optional<double> ropeFactor(const Keys& keys) {
+std::optional<double> ropeFactor(const GgufKeys& keys) {
     auto factor = keys.number("rope.scaling.factor");
     if (!factor) factor = keys.number("rope.scale_linear");
     return factor && *factor != 0 ? factor : std::nullopt;
 }
 
-void putRope(Json& json, const GgufFile& file, const Keys& keys, const TensorTable& tensors, std::int64_t context) {
+void putRope(Json& json, const GgufFile& file, const GgufKeys& keys, const TensorTable& tensors, std::int64_t context) {
     const auto stated = ropeFactor(keys);
     // As llama.cpp reads it: a factor without a type is linear, and type none takes no factor.
-    std::string type(file.text(keys.key("rope.scaling.type")).value_or(stated ? "linear" : "none"));
+    std::string type(keys.text("rope.scaling.type").value_or(stated ? "linear" : "none"));
     const std::optional<double> factor = type == "none" ? std::nullopt : stated;
     if (type == "linear" && factor.value_or(1) == 1) type = "none";
     Json scaling;
@@ -130,6 +88,13 @@ void putRope(Json& json, const GgufFile& file, const Keys& keys, const TensorTab
                     fmt::format("{}: the RoPE scaling '{}' is not supported", file.origin(), shown(toValidUtf8(type))),
                     "GGUF files have the scalings linear, yarn, or factors as tensors");
     }
+    // How much of yarn's ramp is used; below 0, the type decides.
+    const auto ramp = keys.number("rope.scaling.yarn_ext_factor");
+    if (ramp && *ramp >= 0 && *ramp != (type == "yarn" ? 1 : 0))
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{}: '{}' is {:.6g}, which RoPE scaling of type {} has no use for here", file.origin(),
+                                keys.key("rope.scaling.yarn_ext_factor"), *ramp, shown(toValidUtf8(type))),
+                    "use a file of a model that does without");
     if (!scaling.is_null()) json["rope_scaling"] = scaling;
 }
 
@@ -154,7 +119,7 @@ std::vector<bool> expertLayers(const TensorTable& tensors, std::int64_t layers) 
 }
 
 /// Whether the chosen weights are made to sum to 1 is not in the file: every converted Qwen3-MoE does, no Qwen2-MoE.
-void putQwenExperts(Json& json, const Keys& keys, const TensorTable& tensors, const std::vector<bool>& sparse,
+void putQwenExperts(Json& json, const GgufKeys& keys, const TensorTable& tensors, const std::vector<bool>& sparse,
                     bool third) {
     json["norm_topk_prob"] = third;
     json["decoder_sparse_step"] = 1;
@@ -170,21 +135,28 @@ void putQwenExperts(Json& json, const Keys& keys, const TensorTable& tensors, co
         orElse(keys.integer("expert_shared_feed_forward_length"), width("shared_expert")));
 }
 
-void putDeepseekExperts(Json& json, const GgufFile& file, const Keys& keys, const std::vector<bool>& sparse,
-                        bool third) {
+void putDeepseekExperts(Json& json, const GgufKeys& keys, const std::vector<bool>& sparse, bool third) {
+    constexpr std::int64_t softmax = 1, sigmoid = 2;
+    const auto scores = keys.integer("expert_gating_func");
+    if (scores.value_or(0) != 0 && *scores != (third ? sigmoid : softmax))
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{}: '{}' is {}, and the experts of this architecture are chosen by {}", keys.origin(),
+                                keys.key("expert_gating_func"), *scores,
+                                third ? "sigmoid scores (2)" : "a softmax (1)"),
+                    "use a file of a model that does without");
     json["n_shared_experts"] = keys.integer("expert_shared_count").value_or(0);
     put(json, "moe_intermediate_size", keys.integer("expert_feed_forward_length"));
     json["mlp_layer_types"] = Json::array();
     for (const bool experts : sparse) json["mlp_layer_types"].push_back(experts ? "sparse" : "dense");
     json["routed_scaling_factor"] = keys.number("expert_weights_scale").value_or(1);
-    json["norm_topk_prob"] = file.flag(keys.key("expert_weights_norm")).value_or(false);
+    json["norm_topk_prob"] = keys.flag("expert_weights_norm").value_or(false);
     const auto groups = keys.integer("expert_group_count");
     json["n_group"] = groups.value_or(1);
     json["topk_group"] = keys.integer("expert_group_used_count").value_or(1);
     if (!third) json["topk_method"] = groups.value_or(1) > 1 ? "group_limited_greedy" : "greedy";
 }
 
-void putLatentAttention(Json& json, const Keys& keys, const TensorTable& tensors, std::int64_t heads) {
+void putLatentAttention(Json& json, const GgufKeys& keys, const TensorTable& tensors, std::int64_t heads) {
     const std::int64_t rope = keys.need("rope.dimension_count");
     json["num_key_value_heads"] = heads; // 1 in files for absorbed projections
     json["kv_lora_rank"] = keys.need("attention.kv_lora_rank");
@@ -204,7 +176,7 @@ void putLatentAttention(Json& json, const Keys& keys, const TensorTable& tensors
 }
 
 /// muP scales. Files older than the keys mean the first model's; MiniCPM3's have none at all.
-void putScales(Json& json, const Keys& keys, std::int64_t layers, std::int64_t hidden) {
+void putScales(Json& json, const GgufKeys& keys, std::int64_t layers, std::int64_t hidden) {
     json["scale_emb"] = keys.number("embedding_scale").value_or(12);
     const auto residual = keys.number("residual_scale");
     json["scale_depth"] = residual ? *residual * std::sqrt(double(layers)) : 1.4;
@@ -213,7 +185,7 @@ void putScales(Json& json, const Keys& keys, std::int64_t layers, std::int64_t h
 }
 
 /// Plain heads: as many channels for a key as for a value, all of them rotated.
-void putHeads(Json& json, const GgufFile& file, const Keys& keys, std::int64_t heads, std::int64_t hidden) {
+void putHeads(Json& json, const GgufFile& file, const GgufKeys& keys, std::int64_t heads, std::int64_t hidden) {
     const auto headDim = keys.integer("attention.key_length");
     const std::int64_t rotated = keys.integer("rope.dimension_count").value_or(0),
                        dim = headDim.value_or(heads > 0 ? hidden / heads : 0);
@@ -245,11 +217,12 @@ TensorTable ggufTensors(std::span<const GgufFile> parts) {
     return table;
 }
 
-std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& tensors) {
+std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& tensors,
+                           std::vector<std::string>* unread) {
     const GgufArchitecture architecture = ggufArchitecture(parts);
     const GgufFile& file = parts.front();
     const std::string_view type = architecture.modelType;
-    const Keys keys(file, architecture.name);
+    const GgufKeys keys(file, architecture.name);
     Json json;
     json["architectures"] = {architecture.className};
     json["model_type"] = type;
@@ -292,10 +265,12 @@ std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& t
         for (const char* key : {"n_routed_experts", "num_experts", "num_local_experts"}) json[key] = experts;
         put(json, "num_experts_per_tok", keys.integer("expert_used_count"));
         const std::vector<bool> sparse = expertLayers(tensors, layers);
-        if (type.starts_with("deepseek")) putDeepseekExperts(json, file, keys, sparse, type == "deepseek_v3");
+        if (type.starts_with("deepseek")) putDeepseekExperts(json, keys, sparse, type == "deepseek_v3");
         if (type.starts_with("qwen")) putQwenExperts(json, keys, tensors, sparse, type == "qwen3_moe");
     }
     if (type.starts_with("minicpm")) putScales(json, keys, layers, hidden);
+    std::vector<std::string> unknown = keys.judgeUnread();
+    if (unread != nullptr) *unread = std::move(unknown);
     return json.dump();
 }
 

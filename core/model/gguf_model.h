@@ -7,6 +7,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace kvscope {
 
@@ -16,8 +17,12 @@ namespace kvscope {
 /// Converters store the query and key rows of some architectures (llama, minicpm) so that neighbouring channels are
 /// rotated together. They stay so: "rope_interleave" asks for that rotation, which gives the same scores as the
 /// original order, since queries and keys are permuted alike.
+///
+/// Metadata that changes what is computed and is not read is refused, as keys of a config.json are (GgufKeys).
+/// @param unread gets the keys without effect that nobody reads here; null: they are not wanted
 /// @throws Error(BadInput | Unsupported) naming the file and the key
-std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& tensors);
+std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& tensors,
+                           std::vector<std::string>* unread = nullptr);
 
 /// Tensors of all parts under Hugging Face names; an expert is a slice of the tensor that holds all of them.
 /// @throws Error(BadInput) for a tensor that two parts have, or parts that do not belong together

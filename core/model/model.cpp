@@ -221,9 +221,13 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", learned),
                     "give the folder that kvscope-cli calibrate wrote to");
     }
-    ModelConfig config =
-        ModelConfig::parse(source.gguf ? ggufConfigJson(parts, files->tensors[firstWeights]) : source.configText,
-                           source.configOrigin, source.gguf ? ConfigSource::Gguf : ConfigSource::Checkpoint);
+    std::vector<std::string> unreadMetadata;
+    ModelConfig config = ModelConfig::parse(
+        source.gguf ? ggufConfigJson(parts, files->tensors[firstWeights], &unreadMetadata) : source.configText,
+        source.configOrigin, source.gguf ? ConfigSource::Gguf : ConfigSource::Checkpoint);
+    if (!unreadMetadata.empty())
+        config.notes.push_back(
+            fmt::format("nothing here reads these keys of the file's metadata: {}", listedKeys(unreadMetadata)));
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
         addGenerationConfig(textOfFile(generation), generation.string(), config);

@@ -172,14 +172,17 @@ nlohmann::json withoutAliases(nlohmann::json stated, const Architecture& archite
     return stated;
 }
 
-/// "a, b and 3 more"
-std::string listed(const std::vector<std::string>& keys) {
+} // namespace
+
+std::string listedKeys(const std::vector<std::string>& keys) {
     constexpr std::size_t most = 12;
     std::vector<std::string> names;
     for (std::size_t i = 0; i < std::min(keys.size(), most); ++i) names.push_back(shown(keys[i]));
     return keys.size() > most ? fmt::format("{} and {} more", fmt::join(names, ", "), keys.size() - most)
                               : fmt::format("{}", fmt::join(names, ", "));
 }
+
+namespace {
 
 /// Classes of the checkpoint's own code: "modeling_x.XForCausalLM".
 std::string ownCode(const ConfigReader& reader) {
@@ -242,11 +245,11 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
         config.notes.push_back(
             architecture.inLibrary
                 ? fmt::format("neither transformers nor this program reads these keys of config.json for {}: {}",
-                              architecture.title, listed(unread))
-                : fmt::format("this program does not read these keys of config.json: {}", listed(unread)));
+                              architecture.title, listedKeys(unread))
+                : fmt::format("this program does not read these keys of config.json: {}", listedKeys(unread)));
     if (!unusedScaling.empty())
         config.notes.push_back(fmt::format("RoPE scaling of type {} has no use for these keys of config.json: {}",
-                                           nameOf(config.rope.type), listed(unusedScaling)));
+                                           nameOf(config.rope.type), listedKeys(unusedScaling)));
     return config;
 }
 

@@ -128,4 +128,7 @@ struct ModelConfig {
     void check(const std::string& origin) const;
 };
 
+/// Keys for a message: "a, b and 3 more".
+std::string listedKeys(const std::vector<std::string>& keys);
+
 } // namespace kvscope

@@ -81,6 +81,7 @@ MethodEntry dmaTokenMethod() {
                          [](const SparseConfig& c) { return select::shareOfDynamicTokens(c, 1, 1); }},
                         select::bias(),
                         select::biasScale()};
+    entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
         select::setTokenBudget(spec, values.integer("budget_tokens"));

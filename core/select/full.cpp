@@ -14,6 +14,7 @@ MethodEntry fullMethod() {
         "measured against.";
     entry.parameters = {select::blockSize(), select::bias(), select::biasScale()};
     entry.denoisingParameters = select::denoisingParameters();
+    entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         if (config.diffusion) return select::denoisingSpec(values);
         SelectionSpec spec = select::commonSpec(values, config);

@@ -204,6 +204,7 @@ MethodEntry h2oMethod() {
          {}},
         select::bias(),
         select::biasScale()};
+    entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
         const int heavy = values.integer("heavy_tokens"), recent = values.integer("recent_tokens");

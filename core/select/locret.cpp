@@ -249,6 +249,7 @@ MethodEntry locretMethod() {
          {}},
         select::bias(),
         select::biasScale()};
+    entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         if (config.latent)
             throw Error(ErrorKind::Unsupported, "locret scores values of their own (latent attention has none)",

@@ -24,6 +24,7 @@ MethodEntry losaMethod() {
     entry.denoisingParameters = entry.parameters;
     entry.decodesTokens = false;
     entry.hasOwnWeights = [](const Model& model) { return model.config().diffusion.has_value(); };
+    entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         if (!config.diffusion)
             throw Error(ErrorKind::Unsupported, "method losa needs weights trained for block diffusion",

@@ -67,6 +67,7 @@ struct MethodEntry {
     std::vector<Parameter>
         denoisingParameters;   // in their place, on block-diffusion models; empty: it does not run there
     bool decodesTokens = true; // false: it runs on block-diffusion models alone
+    bool blocksTravel = true;  // false: no block ever crosses the link, with offloading as without
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
     /// For a method that is more than its spec; null, or a null result: SpecSelector. Runs on the CPU backend.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;

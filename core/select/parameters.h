@@ -2,6 +2,7 @@
 // made from these declarations.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +12,13 @@
 namespace kvscope {
 
 struct SparseConfig; // core/model/model_config.h
+
+/// Where a parameter changes something.
+enum class ParameterScope : std::uint8_t {
+    EveryRun,
+    Offloading, // where blocks leave the device
+    DeviceSlots // there, and where the session's options do not size the device tier
+};
 
 enum class ParameterType { Integer, Number, Boolean, Choice };
 constexpr const char* nameOf(ParameterType type) {
@@ -29,7 +37,13 @@ struct Parameter {
     /// The default under a checkpoint that was trained with sparse attention, as text, so that budgets keep their
     /// proportion to what it was trained for; nothing: the declared one. Null: always the declared one.
     std::optional<std::string> (*scale)(const SparseConfig&) = nullptr;
+    ParameterScope scope = ParameterScope::EveryRun;
 
+    Parameter within(ParameterScope where) const {
+        Parameter changed = *this;
+        changed.scope = where;
+        return changed;
+    }
     Parameter withScale(std::optional<std::string> (*scaled)(const SparseConfig&)) const {
         Parameter changed = *this;
         changed.scale = scaled;

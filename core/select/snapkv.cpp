@@ -163,6 +163,7 @@ MethodEntry snapKvMethod() {
         {"pooling", ParameterType::Choice, "max", 0, 0, "", "How votes are pooled.", {"max", "avg"}},
         select::bias(),
         select::biasScale()};
+    entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
         const int capacity = values.integer("capacity_tokens"), window = values.integer("window_tokens");

@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/session/vain_options.h"
+#include "core/trace/run_meta.h"
 #include "core/transfer/link.h"
 
 #include <algorithm>
@@ -27,13 +29,16 @@ std::string settingText(const nlohmann::json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-/// Fewer slots than the method needs were a slot for each block of a short sequence, which a session has by itself.
-bool hasAllBlocks(const RunRow& row, const MethodEntry& method,
-                  const std::vector<std::pair<std::string, std::string>>& settings) {
+/// Whether a session has these slots by itself: fewer than the method needs were one for each block of a short
+/// sequence, and a method can size the device tier by its own parameters.
+bool hasOwnSlots(const RunRow& row, const MethodEntry& method,
+                 const std::vector<std::pair<std::string, std::string>>& settings) {
     ModelConfig config;
     config.headDim = row.headDim;
     try {
-        return row.deviceSlots < specOf(method, settings, config).neededSlots();
+        const SelectionSpec spec = specOf(method, settings, config);
+        return row.deviceSlots < spec.neededSlots() ||
+               (spec.deviceSlots > 0 && row.deviceSlots == std::max(spec.neededSlots(), spec.deviceSlots));
     } catch (const Error&) {
         return false; // settings that the method refuses; the command says so when it is run
     }
@@ -84,9 +89,16 @@ Reproduction reproduce(const RunData& run) {
         fmt::format("{}:{}", run.file, row.runId));
     add("--method", row.method);
     std::vector<std::pair<std::string, std::string>> settings;
-    for (const Parameter& parameter : method->parameters)
+    const bool denoises = !row.metaOr(run_meta::kDenoisingBlock).empty();
+    for (const Parameter& parameter : denoises ? method->denoisingParameters : method->parameters)
         if (params.contains(parameter.key)) settings.emplace_back(parameter.key, settingText(params.at(parameter.key)));
-    for (const auto& [key, value] : settings) add("--set", key + "=" + value);
+    RunChoices choices{*method, row.backend == RunBackend::Cuda ? Backend::Cuda : Backend::Cpu,
+                       params.value("offload", true), false, 0};
+    choices.sizesDeviceTier = choices.offload && row.deviceSlots > 0 && !hasOwnSlots(row, *method, settings);
+    if (const auto temperature = params.find("temperature"); temperature != params.end() && temperature->is_number())
+        choices.temperature = temperature->get<double>();
+    for (const auto& [key, value] : settings)
+        if (!vainSetting(key, choices)) add("--set", key + "=" + value);
     if (const auto tokens = params.find("max_new_tokens"); tokens != params.end()) {
         add("--max-new-tokens", settingText(*tokens));
     } else { // an older trace: at least as many steps as it holds
@@ -97,16 +109,12 @@ Reproduction reproduce(const RunData& run) {
     if (flag("ignore_eos")) out.push_back("--ignore-eos");
     for (const auto& [key, option] :
          {std::pair{"temperature", "--temperature"}, {"top_p", "--top-p"}, {"top_k", "--top-k"}, {"seed", "--seed"}})
-        if (params.contains(key)) add(option, settingText(params.at(key)));
+        if (params.contains(key) && !vainOption(option, choices)) add(option, settingText(params.at(key)));
     add("--backend", row.backend.text());
-    if (!params.value("offload", true)) {
-        out.push_back("--no-offload");
-    } else {
-        if (row.deviceSlots > 0 && !hasAllBlocks(row, *method, settings))
-            add("--device-kv", fmt::format("{}", row.deviceSlots));
-        add("--cache-policy", settingText(params.at("cache_policy")));
-    }
-    if (row.timing == Timing::Modelled) add("--link", linkWord(row));
+    if (!choices.offload) out.push_back("--no-offload");
+    if (choices.sizesDeviceTier) add("--device-kv", fmt::format("{}", row.deviceSlots));
+    if (!vainOption("--cache-policy", choices)) add("--cache-policy", settingText(params.at("cache_policy")));
+    if (row.timing == Timing::Modelled && !vainOption("--link", choices)) add("--link", linkWord(row));
     if (params.contains("threads")) add("--threads", settingText(params.at("threads")));
     if (flag("oracle")) out.push_back("--oracle");
     add("--record", row.level.text());

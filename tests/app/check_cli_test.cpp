@@ -135,6 +135,14 @@ TEST_F(RefusedOptions, OfPicturesThatPointAtNothing) {
     EXPECT_THAT(render("--step", "99999999").err, HasSubstr("the run has no step 99999999; choose 0 to 2"));
     EXPECT_THAT(render("--layer", "99").err, HasSubstr("the run has no layer 99"));
     EXPECT_THAT(render("--kv-head", "-4").err, HasSubstr("--kv-head"));
+    EXPECT_THAT(render("--block", "100000").err, HasSubstr("the run has no block 100000; choose 0 to 0"));
+    EXPECT_EQ(render("--block", "0").status, 0);
+    for (const char* name : {"view.svg", "view.pdf"}) {
+        const auto scaled = test::runProcess({test::kDesktop, "render", path("run.kvtrace"), "--view", "locality",
+                                              "--scale", "2", "-o", path(name)});
+        EXPECT_THAT(scaled.err, HasSubstr("--scale has no effect on")) << name;
+        EXPECT_EQ(scaled.status, 1) << name;
+    }
     EXPECT_EQ(render("--step", "2").status, 0);
 }
 #endif

@@ -1,11 +1,16 @@
 // Loading a model at a terminal: it shows how far it is, and Ctrl-C ends it.
+#include "core/model/bundled_models.h"
+#include "tests/app/process.h"
 #include "tests/core/many_tokens.h"
 #include "tests/profiler/temporary_folder.h"
 #include "tests/support/places.h"
 
 #include <array>
+#include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,6 +73,36 @@ TEST(Loading, ShowsOnlyTheAnswerOnATerminalWhereProgressIsOff) {
     EXPECT_EQ(result.status, 0) << result.shown;
     EXPECT_THAT(result.shown, HasSubstr("nosa-tiny"));
     EXPECT_EQ(result.shown.find(" % "), std::string::npos) << result.shown;
+}
+
+/// Keys that nobody reads are the file's own text: a terminal gets it escaped, and what cannot be printed ends no run.
+TEST(Loading, NotesOfAModelAreEscapedOnATerminalAndEndNoRun) {
+    const test::Folder folder;
+    for (const auto& entry : std::filesystem::directory_iterator(bundledModelFolder("nosa-tiny")))
+        if (entry.path().filename() != "config.json")
+            std::filesystem::create_symlink(std::filesystem::absolute(entry.path()),
+                                            folder / entry.path().filename().string());
+    std::ifstream original(bundledModelFolder("nosa-tiny") / "config.json");
+    nlohmann::json config = nlohmann::json::parse(original);
+    config["colour\xE2\x80\xAE\xC2\x9B"
+           "31m"] = 7; // a right-to-left override, and a control sequence of one character
+    std::ofstream(folder / "config.json") << config.dump();
+    for (const char* command : {"info", "run"}) {
+        std::vector<std::string> arguments{command};
+        if (std::string(command) == "run")
+            arguments.insert(arguments.end(), {"--prompt", "one two", "--max-new-tokens", "2", "--model"});
+        arguments.push_back(folder.path().string());
+        const AtTerminal result = runAtTerminal(arguments, "");
+        EXPECT_EQ(result.status, 0) << result.shown;
+        EXPECT_THAT(result.shown, HasSubstr("colour\\u202e\\u009b31m")) << command;
+        EXPECT_EQ(result.shown.find("\xE2\x80\xAE"), std::string::npos) << command;
+    }
+    const auto closed = test::runProcess({"/bin/sh", "-c",
+                                          "exec '" + std::string(test::kCommandLine) +
+                                              "' run --prompt 'one two' --max-new-tokens 2 --model '" +
+                                              folder.path().string() + "' 2>&-"});
+    EXPECT_EQ(closed.status, 0);
+    EXPECT_NE(closed.out, "");
 }
 
 /// A machine may load a file before the key is pressed: then the file was too small.

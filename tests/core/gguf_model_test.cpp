@@ -281,6 +281,75 @@ TEST(GgufModel, SigmoidScoresMakeADeepseek2AThird) {
     EXPECT_EQ(configOf(gguf).layers, 3);
 }
 
+/// What llama.cpp computes by and this program does not is refused unless it changes nothing.
+TEST(GgufModel, MetadataThatChangesTheResultIsRefusedUnlessNeutral) {
+    const auto refusal = [](const auto& change, const char* architecture = "llama") -> std::string {
+        GgufWriter gguf = headerOf(architecture);
+        change(gguf);
+        try {
+            configOf(gguf);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.kind, ErrorKind::Unsupported) << error.what();
+            return error.what();
+        }
+        return {};
+    };
+    const auto with = [&](const std::string& key, auto value, const char* architecture = "llama") {
+        return refusal([&](GgufWriter& gguf) { gguf.put(std::string(architecture) + "." + key, value); }, architecture);
+    };
+    using ::testing::HasSubstr;
+    EXPECT_THAT(with("attention.causal", false), HasSubstr("'llama.attention.causal' is false"));
+    EXPECT_EQ(with("attention.causal", true), "");
+    for (const char* key : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"}) {
+        EXPECT_THAT(with(key, 1.5f), HasSubstr(key));
+        EXPECT_EQ(with(key, 1.f), "");
+    }
+    for (const char* key : {"logit_scale", "residual_scale", "embedding_scale", "attention.output_scale",
+                            "expert_weights_scale", "rope.scaling.alpha"}) {
+        EXPECT_THAT(with(key, 1.5f), HasSubstr(std::string("'llama.") + key + "' is 1.5"));
+        EXPECT_EQ(with(key, 1.f), "");
+        EXPECT_EQ(with(key, 0.f), "");
+    }
+    for (const char* key : {"attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
+                            "attn_logit_softcapping", "final_logit_softcapping", "attention.temperature_scale"}) {
+        EXPECT_THAT(with(key, 30.f), HasSubstr(key));
+        EXPECT_EQ(with(key, 0.f), "");
+    }
+    EXPECT_THAT(with("attention.sliding_window", 16u, "qwen2"), HasSubstr("'qwen2.attention.sliding_window' is 16"));
+    EXPECT_EQ(with("attention.sliding_window", 64u, "qwen2"), "") << "as long as the context";
+    EXPECT_THAT(with("use_parallel_residual", true), HasSubstr("use_parallel_residual"));
+    EXPECT_THAT(with("ssm.state_size", 16u), HasSubstr("ssm.state_size"));
+    EXPECT_THAT(with("attention.indexer.top_k", 16u), HasSubstr("attention.indexer.top_k"));
+    EXPECT_THAT(with("expert_gating_func", 2u), HasSubstr("expert_gating_func"));
+    EXPECT_THAT(with("attention.causal", "no"), HasSubstr("attention.causal")) << "of another type";
+    for (const char* type : {"none", "yarn"})
+        for (const float ramp : {0.f, 0.5f, 1.f, -1.f}) {
+            const std::string said = refusal([&](GgufWriter& gguf) {
+                gguf.put("llama.rope.scaling.type", type);
+                gguf.put("llama.rope.scaling.factor", 4.f);
+                gguf.put("llama.rope.scaling.yarn_ext_factor", ramp);
+            });
+            const bool idle = ramp < 0 || ramp == (std::string(type) == "yarn" ? 1.f : 0.f);
+            EXPECT_EQ(said.empty(), idle) << type << " " << ramp << said;
+        }
+}
+
+TEST(GgufModel, MetadataThatNobodyReadsIsNoted) {
+    const test::Folder temporary;
+    const std::string path = (temporary / "model.gguf").string();
+    GgufWriter gguf = convert(kFamilies + "smollm2", "llama").front();
+    gguf.put("llama.vocab_size", 48u); // the tensors say it
+    gguf.put("general.name", "small");
+    write(path, gguf);
+    EXPECT_TRUE(Model::load(path)->notes().empty());
+    gguf.put("llama.colour_of_layers", "red");
+    gguf.put("qwen2.attention.causal", false);
+    write(path, gguf);
+    const std::vector<std::string> notes = Model::load(path)->notes();
+    ASSERT_EQ(notes.size(), 1u);
+    EXPECT_THAT(notes.front(), ::testing::HasSubstr("llama.colour_of_layers, qwen2.attention.causal"));
+}
+
 TEST(GgufModel, AbsurdSizesAreRefusedBeforeTheyAreCalculatedWith) {
     for (const char* key : {"nextn_predict_layers", "attention.key_length", "attention.key_length_mla"}) {
         GgufWriter gguf = headerOf("deepseek2");

@@ -38,6 +38,8 @@ def record(cli, folder, prompts, method, settings, options, steps, work):
                "--ignore-eos", "--record", "selections", "--trace", trace, "--overwrite", "--logits", logits, "--json",
                *options]
     for key, value in settings.items():
+        if key == "cached_blocks" and "--device-kv" in options:
+            continue  # the program refuses it there: --device-kv says how many slots there are
         command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
     run = subprocess.run([str(c) for c in command], capture_output=True, text=True, errors="replace")
     if run.returncode:

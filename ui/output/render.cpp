@@ -1,6 +1,7 @@
 #include "ui/output/render.h"
 
 #include "base/error.h"
+#include "profiler/read/trace_reader.h"
 #include "ui/frame/picture.h"
 #include "ui/frame/run_checks.h"
 #include "ui/frame/view.h"
@@ -60,10 +61,23 @@ RunKey openRun(Workspace& workspace, const QString& path, int runId) {
                 "kvscope-cli info lists the runs of a trace");
 }
 
+/// Blocks of a sequence that have begun, by its recorded tokens; of a run without tokens, as many as positions allow.
+std::int64_t blocksOf(const OpenRun& run, int sequence) {
+    if (run.row.blockSize <= 0) return std::numeric_limits<std::int64_t>::max();
+    const TraceReader reader(run.key.path.toStdString());
+    std::int64_t tokens = 0;
+    for (const auto& rows : {reader.prompt(run.key.runId, sequence), reader.tokens(run.key.runId, sequence)})
+        for (const TokenRow& token : rows) tokens = std::max(tokens, std::int64_t(token.position) + 1);
+    if (tokens == 0) tokens = std::int64_t(1) << 31;
+    return (tokens + run.row.blockSize - 1) / run.row.blockSize;
+}
+
 /// Refuses a cursor outside of the run: the picture would not show what was asked for. @throws Error(BadInput)
-void requireInside(const RunRow& run, const Cursor& cursor) {
+void requireInside(const OpenRun& open, const Cursor& cursor) {
+    const RunRow& run = open.row;
+    const bool there = cursor.sequence < run.sequences || cursor.sequence <= 0; // another sequence is refused below
     const std::int64_t blocks =
-        run.blockSize > 0 ? (std::int64_t(1) << 31) / run.blockSize : std::numeric_limits<std::int64_t>::max();
+        cursor.block > 0 && there ? blocksOf(open, cursor.sequence) : std::numeric_limits<std::int64_t>::max();
     const std::tuple<const char*, std::int64_t, std::int64_t> places[] = {{"step", cursor.step, run.steps},
                                                                           {"layer", cursor.layer, run.layers},
                                                                           {"KV head", cursor.kvHead, run.kvHeads},
@@ -79,7 +93,7 @@ void requireInside(const RunRow& run, const Cursor& cursor) {
 void showRuns(Workspace& workspace, const RenderRequest& request) {
     const RunKey shown = openRun(workspace, request.trace, request.runId);
     for (const OpenRun& run : workspace.runs())
-        if (run.key == shown) requireInside(run.row, request.cursor);
+        if (run.key == shown) requireInside(run, request.cursor);
     if (!request.compareTrace.isEmpty()) {
         const RunKey other = openRun(workspace, request.compareTrace, request.compareRunId);
         workspace.setCurrent(shown);

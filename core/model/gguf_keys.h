@@ -1,0 +1,53 @@
+// The metadata of a GGUF file's architecture: what is read of it, and what becomes of the rest.
+#pragma once
+
+#include "core/model/gguf.h"
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+/// The keys of one architecture, which begin with its name. Functions take them without it and remember which they
+/// were asked for.
+class GgufKeys {
+public:
+    /// The file outlives the object.
+    GgufKeys(const GgufFile& file, const char* prefix) : file_(file), prefix_(prefix) {}
+
+    const std::string& origin() const { return file_.origin(); }
+    /// The whole name of a key.
+    std::string key(std::string_view name) const;
+
+    // One value; nothing when the key is absent. @throws Error(BadInput) when it has another type
+    std::optional<std::int64_t> integer(std::string_view name) const { return file_.integer(asked(name)); }
+    std::optional<double> number(std::string_view name) const { return file_.number(asked(name)); }
+    std::optional<bool> flag(std::string_view name) const { return file_.flag(asked(name)); }
+    std::optional<std::string_view> text(std::string_view name) const { return file_.text(asked(name)); }
+
+    /// A size or a count, small enough to calculate with. @throws Error(BadInput)
+    std::optional<std::int64_t> count(std::string_view name) const;
+    std::int64_t need(std::string_view name) const;
+    [[noreturn]] void missing(std::string_view name) const;
+    /// One number, or a list of it per layer that says the same for all. @throws Error(Unsupported)
+    std::optional<std::int64_t> integerOfAllLayers(std::string_view name) const;
+
+    /// Judges the keys that no function was asked for. One that llama.cpp or another reader of such files computes by
+    /// is refused unless its value is neutral; those without effect on logits are passed over.
+    /// @return the others, ascending, which nobody reads here, with those of other architectures
+    /// @throws Error(Unsupported) naming file, key and value
+    std::vector<std::string> judgeUnread() const;
+
+private:
+    std::string asked(std::string_view name) const;
+
+    const GgufFile& file_;
+    const char* prefix_;
+    mutable std::set<std::string, std::less<>> asked_;
+};
+
+} // namespace kvscope

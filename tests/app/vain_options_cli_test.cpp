@@ -1,0 +1,173 @@
+// Options that change nothing are refused with one sentence, and the command in a report is never refused for one.
+#include "core/model/bundled_models.h"
+#include "core/model/model.h"
+#include "core/select/method.h"
+#include "profiler/report/reproduce.h"
+#include "profiler/report/run_data.h"
+#include "tests/app/cli_fixture.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+
+namespace kvscope {
+namespace {
+
+using nlohmann::json;
+using test::cli;
+using test::Finished;
+using ::testing::HasSubstr;
+
+class VainOptions : public test::CliFixture {
+protected:
+    /// What a command line that is refused says.
+    static std::string refusal(const std::vector<std::string>& arguments) {
+        const Finished result = cli(arguments);
+        EXPECT_TRUE(result.status == 1 || result.status == 2) << result.status << result.out;
+        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+        EXPECT_EQ(result.out, "");
+        return result.err;
+    }
+    static std::string refusalOfRun(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {"run", "--prompt", "one two", "--max-new-tokens", "2"});
+        return refusal(arguments);
+    }
+};
+
+TEST_F(VainOptions, OfRunAreRefused) {
+    for (const char* option : {"--top-k", "--top-p", "--seed"}) {
+        EXPECT_THAT(refusalOfRun({option, "1"}), HasSubstr(std::string(option) + " has no effect at temperature 0"));
+        EXPECT_THAT(refusalOfRun({option, "1", "--temperature", "0"}), HasSubstr("add --temperature"));
+    }
+    EXPECT_THAT(refusalOfRun({"--temperature", "1", "--seed", "-1"}), HasSubstr("-1 is negative"));
+    EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--no-offload"}), HasSubstr("--link has no effect with --no-offload"));
+    EXPECT_THAT(refusalOfRun({"--cache-policy", "keep-selected", "--no-offload"}),
+                HasSubstr("--cache-policy has no effect with --no-offload"));
+    EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--method", "h2o"}),
+                HasSubstr("--link has no effect with method h2o, which keeps every block on the device"));
+    EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--method", "quest", "--model", "losa-tiny"}),
+                HasSubstr("--link has no effect on a block-diffusion model"));
+    EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--backend", "cuda"}), HasSubstr("measures the GPU's own link"));
+    EXPECT_THAT(refusalOfRun({"--method", "infllm", "--set", "cached_blocks=40", "--no-offload"}),
+                HasSubstr("the parameter 'cached_blocks' of method infllm has no effect with --no-offload"));
+    EXPECT_THAT(refusalOfRun({"--method", "infllm", "--set", "cached_blocks=40", "--device-kv", "60"}),
+                HasSubstr("the parameter 'cached_blocks' of method infllm has no effect with --device-kv"));
+    EXPECT_THAT(refusalOfRun({"--method", "sparda", "--set", "offload_layer0=false", "--no-offload"}),
+                HasSubstr("the parameter 'offload_layer0' of method sparda has no effect with --no-offload"));
+}
+
+TEST_F(VainOptions, AreTakenWhereTheyHaveAnEffect) {
+    for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+             {"--temperature", "0.5", "--top-k", "4", "--top-p", "0.9", "--seed", "3"},
+             {"--link", "pcie4", "--cache-policy", "keep-selected"},
+             {"--method", "infllm", "--set", "cached_blocks=40"}}) {
+        std::vector<std::string> arguments{"run", "--prompt", "one two", "--max-new-tokens", "2"};
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        const Finished result = cli(arguments);
+        EXPECT_EQ(result.status, 0) << result.err;
+    }
+}
+
+TEST_F(VainOptions, ASettingGivenTwiceIsRefused) {
+    EXPECT_THAT(refusalOfRun({"--set", "total_blocks=8", "--set", "total_blocks=9"}),
+                HasSubstr("--set gives 'total_blocks' twice: 8 and 9"));
+    EXPECT_THAT(refusal({"roofline", "--set", "total_blocks=8", "--set", "total_blocks=8"}), HasSubstr("twice"));
+    EXPECT_THAT(refusal({"eval", "--set", "total_blocks=8", "--set", "k=9"}), HasSubstr("'total_blocks' twice"));
+    EXPECT_THAT(refusal({"eval", "--set", "total_blocks=8", "--sweep", "k=9,10"}), HasSubstr("'total_blocks'"));
+    EXPECT_THAT(refusal({"simulate", "--workload", "longmix", "--set", "rows=8", "--set", "rows=9"}),
+                HasSubstr("--set gives 'rows' twice"));
+    EXPECT_THAT(refusal({"load", "--workload", "longmix", "--knob", "rows=8", "--knob", "rows=9"}),
+                HasSubstr("--knob gives 'rows' twice"));
+    EXPECT_THAT(refusal({"load", "--workload", "longmix", "--set", "total_blocks=8", "--set", "total_blocks=9"}),
+                HasSubstr("--set gives 'total_blocks' twice"));
+}
+
+TEST_F(VainOptions, OfModelsAndTracesAreRefusedForTheOther) {
+    record(path("a.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "2"});
+    EXPECT_THAT(refusal({"info", path("a.kvtrace"), "--context", "4096"}),
+                HasSubstr("--context has no effect on a trace"));
+    EXPECT_THAT(refusal({"info", path("a.kvtrace"), "--batch", "2"}), HasSubstr("--batch has no effect on a trace"));
+    EXPECT_THAT(refusal({"info", "nosa-tiny", "--count-cold"}), HasSubstr("--count-cold has no effect on a model"));
+    EXPECT_THAT(refusal({"roofline", "--count-cold"}), HasSubstr("--count-cold requires --trace"));
+    EXPECT_EQ(cli({"info", path("a.kvtrace"), "--count-cold"}).status, 0);
+}
+
+/// The method's declaration (MethodEntry::blocksTravel) is what a run shows, and the command that repeats the run is
+/// taken and shows the same.
+TEST_F(VainOptions, EveryMethodsCommandRepeatsItsRun) {
+    for (const MethodEntry& method : methods())
+        for (const bool offload : {true, false}) {
+            SCOPED_TRACE(method.name + (offload ? "" : " without offloading"));
+            const std::string model = method.decodesTokens ? "nosa-tiny" : "losa-tiny";
+            const std::string trace = path(method.name + (offload ? ".kvtrace" : "-resident.kvtrace"));
+            std::vector<std::string> arguments{"--model",           model, "--method",         method.name,
+                                               "--prompt-document", "900", "--max-new-tokens", "6"};
+            if (!offload) arguments.emplace_back("--no-offload");
+            if (!hasWeightsFor(method, *Model::load(model))) continue;
+            const json first = record(trace, arguments);
+            ASSERT_TRUE(first.is_object());
+            const auto moved = first.at("h2d_bytes").get<std::int64_t>() + first.at("d2h_bytes").get<std::int64_t>();
+            EXPECT_EQ(moved > 0, offload && method.blocksTravel);
+
+            reports::Reproduction again = reports::reproduce(reports::readRuns({trace}).front());
+            ASSERT_FALSE(again.arguments.empty());
+            for (std::string& argument : again.arguments) { // names without the way to them
+                if (argument.starts_with(method.name) && argument.find(".kvtrace:") != std::string::npos)
+                    argument = path(argument);
+                if (argument == "again.kvtrace") argument = path(argument);
+            }
+            again.arguments.insert(again.arguments.end(), {"--overwrite", "--json"});
+            const Finished repeated = cli(again.arguments);
+            ASSERT_EQ(repeated.status, 0) << again.command() << "\n" << repeated.err;
+            const json second = json::parse(repeated.out);
+            for (const char* key : {"generated_ids", "parameters", "hits", "misses", "h2d_bytes", "d2h_bytes"})
+                EXPECT_EQ(first.at(key), second.at(key)) << key << "\n" << again.command();
+            const bool links =
+                std::find(again.arguments.begin(), again.arguments.end(), "--link") != again.arguments.end();
+            EXPECT_EQ(links, method.blocksTravel && offload) << again.command();
+        }
+}
+
+/// A parameter that is declared to act where blocks leave the device changes nothing where none does.
+TEST_F(VainOptions, ParametersOfOffloadingChangeNothingWithoutIt) {
+    int found = 0;
+    const auto model = Model::load("nosa-tiny");
+    for (const MethodEntry& method : methods())
+        for (const Parameter& parameter : method.parameters) {
+            if (parameter.scope == ParameterScope::EveryRun) continue;
+            ++found;
+            EXPECT_THAT(refusalOfRun({"--method", method.name, "--no-offload", "--set",
+                                      parameter.key + "=" + parameter.defaultValue}),
+                        HasSubstr(parameter.key));
+            ParameterValues values = resolveDefaults(method, model->config());
+            const SelectionSpec before = method.make(values, model->config());
+            values.set(method.parameters, parameter.key, parameter.type == ParameterType::Boolean ? "false" : "77");
+            const SelectionSpec after = method.make(values, model->config());
+            EXPECT_EQ(before.budgetBlocks(), after.budgetBlocks()) << parameter.key;
+            EXPECT_EQ(before.neededSlots(), after.neededSlots()) << parameter.key;
+            EXPECT_TRUE(before.deviceSlots != after.deviceSlots || before.keepsLayer0 != after.keepsLayer0)
+                << parameter.key;
+        }
+    EXPECT_GE(found, 2);
+}
+
+/// A folder that holds nothing learned, or something damaged, is refused before the model is looked for.
+TEST_F(VainOptions, AWrongCalibrationIsRefusedBeforeTheModelIsLoaded) {
+    const auto refusalWith = [&](const std::string& calibration) {
+        const std::vector<std::string> learned{"--model", path("no-model"), "--calibration", calibration};
+        std::vector<std::string> load{"load", "--workload", "longmix"}, run{"run", "--prompt", "a"};
+        load.insert(load.end(), learned.begin(), learned.end());
+        run.insert(run.end(), learned.begin(), learned.end());
+        EXPECT_EQ(refusal(load), refusal(run));
+        return refusal(load);
+    };
+    std::ofstream(path("a-file")) << "text";
+    EXPECT_THAT(refusalWith(path("a-file")), HasSubstr("a-file is no folder"));
+    EXPECT_THAT(refusalWith(path("absent")), HasSubstr("absent is no folder"));
+    std::filesystem::create_directory(path("learned"));
+    EXPECT_THAT(refusalWith(path("learned")), HasSubstr("holds nothing that kvscope-cli calibrate writes"));
+    std::ofstream(path("learned/locret.safetensors")) << "damaged";
+    EXPECT_THAT(refusalWith(path("learned")), HasSubstr("locret.safetensors"));
+}
+
+} // namespace
+} // namespace kvscope
