@@ -201,8 +201,8 @@ TEST_F(FilteredViews, BreakdownSaysWhichRunHasNothingThatPasses) {
 TEST_F(FilteredViews, LocalitySaysWhereBytesOfAHeadAreNotKnown) {
     const QString path = recorded("a.kvtrace", {});
     test::sql(path.toStdString(),
-              "UPDATE layer_step SET h2d_bytes = h2d_bytes + 1;"
-              "UPDATE step SET h2d_bytes = (SELECT sum(h2d_bytes) FROM layer_step"
+              "UPDATE layer_step SET h2d_bytes = h2d_bytes + 1, h2d_blocks = h2d_blocks + 1;"
+              "UPDATE step SET (h2d_bytes, h2d_blocks) = (SELECT sum(h2d_bytes), sum(h2d_blocks) FROM layer_step"
               " WHERE layer_step.id >> 10 = step.id)",
               SQLITE_OPEN_READWRITE);
     open(path);
