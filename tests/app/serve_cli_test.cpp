@@ -371,6 +371,21 @@ TEST_F(Serve, ATerminationCancelsWhatDoesNotEndInTime) {
     EXPECT_THAT(client.readAll(), HasSubstr("the server is stopping"));
 }
 
+TEST_F(Serve, ThePageOfServingHasEveryLimit) {
+    std::ifstream file(test::source("docs/serving.md"));
+    const std::string page((std::istreambuf_iterator<char>(file)), {});
+    const std::vector<std::string> lines = test::linesOf(test::cli({"serve", "--list-limits"}).out);
+    EXPECT_GE(lines.size(), 9u);
+    for (const std::string& line : lines) {
+        std::istringstream words(line);
+        std::string key, value;
+        words >> key >> value >> std::ws;
+        std::string meaning;
+        std::getline(words, meaning);
+        EXPECT_THAT(page, HasSubstr("| `" + key + "` | " + value + " | " + meaning + " |\n"));
+    }
+}
+
 TEST_F(Serve, SaysThatItLoadsUntilItCanServe) {
     start({}, false); // measures its costs first
     if (IsSkipped()) return;
