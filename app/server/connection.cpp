@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <algorithm>
 #include <asio/buffer.hpp>
 #include <asio/post.hpp>
 #include <fmt/format.h>
@@ -59,6 +60,9 @@ Connection::Connection(asio::ip::tcp::socket socket, const Limits& limits, const
 void Connection::start() {
     asio::error_code ignored;
     socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+    // Otherwise the system would keep several MB for a client that reads nothing.
+    const int kept = int(std::min(limits_.bufferBytes, 262144.0));
+    socket_.set_option(asio::socket_base::send_buffer_size(kept), ignored);
     read();
 }
 

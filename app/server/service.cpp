@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kPast = 1024; // requests that ended and can still be asked about
 constexpr int kCompletionTokens = 16;
+constexpr std::size_t kSmallBody = 16384; // bytes that are read at once; larger bodies go to another thread
 constexpr const char *kJson = "application/json", *kText = "text/plain; version=0.0.4; charset=utf-8";
 
 std::int64_t secondsSince1970() {
@@ -211,6 +212,10 @@ void Service::generate(ApiKind kind, Request& request, const Shared& exchange, c
     prepared->arrivedNs = steadyNowNs();
     if (!headers.empty()) prepared->clientName = headers.front().second;
     if (const std::string* wanted = request.header("x-request-class")) prepared->requestClass = *wanted;
+    if (prepared->body.size() <= kSmallBody) {
+        prepared->make();
+        return begin(*prepared, exchange);
+    }
     ++preparing_;
     around_.aside([prepared] { prepared->make(); },
                   [this, prepared, exchange] {

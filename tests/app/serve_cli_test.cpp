@@ -37,13 +37,13 @@ std::vector<json> eventsOf(const HttpAnswer& answer) {
 class Serve : public test::CliFixture {
 protected:
     /// Starts a server whose costs are known and waits until it is ready.
-    void start(std::vector<std::string> more = {}, bool measured = true) {
+    void start(std::vector<std::string> more = {}, bool measured = true, const char* hostKv = "256M") {
         if (whyNot_.empty() &&
             test::cli({"serve", "--port", "1", "--limit", "nothing"}).err.find("without Asio") != std::string::npos)
             whyNot_ = "this build has no server";
         if (!whyNot_.empty()) GTEST_SKIP() << whyNot_;
         std::vector<std::string> command{test::kCommandLine, "serve", "--port",      "0",   "--threads", "1",
-                                         "--host-kv",        "256M",  "--device-kv", "64M", "--scratch", "64M"};
+                                         "--host-kv",        hostKv,  "--device-kv", "64M", "--scratch", "64M"};
         if (measured) {
             const test::Finished costs = test::cli({"simulate", "--print-costs"});
             std::ofstream(path("costs.json")) << costs.out;
@@ -371,6 +371,21 @@ TEST_F(Serve, ATerminationCancelsWhatDoesNotEndInTime) {
     EXPECT_THAT(client.readAll(), HasSubstr("the server is stopping"));
 }
 
+TEST_F(Serve, ThePageOfServingHasEveryLimit) {
+    std::ifstream file(test::source("docs/serving.md"));
+    const std::string page((std::istreambuf_iterator<char>(file)), {});
+    const std::vector<std::string> lines = test::linesOf(test::cli({"serve", "--list-limits"}).out);
+    EXPECT_GE(lines.size(), 9u);
+    for (const std::string& line : lines) {
+        std::istringstream words(line);
+        std::string key, value;
+        words >> key >> value >> std::ws;
+        std::string meaning;
+        std::getline(words, meaning);
+        EXPECT_THAT(page, HasSubstr("| `" + key + "` | " + value + " | " + meaning + " |\n"));
+    }
+}
+
 TEST_F(Serve, SaysThatItLoadsUntilItCanServe) {
     start({}, false); // measures its costs first
     if (IsSkipped()) return;
@@ -382,12 +397,20 @@ TEST_F(Serve, SaysThatItLoadsUntilItCanServe) {
 }
 
 TEST_F(Serve, WhatCanNeverRunAndWhatTakesTooLongIsSaid) {
-    start({"--deadline", "0.5", "--host-kv", "2M", "--benchmark"});
+    start({"--deadline", "1", "--benchmark"}, true, "64M");
     if (IsSkipped()) return;
-    const HttpAnswer large = complete(bodyOf("Once", 3000));
+    const HttpAnswer large = complete(bodyOf("Once", 15000));
     EXPECT_EQ(large.status, 507) << large.body;
+    EXPECT_THAT(large.body, HasSubstr("15000 new ones"));
     EXPECT_THAT(large.body, HasSubstr("--host-kv"));
     EXPECT_THAT(large.head, HasSubstr("x-should-retry: false\r\n"));
+    HttpClient streams(port_), waits(port_);
+    streams.send(httpRequest("POST", kPath, bodyOf("Once", 3000, true).dump()));
+    waits.send(httpRequest("POST", kPath, bodyOf("Once", 3000).dump()));
+    EXPECT_EQ(test::httpAnswer(waits.readAll()).status, 504);
+    EXPECT_THAT(streams.readAll(), HasSubstr("\"type\":\"timeout_error\""));
+    EXPECT_TRUE(streams.ended());
+    EXPECT_TRUE(becomes("vllm:num_requests_running", 0));
 }
 
 } // namespace
