@@ -394,30 +394,40 @@ Command addRoofline(Options& program) {
                                   "Predict decode throughput from bytes, operations and the link, and what limits it");
     const Option shape =
         sub.add("--shape", arguments->shape, "A published model shape, e.g. nosa-8b; an unknown name lists all");
-    sub.add("--model", arguments->model, "Instead: a model's folder or name").excludes(shape);
+    const Option model = sub.add("--model", arguments->model, "Instead: a model's folder or name").excludes(shape);
     const Option trace = sub.add("--trace", arguments->trace, "A recorded run, beside what is predicted for it");
     sub.add("--run", arguments->run, "Run of the trace; default: the last").needs(trace).range(1, 255);
-    sub.add("--gpu", arguments->gpu, "Entry of the GPU table; default: this machine's, else the first");
+    std::vector<Option> ofPredictions{
+        shape, model, trace,
+        sub.add("--gpu", arguments->gpu, "Entry of the GPU table; default: this machine's, else the first")};
     sub.add("--gpus", arguments->table, "A GPU table of your own, over the built-in one");
-    sub.flag("--list-gpus", arguments->list, "Print the GPU table");
-    sub.add("--measure", arguments->measure,
-            "Measure this machine and write it into your GPU table: gpu, cpu, or auto (a GPU if there is one)")
-        .valueOptional("auto")
-        .oneOf({"auto", "gpu", "cpu"});
-    sub.add("--link", arguments->link, "pcie4, pcie5 or GB/s instead of the GPU's own link");
-    sub.add("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own").notNegative();
-    sub.add("--method", arguments->method, "Sparse method; default: nosa with an eviction head, else infllmv2");
-    sub.add("--set", arguments->settings, "A parameter of the method, key=value");
-    sub.add("--context", arguments->contexts, "Tokens per sequence, e.g. 16384,65536")
-        .commaSeparated()
-        .range(1, 1 << 28);
-    sub.add("--batch", arguments->batches, "Sequences, e.g. 1,16,64").commaSeparated().range(1, 1 << 20);
-    sub.add("--hit-rate", arguments->hitRates, "Shares of selected blocks found on the device, or bound (1 - k_q/k)")
-        .commaSeparated();
-    sub.add("--slots", arguments->slots, "Block slots per sequence, layer and KV head; default: the method's budget")
-        .notNegative();
-    sub.add("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
-        .notNegative();
+    Option list = sub.flag("--list-gpus", arguments->list, "Print the GPU table");
+    Option measure =
+        sub.add("--measure", arguments->measure,
+                "Measure this machine and write it into your GPU table: gpu, cpu, or auto (a GPU if there is one)")
+            .valueOptional("auto")
+            .oneOf({"auto", "gpu", "cpu"})
+            .excludes(list);
+    const auto predicts = [&](const Option& option) { ofPredictions.push_back(option); };
+    predicts(sub.add("--link", arguments->link, "pcie4, pcie5 or GB/s instead of the GPU's own link"));
+    predicts(
+        sub.add("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own").notNegative());
+    predicts(
+        sub.add("--method", arguments->method, "Sparse method; default: nosa with an eviction head, else infllmv2"));
+    predicts(sub.add("--set", arguments->settings, "A parameter of the method, key=value"));
+    predicts(sub.add("--context", arguments->contexts, "Tokens per sequence, e.g. 16384,65536")
+                 .commaSeparated()
+                 .range(1, 1 << 28));
+    predicts(sub.add("--batch", arguments->batches, "Sequences, e.g. 1,16,64").commaSeparated().range(1, 1 << 20));
+    predicts(sub.add("--hit-rate", arguments->hitRates,
+                     "Shares of selected blocks found on the device, or bound (1 - k_q/k)")
+                 .commaSeparated());
+    predicts(sub.add("--slots", arguments->slots,
+                     "Block slots per sequence, layer and KV head; default: the method's budget")
+                 .notNegative());
+    predicts(sub.add("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
+                 .notNegative());
+    for (const Option& option : ofPredictions) list.excludes(option), measure.excludes(option);
     sub.flag("--json", arguments->json, "Print one JSON document");
     addColdOption(sub).needs(trace);
     return [arguments] { return run(*arguments); };

@@ -61,7 +61,8 @@ void refuseVain(const SessionOptions& options, const Options& given, bool denois
     const RunChoices choices{
         findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
         options.sampling.temperature, denoises};
-    for (const char* option : {"--link", "--cache-policy", "--top-k", "--top-p", "--seed"})
+    for (const char* option :
+         {"--link", "--cache-policy", "--top-k", "--top-p", "--seed", "--no-cuda-calls", "--pcie-counters"})
         if (const auto refusal = given.has(option) ? vainOption(option, choices) : std::nullopt) throw Error(*refusal);
     refuseVainSettings(options.settings, choices);
 }

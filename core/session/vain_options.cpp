@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kSampling = {"--top-k", "--top-p", "--seed"};
 constexpr std::array<std::string_view, 3> kOffloading = {"--link", "--cache-policy", "--device-kv"};
+constexpr std::array<std::string_view, 2> kOfGpus = {"--no-cuda-calls", "--pcie-counters"};
 
 Error vain(const std::string& what, const std::string& why, const std::string& mend) {
     return {ErrorKind::BadInput, fmt::format("{} has no effect {}", what, why), mend};
@@ -22,6 +23,8 @@ std::optional<Error> vainOption(std::string_view option, const RunChoices& run) 
     if (isIn(kSampling) && !(run.temperature > 0))
         return vain(name, "at temperature 0, where every token is the most probable one",
                     fmt::format("leave {} out, or add --temperature with a number above 0", name));
+    if (isIn(kOfGpus) && run.backend != Backend::Cuda)
+        return vain(name, "with --backend cpu: it says what is recorded of a GPU", fmt::format("leave {} out", name));
     if (isIn(kOffloading) && !run.offload)
         return vain(name, "with --no-offload: no block leaves the device", "leave one of them out");
     if (isIn(kOffloading) && run.denoises)

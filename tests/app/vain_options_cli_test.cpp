@@ -47,6 +47,12 @@ TEST_F(VainOptions, OfRunAreRefused) {
     EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--method", "quest", "--model", "losa-tiny"}),
                 HasSubstr("--link has no effect on a block-diffusion model"));
     EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--backend", "cuda"}), HasSubstr("measures the GPU's own link"));
+    for (const std::vector<std::string>& option :
+         std::vector<std::vector<std::string>>{{"--no-cuda-calls"}, {"--pcie-counters", "off"}}) {
+        std::vector<std::string> recorded{"--trace", path("cpu.kvtrace")};
+        recorded.insert(recorded.end(), option.begin(), option.end());
+        EXPECT_THAT(refusalOfRun(recorded), HasSubstr(option.front() + " has no effect with --backend cpu"));
+    }
     EXPECT_THAT(refusalOfRun({"--method", "infllm", "--set", "cached_blocks=40", "--no-offload"}),
                 HasSubstr("the parameter 'cached_blocks' of method infllm has no effect with --no-offload"));
     EXPECT_THAT(refusalOfRun({"--method", "infllm", "--set", "cached_blocks=40", "--device-kv", "60"}),
@@ -88,6 +94,9 @@ TEST_F(VainOptions, OfModelsAndTracesAreRefusedForTheOther) {
     EXPECT_THAT(refusal({"info", path("a.kvtrace"), "--batch", "2"}), HasSubstr("--batch has no effect on a trace"));
     EXPECT_THAT(refusal({"info", "nosa-tiny", "--count-cold"}), HasSubstr("--count-cold has no effect on a model"));
     EXPECT_THAT(refusal({"roofline", "--count-cold"}), HasSubstr("--count-cold requires --trace"));
+    for (const char* option : {"--shape", "--trace", "--gpu", "--context", "--set"})
+        for (const char* action : {"--list-gpus", "--measure=cpu"})
+            EXPECT_THAT(refusal({"roofline", action, option, "1"}), HasSubstr("excludes")) << action << " " << option;
     EXPECT_EQ(cli({"info", path("a.kvtrace"), "--count-cold"}).status, 0);
 }
 
