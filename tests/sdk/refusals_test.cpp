@@ -55,6 +55,9 @@ TEST_F(SdkRefusals, RunsThatATraceCannotHold) {
     info = runOf(0);
     info.backend = "tpu";
     refused(info, "backend is \"tpu\"");
+    info = runOf(KVTRACE_KNOWS_SELECTIONS);
+    info.block_bytes = 0;
+    refused(info, "block_bytes is 0");
     info = runOf(0);
     info.modelled = 1;
     refused(info, "link_gbps above 0");
