@@ -237,12 +237,17 @@ void Step::requireTimes() const {
     const std::string step = "the step that began at " + std::to_string(record_->startNs) + " ns";
     const std::int64_t begin = record_->startNs, end = begin + record_->durationNs;
     std::int64_t stages = std::accumulate(record_->stepStageNs.begin(), record_->stepStageNs.end(), std::int64_t(0));
+    std::int64_t before = begin; // end of the layers before
     for (std::size_t i = 0; i < record_->layers.size(); ++i) {
         const LayerRecord& layer = record_->layers[i];
         const std::int64_t mine = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));
         stages += mine;
         if (mine > 0 && (layer.startNs < begin || layer.startNs + mine > end))
             refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step, " does not lie within the step's time");
+        if (mine > 0 && layer.startNs < before)
+            refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step,
+                   " begins before the layer before it ends");
+        if (mine > 0) before = layer.startNs + mine;
     }
     if (stages > record_->durationNs) refuse(KVTRACE_INVALID, "the stages of ", step, " take longer than the step");
 }

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace kvscope::sdk {
 namespace {
@@ -227,8 +228,12 @@ void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock) {
     if (prefill) prefillOpen_ = false;
     record->step = prefill ? 0 : nextStep_++;
     lastEndNs_ = record->startNs + record->durationNs;
-    for (LayerRecord& layer : record->layers) // one that said nothing begins with the step
-        layer.startNs = std::max(layer.startNs, record->startNs);
+    std::int64_t at = record->startNs;
+    for (LayerRecord& layer : record->layers) { // one without times begins where the one before it ends
+        const std::int64_t stages = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));
+        if (stages == 0) layer.startNs = at;
+        at = layer.startNs + stages;
+    }
     --openSteps_;
     findKept(*record);
     if (level == RecordLevel::Counters) record->blocks.clear();

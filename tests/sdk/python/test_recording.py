@@ -56,7 +56,7 @@ def test_every_kind_of_array_gives_the_same_selections(tmp_path, ids):
 def test_everything_that_a_step_can_say(tmp_path):
     path = str(tmp_path / "run.kvtrace")
     with kvscope.record(path, level="full") as rec:
-        with run_of(rec, knows=kvscope.KNOWN, device_slots=8, prompts=[[1, 2], [3]], prompt_texts=[["a", "ä"], ["b"]],
+        with run_of(rec, knows=kvscope.KNOWN, device_slots=8, prompts=[[1, 2] * 50, [3] * 200], prompt_texts=[["a", "ä"] * 50, ["b"] * 200],
                     params={"k": 3}, meta={"engine": "tests"}) as run:  # fmt: skip
             for i in range(20):
                 start = i * 1_000_000
@@ -65,14 +65,15 @@ def test_everything_that_a_step_can_say(tmp_path):
                            transfer_ns=40 * (i > 0), exposed_ns=30 * (i > 0))  # fmt: skip
                 step.stages(embed_ns=5, sample_ns=7)
                 if i > 0:
-                    step.select(0, IDS, position=[100 + i, 200 + i], hit=IDS != 1, score=IDS.astype(np.float32), mass=np.full((2, 2), 0.5, np.float32))
-                step.tokens(1, 1 + i, [40 + i], ["x"])
+                    step.select(0, IDS, position=[99 + i, 199 + i], hit=IDS != 1, score=IDS.astype(np.float32), mass=np.full((2, 2), 0.5, np.float32))
+                for seq in range(2):
+                    step.tokens(seq, 100 * (seq + 1) + i, [40 + i], ["x"])
                 step.commit(start + 900_000)
             run.span("mine", "work", 5, 10)
             run.counter("bytes", 0, 10, 3)
     check(path)
     trace = kvscope.open(path)
-    assert trace.columns("prompts")["text"] == ["a", "ä", "b"]
+    assert trace.columns("prompts")["text"] == ["a", "ä"] * 50 + ["b"] * 200
     assert trace.columns("selections")["hit"][0] == [1, 0, 1]
     assert trace.columns("transfers")["bytes"] == [512] * 19
     assert trace.columns("steps")["duration_ns"] == [900_000] * 20

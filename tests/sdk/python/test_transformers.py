@@ -246,7 +246,7 @@ def test_an_unknown_output_is_said_once_and_skipped(tmp_path, caplog):
 
 
 def test_a_step_costs_little_more(tmp_path):
-    """Processor time of the thread that decodes, which a busy machine does not change much. docs/recording.md has the measurement."""
+    """Processor time of the thread that decodes, which a busy machine does not change much."""
     model, ids = model_of("deepseek_v32"), prompts_of(1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
