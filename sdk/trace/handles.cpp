@@ -6,10 +6,13 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <dirent.h>
 #include <mutex>
 #include <new>
 #include <pthread.h>
 #include <shared_mutex>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <unordered_map>
 #include <vector>
@@ -38,6 +41,22 @@ void beforeFork() {
     now.mutex.lock();
     for (const auto& [handle, object] : now.objects) object->settle();
 }
+/// The lock of a file lasts as long as anybody has its descriptor: a child that outlives its parent would keep it.
+void closeInherited(const std::string& lock) {
+    const FileIdentity file = FileIdentity::of(lock);
+    DIR* open = file == FileIdentity{} ? nullptr : opendir("/proc/self/fd");
+    if (open == nullptr) return;
+    std::vector<int> found;
+    while (const dirent* entry = readdir(open)) {
+        const int descriptor = std::atoi(entry->d_name);
+        struct stat status {};
+        if (descriptor > 2 && fstat(descriptor, &status) == 0 && FileIdentity{status.st_dev, status.st_ino} == file)
+            found.push_back(descriptor);
+    }
+    closedir(open);
+    for (const int descriptor : found) close(descriptor);
+}
+
 void afterForkInParent() { registry.load()->mutex.unlock(); }
 void afterForkInChild() {
     const Registry& before = *registry.load(); // left as it is: the objects' threads do not exist in this process
@@ -45,7 +64,10 @@ void afterForkInChild() {
     if (mine != nullptr) {
         mine->inherited = before.inherited;
         for (const auto& [handle, object] : before.objects)
-            if (!object->writes().empty()) mine->inherited.push_back(FileIdentity::of(object->writes()));
+            if (const std::string& file = object->writes(); !file.empty()) {
+                mine->inherited.push_back(FileIdentity::of(file));
+                closeInherited(file + "-lock");
+            }
         registry = mine;
     }
     process = std::uint64_t(getpid()) & kProcessMask;

@@ -142,7 +142,7 @@ typedef struct kvtrace_run_info {
     int32_t sink_blocks;   /* the first blocks have origin sink where no origin is given, the last ones window */
     int32_t window_blocks;
     int32_t prompt_count; /* 0, or `sequences` */
-    int64_t block_bytes;  /* of one block of one KV head, as it is transferred */
+    int64_t block_bytes;  /* of one block of one KV head, keys and values; above 0 in a run that knows selections */
     const kvtrace_prompt* prompts;
     const kvtrace_pair* meta; /* rows of table run_meta, e.g. engine, engine_version */
     int64_t meta_count;
@@ -159,7 +159,9 @@ KVTRACE_API int32_t kvtrace_run_end(kvtrace_run run, int32_t status, const char*
 enum kvtrace_phase { KVTRACE_PREFILL = 0, KVTRACE_DECODE = 1 };
 /* One forward pass of the whole batch. The prefill is step 0, decode steps are 1, 2, ...: a run has one prefill at
  * most, before every decode step. tokens: fed in this step, all sequences. start_ns: KVTRACE_NOW, or ns since the run
- * began; not before the start of the step before. */
+ * began; not before the start of the step before. Steps are numbered as they are committed, and follow each other:
+ * where two overlap by the library's clock, the later one counts from the end of the other; given times that overlap
+ * are refused. */
 KVTRACE_API int32_t kvtrace_step_begin(kvtrace_run run, int32_t phase, int32_t tokens, int64_t start_ns,
                                        kvtrace_step* step);
 

@@ -32,7 +32,9 @@ void requireSlots(const Run& run, std::int64_t misses) {
 Step::Step(std::shared_ptr<Run> run, int phase, std::int32_t tokens, std::int64_t startNs)
     : run_(std::move(run)), record_(run_->writer->recorder()->acquire()), counted_(std::size_t(run_->layers)) {
     requireNotNegative("tokens of a step", tokens);
-    run_->number(*record_, phase, startNs);
+    run_->beginStep(*record_, phase, startNs);
+    phase_ = record_->phase;
+    ownClock_ = startNs == KVTRACE_NOW || !run_->knows(KVTRACE_KNOWS_STEP_TIMES);
     record_->tokens = tokens;
     record_->layers.resize(std::size_t(run_->layers));
     for (LayerRecord& layer : record_->layers) layer.startNs = record_->startNs;
@@ -232,15 +234,20 @@ void Step::addTokens(int sequence, std::int64_t position, const std::int32_t* id
 }
 
 void Step::requireTimes() const {
-    const std::string step = "step " + std::to_string(record_->step);
+    const std::string step = "the step that began at " + std::to_string(record_->startNs) + " ns";
     const std::int64_t begin = record_->startNs, end = begin + record_->durationNs;
     std::int64_t stages = std::accumulate(record_->stepStageNs.begin(), record_->stepStageNs.end(), std::int64_t(0));
+    std::int64_t before = begin; // end of the layers before
     for (std::size_t i = 0; i < record_->layers.size(); ++i) {
         const LayerRecord& layer = record_->layers[i];
         const std::int64_t mine = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));
         stages += mine;
         if (mine > 0 && (layer.startNs < begin || layer.startNs + mine > end))
             refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step, " does not lie within the step's time");
+        if (mine > 0 && layer.startNs < before)
+            refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step,
+                   " begins before the layer before it ends");
+        if (mine > 0) before = layer.startNs + mine;
     }
     if (stages > record_->durationNs) refuse(KVTRACE_INVALID, "the stages of ", step, " take longer than the step");
 }
@@ -251,12 +258,11 @@ void Step::commit(std::int64_t endNs) {
     if (run_->knows(KVTRACE_KNOWS_STEP_TIMES)) {
         record_->durationNs = (endNs == KVTRACE_NOW ? run_->now() : endNs) - record_->startNs;
         if (record_->durationNs < 0)
-            refuse(KVTRACE_INVALID, "step ", std::to_string(record_->step), " ends before it starts");
+            refuse(KVTRACE_INVALID, "the step that began at ", std::to_string(record_->startNs),
+                   " ns ends before it starts");
         requireTimes();
         run_->note(KVTRACE_KNOWS_STEP_TIMES);
     }
-    for (LayerRecord& layer : record_->layers) // one that said nothing begins with the step, wherever that began
-        if (layer.startNs < record_->startNs) layer.startNs = record_->startNs;
     std::sort(record_->selections.begin(), record_->selections.end(),
               [](const SelectionRecord& a, const SelectionRecord& b) {
                   return std::tie(a.layer, a.sequence, a.kvHead) < std::tie(b.layer, b.sequence, b.kvHead);
@@ -265,9 +271,9 @@ void Step::commit(std::int64_t endNs) {
                      [](const TokenRecord& a, const TokenRecord& b) { return a.sequence < b.sequence; });
     if (!record_->scores.empty())
         record_->scores.resize(record_->blocks.size(), std::numeric_limits<float>::quiet_NaN());
-    run_->commit(std::move(record_));
+    run_->commit(std::move(record_), ownClock_);
 }
 
-void Step::discard() { run_->discard(); }
+void Step::discard() { run_->discard(phase_); }
 
 } // namespace kvscope::sdk

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace kvscope::sdk {
 namespace {
@@ -64,6 +65,10 @@ RunInfo infoOf(const kvtrace_run_info& given, RecordLevel level) {
                                       {"prompt_count", given.prompt_count}})
         requireWithin(what, value, 0, 1 << 30);
     requireWithin("block_bytes", given.block_bytes, 0, std::int64_t(1) << 50);
+    if ((given.knows & KVTRACE_KNOWS_SELECTIONS) != 0 && given.block_bytes == 0)
+        refuse(KVTRACE_INVALID,
+               "kvtrace_run_info: block_bytes is 0; give the bytes of block_size tokens of one KV head, keys and "
+               "values, so that a cache of another size can be replayed");
     requireWithin("knows", given.knows, 0, kAllKnown);
     requireWithin("meta_count", given.meta_count, 0, 1 << 16);
     if (given.modelled != 0 && !(std::isfinite(given.link_gbps) && given.link_gbps > 0))
@@ -149,24 +154,37 @@ std::int64_t Run::now() const {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began_).count();
 }
 
-void Run::number(StepRecord& record, int phase, std::int64_t startNs) {
+void Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
     const std::lock_guard lock(mutex_);
     if (ended_) refuse(KVTRACE_STATE, "this run has ended; begin another one");
     if (phase != KVTRACE_PREFILL && phase != KVTRACE_DECODE)
         refuse(KVTRACE_INVALID, "phase ", std::to_string(phase), " is neither KVTRACE_PREFILL nor KVTRACE_DECODE");
-    if (phase == KVTRACE_PREFILL && nextStep_ > 0)
+    if (phase == KVTRACE_PREFILL && hasBegunSteps_)
         refuse(KVTRACE_STATE, "a run has one prefill, before its decode steps; begin another run for another prompt");
     const bool timed = knows(KVTRACE_KNOWS_STEP_TIMES);
     const std::int64_t start = !timed ? 0 : startNs == KVTRACE_NOW ? now() : startNs;
     if (start < lastStartNs_)
         refuse(KVTRACE_INVALID, "a step starts at ", std::to_string(start),
                " ns, before the step before it, which started at ", std::to_string(lastStartNs_), " ns");
-    if (phase == KVTRACE_DECODE && nextStep_ == 0) nextStep_ = 1; // step 0 is the prefill, recorded or not
-    if (nextStep_ > trace::kMaxStep) refuse(KVTRACE_UNSUPPORTED, "a run holds 2^25 steps; begin another run");
-    record.step = nextStep_++;
     record.phase = phase == KVTRACE_PREFILL ? Phase::Prefill : Phase::Decode;
     record.startNs = lastStartNs_ = start;
+    hasBegunSteps_ = true;
     ++openSteps_;
+    if (phase == KVTRACE_PREFILL) prefillOpen_ = true;
+}
+
+/// Steps of one batch follow each other. Where they overlap by the library's own clock, which several threads read, the
+/// later one counts from the end of the other.
+void Run::placeInTime(StepRecord& record, bool ownClock) const {
+    const std::int64_t late = lastEndNs_ - record.startNs;
+    if (late <= 0) return;
+    if (!ownClock)
+        refuse(KVTRACE_INVALID, "a step starts at ", std::to_string(record.startNs),
+               " ns, before the one that was committed "
+               "before it ends, at ",
+               std::to_string(lastEndNs_), " ns");
+    record.startNs += late;
+    record.durationNs = std::max<std::int64_t>(record.durationNs - late, 0);
 }
 
 void Run::findKept(StepRecord& record) {
@@ -199,19 +217,35 @@ void Run::findKept(StepRecord& record) {
         if (undefined[i] != 0) record.layers[i].kept = -1;
 }
 
-void Run::commit(std::unique_ptr<StepRecord> record) {
+void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock) {
     const std::lock_guard lock(mutex_);
     if (ended_) refuse(KVTRACE_STATE, "this run has ended; commit its steps before its end");
+    const bool prefill = record->phase == Phase::Prefill;
+    if (prefillOpen_ && !prefill)
+        refuse(KVTRACE_STATE, "the prefill of this run is still open; commit or discard it before decode steps");
+    if (nextStep_ > trace::kMaxStep) refuse(KVTRACE_UNSUPPORTED, "a run holds 2^25 steps; begin another run");
+    placeInTime(*record, ownClock);
+    if (prefill) prefillOpen_ = false;
+    record->step = prefill ? 0 : nextStep_++;
+    lastEndNs_ = record->startNs + record->durationNs;
+    std::int64_t at = record->startNs;
+    for (LayerRecord& layer : record->layers) { // one without times begins where the one before it ends
+        const std::int64_t stages = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));
+        if (stages == 0) layer.startNs = at;
+        at = layer.startNs + stages;
+    }
     --openSteps_;
     findKept(*record);
     if (level == RecordLevel::Counters) record->blocks.clear();
     writer->recorder()->take(std::move(record));
 }
 
-void Run::discard() {
+void Run::discard(Phase phase) {
     const std::lock_guard lock(mutex_);
     if (ended_) return; // counted at the end
     --openSteps_;
+    if (phase == Phase::Prefill) prefillOpen_ = false;
+    chosen_.clear(); // what was selected one step before is not known
     ++counts->discardedSteps;
 }
 

@@ -53,11 +53,11 @@ public:
 
     std::int64_t now() const;
     bool knows(unsigned bits) const { return (knows_ & bits) != 0; }
-    /// Sets the number, the phase and the start of a record. @throws Refusal
-    void number(StepRecord& record, int phase, std::int64_t startNs);
-    /// Finds what was kept, and hands the record over. @throws Refusal if it breaks a rule
-    void commit(std::unique_ptr<StepRecord> record);
-    void discard();
+    /// Sets the phase and the start of a record. @throws Refusal
+    void beginStep(StepRecord& record, int phase, std::int64_t startNs);
+    /// Numbers the record, finds what was kept, and hands it over. @throws Refusal if it breaks a rule
+    void commit(std::unique_ptr<StepRecord> record, bool ownClock);
+    void discard(Phase phase);
     void note(unsigned knownBits) { written_ |= knownBits; }
     /// @throws Refusal if it has ended
     void requireOpen() const;
@@ -75,6 +75,7 @@ private:
         int step = -1;
         std::vector<std::int32_t> blocks;
     };
+    void placeInTime(StepRecord& record, bool ownClock) const;
     void findKept(StepRecord& record);
 
     const unsigned knows_;
@@ -82,9 +83,9 @@ private:
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
     mutable std::mutex mutex_;                         // guards what follows
     std::unordered_map<std::uint64_t, Chosen> chosen_; // [layer, sequence, KV head]: what was selected last
-    int nextStep_ = 0, openSteps_ = 0;
-    std::int64_t lastStartNs_ = 0;
-    bool ended_ = false;
+    int nextStep_ = 1, openSteps_ = 0;                 // step 0 is the prefill, recorded or not
+    std::int64_t lastStartNs_ = 0, lastEndNs_ = 0;
+    bool ended_ = false, hasBegunSteps_ = false, prefillOpen_ = false;
 };
 
 class Step final : public Object {
@@ -107,6 +108,8 @@ private:
     const std::shared_ptr<Run> run_;
     std::mutex mutex_; // guards what follows: one thread is the rule, two are a mistake that must not crash
     std::unique_ptr<StepRecord> record_;
+    Phase phase_ = Phase::Decode;
+    bool ownClock_ = true;              // its times are the library's
     std::vector<std::uint8_t> counted_; // [layer] its hits are counts without selections
     BlockFinder finder_;
     SelectedBlocks found_;

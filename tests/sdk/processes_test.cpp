@@ -76,7 +76,7 @@ TEST_F(SdkFork, AChildIsToldAndRecordsIntoAFileOfItsOwn) {
     std::jthread busy([&](const std::stop_token& stop) {
         for (int i = 0; !stop.stop_requested(); ++i) recordStep(run, i);
     });
-    for (int repeat = 0; repeat < 20; ++repeat) {
+    for (int repeat = 0; repeat < 8; ++repeat) {
         const pid_t child = fork();
         if (child == 0) {
             alarm(60); // a child that hangs fails the test
@@ -108,6 +108,34 @@ TEST_F(SdkFork, AChildIsToldAndRecordsIntoAFileOfItsOwn) {
     finish(writer, run);
     const Finished check = cli({"check", file});
     EXPECT_EQ(check.status, 0) << check.out;
+}
+
+/// As a server's workers do that were forked while it recorded.
+TEST_F(SdkKill, AChildThatOutlivesAKilledParentKeepsNoLock) {
+    const std::string file = path("orphan.kvtrace");
+    std::array<int, 2> said{}, stays{};
+    ASSERT_EQ(pipe(said.data()) + pipe(stays.data()), 0);
+    const pid_t parent = fork();
+    if (parent == 0) {
+        const kvtrace_writer writer = open(file);
+        const kvtrace_run run = begin(writer, runOf(KVTRACE_KNOWS_SELECTIONS));
+        const bool recorded = recordStep(run, 1) && kvtrace_flush(writer, 30000) == KVTRACE_OK;
+        const pid_t child = fork();
+        char byte = recorded ? 1 : 0;
+        close(stays[1]);
+        if (child == 0) _exit(::read(stays[0], &byte, 1) < 0 ? 1 : 0); // until the test closes its end
+        if (write(said[1], &byte, 1) < 0) _exit(1);
+        pause();
+    }
+    char recorded = 0;
+    ASSERT_EQ(::read(said[0], &recorded, 1), 1);
+    EXPECT_EQ(recorded, 1);
+    kill(parent, SIGKILL);
+    waitpid(parent, nullptr, 0);
+    const kvtrace_writer again = open(file); // while the child lives
+    finish(again, begin(again, runOf(0)));
+    for (const int descriptor : {said[0], said[1], stays[0], stays[1]}) close(descriptor);
+    expectStepsOf(file, 1);
 }
 
 TEST_F(SdkKill, AKilledProcessLosesTheLastBatchAtMost) {

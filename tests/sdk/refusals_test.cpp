@@ -55,6 +55,9 @@ TEST_F(SdkRefusals, RunsThatATraceCannotHold) {
     info = runOf(0);
     info.backend = "tpu";
     refused(info, "backend is \"tpu\"");
+    info = runOf(KVTRACE_KNOWS_SELECTIONS);
+    info.block_bytes = 0;
+    refused(info, "block_bytes is 0");
     info = runOf(0);
     info.modelled = 1;
     refused(info, "link_gbps above 0");
@@ -140,7 +143,7 @@ TEST_F(SdkRefusals, MissesWithoutARoomToMissThemIn) {
 
 TEST_F(SdkRefusals, TimesThatCannotBe) {
     ASSERT_EQ(kvtrace_run_end(run, KVTRACE_FINISHED, nullptr), KVTRACE_OK);
-    run = begin(writer, runOf(127, 1));
+    run = begin(writer, runOf(127, 2));
     kvtrace_step step = beginStep(run, KVTRACE_DECODE, 1000);
     auto layer = sized<kvtrace_layer>();
     layer.start_ns = 1000, layer.stage_ns[3] = 500, layer.exposed_ns = 1;
@@ -150,6 +153,16 @@ TEST_F(SdkRefusals, TimesThatCannotBe) {
     expect(kvtrace_step_commit(step, 1200), KVTRACE_INVALID, "does not lie within the step's time");
     expect(kvtrace_step_begin(run, KVTRACE_DECODE, 1, 900, &step), KVTRACE_INVALID, "before the step before it");
     step = beginStep(run, KVTRACE_DECODE, 2000);
+    layer.start_ns = 2000;
+    ASSERT_EQ(kvtrace_step_layer(step, &layer), KVTRACE_OK);
+    layer.layer = 1, layer.start_ns = 2400;
+    ASSERT_EQ(kvtrace_step_layer(step, &layer), KVTRACE_OK);
+    expect(kvtrace_step_commit(step, 9000), KVTRACE_INVALID, "begins before the layer before it ends");
+    step = beginStep(run, KVTRACE_DECODE, 10'000);
+    ASSERT_EQ(kvtrace_step_commit(step, 11'000), KVTRACE_OK) << kvtrace_last_error();
+    step = beginStep(run, KVTRACE_DECODE, 10'500);
+    expect(kvtrace_step_commit(step, 12'000), KVTRACE_INVALID, "was committed before it ends");
+    step = beginStep(run, KVTRACE_DECODE, 12'000);
     expect(kvtrace_step_commit(step, 1999), KVTRACE_INVALID, "ends before it starts");
 }
 

@@ -31,6 +31,7 @@ inline kvtrace_run_info runOf(unsigned knows, int layers = 2, int kvHeads = 1, i
     info.model = "a model";
     info.method = "a-method-of-nobody";
     info.block_size = blockSize;
+    info.block_bytes = 4096;
     info.layers = layers;
     info.kv_heads = kvHeads;
     info.sequences = sequences;

@@ -75,6 +75,14 @@ def _form_of(module: Any, output: Any) -> _Form | None:
     return None
 
 
+def _numbers_per_token(config: Any) -> int:
+    """Numbers that the cache holds for a token and KV head: the latent of MLA, or keys and values."""
+    latent = getattr(config, "kv_lora_rank", None)
+    if latent:
+        return latent + (getattr(config, "qk_rope_head_dim", 0) or 0)
+    return 2 * (getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
 class _Generation:
     """One prompt and the steps that follow it: a run of the trace."""
 
@@ -348,6 +356,7 @@ class Attached:
             kv_heads=max(form.heads for form in forms),
             query_heads=heads,
             head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            block_bytes=_numbers_per_token(config) * self._run_block_size * torch.empty(0, dtype=self._model.dtype).element_size(),
             sequences=len(generation.lengths),
             knows=("selections", "step_times"),
             prompts=generation.prompts if self._tokens else None,

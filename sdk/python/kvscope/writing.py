@@ -272,7 +272,8 @@ class Recorder:
         """Begins a run. A recorder has one at a time.
 
         block_size: tokens of a block. kv_heads: heads that select apart; 1 where one list serves all. sequences: rows of
-        the batch. knows: words of KNOWN. link_gbps: 1e9 bytes per second. block_bytes: one block of one KV head.
+        the batch. knows: words of KNOWN. link_gbps: 1e9 bytes per second. block_bytes: keys and values of one block of one KV
+        head; above 0 in a run that knows selections.
         device_slots, budget_blocks, sink_blocks, window_blocks: blocks. prompts: one list of token ids per sequence.
         """
         bits = 0

@@ -22,17 +22,17 @@ int main(int argc, char** argv) {
     check(kvtrace_open(argc > 1 ? argv[1] : "everything.kvtrace", &options, &writer));
     auto info = sized<kvtrace_run_info>();
     info.knows = 127; // all of kvtrace_knows
-    info.model = "my-model", info.method = "my-method";
-    info.block_size = 16, info.layers = 1, info.kv_heads = 2, info.sequences = 1, info.device_slots = 8;
-    const std::array<int32_t, 3> prompt{11, 12, 13};
-    const kvtrace_prompt prompts{prompt.data(), 3, nullptr, nullptr};
+    info.model = "my-model", info.method = "my-method", info.device_slots = 8;
+    info.block_size = 16, info.block_bytes = 4096, info.layers = 1, info.kv_heads = 2, info.sequences = 1;
+    const std::array<int32_t, 101> prompt{}; // of token 0
+    const kvtrace_prompt prompts{prompt.data(), 101, nullptr, nullptr};
     info.prompts = &prompts, info.prompt_count = 1;
     kvtrace_run run = 0;
     check(kvtrace_run_begin(writer, &info, &run));
     for (int32_t i = 0; i < 40; ++i) {
         const int64_t start = 1000000 * i;
         kvtrace_step step = 0;
-        check(kvtrace_step_begin(run, i == 0 ? KVTRACE_PREFILL : KVTRACE_DECODE, i == 0 ? 3 : 1, start, &step));
+        check(kvtrace_step_begin(run, i == 0 ? KVTRACE_PREFILL : KVTRACE_DECODE, i == 0 ? 101 : 1, start, &step));
         if (i > 0) {
             const int64_t position = 100 + i;
             const int32_t now = int32_t(position / 16);

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
     info.model = "my-model";
     info.method = "my-method";
     info.block_size = 16;
+    info.block_bytes = 16 * 2 * 128 * 2; /* keys and values of 128 numbers of 2 bytes */
     info.layers = kLayers;
     info.kv_heads = 1;
     info.sequences = kSequences;

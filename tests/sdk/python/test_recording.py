@@ -19,7 +19,7 @@ def check(trace: str) -> None:
 
 
 def run_of(rec: kvscope.Recorder, **more):
-    return rec.run(**(dict(method="mine", block_size=16, layers=2, kv_heads=2, sequences=2) | more))
+    return rec.run(**(dict(method="mine", block_size=16, block_bytes=512, layers=2, kv_heads=2, sequences=2) | more))
 
 
 IDS = np.array([[[0, 1, 6], [0, 2, 6]], [[0, 3, 12], [0, 4, 12]]], dtype=np.int64)
@@ -56,7 +56,7 @@ def test_every_kind_of_array_gives_the_same_selections(tmp_path, ids):
 def test_everything_that_a_step_can_say(tmp_path):
     path = str(tmp_path / "run.kvtrace")
     with kvscope.record(path, level="full") as rec:
-        with run_of(rec, knows=kvscope.KNOWN, device_slots=8, block_bytes=512, prompts=[[1, 2], [3]], prompt_texts=[["a", "ä"], ["b"]],
+        with run_of(rec, knows=kvscope.KNOWN, device_slots=8, prompts=[[1, 2] * 50, [3] * 200], prompt_texts=[["a", "ä"] * 50, ["b"] * 200],
                     params={"k": 3}, meta={"engine": "tests"}) as run:  # fmt: skip
             for i in range(20):
                 start = i * 1_000_000
@@ -65,14 +65,15 @@ def test_everything_that_a_step_can_say(tmp_path):
                            transfer_ns=40 * (i > 0), exposed_ns=30 * (i > 0))  # fmt: skip
                 step.stages(embed_ns=5, sample_ns=7)
                 if i > 0:
-                    step.select(0, IDS, position=[100 + i, 200 + i], hit=IDS != 1, score=IDS.astype(np.float32), mass=np.full((2, 2), 0.5, np.float32))
-                step.tokens(1, 1 + i, [40 + i], ["x"])
+                    step.select(0, IDS, position=[99 + i, 199 + i], hit=IDS != 1, score=IDS.astype(np.float32), mass=np.full((2, 2), 0.5, np.float32))
+                for seq in range(2):
+                    step.tokens(seq, 100 * (seq + 1) + i, [40 + i], ["x"])
                 step.commit(start + 900_000)
             run.span("mine", "work", 5, 10)
             run.counter("bytes", 0, 10, 3)
     check(path)
     trace = kvscope.open(path)
-    assert trace.columns("prompts")["text"] == ["a", "ä", "b"]
+    assert trace.columns("prompts")["text"] == ["a", "ä"] * 50 + ["b"] * 200
     assert trace.columns("selections")["hit"][0] == [1, 0, 1]
     assert trace.columns("transfers")["bytes"] == [512] * 19
     assert trace.columns("steps")["duration_ns"] == [900_000] * 20
@@ -149,7 +150,7 @@ def test_a_program_that_never_closes_leaves_a_whole_trace(tmp_path):
     program = (
         "import kvscope, sys\n"
         f"rec = kvscope.record({path!r})\n"
-        "run = rec.run(method='mine', block_size=16, layers=1)\n"
+        "run = rec.run(method='mine', block_size=16, block_bytes=512, layers=1)\n"
         "for i in range(9):\n"
         "    with run.step() as step: step.select(0, [0, 1], position=20)\n"
     )
