@@ -274,7 +274,7 @@ TEST_F(Serve, ADisconnectCancelsWhateverTheRequestDoes) {
     HttpClient stays(port_);
     stays.send(httpRequest("POST", kPath, bodyOf("A quiet village", 40).dump()));
     std::string longPrompt;
-    for (int i = 0; i < 1500; ++i) longPrompt += "word " + std::to_string(i) + " ";
+    for (int i = 0; i < 250; ++i) longPrompt += "word " + std::to_string(i) + " ";
     {
         HttpClient streams(port_), waits(port_), prefills(port_);
         streams.send(httpRequest("POST", kPath, bodyOf("Once", 3000, true).dump()));
@@ -283,8 +283,7 @@ TEST_F(Serve, ADisconnectCancelsWhateverTheRequestDoes) {
         prefills.send(httpRequest("POST", kPath, bodyOf(longPrompt, 100).dump()));
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
     }
-    EXPECT_TRUE(becomes("kvscope:requests_ended_total{model_name=\"nosa-tiny\",ending=\"cancelled\"}", 3) ||
-                metric("vllm:num_requests_running") == 0);
+    EXPECT_TRUE(becomes("kvscope:requests_ended_total{model_name=\"nosa-tiny\",ending=\"cancelled\"}", 3));
     EXPECT_TRUE(becomes("vllm:num_requests_running", 0));
     EXPECT_EQ(metric("kvscope:host_bytes"), 0);
     EXPECT_EQ(json::parse(askHttp(port_, "GET", "/v1/requests/waits").body).at("cancelled_by"), "disconnect");
