@@ -138,8 +138,8 @@ TEST_F(RefusedOptions, OfPicturesThatPointAtNothing) {
     EXPECT_THAT(render("--block", "100000").err, HasSubstr("the run has no block 100000; choose 0 to 0"));
     EXPECT_EQ(render("--block", "0").status, 0);
     for (const char* name : {"view.svg", "view.pdf"}) {
-        const auto scaled = test::runProcess({test::kDesktop, "render", path("run.kvtrace"), "--view", "locality",
-                                              "--scale", "2", "-o", path(name)});
+        const auto scaled = test::runProcess(
+            {test::kDesktop, "render", path("run.kvtrace"), "--view", "locality", "--scale", "2", "-o", path(name)});
         EXPECT_THAT(scaled.err, HasSubstr("--scale has no effect on")) << name;
         EXPECT_EQ(scaled.status, 1) << name;
     }
