@@ -417,7 +417,7 @@ TEST_F(Cli, AFullDiskEndsInASentenceAndKeepsWhatWasRecorded) {
     // A file-size limit fails writes like a full disk does.
     const Finished result =
         test::runProcess({"/bin/bash", "-c",
-                          "trap '' XFSZ; ulimit -f 400; exec " + std::string(test::kCommandLine) +
+                          "trap '' XFSZ; ulimit -f 800; exec " + std::string(test::kCommandLine) +
                               " run --prompt-needle 1200 --max-new-tokens 3000 --ignore-eos --json --trace " + trace});
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(lines(result.err).size(), 1u) << result.err;

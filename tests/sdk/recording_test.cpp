@@ -57,7 +57,7 @@ TEST_F(SdkRecording, ATraceWithEverythingKeepsItAll) {
     const kvtrace_run run = begin(writer, info);
     for (int i = 0; i < 30; ++i) {
         const std::int64_t start = i * 1'000'000LL;
-        const kvtrace_step step = beginStep(run, i == 0 ? KVTRACE_PREFILL : KVTRACE_DECODE, start);
+        const kvtrace_step step = beginStep(run, i == 0 ? KVTRACE_PREFILL : KVTRACE_DECODE, start, i == 0 ? 1 : 2);
         for (int number = 0; number < 3; ++number) {
             auto layer = sized<kvtrace_layer>();
             layer.layer = number, layer.start_ns = start + 200'000 * number + 1000;

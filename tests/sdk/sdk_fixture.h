@@ -86,9 +86,10 @@ protected:
         EXPECT_EQ(kvtrace_run_begin(writer, &info, &run), KVTRACE_OK) << kvtrace_last_error();
         return run;
     }
-    static kvtrace_step beginStep(kvtrace_run run, int phase = KVTRACE_DECODE, std::int64_t start = KVTRACE_NOW) {
+    static kvtrace_step beginStep(kvtrace_run run, int phase = KVTRACE_DECODE, std::int64_t start = KVTRACE_NOW,
+                                  int tokens = 1) {
         kvtrace_step step = 0;
-        EXPECT_EQ(kvtrace_step_begin(run, phase, 1, start, &step), KVTRACE_OK) << kvtrace_last_error();
+        EXPECT_EQ(kvtrace_step_begin(run, phase, tokens, start, &step), KVTRACE_OK) << kvtrace_last_error();
         return step;
     }
     static void select(kvtrace_step step, const kvtrace_selection& selection) {
