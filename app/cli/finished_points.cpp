@@ -59,6 +59,7 @@ void FinishedPoints::read(std::ifstream& in, const Json& settings) {
             points_[entry["key"].get<std::string>()] = entry["point"];
         }
     }
+    found_ = points_.size();
     std::error_code failed;
     if (complete > 0 && std::filesystem::file_size(file_, failed) > complete)
         std::filesystem::resize_file(file_, complete, failed);

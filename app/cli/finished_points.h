@@ -20,7 +20,8 @@ public:
     const nlohmann::ordered_json* find(const std::string& key) const;
     /// Keeps a point; its line is written before this returns. @throws Error(Storage)
     void add(const std::string& key, const nlohmann::ordered_json& point);
-    std::size_t size() const { return points_.size(); }
+    /// How many points the file had.
+    std::size_t found() const { return found_; }
     const std::string& file() const { return file_; }
 
 private:
@@ -28,6 +29,7 @@ private:
 
     const std::string file_;
     std::map<std::string, nlohmann::ordered_json> points_;
+    std::size_t found_ = 0;
     std::ofstream out_;
 };
 

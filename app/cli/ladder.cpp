@@ -42,7 +42,8 @@ public:
     Json make() {
         Json list = Json::array();
         if (print_) {
-            if (finished_.size() > 0) say(fmt::format("{} finished points in {}", finished_.size(), finished_.file()));
+            if (finished_.found() > 0)
+                say(fmt::format("{} finished points in {}", finished_.found(), finished_.file()));
             say(fmt::format("{:<11} {:>24} {:>6} {:>7} {:>9} {:>9} {:>6}  {}", "rung", "capacity, requests/s", "gain",
                             "rows", "TBT P99", "tokens/s", "hits", "above it"));
         }
