@@ -123,8 +123,10 @@ TEST_F(SdkKill, AChildThatOutlivesAKilledParentKeepsNoLock) {
         const pid_t child = fork();
         char byte = recorded ? 1 : 0;
         close(stays[1]);
-        if (child == 0) _exit(::read(stays[0], &byte, 1) < 0 ? 1 : 0); // until the test closes its end
-        if (write(said[1], &byte, 1) < 0) _exit(1);
+        if (child == 0) { // it has run, so it has left the parent's files, and stays until the test closes its end
+            if (write(said[1], &byte, 1) < 0) _exit(1);
+            _exit(::read(stays[0], &byte, 1) < 0 ? 1 : 0);
+        }
         pause();
     }
     char recorded = 0;
