@@ -87,12 +87,17 @@ def pack(library: Path, tag: str, folder: Path) -> Path:
     name = f"kvscope-{version()}"
     files = {f"kvscope/{file.name}": file.read_bytes() for file in sorted((HERE / "kvscope").iterdir()) if file.suffix in (".py", ".typed")}
     files["kvscope/libkvscope_trace.so"] = library.read_bytes()
+    files["kvscope_plugin.py"] = (HERE / "kvscope_plugin.py").read_bytes()
     files[f"{name}.dist-info/METADATA"] = (
         f"Metadata-Version: 2.1\nName: kvscope\nVersion: {version()}\nSummary: Records sparse attention into KVScope traces, and reads them\n"
         "Requires-Python: >=3.9\nProvides-Extra: pandas\nRequires-Dist: pandas; extra == 'pandas'\nProvides-Extra: polars\n"
         "Requires-Dist: polars; extra == 'polars'\n"
+        "Provides-Extra: parquet\nRequires-Dist: pyarrow; extra == 'parquet'\n"
     ).encode()
     files[f"{name}.dist-info/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: kvscope\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    files[f"{name}.dist-info/entry_points.txt"] = (
+        b"[sglang.srt.plugins]\nkvscope = kvscope_plugin:sglang\n\n[vllm.general_plugins]\nkvscope = kvscope_plugin:vllm\n"
+    )
     files[f"{name}.dist-info/LICENSE"] = (ROOT / "LICENSE").read_bytes()
     record = ""
     for path, content in files.items():

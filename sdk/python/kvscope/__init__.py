@@ -7,11 +7,17 @@
 
     trace = kvscope.open("run.kvtrace")
     trace.selections                                         # a data frame of pandas or polars
+
+Beside it: kvscope.methods (what methods select), kvscope.shadow (a dense model beside a method), kvscope.serving (SGLang and vLLM),
+kvscope.parquet (many traces).
 """
 
 from ._library import Error, library_version
+from .converting import from_indexer_topk, from_reply
+from .overhead import Overhead, measure_overhead
 from .reading import Trace, open
 from .writing import KNOWN, Recorder, Run, Step, record
 
-__all__ = ["KNOWN", "Error", "Recorder", "Run", "Step", "Trace", "library_version", "open", "record"]
+__all__ = ["KNOWN", "Error", "Overhead", "Recorder", "Run", "Step", "Trace", "from_indexer_topk", "from_reply", "library_version",
+           "measure_overhead", "open", "record"]  # fmt: skip
 __version__ = "0.1.0"

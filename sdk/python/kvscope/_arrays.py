@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any, NamedTuple
 
 _TYPES: dict[str, Any] = {
@@ -16,6 +17,12 @@ class Array(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements
     keep: Any  # what owns the memory
+
+
+@functools.lru_cache(maxsize=64)
+def _memory_type(dtype: str, count: int) -> Any:
+    """Types are kept, because making one takes longer than all else here."""
+    return _TYPES[dtype] * count
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
@@ -46,10 +53,12 @@ def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def as_array(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
-    """`value` as memory of one of `dtypes`; another integer or float type is converted to the first of them.
+    """`value` as memory of one of `dtypes`; another integer or float type is converted to the first of them. What it gave is taken back.
 
     Raises TypeError for what is no array, and for tensors that are not on the CPU.
     """
+    if isinstance(value, Array) and value.dtype in dtypes:
+        return value
     if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             raise TypeError(f"{what} is a tensor on {value.device}; pass it with .cpu()")
@@ -78,9 +87,15 @@ def as_array(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
         shape = _shape_of(value)
         flat: list[Any] = []
         _flatten(value, shape, what, flat)
-        memory = (_TYPES[dtypes[0]] * len(flat))(*flat)
+        memory = _memory_type(dtypes[0], len(flat))(*flat)
         return Array(ctypes.addressof(memory), dtypes[0], shape, _dense_strides(shape), memory)
     raise TypeError(f"{what} is a {type(value).__name__}; pass a numpy array, a torch tensor or a list of numbers")
+
+
+def numbers(values: list[int], dtype: str) -> Array:
+    """A list of integers as an array."""
+    memory = _memory_type(dtype, len(values))(*values)
+    return Array(ctypes.addressof(memory), dtype, (len(values),), (1,), memory)
 
 
 def contiguous(value: Any, dtype: str, count: int, what: str) -> Array:

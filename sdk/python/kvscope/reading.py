@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
 from ._library import call
+
+if TYPE_CHECKING:
+    from .overhead import Overhead
 
 TABLES = ("runs", "steps", "layers", "selections", "transfers", "tokens", "prompts", "meta")
 _INT, _REAL, _TEXT, _LIST = range(4)
@@ -128,6 +131,13 @@ class Trace:
     def prompts(self) -> Any:
         """Prompt tokens."""
         return self._table("prompts")
+
+    @property
+    def overhead(self) -> Overhead | None:
+        """What recording cost, where kvscope.measure_overhead wrote the trace; None: nobody measured it."""
+        from .overhead import overhead_of
+
+        return overhead_of(self.path, self._run)
 
 
 def open(path: str | os.PathLike[str], run: int = 0, library: str | None = None) -> Trace:

@@ -3,7 +3,7 @@
 A model of these families has, in each layer that selects, a module whose class is called *Indexer and whose output is the
 selection. A hook on it sees the choice that the model itself makes; nothing is computed anew and nothing is replaced, so
 that generated tokens stay the same bit for bit. Selections are copied to the host when the next step begins, when they
-have been computed anyway.
+have been computed anyway. Dense models, beside which a method is evaluated, are in kvscope.shadow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import functools
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._arrays import numbers
 
 if TYPE_CHECKING:
     from .writing import Recorder, Run, Step
@@ -24,6 +27,8 @@ _METHODS = {
     "deepseek_v32": "dsa", "glm_moe_dsa": "dsa", "hy_v4": "dsa", "axk2": "dsa", "glm5_next": "dsa-pool",
     "minimax_m3_vl": "msa", "deepseek_v4": "csa", "qwen4_exp": "qsa",
 }  # fmt: skip
+RECORDING = "recording (ns)"
+"""Track of counters: time that hooks and writing took of the thread that decodes, one sample a step."""
 _INDEXERS = ("Indexer", "AttnGate")
 _TOKEN_BLOCK = 64  # tokens of a block of the trace, where a model selects single tokens and nobody asks for another size
 
@@ -117,7 +122,7 @@ class _Pass:
         self.columns = columns  # of the cache after it
         self.start_ns = start_ns
         self.end_ns = start_ns
-        self.selected: list[tuple[int, _Form, Any]] = []  # layer, what it means, output of the last query
+        self.selected: list[Any] = []  # what the recording has seen of the layers: its own tuples
 
 
 def _guarded(hook: Callable[..., Any]) -> Callable[..., None]:
@@ -127,50 +132,59 @@ def _guarded(hook: Callable[..., Any]) -> Callable[..., None]:
     def guarded(self: Attached, *args: Any, **kwargs: Any) -> None:
         if self.off is not None:
             return
+        began = time.perf_counter_ns()
         try:
             hook(self, *args, **kwargs)
         except Exception as error:  # whatever it is, it is not the model's trouble
             self._turn_off(f"recording stopped: {type(error).__name__}: {error}")
+        self._spent_ns += time.perf_counter_ns() - began
 
     return guarded
 
 
 class Attached:
-    """A model that is being recorded. `off`: None, or the sentence that says why nothing is recorded any more."""
+    """A model that is being recorded. `off`: None, or the sentence that says why nothing is recorded any more.
 
-    def __init__(self, recorder: Recorder, model: Any, *, block_size: int, method: str | None, name: str | None, tokens: bool,
-                 tokenizer: Any):  # fmt: skip
-        found = _indexers(model)
-        if not found:
-            raise ValueError(
-                f"{type(model).__name__} has no module that selects (a class called *Indexer); dense models are not recorded, "
-                "and a loop of your own records with Recorder.run() and Step.select()"
-            )
+    This class follows generations and their steps. What is seen of a step and written of it is the part of a subclass.
+    """
+
+    def __init__(self, recorder: Recorder, model: Any, *, name: str | None, tokens: bool, tokenizer: Any, meta: Mapping[str, str]):
         self.off: str | None = None
         self.notes: list[str] = []
         self._recorder = recorder
         self._model = model
-        self._block_size = block_size
         self._name = name
         self._tokens = tokens
         self._tokenizer = tokenizer
+        self._meta = dict(meta)
         self._config = model.config.get_text_config()
-        first = type(next(iter(found.values()))).__name__
-        family = self._config.model_type.removesuffix("_text")
-        self._method = method or _METHODS.get(family) or first.lower()
         self._generation: _Generation | None = None
         self._pass: _Pass | None = None
-        self._forms: dict[Any, _Form | None] = {}  # by module; None: not understood
-        self._failure: str | None = None
-        self._handles = [
-            model.register_forward_pre_hook(self._before, with_kwargs=True),
-            model.register_forward_hook(self._after, with_kwargs=True),
-        ]
-        for module_name, module in found.items():
-            hook = functools.partial(self._selected, _layer_of(model, module_name, module))
-            self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        self._spent_ns = 0  # in hooks, since the step before was written
+        self._handles = self._watch()
+        self._handles.append(model.register_forward_pre_hook(self._before, with_kwargs=True))
+        self._handles.append(model.register_forward_hook(self._after, with_kwargs=True))
         self._generate = model.generate
+        self._wrapped_before = model.__dict__.get("generate")  # another recording's
         model.generate = self._wrapped_generate
+
+    # ---- What a subclass does ----
+
+    def _watch(self) -> list[Any]:
+        """Hooks into the layers; what it returns has remove()."""
+        raise NotImplementedError
+
+    def _missing(self) -> str | None:
+        """After the prefill: None, or the sentence that says why there is nothing to record."""
+        raise NotImplementedError
+
+    def _run_fields(self) -> dict[str, Any]:
+        """Of Recorder.run: method, params, block_size, kv_heads, head_dim, block_bytes, meta."""
+        raise NotImplementedError
+
+    def _write(self, step: Step, done: _Pass, position: list[int]) -> None:
+        """Writes what the pass has seen of the layers. position: [rows] of the queries."""
+        raise NotImplementedError
 
     # ---- What the model calls ----
 
@@ -234,25 +248,6 @@ class Attached:
         if self._pass is not None and self._generation is not None:
             self._pass.end_ns = time.perf_counter_ns() - self._generation.began_ns
 
-    @_guarded
-    def _selected(self, layer: int | None, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if self._pass is None:
-            return
-        if layer is None:
-            layer = kwargs.get("layer_idx", args[-1] if args and isinstance(args[-1], int) else None)
-        if layer is None:
-            self._note(f"{type(module).__name__} does not say which layer it is in; it is not recorded")
-            return
-        if module not in self._forms:
-            self._forms[module] = _form_of(module, output)
-            if self._forms[module] is None:
-                shape = tuple(output.shape) if hasattr(output, "shape") else type(output).__name__
-                self._note(f"the output {shape} of {type(module).__name__} is neither ids nor a mask; it is not recorded")
-        form = self._forms[module]
-        if form is not None and self._pass.phase == "decode":
-            last = output[:, :, -1] if output.dim() == 4 else output[:, -1:]
-            self._pass.selected.append((layer, form, last.detach().clone()))  # [B, heads, k] or, of a mask, [B, 1, T]
-
     # ---- What is written ----
 
     def _finish_pass(self, produced: list[int] | None) -> None:
@@ -262,8 +257,9 @@ class Attached:
         if done is None or generation is None:
             return
         if generation.run is None:
-            if not self._known_forms():
-                self._note("no indexer was called; nothing is recorded")
+            missing = self._missing()
+            if missing is not None:
+                self._note(missing)
                 return
             generation.run = self._begin_run(generation)
         prefill = done.phase == "prefill"
@@ -271,8 +267,7 @@ class Attached:
         step = generation.run.step(done.phase, sum(generation.lengths) if prefill else rows, done.start_ns)
         try:
             position = [length - 1 + done.columns - generation.prompt_columns for length in generation.lengths]
-            for layer, form, output in done.selected:
-                self._select(step, layer, form, output, position)
+            self._write(step, done, position)
             for row in range(rows):
                 if produced is None or not self._tokens or generation.finished[row]:
                     continue
@@ -281,88 +276,39 @@ class Attached:
             step.discard()
             raise
         step.commit(done.end_ns)
+        if done.end_ns > done.start_ns:
+            generation.run.counter(RECORDING, done.start_ns, done.end_ns - done.start_ns, self._spent_ns)
+        self._spent_ns = 0
         if produced is not None:
             ends = self._end_tokens()
             generation.finished = [was or token in ends for was, token in zip(generation.finished, produced)]
-
-    def _known_forms(self) -> list[_Form]:
-        return [form for form in self._forms.values() if form is not None]
-
-    def _select(self, step: Step, layer: int, form: _Form, output: Any, position: list[int]) -> None:
-        import torch
-
-        generation = self._generation
-        assert generation is not None
-        ids = output.cpu()
-        if form.unit == "mask":
-            chosen = ids if ids.dtype is torch.bool else ids == 0
-            ids = torch.where(chosen, torch.arange(ids.shape[-1]), -1)
-        rows = [row for row in range(len(position)) if not generation.finished[row]]
-        if form.unit == "block":
-            padded = [row for row in rows if generation.padded(row)]
-            if padded:
-                self._note("blocks of this model count from the first column, padding included; padded sequences are not recorded")
-                rows = [row for row in rows if row not in padded]
-        elif generation.positions is not None:
-            ids = self._positions_of(ids)
-        if not rows:
-            return
-        if len(rows) != len(position):
-            ids = ids[rows]
-        unit = "block" if form.unit == "block" else "token"
-        if form.unit == "block" and form.block_size != self._run_block_size:
-            raise ValueError(f"layer {layer} selects blocks of {form.block_size} tokens, the run has {self._run_block_size}")
-        step.select(layer, ids.contiguous(), position=[position[row] for row in rows], seq=rows, unit=unit)
-
-    def _positions_of(self, ids: Any) -> Any:
-        """Columns of the cache as positions in the sequence; -1 where a column is padding."""
-        import torch
-
-        generation = self._generation
-        assert generation is not None
-        ids = ids.long()
-        new = torch.arange(max(int(ids.max()) + 1 - generation.prompt_columns, 0))
-        table = torch.cat([generation.positions, torch.tensor(generation.lengths)[:, None] + new[None, :]], dim=1)
-        places = table[:, None, :].expand(-1, ids.shape[1], -1).gather(-1, ids.clamp(min=0))
-        return torch.where(ids < 0, -1, places)
 
     def _begin_run(self, generation: _Generation) -> Run:
         import torch
         import transformers
 
-        forms = self._known_forms()
-        blocks = {form.block_size for form in forms if form.unit == "block"}
-        if blocks and self._block_size and blocks != {self._block_size}:
-            raise ValueError(f"block_size is {self._block_size}, but this model selects blocks of {sorted(blocks)} tokens; leave it out")
-        self._run_block_size = next(iter(blocks)) if len(blocks) == 1 else self._block_size or _TOKEN_BLOCK
-        config = self._config
-        device = self._model.device
-        budget = {name: value for name, value in vars(config).items() if name.startswith("index") and isinstance(value, (int, float))}
-        heads = config.num_attention_heads
-        meta = {"engine": "transformers", "engine_version": transformers.__version__, "unit": forms[0].unit}
-        kinds = getattr(config, "indexer_types", None)
-        if kinds:
-            leaders = [max((i for i in range(layer + 1) if kinds[i] == "full"), default=layer) for layer in range(len(kinds))]
-            meta["index_leader"] = json.dumps(leaders)
+        config, device = self._config, self._model.device
+        fields = self._run_fields()
+        meta = {"engine": "transformers", "engine_version": transformers.__version__, **fields.pop("meta"), **self._meta}
         return self._recorder.run(
-            method=self._method,
             model=self._model.config.name_or_path or type(self._model).__name__,
             name=self._name,
-            params=budget,
             backend="cuda" if device.type == "cuda" else "cpu",
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-            block_size=self._run_block_size,
             layers=config.num_hidden_layers,
-            kv_heads=max(form.heads for form in forms),
-            query_heads=heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-            block_bytes=_numbers_per_token(config) * self._run_block_size * torch.empty(0, dtype=self._model.dtype).element_size(),
+            query_heads=config.num_attention_heads,
             sequences=len(generation.lengths),
             knows=("selections", "step_times"),
             prompts=generation.prompts if self._tokens else None,
             prompt_texts=[self._texts(ids.tolist()) or [""] * len(ids) for ids in generation.prompts] if self._tokenizer else None,
             meta=meta,
+            **fields,
         )
+
+    def _bytes_per_number(self) -> int:
+        import torch
+
+        return torch.empty(0, dtype=self._model.dtype).element_size()
 
     def _texts(self, ids: list[int]) -> list[str] | None:
         return [self._tokenizer.decode([token]) for token in ids] if self._tokenizer is not None else None
@@ -413,17 +359,150 @@ class Attached:
             handle.remove()
         self._handles = []
         if self._model.__dict__.get("generate") == self._wrapped_generate:
-            del self._model.generate
+            if self._wrapped_before is None:
+                del self._model.generate
+            else:
+                self._model.generate = self._wrapped_before
         else:
             log.warning("generate of the model was wrapped by somebody else meanwhile; it is left as it is")
 
 
-def attach(recorder: Recorder, model: Any, *, block_size: int = 0, method: str | None = None, name: str | None = None,
-           tokens: bool = True, tokenizer: Any = None) -> Attached:  # fmt: skip
+class IndexerRecording(Attached):
+    """A model with indexers: what they give is what is written."""
+
+    def __init__(self, recorder: Recorder, model: Any, *, block_size: int, method: str | None, **more: Any):
+        self._found = _indexers(model)
+        if not self._found:
+            raise ValueError(
+                f"{type(model).__name__} has no module that selects (a class called *Indexer); for a dense model name the method "
+                'that is evaluated beside it, e.g. shadow="quest", and a loop of your own records with Recorder.run() and '
+                "Step.select()"
+            )
+        self._block_size = block_size
+        self._method = method
+        self._forms: dict[Any, _Form | None] = {}  # by module; None: not understood
+        super().__init__(recorder, model, **more)
+
+    def _watch(self) -> list[Any]:
+        return [
+            module.register_forward_hook(functools.partial(self._selected, _layer_of(self._model, name, module)), with_kwargs=True)
+            for name, module in self._found.items()
+        ]
+
+    @_guarded
+    def _selected(self, layer: int | None, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if self._pass is None:
+            return
+        if layer is None:
+            layer = kwargs.get("layer_idx", args[-1] if args and isinstance(args[-1], int) else None)
+        if layer is None:
+            self._note(f"{type(module).__name__} does not say which layer it is in; it is not recorded")
+            return
+        if module not in self._forms:
+            self._forms[module] = _form_of(module, output)
+            if self._forms[module] is None:
+                shape = tuple(output.shape) if hasattr(output, "shape") else type(output).__name__
+                self._note(f"the output {shape} of {type(module).__name__} is neither ids nor a mask; it is not recorded")
+        form = self._forms[module]
+        if form is not None and self._pass.phase == "decode":
+            last = output[:, :, -1] if output.dim() == 4 else output[:, -1:]
+            self._pass.selected.append((layer, form, last.detach().clone()))  # [B, heads, k] or, of a mask, [B, 1, T]
+
+    def _missing(self) -> str | None:
+        return None if self._known_forms() else "no indexer was called; nothing is recorded"
+
+    def _run_fields(self) -> dict[str, Any]:
+        forms, config = self._known_forms(), self._config
+        blocks = {form.block_size for form in forms if form.unit == "block"}
+        if blocks and self._block_size and blocks != {self._block_size}:
+            raise ValueError(f"block_size is {self._block_size}, but this model selects blocks of {sorted(blocks)} tokens; leave it out")
+        self._run_block_size = next(iter(blocks)) if len(blocks) == 1 else self._block_size or _TOKEN_BLOCK
+        meta = {"unit": forms[0].unit}
+        kinds = getattr(config, "indexer_types", None)
+        if kinds:
+            leaders = [max((i for i in range(layer + 1) if kinds[i] == "full"), default=layer) for layer in range(len(kinds))]
+            meta["index_leader"] = json.dumps(leaders)
+        family = config.model_type.removesuffix("_text")
+        return dict(
+            method=self._method or _METHODS.get(family) or type(next(iter(self._found.values()))).__name__.lower(),
+            params={name: value for name, value in vars(config).items() if name.startswith("index") and isinstance(value, (int, float))},
+            block_size=self._run_block_size,
+            kv_heads=max(form.heads for form in forms),
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            block_bytes=_numbers_per_token(config) * self._run_block_size * self._bytes_per_number(),
+            meta=meta,
+        )
+
+    def _write(self, step: Step, done: _Pass, position: list[int]) -> None:
+        rows = [row for row in range(len(position)) if not self._generation.finished[row]]  # type: ignore[union-attr]
+        # Once for all layers, which have the same rows but where padding counts.
+        at = numbers([position[row] for row in rows], "int64"), numbers(rows, "int32")
+        for layer, form, output in done.selected:
+            self._select(step, layer, form, output, position, rows, at)
+
+    def _known_forms(self) -> list[_Form]:
+        return [form for form in self._forms.values() if form is not None]
+
+    def _select(self, step: Step, layer: int, form: _Form, output: Any, position: list[int], rows: list[int], at: tuple[Any, Any]) -> None:
+        """One layer. rows: of the batch that go on; at: their positions and numbers as arrays."""
+        import torch
+
+        generation = self._generation
+        assert generation is not None
+        ids = output.cpu()
+        if form.unit == "mask":
+            chosen = ids if ids.dtype is torch.bool else ids == 0
+            ids = torch.where(chosen, torch.arange(ids.shape[-1]), -1)
+        if form.unit == "block":
+            padded = [row for row in rows if generation.padded(row)]
+            if padded:
+                self._note("blocks of this model count from the first column, padding included; padded sequences are not recorded")
+                rows = [row for row in rows if row not in padded]
+                at = [position[row] for row in rows], rows
+        elif generation.positions is not None:
+            ids = self._positions_of(ids)
+        if not rows:
+            return
+        if len(rows) != len(position):
+            ids = ids[rows]
+        unit = "block" if form.unit == "block" else "token"
+        if form.unit == "block" and form.block_size != self._run_block_size:
+            raise ValueError(f"layer {layer} selects blocks of {form.block_size} tokens, the run has {self._run_block_size}")
+        step.select(layer, ids, position=at[0], seq=at[1], unit=unit)
+
+    def _positions_of(self, ids: Any) -> Any:
+        """Columns of the cache as positions in the sequence; -1 where a column is padding."""
+        import torch
+
+        generation = self._generation
+        assert generation is not None
+        ids = ids.long()
+        new = torch.arange(max(int(ids.max()) + 1 - generation.prompt_columns, 0))
+        table = torch.cat([generation.positions, torch.tensor(generation.lengths)[:, None] + new[None, :]], dim=1)
+        places = table[:, None, :].expand(-1, ids.shape[1], -1).gather(-1, ids.clamp(min=0))
+        return torch.where(ids < 0, -1, places)
+
+
+def attach(recorder: Recorder, model: Any, *, shadow: str | None = None, name: str | None = None, tokens: bool = True,
+           tokenizer: Any = None, meta: Mapping[str, str] | None = None, **options: Any) -> Attached:  # fmt: skip
     """Records `model` until the recorder closes: one run of the trace for each prompt (or batch of prompts).
 
-    block_size: tokens of a block of the trace, where the model selects tokens (0: 64). method, name: of the runs.
-    tokens: False leaves prompts and generated tokens out. tokenizer: for the texts of tokens.
-    Raises ValueError if no module of the model selects.
+    shadow: None for a model that selects by itself; or a method of kvscope.methods, whose choice is computed beside the
+        attention of a dense model.
+    name: of the runs. tokens: False leaves prompts and generated tokens out. tokenizer: for the texts of tokens. meta: more
+        keys of run_meta.
+    options without shadow: block_size, tokens of a block of the trace, where the model selects tokens (0: 64); method, name of
+        the method.
+    options with shadow: those of kvscope.shadow.ShadowRecording: params, budget, mass, every, eviction.
+    Raises ValueError if no module of the model selects, TypeError for an option that there is not.
     """
-    return Attached(recorder, model, block_size=block_size, method=method, name=name, tokens=tokens, tokenizer=tokenizer)
+    kind: type[Attached] = IndexerRecording
+    known: dict[str, Any] = {"block_size": 0, "method": None}
+    if shadow is not None:
+        from .shadow import OPTIONS, ShadowRecording
+
+        kind, known = ShadowRecording, {"shadow": shadow, **OPTIONS}
+    for option in options:
+        if option not in known:
+            raise TypeError(f"there is no option {option!r} {'with' if shadow else 'without'} shadow; there are {', '.join(known)}")
+    return kind(recorder, model, name=name, tokens=tokens, tokenizer=tokenizer, meta=meta or {}, **{**known, **options})

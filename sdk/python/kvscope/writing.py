@@ -46,6 +46,15 @@ def _pieces(texts: Sequence[str | bytes] | None) -> tuple[bytes | None, Any]:
     return b"".join(parts), offsets
 
 
+def _ranked(path: str | bytes, rank: int) -> dict[str, str]:
+    """What run_meta says of a file that is one of several: its rank, and the name that the files of all ranks share."""
+    name = os.path.basename(os.fsdecode(path))
+    if "%r" not in name:
+        return {}
+    group = name.removesuffix(".kvtrace").replace("%r", "").replace("%p", "").strip("-_. ")
+    return {"rank": str(rank), "group": group or "run"}
+
+
 class Step:
     """One forward pass of the whole batch. A context manager: it is committed at the end, or discarded by an exception."""
 
@@ -236,6 +245,7 @@ class Recorder:
         self._handle = ctypes.c_uint64()
         self._closed = False
         self._attached: list[Any] = []
+        self._ranked = _ranked(os.fspath(path), rank)
         options = lib.Options(level=_choice(_LEVELS, level, "level"), flags=int(overwrite), rank=rank, queue_bytes=queue_bytes)
         call("open", os.fsencode(path), ctypes.byref(options), ctypes.byref(self._handle))
         _open_recorders.add(self)
@@ -298,7 +308,7 @@ class Recorder:
                 keep += [array, text, offsets]
                 records[i] = lib.Prompt(array.address or None, array.shape[0], text, ctypes.cast(offsets, ctypes.c_void_p) if offsets else None)
             info.prompts, info.prompt_count = records, len(prompts)
-        pairs = {"engine": "python", **(meta or {})}
+        pairs = {"engine": "python", **self._ranked, **(meta or {})}
         info.meta = (lib.Pair * len(pairs))(*[lib.Pair(_text(key), _text(value)) for key, value in pairs.items()])
         info.meta_count = len(pairs)
         run = Run(self, info)
