@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <sys/file.h>
@@ -60,9 +61,24 @@ void removeLeftovers(const fs::path& path) {
     }
 }
 
+/// A file that took the place of a link, /dev/stdout among them, would leave the file behind it as it was.
+std::string behindLinks(std::string path) {
+    std::error_code failure;
+    if (!fs::is_symlink(path, failure)) return path;
+    const fs::path target = fs::canonical(path, failure);
+    return failure ? path : target.string();
+}
+
+/// A device, a pipe or a folder: nothing that another file may replace.
+bool isSpecial(const std::string& path) {
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    return fs::exists(status) && !fs::is_regular_file(status);
+}
+
 } // namespace
 
-WholeFile::WholeFile(std::string path) : path_(std::move(path)) {
+WholeFile::WholeFile(std::string path) : path_(behindLinks(std::move(path))) {
     removeLeftovers(path_);
     constexpr int kTries = 8;
     for (int i = 0; i < kTries; ++i) {
@@ -85,18 +101,21 @@ WholeFile::~WholeFile() {
 }
 
 std::string WholeFile::appear() {
+    if (isSpecial(path_)) return "it is no regular file";
     std::error_code failure;
     fs::rename(aside_, path_, failure);
     return failure ? failure.message() : std::string();
 }
 
 std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write) {
-    WholeFile whole(path);
-    std::ofstream file(whole.aside(), std::ios::binary | std::ios::trunc);
+    std::optional<WholeFile> whole;
+    if (!isSpecial(path)) whole.emplace(path);
+    std::ofstream file(whole ? whole->aside() : path, std::ios::binary | std::ios::trunc);
     if (!file) return std::strerror(errno);
     write(file);
     file.close();
-    return file ? whole.appear() : "the disk may be full";
+    if (!file) return "the disk may be full";
+    return whole ? whole->appear() : std::string();
 }
 
 } // namespace kvscope

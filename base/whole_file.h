@@ -10,8 +10,9 @@ namespace kvscope {
 
 class WholeFile {
 public:
-    /// Makes the file aside, empty, under a name that nobody can guess, and keeps it locked; removes what programs that
-    /// were killed have left in the same folder. Where it cannot be made, whoever opens it hears why.
+    /// Makes the file aside, empty, under a name that nobody can guess, and keeps it locked. Removes files that
+    /// programs which were killed have left in the same folder. Where the file cannot be made, opening it fails and
+    /// says why. A symbolic link stays: the file it leads to is written.
     explicit WholeFile(std::string path);
     ~WholeFile(); // with what SQLite may have left beside it
     WholeFile(const WholeFile&) = delete;
@@ -19,11 +20,11 @@ public:
 
     /// Where to write it. Nobody else writes there.
     const std::string& aside() const { return aside_; }
-    /// Takes the place of what was there. @return empty, or why it cannot
+    /// Takes the place of what was there, unless that is a device, a pipe or a folder. @return empty, or why it cannot
     std::string appear();
 
-    /// Part of the name of every file that is not complete: one that nobody has locked was left by a program that was
-    /// killed.
+    /// Part of the name of every file that is not complete. Such a file that no program has locked was left by a
+    /// program that was killed.
     static constexpr const char* kMark = ".writing-";
 
 private:
@@ -31,7 +32,8 @@ private:
     int lock_ = -1; // descriptor of the file aside
 };
 
-/// Writes the whole of a file. @return empty, or why it is as it was before, as half a sentence
+/// Writes the whole of a file; into a device or a pipe as it is. @return empty, or why it is as it was before, as half
+/// a sentence
 std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write);
 
 } // namespace kvscope

@@ -19,7 +19,7 @@ using Log = std::function<void(std::string_view line)>;
 /// key=value pairs of the command line; each benchmark documents its own.
 using Settings = std::map<std::string, std::string>;
 
-/// What --set was given. @throws Error(BadInput) when a word is not key=value
+/// The settings given with --set. @throws Error(BadInput) when a word is not key=value
 Settings readSettings(const std::vector<std::string>& words);
 
 struct BenchEntry {
@@ -28,9 +28,9 @@ struct BenchEntry {
     // An entry sets exactly one of the following four.
     /// Runs the benchmark. @return numbers with units in their keys; the key of a ratio names its denominator
     nlohmann::ordered_json (*run)(const Log& log) = nullptr;
-    /// The same for a benchmark that takes settings and needs a GPU. It runs only when it is named.
+    /// Runs a benchmark that takes settings and needs a GPU. It runs only when it is named.
     nlohmann::ordered_json (*runOnGpu)(const Settings& settings, const Log& log) = nullptr;
-    /// The same for a benchmark that takes settings and needs no GPU.
+    /// Runs a benchmark that takes settings and needs no GPU.
     nlohmann::ordered_json (*runWith)(const Settings& settings, const Log& log) = nullptr;
     /// The benchmark is in bench/ui, and kvscope-bench-desktop runs it. It runs only when it is named.
     bool inDesktop = false;

@@ -1,4 +1,4 @@
-// From nothing loaded to the first decoded token.
+// The time from a program that has loaded nothing to the first decoded token.
 #include "bench/bench.h"
 #include "bench/machine.h"
 #include "bench/workload.h"

@@ -17,6 +17,7 @@ nlohmann::ordered_json replay(const Log& log);
 nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
 nlohmann::ordered_json servedSteps(const Settings& settings, const Log& log);
 nlohmann::ordered_json gpuKernels(const Settings& settings, const Log& log);
+nlohmann::ordered_json losaAttention(const Settings& settings, const Log& log);
 nlohmann::ordered_json transfers(const Settings& settings, const Log& log);
 #endif
 
@@ -53,6 +54,9 @@ std::span<const BenchEntry> benchmarks() {
         BenchEntry{"decode", "How fast does a published model shape decode on the GPU, beside the floor of its bytes?",
                    nullptr, decodeShapes},
         BenchEntry{"gpu-kernels", "How close does each CUDA kernel come to its ceiling?", nullptr, gpuKernels},
+        BenchEntry{"losa-attention",
+                   "What does attention of a block take with LoSA, with Quest and with the whole prefix?", nullptr,
+                   losaAttention},
         BenchEntry{"served-steps", "What does a step of rows that come and go take beside the step of a fixed batch?",
                    nullptr, servedSteps},
         BenchEntry{"transfers", "How fast do scattered KV blocks come from host memory, and how else could they?",

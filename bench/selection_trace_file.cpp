@@ -102,12 +102,11 @@ public:
         for (int block = 0; block < blocks; ++block) {
             if (!in_[std::size_t(block)]) continue;
             const bool hit = before[std::size_t(block)] != 0;
-            record.blocks.push_back(block);
-            record.origins.push_back(block == 0            ? Origin::Sink
-                                     : block + 1 == blocks ? Origin::Window
-                                     : block % 5 == 0      ? Origin::QueryAgnostic
-                                                           : Origin::QueryAware);
-            record.hit.push_back(hit ? 1 : 0);
+            const Origin origin = block == 0            ? Origin::Sink
+                                  : block + 1 == blocks ? Origin::Window
+                                  : block % 5 == 0      ? Origin::QueryAgnostic
+                                                        : Origin::QueryAware;
+            record.blocks.emplace_back(block, origin, hit);
             (hit ? row.hits : row.misses) += 1;
             if (!first) row.kept += hit ? 1 : 0;
         }

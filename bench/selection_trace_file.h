@@ -20,7 +20,8 @@ struct HeatTraceShape {
 /// Replaces the file. The same shape gives the same rows. @return bytes written. @throws Error(Storage)
 std::int64_t writeHeatTrace(const std::string& path, const HeatTraceShape& shape, const Log& log);
 
-/// From steps, layers, blocks, selected and seed in `settings`. @throws Error(BadInput) naming what cannot be read
+/// The shape that steps, layers, blocks, selected and seed in `settings` describe. @throws Error(BadInput) naming what
+/// cannot be read
 HeatTraceShape heatTraceShape(const Settings& settings);
 
 } // namespace kvscope::bench

@@ -9,6 +9,11 @@ find_package(fmt REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC IMPORTED_TARGET libutf8proc)
+option(KVSCOPE_PACKAGE "Build what packages hold: programs that look for libraries beside themselves too (cmake/packages.cmake)" OFF)
+if(KVSCOPE_PACKAGE) # Ubuntu 24.04 has a libutf8proc of another ABI than Debian 12: the programs hold it themselves
+    find_library(KVSCOPE_STATIC_UTF8PROC libutf8proc.a)
+    mark_as_advanced(KVSCOPE_STATIC_UTF8PROC)
+endif()
 find_package(ZLIB QUIET)
 find_path(ASIO_HEADER asio.hpp) # headers only
 mark_as_advanced(ASIO_HEADER)
@@ -16,8 +21,9 @@ mark_as_advanced(ASIO_HEADER)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Without the sloppiness ccache refuses files that use a precompiled header. With the base folder, and without the name of
-    # the build folder in the hash, every checkout on a machine shares one cache.
-    set(ccache_launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    # the build folder in the hash, every checkout on a machine shares one cache. The language of messages is part of the hash, so
+    # all builds have one: ./test sets it, a person's terminal may not.
+    set(ccache_launcher ${CMAKE_COMMAND} -E env --unset=LANG LC_ALL=C.UTF-8 CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
                         CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
     set(CMAKE_C_COMPILER_LAUNCHER ${ccache_launcher})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_launcher})

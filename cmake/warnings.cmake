@@ -12,10 +12,11 @@ if(KVSCOPE_WERROR)
 endif()
 
 # A number that changes its sign without a cast is an error in the folders that cmake/sign_conversion names, wherever warnings
-# are errors. Not in unity builds: compile options of its own would take a file out of its batch.
+# are errors. A target whose folders are all named has the option as a whole, in unity builds too; of other targets single files
+# have it, but not in unity builds, where an option of its own would take a file out of its batch.
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/sign_conversion sign_folders REGEX "^[a-z]")
 function(kvscope_check_signs target)
-    if(KVSCOPE_UNITY OR NOT KVSCOPE_WERROR)
+    if(NOT KVSCOPE_WERROR)
         return()
     endif()
     get_target_property(sources ${target} SOURCES)
@@ -25,7 +26,12 @@ function(kvscope_check_signs target)
         cmake_path(GET path PARENT_PATH folder)
         file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
         if(folder IN_LIST sign_folders)
-            set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -Wsign-conversion)
+            list(APPEND clean ${source})
         endif()
     endforeach()
+    if(clean STREQUAL sources)
+        target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wsign-conversion>)
+    elseif(NOT KVSCOPE_UNITY)
+        set_property(SOURCE ${clean} APPEND PROPERTY COMPILE_OPTIONS -Wsign-conversion)
+    endif()
 endfunction()

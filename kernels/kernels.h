@@ -148,6 +148,9 @@ struct PrefillAttentionArgs {
     int outStride = 0;
     int valueDim = 0; // 0: dim
     int window = 0;   // a query sees the last `window` tokens, itself included; 0: all
+    // [n, kvHeads*group] each, or null: every query's largest logit, and its sum of exp(logit - largest logit).
+    float* maxima = nullptr;
+    float* sums = nullptr;
 };
 
 /// Scores of pooled keys (InfLLM-V2, NOSA): every query head takes a softmax over the pooled keys, and the heads of a
@@ -232,6 +235,12 @@ public:
     /// Causal attention over a prompt, with the limits of blockAttention. firstPosition may be any position; all blocks
     /// before the block of firstPosition are full.
     virtual void prefillAttention(const PrefillAttentionArgs& args) = 0;
+
+    /// received[h][p] += the sum, over the queries of `args` in their order, of the softmax weight that query head h
+    /// gives to position p. `args` are those of a prefillAttention that has filled `maxima` and `sums`; every weight is
+    /// added as a double, so that the sums depend neither on the number of threads nor on how a prompt is cut into
+    /// pieces.
+    virtual void attentionReceived(const PrefillAttentionArgs& args, std::span<double* const> received) = 0;
 
     /// scores[c] = sum over the group of softmax_c(scale * q_h . kc). Sums to `group` over c.
     virtual void groupScores(const GroupScoreArgs& args) = 0;

@@ -2,15 +2,13 @@
 // Each call is for one (sequence, KV head). Plain functions: every method and every test calls the same ones.
 #pragma once
 
+#include "kernels/packed_block.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace kvscope {
-
-/// Why a block is attended. Values are the trace's codes.
-enum class Origin : std::uint8_t { Sink = 0, Window = 1, QueryAware = 2, QueryAgnostic = 3, TokenLevel = 4 };
-const char* nameOf(Origin origin);
 
 /// Grid of mean-pooled windows (InfLLM-V2, NOSA): window c covers tokens stride*c .. stride*c + kernel - 1.
 struct PoolingGrid {

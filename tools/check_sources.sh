@@ -2,9 +2,10 @@
 # Checks the source tree without running it. Usage: tools/check_sources.sh CHECK [all|move]
 #   format   clang-format 14 changes no file
 #   scripts  shellcheck and Python find no fault in the scripts
-#   headers  every header compiles alone: those changed since the base of cmake/tidy_base, with `all` all
+#   headers  every header compiles alone: those changed since the base, with `all` all
+#            (the base: the last commit that changed the line "checked" of cmake/tidy_base)
 #   tidy     clang-tidy finds nothing: in the .cpp files changed since that base in the rooms it names; with `all` in every
-#            .cpp file of those rooms; with `move` likewise, and then the base is the last commit
+#            .cpp file of those rooms; with `move` likewise, and then the base moves
 # Exit status: 0 nothing was found, 1 something was (it is printed), 77 not run (the reason is printed).
 # KVSCOPE_CHECK_JOBS is how many compilers run at once; without it one per core.
 set -uo pipefail
@@ -28,11 +29,16 @@ sources() { # patterns...
     fi
 }
 
-# Of the files on standard input, those that differ from the base. Without the base's commit (a shallow clone): all.
+# The base: the last commit that changed the line "checked" of cmake/tidy_base. Its hash stands nowhere in the tree, so that it
+# is found also after a rebase. Nothing in a shallow clone, where git cannot tell, and where there is no git.
+base() {
+    [ "$(git rev-parse --is-shallow-repository 2>/dev/null)" = false ] && git log -1 --format=%H -G '^checked ' -- "$tidy_base"
+}
+
+# Of the files on standard input, those that differ from the base. Without a base: all.
 changed() {
     local base
-    base=$(sed -n 's/^base //p' "$tidy_base")
-    if [ "$scope" = changed ] && git rev-parse -q --verify "$base^{commit}" >/dev/null 2>&1; then
+    if [ "$scope" = changed ] && base=$(base) && [ -n "$base" ]; then
         grep -Fxf <(git diff --name-only --diff-filter=d "$base"; git ls-files --others --exclude-standard)
     else
         cat
@@ -93,7 +99,7 @@ tidy)
         BEGIN { count = split(rooms, list, " "); for (i = 1; i <= count; ++i) known[list[i]] = 1 }
         { folder = $0; sub("/[^/]*$", "", folder); if (folder in known) print }' | changed)
     if [ -n "$files" ]; then
-        # What only GCC knows is no fault here.
+        # Options that only GCC knows are no fault.
         printf '%s\n' "$files" | tr '\n' '\0' |
             xargs -0 -P "$jobs" -n 1 "$tool" -p "$database" --quiet --extra-arg=-Wno-unknown-warning-option \
                 --extra-arg=-Wno-ignored-gch 2>/dev/null || exit 1
@@ -101,8 +107,8 @@ tidy)
     echo "clang-tidy: $(printf '%s' "$files" | grep -c .) files"
     [ "$scope" = move ] || exit 0
     [ -z "$(git status --porcelain)" ] || { echo "clang-tidy: the base stays: there are changes that no commit has"; exit 0; }
-    sed -i "s/^base .*/base $(git rev-parse HEAD)/" "$tidy_base"
-    echo "clang-tidy: the base is the last commit now; commit $tidy_base"
+    sed -i "s/^checked .*/checked $(date -u '+%Y-%m-%d %H:%M')/" "$tidy_base"
+    echo "clang-tidy: commit $tidy_base alone, and that commit is the base"
     ;;
 *)
     sed -n '2,8s/^# \{0,1\}//p' "$0"

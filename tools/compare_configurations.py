@@ -94,7 +94,53 @@ ADDED = {
     "temperature": [0.5], "repetition_penalty": [1.3], "torch_dtype": ["float32"], "model_type": ["llama", "mistral", "qwen2"],
     "chunk_size_feed_forward": [4], "attn_temperature_tuning": [True], "per_layer_config": [None], "num_key_value_heads": [1, 4, None],
 }
-OTHERS = [None, 0, 1, 2, True, False, 0.5]
+# Keys of other families and of older and later versions, most of which no class here reads.
+ADDED |= {
+    "hidden_activation": ["gelu"], "activation_function": ["relu"], "position_embedding_type": ["alibi", "rope"], "alibi": [True],
+    "use_alibi": [True], "rotary_pct": [0.5], "rope_pct": [0.5], "rope_ratio": [2.0], "rope_type": ["linear", "default"],
+    "rope_factor": [4.0], "mrope_section": [[2, 1, 1]], "sliding_window_pattern": [2], "global_attn_every_n_layers": [2],
+    "attn_types": [["local", "global"]], "attention_out_bias": [True], "use_bias": [True], "bias": [True], "lm_head_bias": [True],
+    "norm_bias": [True], "sandwich_norm": [True], "post_norm": [True], "use_parallel_residual": [True], "parallel_attn": [True],
+    "embedding_scale": [2.0], "emb_scale": [2.0], "normalize_embedding": [True], "mup_enabled": [True], "mup_base_width": [16],
+    "output_multiplier_scale": [0.5], "lm_head_multiplier": [0.5], "attention_in_multiplier": [0.5], "key_multiplier": [0.5],
+    "ssm_multipliers": [[0.5]], "mlp_multipliers": [[0.5, 0.5]], "kv_channels": [16], "seq_length": [16], "n_positions": [16],
+    "n_layer": [1], "num_layers": [1], "n_head": [2], "n_embd": [16], "d_model": [16], "ffn_dim": [16], "layerdrop": [0.5],
+    "early_exit_layers": [[0]], "quantization_config": [{"quant_method": "fp8"}, {"quant_method": "gptq", "bits": 4}, None],
+    "compression_config": [{"format": "int-quantized"}], "dtype": [None], "pad_token_id": [3, None], "eos_token_id": [[1, 2], None],
+    "bos_token_id": [5, None], "vocab_size": [100, 4], "add_cross_attention": [True], "tie_encoder_decoder": [True],
+    "pruned_heads": [{"0": [1]}], "output_attentions": [True], "return_dict": [False], "problem_type": ["regression"],
+    "cache_implementation": ["static"], "use_sliding_window_layers": [[0]], "attention_sinks": [True], "sink_size": [4],
+    "swa_rope_theta": [500.0], "rope_theta_local": [500.0], "num_local_heads": [1], "multi_query": [True], "num_kv_heads": [1],
+    "moe_num_experts": [4], "num_shared_experts": [2], "expert_layer_period": [2], "expert_layer_offset": [1], "moe_layers": [[1]],
+    "interleave_moe_layer_step": [2], "moe_k": [1], "top_k": [1], "topk": [1], "num_experts_per_token": [1],
+    "router_bias": [True], "use_routing_bias": [True], "routed_scale": [2.0], "moe_router_logit_scale": [2.0],
+    "shared_expert_intermediate_size": [8], "moe_intermediate_size": [8], "intermediate_size_mlp": [16], "v_head_dim": [8],
+    "qk_nope_head_dim": [8], "qk_rope_head_dim": [4], "q_lora_rank": [8, None], "kv_lora_rank": [8], "index_topk": [4],
+    "index_n_heads": [2], "use_mla": [False], "attn_module_list_cfg": [[]], "auto_map": [{"AutoModelForCausalLM": "m.M"}, {}],
+    "sparse_config": [{"topk": 4}, None], "block_size": [4], "mask_token_id": [5], "use_cache_quantization": [True],
+    "layer_norm_epsilon": [0.1], "norm_eps": [0.1], "norm_epsilon": [0.1], "initializer_range": [3.0], "max_sequence_length": [16],
+    "model_max_length": [16], "_attn_implementation": ["sdpa"], "attn_implementation": ["flash_attention_2"], "use_flash_attn": [True],
+    "fp32_residual": [True], "logit_soft_cap": [5.0], "final_logit_softcap": [5.0], "attn_scale": [0.1], "softmax_scale": [0.1],
+    "rope_parameters_local": [{"rope_theta": 5.0}], "llama_4_scaling": [{"beta": 1.0}], "attn_scale_floor": [8192],
+    "mlp_only_layers": [[0, 1], [], None], "first_k_dense_replace": [1, 5, None, -1], "layer_types": ["short", "long", "words"],
+    "max_position_embeddings": [16, 60], "original_max_position_embeddings": [8, None], "num_hidden_layers": [1],
+    "partial_rotary_factor": [0.25, 0, None], "head_dim": [4, None, 7], "sliding_window": [51, 49, 50, -1], "max_window_layers": [2, 3, -1],
+}
+# Values of a RoPE scaling's keys that no other line tries.
+SCALINGS = [
+    {"rope_type": "yarn", "factor": 2.0, "beta_fast": 16, "beta_slow": 2}, {"rope_type": "yarn", "factor": 0.5},
+    {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5}, {"rope_type": "yarn", "factor": 4.0, "attention_factor": 0.8},
+    {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16},
+    {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0, "original_max_position_embeddings": 16},
+    {"rope_type": "dynamic", "factor": 3.0}, {"rope_type": "linear", "factor": 1.0}, {"rope_type": "linear", "factor": 0},
+    {"type": "linear", "rope_type": "yarn", "factor": 2.0}, {"type": "dynamic", "factor": 2.0}, {"type": "su", "factor": 2.0},
+    {"rope_type": "default", "factor": 4.0}, {"rope_type": "proportional", "factor": 4.0}, {"rope_type": "mrope", "factor": 4.0},
+    {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}, {"rope_type": "default", "rope_theta": 77.0},
+    {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, {"factor": 2.0}, {"rope_type": "Linear", "factor": 2.0},
+    {"rope_type": "yarn", "factor": 4.0, "truncate": False}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24},
+    {"full_attention": {"rope_type": "linear", "factor": 2.0}, "sliding_attention": {"rope_type": "default"}},
+]
+OTHERS = [None, 0, 1, 2, True, False, 0.5, -1, "2", [], {}]
 
 
 def types_for(word, layers):
@@ -102,6 +148,10 @@ def types_for(word, layers):
         return [word + "_attention"] * layers
     if word == "mixed":
         return [["full", "sliding"][i % 2] + "_attention" for i in range(layers)]
+    if word in ("short", "long"):
+        return ["full_attention"] * (layers + (1 if word == "long" else -1))
+    if word == "words":
+        return ["attention"] * layers
     return [word] + ["full_attention"] * (layers - 1)
 
 
@@ -147,6 +197,14 @@ def changes_of(config, tensors, rng):
                        ("truncate", False), ("truncate", None), ("type", "linear"), ("partial_rotary_factor", 0.5),
                        ("original_max_position_embeddings", 16), ("full_attention", {"rope_type": "default"})):
         yield changed(f"rope_parameters.{key} = {value!r}", key, value, "rope_parameters")
+    for number, value in enumerate(SCALINGS):
+        for inside in ("rope_parameters", "rope_scaling"):
+            given = {"rope_theta": scaling.get("rope_theta", 10000.0)} | value if inside == "rope_parameters" else value
+            yield changed(f"{inside} as SCALINGS[{number}]", inside, given)
+            alone = copy.deepcopy(config)
+            del alone["rope_parameters"]
+            alone[inside] = given
+            yield f"{inside} alone as SCALINGS[{number}]", alone, tensors
     older = copy.deepcopy(config)  # as before transformers 5
     older["rope_scaling"] = {k: v for k, v in scaling.items() if k != "rope_theta"}
     older["rope_theta"] = scaling["rope_theta"]
@@ -182,6 +240,30 @@ def changes_of(config, tensors, rng):
     behind = {n.replace("layers.1.", f"layers.{layers}."): w.clone() for n, w in tensors.items() if ".layers.1." in n}
     yield with_tensors("a layer behind the last", lambda t: t.update(behind))
     yield with_tensors("a norm of queries added", lambda t: t.update({"model.layers.0.self_attn.q_norm.weight": noise(8).abs()}))
+    for name in sorted(tensors):
+        if ".layers.1." in name or ".layers." not in name:
+            yield with_tensors(f"{name} taken away", lambda t, n=name: t.pop(n))
+        if ".layers.0." in name and tensors[name].dim() == 2 and ".experts." not in name:
+            yield with_tensors(f"{name} a row short", lambda t, n=name: t.update({n: t[n][:-1].clone()}))
+            yield with_tensors(f"{name} a column short", lambda t, n=name: t.update({n: t[n][:, :-1].clone()}))
+            yield with_tensors(f"{name} transposed", lambda t, n=name: t.update({n: t[n].T.contiguous()}))
+            yield with_tensors(f"{name} as float64", lambda t, n=name: t.update({n: t[n].double()}))
+            yield with_tensors(f"{name} as int8", lambda t, n=name: t.update({n: t[n].to(torch.int8)}))
+            yield with_tensors(f"a scale of {name}", lambda t, n=name: t.update({n + "_scale_inv": torch.ones(1)}))
+            yield with_tensors(f"a lora of {name}", lambda t, n=name: t.update({n.replace(".weight", ".lora_A.weight"): t[n][:2].clone()}))
+    for name in ("model.norm.bias", "model.layers.0.input_layernorm.bias", "lm_head.bias", "model.embed_norm.weight",
+                 "model.layers.0.self_attn.sinks", "model.layers.0.self_attn.rotary_emb.cos_cached",
+                 "model.layers.0.post_feedforward_layernorm.weight", "model.layers.0.self_attn.k_norm.bias",
+                 "model.rotary_emb.inv_freq", "model.layers.0.mlp.gate.bias", "model.layers.0.mlp.gate.e_score_correction_bias",
+                 "model.embed_positions.weight", "score.weight", "model.layers.x.self_attn.q_proj.weight"):
+        if name not in tensors:
+            yield with_tensors(f"{name} added", lambda t, n=name: t.update({n: noise(hidden).abs()}))
+    bare = lambda t: [t.update({n.removeprefix("model."): t.pop(n)}) for n in sorted(tensors)]
+    yield with_tensors("names without model.", bare)
+    yield with_tensors("names behind another model.", lambda t: [t.update({"model." + n: t.pop(n)}) for n in sorted(tensors)])
+    yield with_tensors("names behind language_model.", lambda t: [t.update({"language_model." + n: t.pop(n)}) for n in sorted(tensors)])
+    yield with_tensors("gamma for weight", lambda t: t.update({"model.norm.gamma": t.pop("model.norm.weight")}))
+    yield with_tensors("the norm twice", lambda t: t.update({"model.norm.gamma": noise(hidden)}))
     yield with_tensors("a tensor elsewhere", lambda t: t.update({"vision.patch.weight": noise(3, 3)}))
 
 

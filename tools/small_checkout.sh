@@ -1,14 +1,29 @@
 #!/usr/bin/env bash
-# Makes a checkout of this repository that leaves out what a build, most tests and most benchmarks do not need: the weights
-# of the model for block diffusion and the fixtures computed from them. What needs them says so and is skipped. A plain clone
-# has everything; `git sparse-checkout disable` in the folder brings it back.
-# Usage: tools/small_checkout.sh FOLDER [REPOSITORY]    REPOSITORY: a path or an address; without it the one of this checkout
+# Makes a checkout of this repository for machines to which little can be copied. A plain clone has everything; `git
+# sparse-checkout disable` in the folder brings it back.
+# Usage: tools/small_checkout.sh [--without MODEL] FOLDER [REPOSITORY]
+#   --without losa-tiny  (the default) leaves out the weights of the model for block diffusion and the fixtures computed from
+#                        them: what a build, most tests and most benchmarks do not need. Tests that need them are skipped.
+#   --without nosa-tiny  leaves out the weights of the model for everything else, for tests of block diffusion by their names
+#   REPOSITORY           a path or an address; without it the one of this checkout
 set -euo pipefail
 
-if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-    echo "usage: tools/small_checkout.sh FOLDER [REPOSITORY]" >&2
+usage() {
+    echo "usage: tools/small_checkout.sh [--without losa-tiny|nosa-tiny] FOLDER [REPOSITORY]" >&2
     exit 2
+}
+without=losa-tiny
+if [ "${1:-}" = --without ]; then
+    [ $# -ge 2 ] || usage
+    without=$2
+    shift 2
 fi
+case $without in
+losa-tiny) left_out=('!/resources/models/losa-tiny/model.safetensors' '!/tests/golden/losa/*.json' '!/tests/golden/losa/tensors.safetensors') ;;
+nosa-tiny) left_out=('!/resources/models/nosa-tiny/model.safetensors') ;;
+*) usage ;;
+esac
+[ $# -ge 1 ] && [ $# -le 2 ] || usage
 folder=$1
 repository=${2:-$(git -C "$(dirname "$0")" rev-parse --show-toplevel)}
 if [ -e "$folder" ]; then
@@ -18,8 +33,7 @@ fi
 
 git clone --quiet --no-checkout "$repository" "$folder"
 cd "$folder"
-git sparse-checkout set --no-cone '/*' '!/resources/models/losa-tiny/model.safetensors' \
-    '!/tests/golden/losa/*.json' '!/tests/golden/losa/tensors.safetensors'
+git sparse-checkout set --no-cone '/*' "${left_out[@]}"
 git checkout --quiet
 git ls-files -t | grep '^S ' | sed 's/^S /left out: /'
 git ls-files -t -z | grep -zv '^S ' | sed -z 's/^. //' | xargs -0 du -cb | tail -1 |

@@ -37,7 +37,7 @@ void run(int& argc, char** argv, const Arguments& arguments) {
     qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
         if (type == QtCriticalMsg || type == QtFatalMsg) printErr("kvscope-bench-desktop: {}\n", text.toStdString());
     });
-    QCoreApplication::setApplicationName(QStringLiteral("kvscope")); // it reads the desktop's own settings
+    QCoreApplication::setApplicationName(QStringLiteral("kvscope")); // the benchmark reads the desktop's own settings
     QCoreApplication::setApplicationVersion(QStringLiteral(KVSCOPE_VERSION));
     QGuiApplication::setApplicationDisplayName(QStringLiteral("KVScope"));
     const QApplication application(argc, argv);

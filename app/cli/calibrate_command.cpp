@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
+#include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -112,12 +113,16 @@ Json toJson(const CalibrateResult& result, const std::vector<std::string>& paths
     return out;
 }
 
-int calibrateModel(const Arguments& arguments) {
+int calibrateModel(const Arguments& arguments, const Options& command) {
     CalibrateOptions options = arguments.options;
     const auto wants = [&](const char* part) { return arguments.what == "all" || arguments.what == part; };
     options.forecast = wants("forecast");
     options.retaining = wants("retaining");
     options.channels = wants("channels");
+    const std::string why = "with --what " + arguments.what;
+    refuseVain(!options.forecast, command, {"--teacher", "--batch", "--learning-rate"}, why);
+    refuseVain(!options.retaining, command, {"--width"}, why);
+    refuseVain(!options.forecast && !options.retaining, command, {"--queries", "--steps"}, why);
     options.training.teacher =
         arguments.teacher == "attention" ? ForecastTeacher::Attention : ForecastTeacher::Backbone;
     if (!arguments.textFile.empty()) options.text = readPromptFile(arguments.textFile);
@@ -184,7 +189,7 @@ Command addCalibrate(Options& program) {
     command.add("--threads", arguments->options.training.threads, "0: all cores").range(0, 4096).showsDefault();
     command.add("-o,--output", arguments->folder, "Folder for the files; default: the model's own");
     command.flag("--json", arguments->json, "One JSON document");
-    return [arguments] { return calibrateModel(*arguments); };
+    return [arguments, command] { return calibrateModel(*arguments, command); };
 }
 
 } // namespace kvscope::cli

@@ -16,6 +16,7 @@ Command addRun(Options& program);
 Command addExport(Options& program);
 Command addImport(Options& program);
 Command addInfo(Options& program);
+Command addMerge(Options& program);
 Command addMethods(Options& program);
 Command addReplay(Options& program);
 Command addRoofline(Options& program);

@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <memory>
@@ -55,9 +56,15 @@ std::optional<double> parseThreshold(const std::string& text) {
 std::vector<RunSample> load(const Side& side, LongAction& action, double from) {
     std::vector<RunSample> samples;
     const double count = double(std::max<std::size_t>(1, side.runs.size()) + side.more.size());
-    const auto add = [&](const TraceReader& reader, int run) {
+    const auto add = [&](const TraceReader& reader, int wanted) {
+        const int run = chooseRun(reader, wanted);
+        std::error_code ignored;
+        for (const RunSample& sample : samples)
+            if (sample.run.runId == run && std::filesystem::equivalent(sample.path, reader.path(), ignored))
+                throw Error(ErrorKind::BadInput, fmt::format("run {} of {} is given twice", run, reader.path()),
+                            "a run is no repeat of itself: name each one once");
         const double at = from + 0.5 * double(samples.size()) / count;
-        samples.push_back(loadRunSample(reader, chooseRun(reader, run), action.stopping(at, at + 0.5 / count)));
+        samples.push_back(loadRunSample(reader, run, action.stopping(at, at + 0.5 / count)));
     };
     const TraceReader reader(side.file);
     for (const int run : side.runs.empty() ? std::vector{0} : side.runs) add(reader, run);
@@ -123,9 +130,15 @@ void printSide(const char* name, const std::vector<RunSample>& side) {
         printOut("{}  {}, run {} of {}\n", name, sample.run.name, sample.run.runId, sample.path);
 }
 
+/// A number, or a dash where the run does not know or does not have it.
+std::string cell(double value, const char* form) {
+    return std::isnan(value) ? "-" : fmt::format(fmt::runtime(form), value);
+}
+
 void printRow(const ComponentDelta& d) {
-    printOut("{:<18} {:>12.4f} {:>12.4f} {:>+12.4f} {:>+12.4f} {:>+12.4f}\n", d.component, d.aNs / 1e6, d.bNs / 1e6,
-             d.deltaNs.value / 1e6, d.deltaNs.low / 1e6, d.deltaNs.high / 1e6);
+    const auto ms = [](double ns, const char* form = "{:.4f}") { return cell(ns / 1e6, form); };
+    printOut("{:<18} {:>12} {:>12} {:>12} {:>12} {:>12}\n", d.component, ms(d.aNs), ms(d.bNs),
+             ms(d.deltaNs.value, "{:+.4f}"), ms(d.deltaNs.low, "{:+.4f}"), ms(d.deltaNs.high, "{:+.4f}"));
 }
 
 void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b, const Comparison& c) {
@@ -144,7 +157,8 @@ void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b,
     exposed.component = fmt::format("exposed, {}", a.front().run.timing.text());
     printRow(exposed);
     printOut("\n{:<20} {:>14} {:>14}\n", "whole run", "A", "B");
-    for (const Quantity& q : c.quantities) printOut("{:<20} {:>14.6g} {:>14.6g} {}\n", q.name, q.a, q.b, q.unit);
+    for (const Quantity& q : c.quantities)
+        printOut("{:<20} {:>14} {:>14} {}\n", q.name, cell(q.a, "{:.6g}"), cell(q.b, "{:.6g}"), q.unit);
     for (const std::string& note : c.notes) printOut("note: {}\n", note);
 }
 

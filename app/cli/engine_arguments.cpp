@@ -32,4 +32,19 @@ serve::EngineOptions engineOf(const EngineArguments& arguments, const ServingCho
     return options;
 }
 
+void addRecordOption(Options& sub, std::string& record, const Option& trace) {
+    sub.add("--record", record,
+            "serving: requests and iterations; besides, of every decode step, counters: hits and bytes of each row, "
+            "selections: the blocks too, full: and their scores")
+        .needs(trace)
+        .oneOf({"serving", "counters", "selections", "full"})
+        .showsDefault();
+}
+
+std::optional<RecordLevel> levelOfSteps(const std::string& record) {
+    for (const RecordLevel level : {RecordLevel::Counters, RecordLevel::Selections, RecordLevel::Full})
+        if (record == nameOf(level)) return level;
+    return std::nullopt;
+}
+
 } // namespace kvscope::cli

@@ -1,4 +1,4 @@
-// What `load` and `serve` have in common on the command line: the model, the method and the engine they make.
+// Options that `load` and `serve` share: the model, the method, and the engine that is made of them.
 #pragma once
 
 #include "app/cli/serving_options.h"
@@ -6,6 +6,7 @@
 #include "core/model/model.h"
 #include "core/serve/engine.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,13 @@ struct EngineArguments : ServingArguments {
 
 void addModelOptions(Options& command, EngineArguments& arguments);
 
-/// @throws Error(BadInput) naming the option
+/// The options of the engine. @throws Error(BadInput) naming the option
 serve::EngineOptions engineOf(const EngineArguments& arguments, const ServingChoices& choices);
+
+/// Declares --record, which says what a serving run records beside its requests and iterations.
+void addRecordOption(Options& command, std::string& record, const Option& trace);
+
+/// The level at which steps are recorded; nothing where `record` is "serving", so that they are not.
+std::optional<RecordLevel> levelOfSteps(const std::string& record);
 
 } // namespace kvscope::cli

@@ -16,7 +16,8 @@ constexpr double kWidth = 1320, kHeight = 560, kPanelWidth = 360, kPanelHeight =
                  kPanelStep = 430;
 constexpr double kCharacter = 6.0, kLine = 12; // of an 11 px label, roughly
 
-/// What a row fetches decides its colour (Okabe and Ito, told apart by everyone) and mark.
+/// The families of rows. A row is drawn in the colour (Okabe and Ito, which everyone can tell apart) and with the mark
+/// of what it fetches.
 struct Family {
     const char *name, *colour, *mark;
 };
@@ -140,7 +141,8 @@ std::string labels(const std::vector<Point>& points, const Box& panel) {
     return svg;
 }
 
-/// From here on a value is drawn at the upper edge, with its number: it would press all others together.
+/// A value above this one is drawn at the upper edge with its number beside it, because it would press all others
+/// together.
 double tooFar(const std::vector<const Json*>& rows, const char* key) {
     std::vector<double> values;
     for (const Json* row : rows) values.push_back(row->at(key).get<double>());

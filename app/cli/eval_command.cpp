@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/eval_results.h"
 #include "app/cli/long_action.h"
+#include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -127,7 +128,7 @@ std::vector<std::int32_t> textOf(const Arguments& arguments, const Model& model,
     return ids;
 }
 
-/// What full attention makes of the same text: the reference of all perplexities at this context.
+/// The score of full attention on the same text, to which all perplexities at this context are compared.
 TextScore fullScore(const std::shared_ptr<const Model>& model, const Arguments& arguments, int context,
                     std::span<const std::int32_t> text, const Progress& progress, const std::stop_token& stop) {
     if (arguments.options.textTokens == 0) return {};
@@ -151,7 +152,17 @@ std::string stampOf(const std::string& folder) {
     return files.empty() ? folder : fmt::format("{}: {}", folder, fmt::join(files, ", "));
 }
 
-int run(Arguments& arguments) {
+/// What says how needle prompts, the text or a modelled link are, where there are none.
+void refuseVainOptions(const Options& command, const EvalOptions& options) {
+    refuseVain(options.promptsPerDepth == 0, command, {"--depths", "--needles", "--decode-tokens", "--seed", "--link"},
+               "with --prompts 0, which leaves the needle prompts out");
+    refuseVain(options.textTokens == 0, command, {"--text", "--no-oracle"},
+               "with --text-tokens 0, which leaves the text out");
+    refuseVain(options.backend == Backend::Cuda, command, {"--link"},
+               "with --backend cuda, which measures the GPU's own link");
+}
+
+int run(Arguments& arguments, const Options& command) {
     EvalOptions& options = arguments.options;
     options.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
     options.link = Link::parse(arguments.link);
@@ -159,10 +170,14 @@ int run(Arguments& arguments) {
     if (options.promptsPerDepth == 0 && options.textTokens == 0)
         throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without text",
                     "give --prompts or --text-tokens a number above 0");
+    refuseVainOptions(command, options);
     if (options.promptsPerDepth == 0) options.depths.clear();
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.01), action.stop(), arguments.calibration);
     const std::vector<EvalCase> cases = casesOf(arguments, *model);
+    refuseVain(std::none_of(cases.begin(), cases.end(),
+                            [](const EvalCase& row) { return findMethod(row.method).blocksTravel; }),
+               command, {"--link"}, "with methods that keep every block on the device");
     for (const EvalCase& row : cases) { // before the long part
         const MethodEntry& method = findMethod(row.method);
         ParameterValues values = resolveDefaults(method, model->config());
@@ -274,7 +289,7 @@ Command addEval(Options& program) {
             "Folder for eval.json, eval.csv and the chart eval.svg; rows that it holds already are not "
             "measured again");
     sub.flag("--json", arguments->json, "Print one JSON document");
-    return [arguments] { return run(*arguments); };
+    return [arguments, sub] { return run(*arguments, sub); };
 }
 
 } // namespace kvscope::cli

@@ -195,7 +195,8 @@ EvalFolder::EvalFolder(std::string folder, Json document) : folder_(std::move(fo
     std::error_code failed;
     fs::create_directories(folder_, failed);
     if (failed)
-        throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be made", folder_), "choose another with -o");
+        throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be made: {}", folder_, failed.message()),
+                    "choose another with -o");
     const fs::path path = fs::path(folder_) / "eval.json";
     std::ifstream file(path, std::ios::binary);
     if (!file.is_open()) return;

@@ -1,5 +1,5 @@
-// What eval measured, as the JSON it prints, and what else is made of that: the table, the CSV, a folder that grows row
-// by row and is picked up again.
+// The results of eval: the JSON that it prints, the table and the CSV that are made of it, and a folder that grows row
+// by row, so that an interrupted eval can go on.
 #pragma once
 
 #include "core/eval/eval.h"

@@ -37,7 +37,7 @@ void FinishedPoints::read(std::ifstream& in, const Json& settings) {
     std::uintmax_t complete = 0; // bytes of whole lines
     for (int number = 1; std::getline(in, line); ++number) {
         const Json entry = Json::parse(line, nullptr, false);
-        if (in.eof()) { // a line without an end: the search was killed while it wrote this line
+        if (in.eof()) { // the line has no end, because the search was killed while it wrote the line
             if (number == 1) refuse(number);
             break;
         }

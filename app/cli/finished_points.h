@@ -1,5 +1,5 @@
-// A file of points that a search has finished: a line of settings, then a line of JSON for each point. A search that
-// was interrupted reads it and goes on.
+// A file of the points that a search has finished: a line of settings, then one line of JSON for each point. A search
+// that goes on after an interruption reads it first.
 #pragma once
 
 #include <fstream>
@@ -11,16 +11,16 @@ namespace kvscope::cli {
 
 class FinishedPoints {
 public:
-    /// file: empty keeps points in memory only. settings: what the points depend on.
+    /// file: empty keeps points in memory only. settings: everything that the points depend on.
     /// @throws Error(Storage) where the file cannot be read or made, Error(BadInput) where it holds points of other
     /// settings or something else
     FinishedPoints(const std::string& file, const nlohmann::ordered_json& settings);
 
-    /// The point of this key; null where it is not finished.
+    /// The finished point with this key; null where it is not finished.
     const nlohmann::ordered_json* find(const std::string& key) const;
-    /// Keeps a point; its line is written before this returns. @throws Error(Storage)
+    /// Keeps a point, and writes its line before it returns. @throws Error(Storage)
     void add(const std::string& key, const nlohmann::ordered_json& point);
-    /// How many points the file had.
+    /// How many points the file had when it was opened.
     std::size_t found() const { return found_; }
     const std::string& file() const { return file_; }
 

@@ -1,8 +1,10 @@
-// kvscope-cli info: what a model or a trace is.
+// kvscope-cli info: what a model or a trace is, and which traces a folder holds.
 #include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
+#include "app/cli/folder_listing.h"
 #include "app/cli/import_first.h"
 #include "app/cli/long_action.h"
+#include "app/cli/rank_report.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -14,6 +16,7 @@
 #include "profiler/check/check.h"
 #include "profiler/import/import.h"
 #include "profiler/read/counters.h"
+#include "profiler/read/denoising.h"
 #include "profiler/read/lookahead.h"
 #include "profiler/read/serving.h"
 #include "profiler/read/span_totals.h"
@@ -38,7 +41,8 @@ struct Arguments {
     bool json = false;
 };
 
-/// By content, not by name: SQLite files are traces, and so is what can be imported as one.
+/// Whether the file is a trace by its content: an SQLite file, or a file that can be imported as one. Its name does not
+/// count.
 bool looksLikeTrace(const std::string& path) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) return path.ends_with(".kvtrace");
@@ -180,7 +184,7 @@ void refuseBroken(const RunCheck& check, Json& out) {
     out["violated_rules"] = check.sentence();
 }
 
-/// Of a serving run. Percentiles have intervals and are left out where fewer than 10 samples lie beyond them.
+/// The numbers of a serving run. Percentiles have intervals; one with fewer than 10 samples beyond it is left out.
 Json jsonOf(const ServingSummary& serving) {
     const auto latency = [](const std::vector<double>& samples) {
         if (samples.empty()) return Json();
@@ -214,13 +218,14 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"layers", run.layers},
              {"kv_heads", run.kvHeads},
              {"sequences", run.sequences},
-             {"device_slots", run.deviceSlots},
+             {"device_slots", run.deviceSlots == 0 ? known(Known::Hits, 0) : Json(run.deviceSlots)},
              {"budget_blocks", run.budgetBlocks},
              {"block_bytes", run.blockBytes},
              {"steps", run.steps},
-             {"prompt_tokens", s.promptTokens},
+             // a serving run reads its prompts in iterations, which are no steps
+             {"prompt_tokens", run.serves() ? Json() : Json(s.promptTokens)},
              {"decode_steps", s.decodeSteps},
-             {"prefill_ms", known(Known::StepTimes, s.prefillMs)},
+             {"prefill_ms", run.serves() || denoisesCanvas(run) ? Json() : known(Known::StepTimes, s.prefillMs)},
              {"decode_ms", known(Known::StepTimes, s.decodeMs)},
              {"cold_steps", s.coldSteps},
              {"rates_count", s.ratesCount()},
@@ -246,7 +251,8 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
             out[key] = parsed.is_object() ? parsed : Json(value);
         }
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
-    if (run.backend == RunBackend::Imported) { // it has a timeline, and nothing that the numbers above count
+    // an imported run has a timeline, and none of the things that are counted above
+    if (run.backend == RunBackend::Imported) {
         const SpanTotals totals = spanTotals(reader, run.runId);
         Json imported{{"run_id", run.runId},
                       {"name", run.name},
@@ -284,7 +290,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
     if (const auto lost = lostPmSamples(reader, run.runId)) out["lost_pm_samples"] = *lost;
     out["components"] = Json::array();
     for (const ComponentShare& part : s.components)
-        out["components"].push_back({{"phase", part.phase},
+        out["components"].push_back({{"phase", nameOf(part.phase)},
                                      {"component", part.component},
                                      {"ms", double(part.totalNs) / 1e6},
                                      {"share", part.share}});
@@ -302,6 +308,7 @@ Json describeTrace(const std::string& subject) {
     LongAction action;
     refuseBroken(checkFile(reader, counting()), out); // rows that are of no run
     const std::vector<RunRow> runs = reader.runs();
+    if (Json groups = rankGroupsOf(reader, runs); !groups.empty()) out["rank_groups"] = std::move(groups);
     for (std::size_t i = 0; i < runs.size(); ++i)
         out["runs"].push_back(describeRun(
             reader, runs[i], action.stopping(double(i) / double(runs.size()), double(i + 1) / double(runs.size()))));
@@ -327,7 +334,7 @@ void printText(const Json& object, int indent) {
     }
 }
 
-/// What is said of a model has no effect on a trace, and the other way round. @throws Error(BadInput)
+/// Refuses options about a model where a trace is described, and the other way round. @throws Error(BadInput)
 void refuseVain(const Options& given, bool trace) {
     for (const char* option : {"--context", "--batch"})
         if (trace && given.has(option))
@@ -340,7 +347,20 @@ void refuseVain(const Options& given, bool trace) {
                     "leave it out, or name a trace");
 }
 
+/// @throws Error(BadInput) where an option is about one model or one trace
+void refuseVainForFolder(const Options& given) {
+    for (const char* option : {"--context", "--batch", "--count-cold"})
+        if (given.has(option))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{} has no effect on a folder of traces: its traces are listed", option),
+                        "leave it out, or name a model or a trace");
+}
+
 int run(const Arguments& arguments, const Options& given) {
+    if (isFolderOfTraces(arguments.subject)) {
+        refuseVainForFolder(given);
+        return listFolder(arguments.subject, arguments.json);
+    }
     const bool trace = looksLikeTrace(arguments.subject);
     refuseVain(given, trace);
     const Json out = trace ? describeTrace(arguments.subject) : describeModel(arguments);
@@ -357,8 +377,9 @@ int run(const Arguments& arguments, const Options& given) {
 
 Command addInfo(Options& program) {
     auto arguments = std::make_shared<Arguments>();
-    Options sub = program.command("info", "Describe a model or a trace");
-    sub.add("subject", arguments->subject, "Model folder or name, .kvtrace file, or a file that can be imported")
+    Options sub = program.command("info", "Describe a model or a trace, or list a folder of traces");
+    sub.add("subject", arguments->subject,
+            "Model folder or name, .kvtrace file, a file that can be imported, or a folder whose traces are listed")
         .required();
     sub.add("--context", arguments->context, "Tokens of a sequence the memory is shown for; 0: the model's context")
         .range(0, 1 << 24);

@@ -2,16 +2,19 @@
 #include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/run_choice.h"
+#include "app/cli/waterfall_json.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
 #include "profiler/insights/insight.h"
+#include "profiler/waterfall/waterfall.h"
 
 #include <cmath>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 namespace kvscope::cli {
@@ -87,6 +90,25 @@ Json toJson(const ExposureReport& exposure) {
     return out;
 }
 
+Json toJson(const std::optional<Price>& price) {
+    if (!price) return nullptr;
+    return {{"saved_low", price->low},
+            {"saved_high", price->high},
+            {"tokens_per_s_low", price->tokensPerSecondLow},
+            {"tokens_per_s_high", price->tokensPerSecondHigh},
+            {"text", price->text()}};
+}
+
+Json toJson(const std::optional<Proposal>& proposal) {
+    if (!proposal) return nullptr;
+    Json out = Json::object();
+    if (proposal->deviceSlots > 0) out["device_slots"] = proposal->deviceSlots;
+    if (!proposal->cachePolicy.empty()) out["cache_policy"] = proposal->cachePolicy;
+    if (proposal->layersAhead > 0) out["layers_ahead"] = proposal->layersAhead;
+    if (proposal->resident) out["resident"] = true;
+    return out;
+}
+
 Json toJson(const Insight& insight, int runId) {
     Json figures = Json::array();
     for (const Figure& figure : insight.figures)
@@ -102,6 +124,8 @@ Json toJson(const Insight& insight, int runId) {
     return {{"id", insight.id},
             {"severity", nameOf(insight.severity)},
             {"impact", number(insight.impact)},
+            {"price", toJson(insight.price)},
+            {"proposal", toJson(insight.proposal)},
             {"title", insight.title},
             {"detail", insight.detail},
             {"advice", insight.advice},
@@ -122,7 +146,7 @@ std::string place(const Evidence& evidence) {
     return text;
 }
 
-void print(const InsightReport& report) {
+void print(const InsightReport& report, const std::optional<Waterfall>& waterfall) {
     const ExposureReport& exposure = report.exposure;
     printOut("run {}: {}\n\n{}\n  {}\n", exposure.run.runId, exposure.run.name, exposure.headline, exposure.detail);
     if (exposure.counted().time.transferNs > 0 && report.refusal.empty()) {
@@ -139,11 +163,26 @@ void print(const InsightReport& report) {
     if (!report.unasked.empty())
         printOut("\nThe trace does not know its {}: {} kinds of findings were not looked for.\n",
                  exposure.run.knows.list(true), report.unasked.size());
+    if (waterfall)
+        printOut("\nWhy not the roof? {}\n   {}\n   See: kvscope-cli roofline --waterfall --trace TRACE\n",
+                 waterfall->headline, waterfall->detail);
     if (report.insights.empty()) printOut("\nNothing stands out.\n");
     int rank = 0;
     for (const Insight& insight : report.insights)
-        printOut("\n{}. [{}] {} ({})\n   {}\n   Try: {}\n   See: {}\n", ++rank, nameOf(insight.severity), insight.title,
-                 insight.id, insight.detail, insight.advice, place(insight.evidence));
+        printOut("\n{}. [{}] {} ({})\n{}   {}\n   Try: {}\n   See: {}\n", ++rank, nameOf(insight.severity),
+                 insight.title, insight.id, insight.price ? fmt::format("   Gain: {}\n", insight.price->text()) : "",
+                 insight.detail, insight.advice, place(insight.evidence));
+}
+
+/// Nothing where rows break rules, or where the run has no steps that the model of costs is of.
+std::optional<Waterfall> waterfallFor(const TraceReader& reader, int runId, const InsightReport& report) {
+    if (!report.refusal.empty()) return std::nullopt;
+    try {
+        return waterfallOf(reader, runId, GpuTable::load());
+    } catch (const Error& error) {
+        if (error.kind == ErrorKind::Cancelled) throw;
+        return std::nullopt;
+    }
 }
 
 int run(const Arguments& arguments) {
@@ -152,8 +191,9 @@ int run(const Arguments& arguments) {
     options.replay = !arguments.noReplay;
     const int runId = chooseRun(reader, arguments.run);
     const InsightReport report = insightsOf(reader, runId, options);
+    const std::optional<Waterfall> waterfall = waterfallFor(reader, runId, report);
     if (!arguments.json) {
-        print(report);
+        print(report, waterfall);
         return 0;
     }
     Json list = Json::array();
@@ -164,6 +204,7 @@ int run(const Arguments& arguments) {
                    {"detail", report.exposure.detail},
                    {"alarms", report.alarms()},
                    {"not_asked", report.unasked},
+                   {"waterfall", waterfall ? waterfallJson(*waterfall) : Json(nullptr)},
                    {"insights", std::move(list)},
                    {"refusal", report.refusal.empty() ? Json(nullptr) : Json(report.refusal)},
                    {"exposure", report.refusal.empty() ? toJson(report.exposure) : Json(nullptr)}};

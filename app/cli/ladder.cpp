@@ -1,5 +1,6 @@
 #include "app/cli/ladder.h"
 
+#include "app/cli/serving_report.h"
 #include "app/terminal/output.h"
 #include "base/error.h"
 
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using namespace serve;
 
-/// A number of a result. A file of points may have been edited.
+/// Reads a number from a result, which comes from a file of points that a person may have edited.
 double numberIn(const Json& result, const char* pointer) {
     const Json::json_pointer at(pointer);
     if (!result.contains(at) || !result[at].is_number())
@@ -23,17 +24,28 @@ double numberIn(const Json& result, const char* pointer) {
     return result[at].get<double>();
 }
 
-/// What was found on a rung.
+/// What the search found for one rung.
 struct Found {
-    std::vector<double> capacities; // [seed]; 0: the rung is void
+    std::vector<double> capacities; // [seed] the capacity; 0: nothing holds on the rung, which is void then
     std::string broken;             // what broke first above the capacity of the first seed
-    Json best;                      // the result of the first seed's largest rate that holds; null: there is none
+    Json best;                      // result of the largest rate that holds for the first seed; null: no rate holds
 
     double mean() const {
         return std::accumulate(capacities.begin(), capacities.end(), 0.0) / double(capacities.size());
     }
     bool isVoid() const { return *std::min_element(capacities.begin(), capacities.end()) <= 0; }
 };
+
+/// @throws Error(BadInput) where a knob is given that the rungs decide
+void refuseKnobsOfRungs(const std::vector<std::string>& knobs, const char* option) {
+    for (const std::string& setting : knobs) {
+        const std::string key = setting.substr(0, setting.find('='));
+        const auto& decided = knobsOfRungs();
+        if (std::find(decided.begin(), decided.end(), key) != decided.end())
+            throw Error(ErrorKind::BadInput, fmt::format("{} {} has no effect: every rung decides it", option, setting),
+                        fmt::format("leave out {}, or leave out --rungs", fmt::join(decided, ", ")));
+    }
+}
 
 class Climb {
 public:
@@ -82,9 +94,16 @@ private:
         ladder_.progress(done_, fmt::format("{}, seed {}: {:.4g} requests/s{}", rung.name, seed, rate,
                                             measured ? ", measuring" : ""));
         if (const Json* kept = finished_.find(key)) return pointOf(*kept, rate);
-        const LadderPoint point = (measured ? ladder_.measured : ladder_.simulated)(rung, seed, rate);
+        const LadderPoint point = measured ? ladder_.measured(rung, seed, rate) : simulated(rung, seed, rate);
         finished_.add(key, {{"broken", point.broken}, {"refused", point.refused}, {"result", point.result}});
         return point;
+    }
+
+    LadderPoint simulated(const Rung& rung, std::uint64_t seed, double rate) {
+        SimulationOptions options = ladder_.simulation(rung);
+        options.between = [&] { ladder_.progress(done_, rung.name); }; // a Ctrl-C ends the search here
+        const CapacityPoint point = simulatePoint(ladder_.workloads.at(seed), rate, options, ladder_.rule);
+        return {rate, point.broken, point.result.refused, cli::jsonOf(point.result, point.broken)};
     }
 
     LadderPoint pointOf(const Json& kept, double rate) const {
@@ -98,15 +117,15 @@ private:
     Found search(const Rung& rung) {
         Found found;
         for (const std::uint64_t seed : ladder_.seeds) {
-            const double first = ladder_.firstRate(rung, seed);
+            const double first = halfUsed(ladder_.workloads.at(seed), ladder_.simulation(rung));
             const LadderPoint lowest = at(rung, seed, first, false);
-            if (lowest.refused > 0) { // at half of the load only what can never fit is refused
+            if (lowest.refused > 0) { // at half of the load a server refuses only requests that can never fit
                 found.capacities.push_back(0);
                 if (found.broken.empty()) found.broken = lowest.broken;
                 continue;
             }
             Json best;
-            const Capacity capacity = searchCapacity(first, ladder_.tolerance, [&](double rate) {
+            const Capacity capacity = searchCapacity(first, ladder_.rule.tolerance, [&](double rate) {
                 const LadderPoint point = at(rung, seed, rate, false);
                 if (point.broken.empty()) best = point.result;
                 return CapacityPoint{rate, point.broken, {}};
@@ -165,16 +184,24 @@ private:
 
 } // namespace
 
-Json climb(const Ladder& ladder, bool print) { return Climb(ladder, print).make(); }
+Option addLadderOptions(Options& command, LadderArguments& arguments, const char* help, const Option& search) {
+    const Option rungs = command.add("--rungs", arguments.rungs, help).valueName("RUNG,...").needs(search);
+    command.add("--resume", arguments.resume, "Keep finished points of --rungs in this file and do not try them again")
+        .valueName("FILE")
+        .needs(rungs);
+    return rungs;
+}
 
-void refuseKnobsOfRungs(const std::vector<std::string>& knobs, const char* option) {
-    for (const std::string& setting : knobs) {
-        const std::string key = setting.substr(0, setting.find('='));
-        const auto& decided = knobsOfRungs();
-        if (std::find(decided.begin(), decided.end(), key) != decided.end())
-            throw Error(ErrorKind::BadInput, fmt::format("{} {} has no effect: every rung decides it", option, setting),
-                        fmt::format("leave out {}, or leave out --rungs", fmt::join(decided, ", ")));
+Ladder::Ladder(const ServingArguments& serving, const LadderArguments& arguments, const char* knobOption) {
+    refuseKnobsOfRungs(serving.knobs, knobOption);
+    rungs = rungsNamed(arguments.rungs);
+    for (int s = 0; s < arguments.seeds; ++s) {
+        const std::uint64_t seed = serving.seed + std::uint64_t(s);
+        seeds.push_back(seed);
+        workloads.emplace(seed, workloadOf(serving, seed));
     }
 }
+
+Json climb(const Ladder& ladder, bool print) { return Climb(ladder, print).make(); }
 
 } // namespace kvscope::cli

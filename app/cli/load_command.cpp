@@ -1,39 +1,27 @@
-// kvscope-cli load: what a workload finds at the engine itself, in this process.
+// kvscope-cli load: offers a workload to an engine in this process, and measures what becomes of it.
 #include "app/cli/commands.h"
-#include "app/cli/engine_arguments.h"
-#include "app/cli/ladder.h"
+#include "app/cli/load_arguments.h"
 #include "app/cli/long_action.h"
 #include "app/cli/serving_report.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
-#include "base/host_memory.h"
 #include "base/whole_file.h"
-#include "core/prompt/prompts.h"
 #include "core/serve/capacity.h"
-#include "core/serve/load.h"
 #include "profiler/run/run_recording.h"
 
 #include <fmt/format.h>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace kvscope::cli {
-namespace {
 
 using Json = nlohmann::ordered_json;
-using namespace serve; // what this command is about
-
-struct LoadArguments : EngineArguments {
-    std::string costsOut, rungs, resume, trace, name;
-    int seeds = 1;
-    bool search = false, overwrite = false, noModelPath = false;
-    LoadArguments() { warmUp = 10, warmUpSeconds = 5; }
-};
+using namespace serve;
 
 EngineOptions engineOfLoad(const LoadArguments& arguments, const ServingChoices& choices) {
     EngineOptions options = engineOf(arguments, choices);
@@ -42,41 +30,14 @@ EngineOptions engineOfLoad(const LoadArguments& arguments, const ServingChoices&
     return options;
 }
 
-void printRefusals(const LoadResult& result) {
-    if (!result.refusal.empty()) printOut("  refused: {}\n", result.refusal);
-    if (result.failed > 0) printOut("  {} requests failed\n", result.failed);
+LoadOptions loadOptions(const ServingChoices& choices, const SplicedPrompts& prompts) {
+    LoadOptions options;
+    static_cast<WindowOptions&>(options) = choices.window;
+    options.prompt = [&prompts](const WorkloadLine& line, std::int64_t request) {
+        return prompts.prompt(line.promptTokens, request, line.seed);
+    };
+    return options;
 }
-
-/// What every rung of the ladder has: engines of the two methods and one set of bounds.
-struct LadderEngines {
-    EngineOptions sparse, full;
-    CapacityOptions rule;
-
-    EngineOptions onThe(const Rung& rung) const {
-        EngineOptions engine = rung.sparse ? sparse : full;
-        engine.scheduler = onRung(rung, engine.scheduler);
-        return engine;
-    }
-
-    /// Measures the costs of both methods with everything resident, or takes those that are finished already. `own`
-    /// false: the sparse method has a table, and full attention follows from it.
-    void findCosts(const std::shared_ptr<const Model>& model, const LoadOptions& options, bool own,
-                   FinishedPoints& finished) {
-        if (!own) {
-            full.costs = costsOnRung(rungs().front(), sparse.costs);
-            return;
-        }
-        for (EngineOptions* engine : {&sparse, &full}) {
-            const std::string key = "costs of " + engine->session.method;
-            if (!finished.find(key)) {
-                EngineOptions resident = *engine;
-                resident.scheduler.offload = false;
-                finished.add(key, Json::parse(measureCosts(model, resident, options).toJson()));
-            }
-            engine->costs = ServiceCosts::fromJson(finished.find(key)->dump());
-        }
-    }
-};
 
 SimulationOptions simulationOf(const EngineOptions& engine, const WindowOptions& window) {
     SimulationOptions options;
@@ -85,81 +46,20 @@ SimulationOptions simulationOf(const EngineOptions& engine, const WindowOptions&
     return options;
 }
 
-/// The costs of both methods are measured, the capacity of every rung is searched in the simulator, and the engine then
-/// serves around it.
-int climbRungs(const LoadArguments& arguments) {
-    refuseKnobsOfRungs(arguments.knobs, "--knob");
-    Ladder ladder;
-    ladder.rungs = rungsNamed(arguments.rungs);
-    std::map<std::uint64_t, Workload> workloads;
-    for (int s = 0; s < arguments.seeds; ++s) {
-        const std::uint64_t seed = arguments.seed + std::uint64_t(s);
-        ladder.seeds.push_back(seed);
-        workloads.emplace(seed, workloadOf(arguments, seed));
-    }
-    const ServingChoices choices = servingChoices(arguments, costsOf(arguments));
-    LadderEngines engines{engineOfLoad(arguments, choices), engineOfLoad(arguments, choices), {}};
-    engines.full.session.method = "full", engines.full.session.settings.clear();
-    const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
-    const SplicedPrompts prompts(*model);
-    LongAction action;
-    const Progress progress = action.stopping();
-    LoadOptions options;
-    static_cast<WindowOptions&>(options) = choices.window;
-    options.prompt = [&](const WorkloadLine& line, std::int64_t request) {
-        return prompts.prompt(line.promptTokens, request, line.seed);
-    };
-    Json document{{"workload", arguments.workload}, {"requests", arguments.requests},
-                  {"scale", arguments.scale},       {"outputs", arguments.outputs},
-                  {"cap", arguments.cap},           {"arrivals", arguments.arrivals},
-                  {"counted", arguments.counted},   {"warm_up", arguments.warmUp},
-                  {"knobs", arguments.knobs},       {"model", model->name()},
-                  {"method", arguments.method},     {"settings", arguments.settings},
-                  {"slo", arguments.slo},           {"device_kv", arguments.deviceKv},
-                  {"host_kv", arguments.hostKv},    {"costs_from", arguments.costs}};
-    FinishedPoints finished(arguments.resume, document);
-    ladder.finished = &finished;
-    options.between = [&](double) { progress(0, "measuring what iterations cost"); };
-    engines.findCosts(model, options, arguments.costs.empty(), finished);
-    const ServingChoices bounded = servingChoices(arguments, engines.sparse.costs); // tbt=25x of this engine's step
-    engines.sparse.scheduler = engines.full.scheduler = bounded.scheduler;
-    static_cast<WindowOptions&>(options) = bounded.window;
-    ladder.firstRate = [&](const Rung& rung, std::uint64_t seed) {
-        return halfUsed(workloads.at(seed), simulationOf(engines.onThe(rung), options));
-    };
-    ladder.simulated = [&](const Rung& rung, std::uint64_t seed, double rate) {
-        SimulationOptions simulation = simulationOf(engines.onThe(rung), options);
-        simulation.between = [&] { progress(0, rung.name); };
-        const CapacityPoint point = simulatePoint(workloads.at(seed), rate, simulation, engines.rule);
-        return LadderPoint{rate, point.broken, point.result.refused, jsonOf(point.result, point.broken)};
-    };
-    ladder.measured = [&](const Rung& rung, std::uint64_t seed, double rate) {
-        Workload scaled = workloads.at(seed);
-        changeRate(scaled, rate / scaled.rate());
-        const EngineOptions engine = engines.onThe(rung);
-        options.between = [&](double done) { progress(done, fmt::format("{} at {:.4g} requests/s", rung.name, rate)); };
-        const LoadResult result = load(model, scaled, engine, options);
-        const std::string broken = brokenBound(result.numbers, simulationOf(engine, options), engines.rule);
-        return LadderPoint{rate, broken, result.numbers.refused, jsonOf(result.numbers, broken)};
-    };
-    ladder.progress = progress;
-    ladder.clearProgress = [&] { action.clear(); };
-    document["slo"] = {{"ttft_ms", options.slo.ttftMs}, {"tbt_ms", options.slo.tbtMs}};
-    document["costs"] = Json::parse(engines.sparse.costs.toJson());
-    document.update(climb(ladder, !arguments.json));
-    action.clear();
-    if (arguments.json)
-        printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
-    else
-        printOut("capacities simulated with costs measured on {}, TBT bound {:.4g} ms; lines that begin with measured "
-                 "are the engine's\n",
-                 model->name(), options.slo.tbtMs);
-    return 0;
+namespace {
+
+void printRefusals(const LoadResult& result) {
+    if (!result.refusal.empty()) printOut("  refused: {}\n", result.refusal);
+    if (result.failed > 0) printOut("  {} requests failed, the first: {}\n", result.failed, result.failure);
+    if (result.rowsApart > 0)
+        printOut("  {} requests launched kernels of their own on the GPU, and so did every step that they were in\n",
+                 result.rowsApart);
 }
 
-int runLoad(const LoadArguments& arguments) {
-    if (!arguments.rungs.empty()) return climbRungs(arguments);
-    if (arguments.search)
+int runLoad(const LoadArguments& arguments, const Options& command) {
+    refuseVainWorkload(command, arguments);
+    if (!arguments.ladder.rungs.empty()) return climbRungs(arguments);
+    if (arguments.ladder.search)
         throw Error(ErrorKind::BadInput, "load --search finds the capacity of rungs only",
                     "add --rungs all, or simulate --search with the file of load --costs-out");
     const Workload workload = workloadOf(arguments, arguments.seed);
@@ -169,16 +69,12 @@ int runLoad(const LoadArguments& arguments) {
     const SplicedPrompts prompts(*model);
     LongAction action;
     const Progress progress = action.stopping();
-    LoadOptions options;
-    static_cast<WindowOptions&>(options) = choices.window;
-    options.prompt = [&](const WorkloadLine& line, std::int64_t request) {
-        return prompts.prompt(line.promptTokens, request, line.seed);
-    };
+    LoadOptions options = loadOptions(choices, prompts);
     if (arguments.costs.empty()) {
         options.between = [&](double) { progress(0, "measuring what iterations cost"); };
         engine.costs = measureCosts(model, engine, options);
     }
-    if (!arguments.slo.empty()) { // tbt=25x is a multiple of this engine's own step
+    if (!arguments.slo.empty()) { // tbt=25x counts steps of this engine
         const ServingChoices again = servingChoices(arguments, engine.costs);
         engine.scheduler = again.scheduler;
         static_cast<WindowOptions&>(options) = again.window;
@@ -197,13 +93,16 @@ int runLoad(const LoadArguments& arguments) {
                   {"costs", Json::parse(engine.costs.toJson())},
                   {"seed", arguments.seed},
                   {"points", Json::array()}};
-    const SimulationOptions bounds = simulationOf(engine, options); // for the words of what is broken
+    const SimulationOptions bounds = simulationOf(engine, options); // names the bounds that a run breaks
     RecordingRequest request;
     request.trace = arguments.trace, request.overwrite = arguments.overwrite;
-    request.level = RecordLevel::Counters;
+    const std::optional<RecordLevel> steps = levelOfSteps(arguments.record);
+    request.level = steps.value_or(RecordLevel::Counters);
+    request.kernels = false;
     RunRecording recording(request, engine.session.backend);
     recording.open();
     if (recording.records()) options.sink = &recording.sink();
+    options.recordSteps = steps.has_value();
     const std::vector<double> rates = arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
     for (std::size_t i = 0; i < rates.size(); ++i) {
         Workload scaled = workload;
@@ -218,6 +117,8 @@ int runLoad(const LoadArguments& arguments) {
         point["rate"] = rates[i];
         point["first_refusal"] = result.refusal.empty() ? Json(nullptr) : Json(result.refusal);
         point["failed"] = result.failed;
+        point["first_failure"] = result.failure.empty() ? Json(nullptr) : Json(result.failure);
+        point["rows_apart"] = result.rowsApart;
         if (recording.records()) point["run"] = recording.runId();
         document["backend"] = result.backend;
         document["points"].push_back(std::move(point));
@@ -256,25 +157,22 @@ Command addLoad(Options& program) {
     const Option costsOut =
         sub.add("--costs-out", arguments->costsOut, "Write the costs fitted to the run, for simulate --costs")
             .valueName("FILE");
-    const Option search = sub.flag("--search", arguments->search,
+    const Option search = sub.flag("--search", arguments->ladder.search,
                                    "With --rungs: search capacities in the simulator, then serve around them")
                               .excludes(rate);
-    const Option rungsOption = sub.add("--rungs", arguments->rungs, "Rungs of SparseServe's ladder: all, or names")
-                                   .valueName("RUNG,...")
-                                   .needs(search)
-                                   .excludes(costsOut);
+    const Option rungs =
+        addLadderOptions(sub, arguments->ladder, "Rungs of SparseServe's ladder: all, or names", search)
+            .excludes(costsOut);
     const Option trace = sub.add("--trace", arguments->trace,
                                  "Record requests and iterations into this .kvtrace file, a run for each rate")
                              .valueName("FILE")
-                             .excludes(rungsOption);
+                             .excludes(rungs);
+    addRecordOption(sub, arguments->record, trace);
     sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
-    sub.add("--name", arguments->name, "Name of the run in the trace").needs(trace);
+    sub.addWords("--name", arguments->name, "Name of the run in the trace").needs(trace);
     sub.flag("--no-model-path", arguments->noModelPath, "Leave out of the trace where the model lies").needs(trace);
-    sub.add("--resume", arguments->resume, "Keep finished points of --rungs in this file and do not try them again")
-        .valueName("FILE")
-        .needs(rungsOption);
-    sub.add("--seeds", arguments->seeds, "Repeat with so many seeds").range(1, 1000).needs(rungsOption);
-    return [arguments] { return runLoad(*arguments); };
+    sub.add("--seeds", arguments->ladder.seeds, "Repeat with so many seeds").range(1, 1000).needs(rungs);
+    return [arguments, sub] { return runLoad(*arguments, sub); };
 }
 
 } // namespace kvscope::cli

@@ -74,7 +74,8 @@ void LongAction::show(double fraction, std::string_view what) {
 }
 
 std::shared_ptr<const Model> loadModel(const std::string& name, const std::string& calibration) {
-    if (!calibration.empty()) checkCalibration(calibration); // a large model takes minutes to load
+    // refused before the model is loaded, which takes minutes for a large one
+    if (!calibration.empty()) checkCalibration(calibration);
     LongAction action;
     return Model::load(name, action.whole(), action.stop(), calibration);
 }

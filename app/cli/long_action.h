@@ -1,4 +1,4 @@
-// What a command that takes a while owes the person who waits: how far it is, and an end when asked for one.
+// Progress and an orderly end for commands that take a while.
 #pragma once
 
 #include "app/terminal/interruption.h"
@@ -21,8 +21,8 @@ std::optional<std::chrono::milliseconds> pauseOfLines(const char* wanted, Prints
 /// What the command prints, for all its actions. Call it before the first.
 void commandPrints(Prints what);
 
-/// What is well even when standard output lacks text: "the recording went on to its end". The program's last sentence
-/// says it in that case.
+/// Sets what is true even when standard output lacks text: "the recording went on to its end". The program's last
+/// sentence says it in that case.
 void setCommandRemark(std::string remark);
 const std::string& commandRemark();
 
@@ -41,7 +41,7 @@ public:
     /// A part of the whole: its 0..1 is shown as [from, to]. Valid as long as this object.
     Progress part(double from, double to);
     Progress whole() { return part(0, 1); }
-    /// The same for actions that take no stop token: each word of progress throws Error(Cancelled) after Ctrl-C.
+    /// A progress for actions that take no stop token: after Ctrl-C its next call throws Error(Cancelled).
     Progress stopping(double from = 0, double to = 1);
     /// Removes the line, before something else is printed.
     void clear();

@@ -44,7 +44,8 @@ void printJson() {
                                      {"source", method.source},
                                      {"needs", method.needs},
                                      {"summary", method.summary}};
-        const std::string whyNot = serve::whyNotServed(method); // requests that come and go, on the CPU backend
+        // by an engine whose requests come and go, on the CPU backend
+        const std::string whyNot = serve::whyNotServed(method);
         entry["serves"] = whyNot.empty();
         if (!whyNot.empty()) entry["serves_not_because"] = whyNot;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
@@ -60,6 +61,9 @@ void printJson() {
             for (const Parameter& parameter : method.denoisingParameters)
                 entry["denoising_parameters"].push_back(describe(parameter));
         }
+        for (const auto& [key, parameters] : {std::pair{"canvas_parameters", &method.canvasParameters},
+                                              std::pair{"shifted_canvas_parameters", &method.shiftedCanvasParameters}})
+            for (const Parameter& parameter : *parameters) entry[key].push_back(describe(parameter));
         out.push_back(std::move(entry));
     }
     printOut("{}\n", out.dump(2));
@@ -79,6 +83,16 @@ std::string rangeOf(const Parameter& parameter) {
 /// Whether a method has other parameters on block-diffusion models than elsewhere.
 bool hasOwnForDenoising(const MethodEntry& method) {
     return method.decodesTokens && !method.denoisingParameters.empty();
+}
+
+/// The families that denoise a canvas and the parameters that a method has there in place of its first ones. A method
+/// that runs on canvases alone has LLaDA's first.
+std::vector<std::pair<const char*, const std::vector<Parameter>*>> onCanvases(const MethodEntry& method) {
+    std::vector<std::pair<const char*, const std::vector<Parameter>*>> families;
+    if (!method.canvasParameters.empty() && (method.decodesTokens || !method.denoisingParameters.empty()))
+        families.emplace_back("LLaDA", &method.canvasParameters);
+    if (!method.shiftedCanvasParameters.empty()) families.emplace_back("Dream", &method.shiftedCanvasParameters);
+    return families;
 }
 
 void printTable(const std::vector<Parameter>& parameters) {
@@ -103,6 +117,10 @@ void printMarkdown() {
             printOut("\nOn block-diffusion models, in their place:");
             printTable(method.denoisingParameters);
         }
+        for (const auto& [family, parameters] : onCanvases(method)) {
+            printOut("\nOn models of the family {}, in their place:", family);
+            printTable(*parameters);
+        }
         printOut("\n");
     }
 }
@@ -116,6 +134,10 @@ void printText() {
             printOut("             on block-diffusion models, in their place:\n");
             printSettings(method.denoisingParameters);
         }
+        for (const auto& [family, parameters] : onCanvases(method)) {
+            printOut("             on models of the family {}, in their place:\n", family);
+            printSettings(*parameters);
+        }
         printOut("\n");
     }
 }
@@ -128,8 +150,8 @@ Command addMethods(Options& program) {
     };
     auto arguments = std::make_shared<Arguments>();
     Options sub = program.command("methods", "List the attention methods and their parameters");
-    sub.flag("--json", arguments->json, "Print one JSON document");
-    sub.flag("--markdown", arguments->markdown, "Print the tables of docs/methods.md");
+    const Option json = sub.flag("--json", arguments->json, "Print one JSON document");
+    sub.flag("--markdown", arguments->markdown, "Print the tables of docs/methods.md").excludes(json);
     return [arguments] {
         if (arguments->json)
             printJson();

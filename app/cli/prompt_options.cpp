@@ -77,16 +77,24 @@ std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& subjec
 } // namespace
 
 std::string readPromptFile(const std::string& path) {
+    constexpr std::size_t kMost = std::size_t(1) << 30; // some paths have no end
     std::ifstream file(path, std::ios::binary);
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    std::string text;
+    std::vector<char> piece(std::size_t(1) << 20);
+    while (file.read(piece.data(), std::streamsize(piece.size())), file.gcount() > 0) {
+        text.append(piece.data(), std::size_t(file.gcount()));
+        if (text.size() > kMost)
+            throw Error(ErrorKind::BadInput, fmt::format("the text {} is longer than 1 GiB", path),
+                        "give a shorter one");
+    }
     if (!file.is_open() || file.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read the prompt file {}", path),
-                    "check its name and permissions");
+        throw Error(ErrorKind::BadInput, fmt::format("cannot read the text {}", path),
+                    "check its name and permissions; a folder is no text");
     return text;
 }
 
 void addPromptOptions(Options& command, PromptArguments& arguments) {
-    command.add("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
+    command.addWords("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
     command.add("--prompt-file", arguments.files, "Text file with a prompt; repeatable for a batch");
     command.add("--prompt-ids", arguments.idsFile, "JSON file with token ids, used as they are");
     command.add("--prompt-trace", arguments.trace, "The prompts of a recorded run, token by token: TRACE, or TRACE:RUN")
@@ -106,7 +114,7 @@ void addPromptOptions(Options& command, PromptArguments& arguments) {
     command.add("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens")
         .range(1, kLongestPrompt);
     command.flag("--chat", arguments.chat, "Put each text into the model's chat template");
-    command.add("--system", arguments.system, "System message for the chat template");
+    command.addWords("--system", arguments.system, "System message for the chat template");
     command.add("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt").needs(needle).showsDefault();
 }
 

@@ -10,6 +10,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
 #include "core/trace/run_meta.h"
+#include "profiler/replay/device_pool.h"
 #include "profiler/replay/locality.h"
 #include "profiler/replay/merged_blocks.h"
 #include "profiler/replay/replay.h"
@@ -33,12 +34,13 @@ using Json = nlohmann::ordered_json;
 constexpr int kPredictionWrong = 3; // exit status: --check found other hits, misses or bytes than predicted
 
 struct Arguments {
-    std::string trace, model, backend;
+    std::string trace, model, backend, pool = "partition";
     std::vector<std::string> policies, links;
     std::vector<int> cacheBlocks, blockSizes;
     double latencyUs = -1, sample = 0, accuracy = 1;
     int run = 0, lookahead = 0, windows = 0, check = 0;
     bool sharedPool = false, curves = false, json = false;
+    bool devicePool() const { return pool == "device"; }
 };
 
 /// Miss ratio against slots, of all pools together and of each, for the policies that one pass answers.
@@ -67,20 +69,22 @@ std::vector<Curves> curvesOf(const SelectionTrace& trace, double share, LongActi
 
 std::string recordedCache(const SelectionTrace& trace) {
     if (!trace.run.knows.has(Known::Hits)) return "cache not known";
+    if (trace.run.sharesPool()) return "lru, one pool for all rows";
     if (trace.run.deviceSlots == 0) return "every block resident";
     return fmt::format("{}, {} block slots", trace.cachePolicy.empty() ? "unnamed policy" : trace.cachePolicy,
                        trace.run.deviceSlots);
 }
 
-/// Recorded decode time without transfers, by what it was spent on.
+/// Recorded decode time without transfers, by what it was spent on. Empty where that is not known.
 std::vector<std::pair<std::string, double>> computePartsNs(const TraceReader& reader, const SelectionTrace& trace) {
+    if (!trace.run.knows.has(Known::StageTimes)) return {};
     std::vector<std::pair<std::string, double>> parts{
         {"linear", 0}, {"selection", 0}, {"block_copies", 0}, {"attention", 0}, {"other", 0}};
     const std::map<std::string, std::size_t> partOf{
         {"qkv_linear", 0}, {"o_linear", 0}, {"ffn", 0},        {"lm_head", 0}, {"compression", 1},
         {"stage1", 1},     {"pooling", 1},  {"offloading", 2}, {"stage2", 3},  {"attention", 3}};
     for (const BreakdownRow& row : reader.breakdown(trace.run.runId)) {
-        if (row.phase != nameOf(Phase::Decode)) continue;
+        if (row.phase != Phase::Decode) continue;
         const auto part = partOf.find(row.component);
         parts[part == partOf.end() ? 4 : part->second].second += double(row.totalNs);
     }
@@ -90,9 +94,14 @@ std::vector<std::pair<std::string, double>> computePartsNs(const TraceReader& re
 
 void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& configs,
                 const std::optional<Reproduction>& reproduction,
-                const std::vector<std::pair<std::string, double>>& computeParts) {
+                const std::vector<std::pair<std::string, double>>& computeParts,
+                const std::optional<DeviceDemand>& demand) {
     printOut("run {}: {}, {} decode steps, at most {} blocks at a time{}\n", trace.run.runId, trace.run.name,
              trace.steps.size(), trace.largest, trace.shared ? ", all sequences in one pool" : "");
+    if (demand)
+        printOut("one pool for the device: a layer of a step selects at most {} blocks, a step at most {}, on average "
+                 "{:.1f}, without the newest block of each sequence, which lies outside\n",
+                 demand->largest, demand->mostStep, demand->meanStep);
     const Knowledge knows = trace.run.knows;
     const std::string hits = knows.has(Known::Hits) ? fmt::format("{} hits, {} misses", trace.hits, trace.misses)
                                                     : "hits and misses not known";
@@ -112,6 +121,7 @@ void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& co
     for (const auto& [name, ns] : computeParts) compute += ns;
     for (const auto& [name, ns] : computeParts)
         parts.push_back(fmt::format("{} {:.0f} %", name, compute > 0 ? 100 * ns / compute : 0.));
+    if (parts.empty()) parts.emplace_back("on what is not known");
     printOut("recorded compute: {:.3f} ms for {:.0f} tokens; {}\n", configs.front().computeNs / 1e6,
              configs.front().tokens, fmt::join(parts, ", "));
     printOut("{:<14} {:>10} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>11} {:>12} {:>11}\n", "policy", "block_size",
@@ -167,6 +177,7 @@ Json toJson(const SelectionTrace& trace, const std::vector<Curves>& curves) {
             const PoolTrace& pool = trace.pools[i];
             Json entry{{"layer", pool.layer}, {"kv_head", pool.kvHead}};
             if (!trace.shared) entry["sequence"] = pool.sequence;
+            if (pool.request >= 0) entry["request"] = pool.request;
             entry.update(toJson(c.pools[i]));
             heads.push_back(std::move(entry));
         }
@@ -207,7 +218,7 @@ Json toJson(const LocalityProfile& profile) {
     return {{"working_set_blocks", std::move(workingSet)}, {"kept_share", std::move(kept)}};
 }
 
-/// Of all heads together and of each layer.
+/// The locality of all heads together, and that of each layer.
 Json localityJson(const SelectionTrace& trace, const std::vector<LocalityProfile>& profiles) {
     LocalityProfile total;
     std::map<int, LocalityProfile> layers;
@@ -226,11 +237,12 @@ Json localityJson(const SelectionTrace& trace, const std::vector<LocalityProfile
 }
 
 void printLocality(const std::vector<LocalityProfile>& profiles) {
+    const auto cell = [](double value) { return std::isnan(value) ? "-" : fmt::format("{:.2f}", value); };
     LocalityProfile total;
     for (const LocalityProfile& profile : profiles) total += profile;
     printOut("\n{:>12} {:>18} {:>24}\n", "steps", "working set, blocks", "kept from so long ago, %");
     for (int i = 1; i <= total.longest(); i = i < 4 ? i + 1 : i + i / 2)
-        printOut("{:>12} {:>18.2f} {:>24.2f}\n", i, total.workingSet(i), 100 * total.kept(i));
+        printOut("{:>12} {:>18} {:>24}\n", i, cell(total.workingSet(i)), cell(100 * total.kept(i)));
 }
 
 /// How many recorded blocks are one of each wanted size.
@@ -268,7 +280,7 @@ std::shared_ptr<const Model> recordedModel(const Arguments& arguments, const Run
     return Model::load(run.model);
 }
 
-/// Those of the grid where one was given, else some unlike the recorded one.
+/// The caches of the grid, where one was given; otherwise some that are unlike the recorded one.
 std::vector<EngineCache> cachesToCheck(const Arguments& arguments, const ReplayOptions& options,
                                        const SelectionTrace& trace) {
     if (options.policies.empty() && options.cacheBlocks.empty() && options.links.empty())
@@ -316,6 +328,7 @@ struct Results {
     std::vector<Curves> curves;
     std::vector<std::pair<std::string, double>> computeParts;
     std::optional<CheckReport> check;
+    std::optional<DeviceDemand> demand; // of the block size that was replayed last
 };
 
 Json toJson(const Arguments& arguments, const SelectionTrace& trace, const SelectionTrace& last,
@@ -341,6 +354,11 @@ Json toJson(const Arguments& arguments, const SelectionTrace& trace, const Selec
                                {"selections", results.reproduction->requests},
                                {"differing", results.reproduction->differing}};
     out["shared_pool"] = last.shared;
+    out["pool"] = arguments.devicePool() ? "device" : last.shared ? "shared" : "partition";
+    if (results.demand)
+        out["device_demand"] = {{"largest_layer_blocks", results.demand->largest},
+                                {"largest_step_blocks", results.demand->mostStep},
+                                {"mean_step_blocks", results.demand->meanStep}};
     out["counts"] = "all steps";
     out["exposed_ms_is"] = "modelled";
     out["tokens_per_s_is"] = "predicted";
@@ -361,9 +379,15 @@ int run(const Arguments& arguments) {
     for (const std::string& link : arguments.links) options.links.push_back(Link::parse(link));
     for (const std::string& policy : arguments.policies) findReplayPolicy(policy); // before the long read
     if (arguments.lookahead != 0) options.prefetch = Prefetch{arguments.lookahead, arguments.accuracy};
-    if (arguments.check > 0 && arguments.sharedPool)
+    const bool shared = arguments.sharedPool || arguments.pool == "shared";
+    if (arguments.check > 0 && (shared || arguments.devicePool()))
         throw Error(ErrorKind::BadInput, "the engine has no shared pools, so they cannot be checked",
-                    "leave out --shared-pool or --check");
+                    fmt::format("leave out {} or --check", arguments.sharedPool ? "--shared-pool" : "--pool"));
+    if (arguments.curves && arguments.devicePool())
+        throw Error(ErrorKind::BadInput, "curves are of pools of one layer and KV head",
+                    "give the sizes of a pool for the device with --cache-blocks");
+    if (arguments.devicePool())
+        for (const std::string& policy : arguments.policies) parseDevicePolicy(policy);
     LongAction action;
     // The bar: reading, then what is done with it; running again takes longest.
     const double read = arguments.check > 0 ? 0.05 : 0.5, replayed = arguments.check > 0 ? 0.1 : 1;
@@ -374,6 +398,12 @@ int run(const Arguments& arguments) {
                     fmt::format("run {} was recorded on {}: its times and block bytes say nothing about {}",
                                 trace.run.runId, trace.run.backend.text(), arguments.backend),
                     fmt::format("record a run with --backend {} and check that", arguments.backend));
+    if (arguments.check > 0 && trace.run.serves())
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} served requests that came at their times, which cannot be run again with "
+                                "another cache",
+                                trace.run.runId),
+                    "leave out --check");
     if (arguments.latencyUs >= 0) {
         if (options.links.empty()) options.links.push_back(trace.link);
         for (Link& link : options.links) link.latencyUs = arguments.latencyUs;
@@ -385,9 +415,16 @@ int run(const Arguments& arguments) {
         const double from = read + (replayed - read) * double(i) / double(factors.size()),
                      to = read + (replayed - read) * double(i + 1) / double(factors.size());
         wanted = withMergedBlocks(trace, factors[i], action.stop());
-        if (arguments.sharedPool) wanted = withSharedPools(wanted);
-        for (ReplayConfig& config : replay(wanted, options, action.part(from, to), action.stop()))
-            results.configs.push_back(std::move(config));
+        if (shared) wanted = withSharedPools(wanted);
+        std::vector<ReplayConfig> configs;
+        if (arguments.devicePool()) {
+            const DeviceRequests requests(wanted);
+            results.demand = requests.demand();
+            configs = replayDevicePool(wanted, requests, options, action.part(from, to), action.stop());
+        } else {
+            configs = replay(wanted, options, action.part(from, to), action.stop());
+        }
+        for (ReplayConfig& config : configs) results.configs.push_back(std::move(config));
     }
     results.computeParts = computePartsNs(reader, trace);
     results.reproduction = reproduce(trace, 0, action.part(replayed, replayed), action.stop());
@@ -403,7 +440,7 @@ int run(const Arguments& arguments) {
     if (arguments.json) {
         printOut("{}\n", toJson(arguments, trace, wanted, results).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
-        printTable(trace, results.configs, results.reproduction, results.computeParts);
+        printTable(trace, results.configs, results.reproduction, results.computeParts, results.demand);
         if (arguments.curves) printCurves(results.curves);
         if (arguments.windows > 0) printLocality(results.profiles);
         if (results.check) printChecked(*results.check, trace.run);
@@ -420,8 +457,8 @@ Command addReplay(Options& program) {
     for (const ReplayPolicyEntry& policy : replayPolicies()) names.push_back(policy.name);
     sub.add("trace", arguments->trace, "The .kvtrace file").required();
     sub.add("--cache-blocks", arguments->cacheBlocks,
-            "Block slots per sequence, layer and KV head (with --shared-pool per layer and KV head), "
-            "e.g. 16,24,32; default: as recorded")
+            "Block slots per sequence, layer and KV head (with --shared-pool per layer and KV head, with --pool device "
+            "of the device), e.g. 16,24,32; default: as recorded, with --pool device some around the largest step")
         .commaSeparated();
     sub.add("--policy", arguments->policies, fmt::format("Some of {}; default: all", fmt::join(names, ", ")))
         .commaSeparated();
@@ -443,11 +480,19 @@ Command addReplay(Options& program) {
     sub.add("--windows", arguments->windows,
             "Also the working set of windows of 1 to this many steps, and the locality at these distances")
         .range(1, 100'000);
-    sub.flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
+    const Option sharedPool =
+        sub.flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
+    sub.add("--pool", arguments->pool,
+            "partition: a pool per sequence, layer and KV head; shared: as --shared-pool; device: one pool for "
+            "everything, of lru or belady, whose size --cache-blocks gives")
+        .oneOf({"partition", "shared", "device"})
+        .excludes(sharedPool)
+        .showsDefault();
     const Option curves =
         sub.flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
     sub.add("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01")
         .needs(curves)
+        .positive()
         .range(0.0, 1.0);
     const Option check =
         sub.flag("--check{3}", arguments->check,

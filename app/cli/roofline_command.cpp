@@ -4,6 +4,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
 #include "app/cli/setting_options.h"
+#include "app/cli/waterfall_json.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -22,6 +23,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace kvscope::cli {
@@ -35,7 +38,7 @@ struct Arguments {
     std::vector<int> contexts, batches;
     double latencyUs = -1, kvGib = 0;
     int run = 0, slots = 0;
-    bool list = false, json = false;
+    bool list = false, json = false, waterfall = false;
 };
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -266,6 +269,110 @@ std::string machineOf(const RunRow& run) {
                                                                 : run.device;
 }
 
+/// The shape and the configuration of the model that is predicted: the one that is named, else the run's, else
+/// nosa-8b's.
+/// @throws Error(BadInput) where the run does not say its model's shape, or has another one
+std::pair<ModelShape, ModelConfig> modelOf(const Arguments& arguments, const std::optional<MeasuredRun>& run) {
+    const auto fitting = [&](ModelShape shape, ModelConfig config) {
+        if (run && !fitsRun(shape, run->row))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("the shape {} is not that of the run's model '{}'", shape.name, run->row.model),
+                        "its layers, heads or head dimension are others");
+        return std::pair(std::move(shape), std::move(config));
+    };
+    if (!arguments.model.empty()) {
+        const auto model = loadModel(arguments.model);
+        return fitting(shapeOf(*model), model->config());
+    }
+    std::optional<ModelShape> shape;
+    if (!arguments.shape.empty())
+        shape = findModelShape(arguments.shape);
+    else if (run)
+        shape = shapeOfRun(run->row);
+    else
+        shape = findModelShape("nosa-8b");
+    if (!shape)
+        throw Error(
+            ErrorKind::BadInput,
+            fmt::format("the trace does not say what its model '{}' looks like, so it has no roof", run->row.model),
+            "name the model with --model, or its shape with --shape; traces of this version say it");
+    return fitting(*shape, configOf(*shape, 1 << 20));
+}
+
+/// The machine that is predicted: the one that is named, else the run's, else the table's preferred one, with the link
+/// that is named. @throws Error(BadInput) where the table lacks it
+GpuSpec machineFor(const Arguments& arguments, const GpuTable& table, const std::optional<MeasuredRun>& run) {
+    GpuSpec gpu;
+    if (!arguments.gpu.empty()) {
+        gpu = table.get(arguments.gpu);
+    } else if (run) {
+        const GpuSpec* own = gpuOfRun(table, run->row);
+        if (own == nullptr)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("the table has no entry for the machine of the run, '{}'", machineOf(run->row)),
+                        "measure this machine with kvscope-cli roofline --measure, or choose an entry with --gpu");
+        gpu = *own;
+    } else {
+        gpu = table.preferred();
+    }
+    if (!arguments.link.empty()) {
+        const Link link = Link::parse(arguments.link);
+        gpu.link = link.name;
+        gpu.linkGbps = link.gigabytesPerSecond;
+        std::erase(gpu.measured, "link_gbps");
+    }
+    if (arguments.latencyUs >= 0) gpu.latencyUs = arguments.latencyUs;
+    return gpu;
+}
+
+/// Takes method, context, batch and hit rate from the run, where the arguments do not name them.
+void takeFromRun(Arguments& arguments, DecodeScenario& base, const ModelConfig& config, const MeasuredRun& run) {
+    if (run.row.backend == RunBackend::Cpu) base.bytesPerElement = 4;
+    const bool named = !arguments.method.empty() || !arguments.settings.empty();
+    if (!named && (!run.methodKnown || !run.method.dense)) {
+        arguments.method = run.row.method;
+        base.method = run.method;
+    } else {
+        base.method = methodOf(arguments, base.model, config);
+    }
+    if (arguments.contexts.empty()) arguments.contexts = {std::max(1, int(std::lround(run.context)))};
+    if (arguments.batches.empty()) arguments.batches = {std::max(1, int(std::lround(run.batch)))};
+    if (arguments.hitRates.empty() && run.offloaded() && !std::isnan(run.hitRate))
+        arguments.hitRates = {fmt::format("{:.4f}", run.hitRate)};
+}
+
+void printPredicted(const DecodeScenario& base, const std::vector<Row>& rows, const std::optional<Recorded>& recorded) {
+    printOut("{} on {}: {:.4g} GB/s, {:.4g} TFLOP/s, {:.4g} GiB; link {:.4g} GB/s + {:.3g} us{}\n\n", base.model.name,
+             base.gpu.title, base.gpu.readGbps, base.gpu.tflops, base.gpu.memoryGib, base.gpu.linkGbps,
+             base.gpu.latencyUs, base.gpu.isMeasured("read_gbps") ? " (measured)" : " (nominal)");
+    if (recorded) printRecorded(*recorded);
+    printRows(rows);
+    printOut(
+        "all predicted: no step is faster than its bytes and operations allow; docs/roofline.md has the formulas\n");
+}
+
+Json jsonOfPredicted(const DecodeScenario& base, const std::vector<Row>& rows,
+                     const std::optional<Recorded>& recorded) {
+    Json out{{"shape", base.model.name},
+             {"gpu", toJson(base.gpu)},
+             {"hit_rate_bound", localityBound(base.method)},
+             {"kv_gib", base.kvGib},
+             {"configs", Json::array()}};
+    for (const Row& row : rows) {
+        const bool resident = row.scenario.placement == Placement::Resident;
+        Json entry{{"method", row.name},
+                   {"placement", nameOf(row.scenario.placement)},
+                   {"context", row.scenario.context},
+                   {"batch", row.scenario.batch},
+                   {"hit_rate", resident ? Json(nullptr) : Json(row.scenario.hitRate)}};
+        entry.update(toJson(row.cost));
+        out["configs"].push_back(std::move(entry));
+    }
+    if (recorded) out["recorded"] = toJson(*recorded);
+    out["configs_are"] = "predicted";
+    return out;
+}
+
 int predict(Arguments arguments) {
     const GpuTable table = GpuTable::load(arguments.table);
     std::optional<MeasuredRun> run;
@@ -275,114 +382,59 @@ int predict(Arguments arguments) {
     }
     DecodeScenario base;
     ModelConfig config;
-    if (!arguments.model.empty()) {
-        const auto model = loadModel(arguments.model);
-        base.model = shapeOf(*model);
-        config = model->config();
-    } else {
-        std::optional<ModelShape> shape;
-        if (!arguments.shape.empty())
-            shape = findModelShape(arguments.shape);
-        else if (run)
-            shape = shapeOfRun(run->row);
-        else
-            shape = findModelShape("nosa-8b");
-        if (!shape)
-            throw Error(
-                ErrorKind::BadInput,
-                fmt::format("the trace does not say what its model '{}' looks like, so it has no roof", run->row.model),
-                "name the model with --model, or its shape with --shape; traces of this version say it");
-        base.model = *shape;
-        config = configOf(*shape, 1 << 20);
-    }
-    if (run && !fitsRun(base.model, run->row))
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("the shape {} is not that of the run's model '{}'", base.model.name, run->row.model),
-                    "its layers, heads or head dimension are others");
-    if (!arguments.gpu.empty()) {
-        base.gpu = table.get(arguments.gpu);
-    } else if (run) {
-        const GpuSpec* own = gpuOfRun(table, run->row);
-        if (own == nullptr)
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("the table has no entry for the machine of the run, '{}'", machineOf(run->row)),
-                        "measure this machine with kvscope-cli roofline --measure, or choose an entry with --gpu");
-        base.gpu = *own;
-    } else {
-        base.gpu = table.preferred();
-    }
-    if (!arguments.link.empty()) {
-        const Link link = Link::parse(arguments.link);
-        base.gpu.link = link.name;
-        base.gpu.linkGbps = link.gigabytesPerSecond;
-        std::erase(base.gpu.measured, "link_gbps");
-    }
-    if (arguments.latencyUs >= 0) base.gpu.latencyUs = arguments.latencyUs;
+    std::tie(base.model, config) = modelOf(arguments, run);
+    base.gpu = machineFor(arguments, table, run);
     base.kvGib = arguments.kvGib;
-    std::vector<std::string> hitRates = arguments.hitRates;
     std::optional<Recorded> recorded;
     if (run) {
         recorded = Recorded{*run, base.model, compare(*run, base.model, base.gpu)};
-        if (run->row.backend == RunBackend::Cpu) base.bytesPerElement = 4;
-        if (!run->methodKnown && arguments.method.empty() && arguments.settings.empty()) {
-            arguments.method = run->row.method;
-            base.method = run->method;
-        } else if (arguments.method.empty() && arguments.settings.empty() && !run->method.dense) {
-            arguments.method = run->row.method;
-            base.method = run->method;
-        } else {
-            base.method = methodOf(arguments, base.model, config);
-        }
-        if (arguments.contexts.empty()) arguments.contexts = {std::max(1, int(std::lround(run->context)))};
-        if (arguments.batches.empty()) arguments.batches = {std::max(1, int(std::lround(run->batch)))};
-        if (hitRates.empty() && run->offloaded() && !std::isnan(run->hitRate))
-            hitRates = {fmt::format("{:.4f}", run->hitRate)};
+        takeFromRun(arguments, base, config, *run);
     } else {
         base.method = methodOf(arguments, base.model, config);
     }
     if (arguments.contexts.empty()) arguments.contexts = {16384, 131072};
     if (arguments.batches.empty()) arguments.batches = {1, 16, 64};
-    if (hitRates.empty()) hitRates = {"bound", "0.95"};
+    for (const auto& [option, given] :
+         {std::pair("--slots", arguments.slots > 0), {"--hit-rate", !arguments.hitRates.empty()}})
+        if (given && base.method.dense)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{} has no effect with a method that keeps every block on the device", option),
+                        "leave it out, or choose a method that selects blocks");
+    if (arguments.hitRates.empty()) arguments.hitRates = {"bound", "0.95"};
     if (arguments.slots > 0 && !base.method.dense && arguments.slots < base.method.budgetBlocks())
         throw Error(ErrorKind::BadInput,
                     fmt::format("--slots {} is fewer than the {} blocks attended at a time", arguments.slots,
                                 base.method.budgetBlocks()),
                     "give at least as many");
-    const std::vector<Row> rows = predictAll(arguments, base, hitRates);
+    const std::vector<Row> rows = predictAll(arguments, base, arguments.hitRates);
+    if (arguments.json)
+        printOut("{}\n", jsonOfPredicted(base, rows, recorded).dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        printPredicted(base, rows, recorded);
+    return 0;
+}
 
-    if (arguments.json) {
-        Json out{{"shape", base.model.name},
-                 {"gpu", toJson(base.gpu)},
-                 {"hit_rate_bound", localityBound(base.method)},
-                 {"kv_gib", base.kvGib},
-                 {"configs", Json::array()}};
-        for (const Row& row : rows) {
-            Json entry{{"method", row.name},
-                       {"placement", nameOf(row.scenario.placement)},
-                       {"context", row.scenario.context},
-                       {"batch", row.scenario.batch},
-                       {"hit_rate",
-                        row.scenario.placement == Placement::Resident ? Json(nullptr) : Json(row.scenario.hitRate)}};
-            entry.update(toJson(row.cost));
-            out["configs"].push_back(std::move(entry));
-        }
-        if (recorded) out["recorded"] = toJson(*recorded);
-        out["configs_are"] = "predicted";
-        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
-        return 0;
-    }
-    printOut("{} on {}: {:.4g} GB/s, {:.4g} TFLOP/s, {:.4g} GiB; link {:.4g} GB/s + {:.3g} us{}\n\n", base.model.name,
-             base.gpu.title, base.gpu.readGbps, base.gpu.tflops, base.gpu.memoryGib, base.gpu.linkGbps,
-             base.gpu.latencyUs, base.gpu.isMeasured("read_gbps") ? " (measured)" : " (nominal)");
-    if (recorded) printRecorded(*recorded);
-    printRows(rows);
-    printOut(
-        "all predicted: no step is faster than its bytes and operations allow; docs/roofline.md has the formulas\n");
+/// The recorded run's losses, against its own model and machine where no others are named.
+int explain(const Arguments& arguments) {
+    const GpuTable table = GpuTable::load(arguments.table);
+    const TraceReader reader(arguments.trace);
+    const int runId = chooseRun(reader, arguments.run);
+    const std::optional<MeasuredRun> run = measuredSteps(reader, runId);
+    NamedRoof named;
+    if (!arguments.model.empty() || !arguments.shape.empty()) named.shape = modelOf(arguments, run).first;
+    if (!arguments.gpu.empty() || !arguments.link.empty() || arguments.latencyUs >= 0)
+        named.gpu = machineFor(arguments, table, run);
+    const Waterfall waterfall = waterfallOf(reader, runId, table, named);
+    if (arguments.json)
+        printOut("{}\n", waterfallJson(waterfall).dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        printWaterfall(waterfall);
     return 0;
 }
 
 int run(const Arguments& arguments) {
     if (!arguments.measure.empty()) return measureHere(arguments);
+    if (arguments.waterfall) return explain(arguments);
     return arguments.list ? listGpus(arguments) : predict(arguments);
 }
 
@@ -412,21 +464,32 @@ Command addRoofline(Options& program) {
     predicts(sub.add("--link", arguments->link, "pcie4, pcie5 or GB/s instead of the GPU's own link"));
     predicts(
         sub.add("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own").notNegative());
-    predicts(
+    Option waterfall = sub.flag("--waterfall", arguments->waterfall,
+                                "What keeps the recorded run from its roof: a line for every loss, in place of the "
+                                "predictions")
+                           .needs(trace);
+    predicts(waterfall);
+    const auto predictsOthers = [&](const Option& option) { // of steps that were not recorded
+        predicts(option);
+        waterfall.excludes(option);
+    };
+    predictsOthers(
         sub.add("--method", arguments->method, "Sparse method; default: nosa with an eviction head, else infllmv2"));
-    predicts(sub.add("--set", arguments->settings, "A parameter of the method, key=value"));
-    predicts(sub.add("--context", arguments->contexts, "Tokens per sequence, e.g. 16384,65536")
-                 .commaSeparated()
-                 .range(1, 1 << 28));
-    predicts(sub.add("--batch", arguments->batches, "Sequences, e.g. 1,16,64").commaSeparated().range(1, 1 << 20));
-    predicts(sub.add("--hit-rate", arguments->hitRates,
-                     "Shares of selected blocks found on the device, or bound (1 - k_q/k)")
-                 .commaSeparated());
-    predicts(sub.add("--slots", arguments->slots,
-                     "Block slots per sequence, layer and KV head; default: the method's budget")
-                 .notNegative());
-    predicts(sub.add("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
-                 .notNegative());
+    predictsOthers(sub.add("--set", arguments->settings, "A parameter of the method, key=value"));
+    predictsOthers(sub.add("--context", arguments->contexts, "Tokens per sequence, e.g. 16384,65536")
+                       .commaSeparated()
+                       .range(1, 1 << 28));
+    predictsOthers(
+        sub.add("--batch", arguments->batches, "Sequences, e.g. 1,16,64").commaSeparated().range(1, 1 << 20));
+    predictsOthers(sub.add("--hit-rate", arguments->hitRates,
+                           "Shares of selected blocks found on the device, or bound (1 - k_q/k)")
+                       .commaSeparated());
+    predictsOthers(sub.add("--slots", arguments->slots,
+                           "Block slots per sequence, layer and KV head; default: the method's budget")
+                       .notNegative());
+    predictsOthers(
+        sub.add("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
+            .notNegative());
     for (const Option& option : ofPredictions) list.excludes(option), measure.excludes(option);
     sub.flag("--json", arguments->json, "Print one JSON document");
     addColdOption(sub).needs(trace);

@@ -56,7 +56,8 @@ void parseDeviceKv(const std::string& text, SessionOptions& options) {
                 "give block slots per KV head (96) or the pool's size (256MiB)");
 }
 
-/// @throws Error(BadInput) for the first option or setting that was given and changes nothing
+/// Refuses options and settings that change nothing in this run. @throws Error(BadInput) for the first one that was
+/// given
 void refuseVain(const SessionOptions& options, const Options& given, bool denoises = false) {
     const RunChoices choices{
         findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
@@ -136,7 +137,8 @@ nlohmann::ordered_json report(const DecodeSession& session, const Model& model) 
     out["sequences"] = session.generated().size();
     out["prompt_tokens"] = summary.promptTokens;
     out["steps"] = summary.steps;
-    out["prefill_ms"] = double(summary.prefillNs) / 1e6;
+    const bool canvas = model.config().diffusion && model.config().diffusion->canvas;
+    out["prefill_ms"] = canvas ? nlohmann::json() : nlohmann::json(double(summary.prefillNs) / 1e6);
     out["decode_ms"] = double(summary.decodeNs) / 1e6;
     out["tokens_per_s"] = number(summary.tokensPerSecond());
     out["cold_steps"] = summary.cold.steps;
@@ -173,16 +175,26 @@ bool sameTokensAgain(const std::shared_ptr<const Model>& model, const std::vecto
 
 void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
     const int cold = out["cold_steps"].get<int>(), steps = out["steps"].get<int>();
-    printErr("{} tokens read in {:.0f} ms; {} decode steps in {:.0f} ms: {:.1f} tokens/s{}\n",
-             out["prompt_tokens"].get<int>(), out["prefill_ms"].get<double>(), steps, out["decode_ms"].get<double>(),
-             out["tokens_per_s"].is_null() ? 0.0 : out["tokens_per_s"].get<double>(),
-             cold > 0 && cold < steps ? fmt::format(" without {} cold step{}", cold, cold == 1 ? "" : "s") : "");
+    const std::string read = out["prefill_ms"].is_null()
+                                 ? "read by every forward"
+                                 : fmt::format("read in {:.0f} ms", out["prefill_ms"].get<double>());
+    const auto many = [](int number, const char* what) {
+        return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+    };
+    std::string speed; // of no step there is none
+    if (!out["tokens_per_s"].is_null()) speed = fmt::format(": {:.1f} tokens/s", out["tokens_per_s"].get<double>());
+    if (!speed.empty() && cold > 0 && cold < steps) speed += " without " + many(cold, "cold step");
+    printErr("{} {}; {} in {:.0f} ms{}\n", many(out["prompt_tokens"].get<int>(), "token"), read,
+             many(steps, "decode step"), out["decode_ms"].get<double>(), speed);
     if (!out["locality_mean"].is_null())
         printErr("locality {:.3f} mean, {:.3f} lowest; {} hits, {} misses, {:.1f} MiB to the device, {:.1f} ms exposed "
                  "({})\n",
                  out["locality_mean"].get<double>(), out["locality_min"].get<double>(), out["hits"].get<std::int64_t>(),
                  out["misses"].get<std::int64_t>(), out["h2d_bytes"].get<double>() / 1048576,
                  out["exposed_ms"].get<double>(), out["link"].get<std::string>());
+    if (out.contains("density_mean"))
+        printErr("density {:.3f} mean: the share of the tokens outside the block that a KV head attends to\n",
+                 out["density_mean"].get<double>());
     if (!trace.empty()) printErr("recorded in {}\n", trace);
 }
 
@@ -195,8 +207,8 @@ int run(RunArguments& arguments, const Options& given) {
     request.overwrite = arguments.overwrite;
     request.calls = !arguments.noCalls;
     request.pcie = parsePcieCounting(arguments.pcieCounters);
-    if (!arguments.logits.empty()) options.lookahead = false; // the next step would overwrite them
-    RecordedSession recorded(options, request);               // before the model, and so before the first CUDA call
+    if (!arguments.logits.empty()) options.twoInFlight = false; // the next step would overwrite them
+    RecordedSession recorded(options, request);                 // before the model, and so before the first CUDA call
     RunRecording& recording = recorded.recording();
     if (const std::string refusal = recording.kernelRefusal(); !refusal.empty())
         printErr(
@@ -249,7 +261,9 @@ int run(RunArguments& arguments, const Options& given) {
             for (std::size_t i = 0; i < out["text"].size(); ++i)
                 printOut("[{}] {}\n", i, out["text"][i].get<std::string>());
         printSummary(out, arguments.trace);
-        if (arguments.verify && verified)
+        if (arguments.verify && !completed)
+            printErr("not verified: the run was ended before its end\n");
+        else if (arguments.verify && verified)
             printErr("verified: the same tokens without recording and with every block resident\n");
     }
     if (!verified)
@@ -304,7 +318,7 @@ Command addRun(Options& program) {
             "the driver allows it, else nvml)")
         .needs(trace)
         .showsDefault();
-    sub.add("--name", arguments->session.name, "Name of the run in the trace").needs(trace);
+    sub.addWords("--name", arguments->session.name, "Name of the run in the trace").needs(trace);
     sub.flag("--oracle", arguments->session.oracle, "Also measure the attention mass the selection captures (slow)");
     sub.flag("--verify", arguments->verify,
              "Decode again unrecorded and without offloading: the tokens must be the same");

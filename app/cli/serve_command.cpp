@@ -1,4 +1,4 @@
-// kvscope-cli serve: an HTTP server that OpenAI's clients can be pointed at.
+// kvscope-cli serve: an HTTP server for OpenAI's clients.
 #include "app/cli/commands.h"
 #include "app/cli/engine_arguments.h"
 #include "app/server/server.h"
@@ -6,8 +6,10 @@
 #include "app/terminal/output.h"
 
 #include "base/error.h"
+#include "core/calibrate/calibrate.h"
 #include "core/prompt/prompts.h"
 #include "core/serve/load.h"
+#include "profiler/run/run_recording.h"
 
 #include <algorithm>
 #include <charconv>
@@ -20,11 +22,11 @@ namespace kvscope::cli {
 namespace {
 
 struct ServeArguments : EngineArguments {
-    std::string host = "127.0.0.1", keyFile;
+    std::string host = "127.0.0.1", keyFile, trace, name, record = "serving";
     std::vector<std::string> aliases, hosts, limits;
     int port = 8000, chatTokens = 512;
     double deadline = 0, comments = 5;
-    bool benchmark = false, listLimits = false;
+    bool benchmark = false, listLimits = false, overwrite = false, noModelPath = false;
 };
 
 server::Limits limitsOf(const std::vector<std::string>& given) {
@@ -54,10 +56,13 @@ void printLimits() {
         printOut("{:<14} {:>9}  {}\n", row.key, fmt::format("{}", defaults.*row.value), row.meaning);
 }
 
-/// Loads the model and, without --costs, measures what its iterations cost.
-server::LoadedEngine loadEngine(const ServeArguments& arguments, serve::EngineOptions options,
+/// Loads the model, opens the trace and, without --costs, measures what its iterations cost.
+server::LoadedEngine loadEngine(const ServeArguments& arguments, serve::EngineOptions options, RunRecording& recording,
                                 const std::stop_token& stop) {
     server::LoadedEngine loaded{Model::load(arguments.model, {}, stop, arguments.calibration), std::move(options)};
+    recording.open();
+    if (recording.records()) loaded.sink = &recording.sink();
+    loaded.recordSteps = levelOfSteps(arguments.record).has_value();
     if (!arguments.costs.empty()) return loaded;
     const SplicedPrompts prompts(*loaded.model);
     serve::LoadOptions measuring;
@@ -86,6 +91,7 @@ int runServe(const ServeArguments& arguments) {
     options.service.commentSeconds = arguments.benchmark ? 0 : arguments.comments;
     options.service.benchmark = arguments.benchmark;
     options.service.chatTokens = arguments.chatTokens;
+    if (!arguments.calibration.empty()) checkCalibration(arguments.calibration); // before anybody is promised an answer
     if (!arguments.keyFile.empty()) options.service.keys = server::ApiKeys(arguments.keyFile);
     if (!server::isLoopback(arguments.host) && arguments.keyFile.empty())
         throw Error(ErrorKind::BadInput, fmt::format("{} can be reached from other machines", arguments.host),
@@ -95,9 +101,22 @@ int runServe(const ServeArguments& arguments) {
         hosts.push_back(arguments.host.find(':') == std::string::npos ? arguments.host : "[" + arguments.host + "]");
     options.service.hosts = server::HostCheck(hosts);
     const ServingChoices choices = servingChoices(arguments, costsOf(arguments));
-    const serve::EngineOptions engine = engineOf(arguments, choices);
+    serve::EngineOptions engine = engineOf(arguments, choices);
+    engine.session.name = arguments.name;
+    engine.session.recordModelPath = !arguments.noModelPath;
     options.service.maxWaiting = engine.scheduler.maxWaiting;
-    return server::serve(options, [&](const std::stop_token& stop) { return loadEngine(arguments, engine, stop); });
+    RecordingRequest request;
+    request.trace = arguments.trace, request.overwrite = arguments.overwrite;
+    request.level = levelOfSteps(arguments.record).value_or(RecordLevel::Counters);
+    request.kernels = false;
+    RunRecording recording(request, engine.session.backend);
+    const int status = server::serve(
+        options, [&](const std::stop_token& stop) { return loadEngine(arguments, engine, recording, stop); });
+    if (recording.runId() > 0) {
+        recording.finish();
+        printErr("recorded in {}\n", arguments.trace);
+    }
+    return status;
 }
 
 } // namespace
@@ -124,8 +143,15 @@ Command addServe(Options& program) {
             .showsDefault();
     sub.flag("--benchmark", arguments->benchmark, "No comments, and clients are told not to try again")
         .excludes(comments);
+    const Option trace =
+        sub.add("--trace", arguments->trace, "Record requests and iterations into this .kvtrace file while it serves")
+            .valueName("FILE");
+    addRecordOption(sub, arguments->record, trace);
+    sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
+    sub.add("--name", arguments->name, "Name of the run in the trace").needs(trace);
+    sub.flag("--no-model-path", arguments->noModelPath, "Leave out of the trace where the model lies").needs(trace);
     sub.add("--limit", arguments->limits, "A limit of connections, key=value; --list-limits lists them");
-    sub.flag("--list-limits", arguments->listLimits, "List the limits and end");
+    sub.excludeAllBut(sub.flag("--list-limits", arguments->listLimits, "List the limits and end"), {});
     return [arguments] { return runServe(*arguments); };
 }
 

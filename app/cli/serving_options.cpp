@@ -1,6 +1,7 @@
 #include "app/cli/serving_options.h"
 
 #include "app/cli/setting_options.h"
+#include "app/cli/vain.h"
 #include "base/error.h"
 
 #include <charconv>
@@ -13,7 +14,7 @@ namespace {
 
 using namespace serve;
 
-/// "4G", "512MiB", "32K": a number and a binary unit.
+/// Reads a number with a binary unit: "4G", "512MiB", "32K".
 std::int64_t amountOf(const char* option, const std::string& text) {
     double value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -39,7 +40,7 @@ std::string textOf(const std::string& file) {
     return text;
 }
 
-/// "ttft=10000,tbt=150" in ms; tbt=25x is so many decode iterations of 32 rows at 4K tokens without a miss.
+/// Reads "ttft=10000,tbt=150", in ms. tbt=25x stands for 25 decode iterations of 32 rows at 4K tokens without a miss.
 Slo sloOf(const std::string& text, const ServingArguments& arguments, const ServiceCosts& costs, Slo slo) {
     slo.tpot = arguments.tpot;
     std::string_view rest = text;
@@ -67,6 +68,14 @@ Slo sloOf(const std::string& text, const ServingArguments& arguments, const Serv
 
 } // namespace
 
+void refuseVainWorkload(const Options& command, const ServingArguments& arguments) {
+    refuseVain(arguments.arrivals != "gamma", command, {"--burst"}, "without --arrivals gamma");
+    refuseVain(!arguments.workload.empty() && arguments.workload != "longmix", command, {"--requests"},
+               "on the workload of a file, which has the requests that it has");
+    refuseVain(arguments.arrivals == "poisson" || arguments.arrivals == "gamma" || arguments.arrivals == "constant",
+               command, {"--spread"}, "where --arrivals draws the times anew");
+}
+
 ServiceCosts costsOf(const ServingArguments& arguments) {
     return arguments.costs.empty() ? ServiceCosts() : ServiceCosts::fromJson(textOf(arguments.costs));
 }
@@ -85,7 +94,7 @@ Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {
     if (arguments.arrivals == "poisson") drawArrivals(workload, Arrivals::Poisson, 1, seed);
     if (arguments.arrivals == "gamma") drawArrivals(workload, Arrivals::Gamma, arguments.burst, seed);
     if (arguments.arrivals == "constant") drawArrivals(workload, Arrivals::Constant, 1, seed);
-    // New arrivals keep the rate that the file has.
+    // Arrivals that are drawn anew keep the rate of the file.
     if (!arguments.arrivals.empty() && arguments.arrivals != "recorded" && workload.rate() > 0)
         changeRate(workload, recorded / workload.rate());
     return workload;
@@ -103,7 +112,7 @@ ServingChoices servingChoices(const ServingArguments& arguments, const ServiceCo
     options.scheduler = schedulerOptions(values);
     options.window.slo = sloOf(arguments.slo, arguments, options.costs,
                                {options.scheduler.ttftBoundMs, options.scheduler.tbtBoundMs, false});
-    // What is promised is what the scheduler works for, unless it was told otherwise.
+    // The scheduler works for the bounds that are promised, unless it was given others.
     if (!ownTtft) options.scheduler.ttftBoundMs = options.window.slo.ttftMs;
     if (!ownTbt) options.scheduler.tbtBoundMs = options.window.slo.tbtMs;
     options.budget.device = amountOf("--device-kv", arguments.deviceKv);

@@ -1,4 +1,4 @@
-// What `simulate` and `load` have in common on the command line: a workload, the scheduler's knobs, budgets and bounds.
+// Options that `simulate` and `load` share: a workload, the scheduler's knobs, budgets and bounds.
 #pragma once
 
 #include "app/terminal/options.h"
@@ -23,19 +23,22 @@ struct ServingArguments {
     bool json = false, tpot = false;
 };
 
-/// Knobs are given with --set, or with --knob where --set is the method's.
+/// Which option sets knobs: --set, or --knob where --set is the method's.
 enum class KnobOption : std::uint8_t { Set, Knob };
 
 /// @return the option --rate, for what excludes it
 Option addServingOptions(Options& command, ServingArguments& arguments, KnobOption kind = KnobOption::Set);
 
-/// Those of them that make an engine: knobs, costs and budgets.
+/// Declares those of the options that make an engine: knobs, costs and budgets.
 void addEngineOptions(Options& command, ServingArguments& arguments, KnobOption kind);
 
-/// The table of --costs, or the default one.
+/// Refuses what says how workloads of another kind are. @throws Error(BadInput) naming the option
+void refuseVainWorkload(const Options& command, const ServingArguments& arguments);
+
+/// The table of costs that --costs names, or the default one.
 serve::ServiceCosts costsOf(const ServingArguments& arguments);
 
-/// @throws Error(BadInput) where none is named, or its file cannot be read
+/// The workload that the options name. @throws Error(BadInput) where they name none, or its file cannot be read
 serve::Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed);
 
 struct ServingChoices {
@@ -44,7 +47,7 @@ struct ServingChoices {
     serve::Budget budget;
     serve::WindowOptions window;
 };
-/// @throws Error(BadInput) naming the option
+/// What the options choose. @throws Error(BadInput) naming the option
 ServingChoices servingChoices(const ServingArguments& arguments, const serve::ServiceCosts& costs);
 
 } // namespace kvscope::cli

@@ -1,4 +1,4 @@
-// A serving run's numbers, for people and as JSON: of `simulate` and of `load`.
+// The numbers of a serving run of `simulate` or `load`, for people and as JSON.
 #pragma once
 
 #include "core/serve/tally.h"

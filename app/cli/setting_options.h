@@ -7,7 +7,7 @@
 
 namespace kvscope::cli {
 
-/// Keys and values in the order given. @param option as the command line writes it, for messages
+/// Keys and values in the order in which they were given. @param option as the command line writes it, for messages
 /// @throws Error(BadInput) for a text without a key or without '=', and for a key that is given twice
 std::vector<std::pair<std::string, std::string>> parseSettings(const char* option,
                                                                const std::vector<std::string>& texts);

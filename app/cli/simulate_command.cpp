@@ -1,9 +1,10 @@
-// kvscope-cli simulate: what a workload would find at a server, by the scheduler and a table of costs.
+// kvscope-cli simulate: what would become of a workload at a server, by the scheduler and a table of costs.
 #include "app/cli/commands.h"
 #include "app/cli/ladder.h"
 #include "app/cli/long_action.h"
 #include "app/cli/serving_options.h"
 #include "app/cli/serving_report.h"
+#include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -23,13 +24,13 @@ namespace kvscope::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using namespace serve; // what this command is about
+using namespace serve;
 
 struct SimulateArguments : ServingArguments {
-    std::string rule = "mean-queue", write, rungs, resume;
+    std::string rule = "mean-queue", write;
     double queueSeconds = 2, attainment = 0.9;
-    int seeds = 1;
-    bool search = false, printCosts = false, listKnobs = false;
+    bool printCosts = false, listKnobs = false;
+    LadderArguments ladder;
 };
 
 SimulationOptions simulationOf(const SimulateArguments& arguments) {
@@ -111,7 +112,7 @@ Json settingsOf(const SimulateArguments& arguments, const SimulationOptions& opt
             {"costs", Json::parse(options.costs.toJson())}};
 }
 
-/// Simulated, seed by seed: one rate after the other, or the search for the largest.
+/// Simulates seed by seed: one rate after the other, or a search for the largest rate that holds.
 int simulateAll(const SimulateArguments& arguments) {
     SimulationOptions options = simulationOf(arguments);
     const CapacityOptions rule = capacityOf(arguments);
@@ -131,13 +132,13 @@ int simulateAll(const SimulateArguments& arguments) {
     double done = 0;
     options.between = [&] { progress(done, "simulating"); };
     std::vector<double> capacities;
-    for (int s = 0; s < arguments.seeds; ++s) {
-        done = double(s) / arguments.seeds;
+    for (int s = 0; s < arguments.ladder.seeds; ++s) {
+        done = double(s) / arguments.ladder.seeds;
         const std::uint64_t seed = arguments.seed + std::uint64_t(s);
         const Workload workload = workloadOf(arguments, seed);
         Json entry{{"seed", seed}, {"points", Json::array()}};
-        if (!arguments.json && arguments.seeds > 1) printOut("seed {}\n", seed);
-        if (arguments.search) {
+        if (!arguments.json && arguments.ladder.seeds > 1) printOut("seed {}\n", seed);
+        if (arguments.ladder.search) {
             const Capacity capacity = findCapacity(workload, options, rule, [&](const CapacityPoint& point) {
                 progress(done, fmt::format("{:.4g} requests/s", point.rate));
                 if (!arguments.json) {
@@ -181,39 +182,22 @@ int simulateAll(const SimulateArguments& arguments) {
     return 0;
 }
 
-/// The capacity of every rung of the ladder.
+/// Searches the capacity of every rung of the ladder.
 int climbRungs(const SimulateArguments& arguments) {
-    refuseKnobsOfRungs(arguments.knobs, "--set");
-    const SimulationOptions base = simulationOf(arguments); // one set of bounds for all rungs
-    const CapacityOptions rule = capacityOf(arguments);
-    std::map<std::uint64_t, Workload> workloads;
-    Ladder ladder;
-    ladder.rungs = rungsNamed(arguments.rungs);
-    for (int s = 0; s < arguments.seeds; ++s) {
-        const std::uint64_t seed = arguments.seed + std::uint64_t(s);
-        ladder.seeds.push_back(seed);
-        workloads.emplace(seed, workloadOf(arguments, seed));
-    }
-    ladder.tolerance = rule.tolerance;
+    Ladder ladder(arguments, arguments.ladder, "--set");
+    const SimulationOptions base = simulationOf(arguments); // the bounds are the same on all rungs
+    ladder.rule = capacityOf(arguments);
     Json document = settingsOf(arguments, base);
-    FinishedPoints finished(arguments.resume, document);
+    FinishedPoints finished(arguments.ladder.resume, document);
     ladder.finished = &finished;
     LongAction action;
-    const Progress progress = action.stopping();
-    const auto onThe = [&](const Rung& rung) {
+    ladder.simulation = [&](const Rung& rung) {
         SimulationOptions options = base;
         options.scheduler = onRung(rung, base.scheduler);
         options.costs = costsOnRung(rung, base.costs);
         return options;
     };
-    ladder.firstRate = [&](const Rung& rung, std::uint64_t seed) { return halfUsed(workloads.at(seed), onThe(rung)); };
-    ladder.simulated = [&](const Rung& rung, std::uint64_t seed, double rate) {
-        SimulationOptions options = onThe(rung);
-        options.between = [&] { progress(0, rung.name); }; // Ctrl-C is heard
-        const CapacityPoint point = simulatePoint(workloads.at(seed), rate, options, rule);
-        return LadderPoint{rate, point.broken, point.result.refused, jsonOf(point.result, point.broken)};
-    };
-    ladder.progress = progress;
+    ladder.progress = action.stopping();
     ladder.clearProgress = [&] { action.clear(); };
     document["simulated"] = true;
     document.update(climb(ladder, !arguments.json));
@@ -225,7 +209,7 @@ int climbRungs(const SimulateArguments& arguments) {
     return 0;
 }
 
-int runSimulate(const SimulateArguments& arguments) {
+int runSimulate(const SimulateArguments& arguments, const Options& command) {
     if (arguments.listKnobs) return listKnobs(arguments.json);
     if (arguments.printCosts) {
         printOut("{}\n", costsOf(arguments).toJson());
@@ -233,8 +217,11 @@ int runSimulate(const SimulateArguments& arguments) {
     }
     if (arguments.workload.empty())
         throw Error(ErrorKind::BadInput, "no workload is named", "give --workload FILE or --workload longmix");
+    refuseVainWorkload(command, arguments);
     if (!arguments.write.empty()) return writeLines(arguments);
-    return arguments.rungs.empty() ? simulateAll(arguments) : climbRungs(arguments);
+    refuseVain(arguments.rule == "attainment", command, {"--queue"}, "with --rule attainment");
+    refuseVain(arguments.rule != "attainment", command, {"--attainment"}, "with --rule " + arguments.rule);
+    return arguments.ladder.rungs.empty() ? simulateAll(arguments) : climbRungs(arguments);
 }
 
 } // namespace
@@ -245,7 +232,7 @@ Command addSimulate(Options& program) {
         program.command("simulate", "Simulate a server: waiting, times between tokens and capacity of a workload");
     const Option rate = addServingOptions(sub, *arguments);
     const Option search =
-        sub.flag("--search", arguments->search, "Find the largest rate that keeps the bounds").excludes(rate);
+        sub.flag("--search", arguments->ladder.search, "Find the largest rate that keeps the bounds").excludes(rate);
     sub.add("--rule", arguments->rule, "What a rate has to keep")
         .oneOf({"mean-queue", "median-queue", "attainment"})
         .showsDefault();
@@ -253,20 +240,19 @@ Command addSimulate(Options& program) {
         .positive()
         .showsDefault();
     sub.add("--attainment", arguments->attainment, "Bound of attainment").range(0.0, 1.0).showsDefault();
-    const Option rungsOption =
-        sub.add("--rungs", arguments->rungs, "The capacity of each rung of SparseServe's ladder: all, or names")
-            .valueName("RUNG,...")
-            .needs(search);
-    sub.add("--resume", arguments->resume, "Keep finished points of --rungs in this file and do not try them again")
-        .valueName("FILE")
-        .needs(rungsOption);
-    sub.add("--seeds", arguments->seeds, "Repeat with so many seeds, one after the other").range(1, 1000);
-    sub.add("--write", arguments->write, "Write the workload as JSONL and simulate nothing")
-        .valueName("FILE")
-        .excludes(search);
-    sub.flag("--print-costs", arguments->printCosts, "Print the table of costs as JSON");
-    sub.flag("--list-knobs", arguments->listKnobs, "Print the scheduler's knobs");
-    return [arguments] { return runSimulate(*arguments); };
+    addLadderOptions(sub, arguments->ladder, "The capacity of each rung of SparseServe's ladder: all, or names",
+                     search);
+    sub.add("--seeds", arguments->ladder.seeds, "Repeat with so many seeds, one after the other").range(1, 1000);
+    const Option write = sub.add("--write", arguments->write, "Write the workload as JSONL and simulate nothing")
+                             .valueName("FILE")
+                             .excludes(search);
+    const Option costs = sub.flag("--print-costs", arguments->printCosts, "Print the table of costs as JSON");
+    const Option knobs = sub.flag("--list-knobs", arguments->listKnobs, "Print the scheduler's knobs");
+    sub.excludeAllBut(write, {"--workload", "--arrivals", "--burst", "--spread", "--scale", "--outputs", "--cap",
+                              "--requests", "--seed"});
+    sub.excludeAllBut(costs, {"--costs", "--json"});
+    sub.excludeAllBut(knobs, {"--json"});
+    return [arguments, sub] { return runSimulate(*arguments, sub); };
 }
 
 } // namespace kvscope::cli

@@ -61,10 +61,10 @@ Command addTokenize(Options& program) {
     auto arguments = std::make_shared<TokenizeArguments>();
     Options sub = program.command("tokenize", "Show the tokens of a text: ids and what they stand for");
     sub.add("--model", arguments->model, "Folder with a tokenizer, or an embedded model (nosa-tiny)").showsDefault();
-    const Option text = sub.add("--text", arguments->text, "The text");
+    const Option text = sub.addWords("--text", arguments->text, "The text");
     sub.add("--file", arguments->file, "File with the text, UTF-8");
     sub.flag("--chat", arguments->chat, "Put the text into the model's chat template first");
-    sub.add("--system", arguments->system, "System message for the chat template");
+    sub.addWords("--system", arguments->system, "System message for the chat template");
     sub.flag("--raw", arguments->raw, "Add no special tokens and recognise none");
     sub.flag("--json", arguments->json, "Print one JSON document: text, ids, pieces, decoded");
     return [arguments, text] { return tokenize(*arguments, text.given()); };

@@ -14,6 +14,7 @@
 #include <QDeadlineTimer>
 #include <QElapsedTimer>
 #include <QFileInfo>
+#include <QIcon>
 
 #include <algorithm>
 #include <chrono>
@@ -72,7 +73,8 @@ void nameApplication() {
 void useOffscreenPlatform() {
     qputenv("QT_QPA_PLATFORM", "offscreen");
     qunsetenv("QT_SCREEN_SCALE_FACTORS"); // the size asked for is the size written
-    // That platform warns about things a picture does not need; stderr is for our own one line.
+    // The platform without a window warns about things that a picture does not need. Its warnings are dropped, so that
+    // stderr has one line of ours.
     qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
         if (type == QtCriticalMsg || type == QtFatalMsg) printErr("kvscope: {}\n", text.toStdString());
     });
@@ -98,15 +100,17 @@ void endOrderly() {
     QCoreApplication::exit(Interruption::exitStatus());
 }
 
-/// The traces that a window has open.
+/// The paths of the traces that a window has open.
 std::set<std::string> tracesOf(ui::MainWindow& window) {
     std::set<std::string> paths;
     for (const ui::OpenRun& run : window.workspace().runs()) paths.insert(run.key.path.toStdString());
     return paths;
 }
 
-/// Shows the window until the program is to end. @return its exit status; `traces`: those that were open then
+/// Shows the window until the program ends. @return its exit status; `traces` gets the traces that were open then
 int showDesktop(QApplication& application, const DesktopOptions& options, std::set<std::string>& traces) {
+    QGuiApplication::setWindowIcon(QIcon(QStringLiteral(":/kvscope.svg")));
+    QGuiApplication::setDesktopFileName(QStringLiteral("kvscope")); // Wayland takes the icon of that file
     ui::MainWindow window{ui::Settings(options.fresh)};
     if (!options.theme.empty()) window.setTheme(QString::fromStdString(options.theme));
     if (qEnvironmentVariableIsSet("KVSCOPE_STARTUP_TIMING"))
@@ -129,7 +133,7 @@ int showDesktop(QApplication& application, const DesktopOptions& options, std::s
     for (QWidget* widget : QApplication::topLevelWidgets())
         if (auto* other = qobject_cast<ui::MainWindow*>(widget)) {
             traces.merge(tracesOf(*other));
-            if (other != &window) delete other; // asked to end from outside, nobody closed it
+            if (other != &window) delete other; // where a signal ends the program, nobody has closed the windows
         }
     return status;
 }
@@ -146,7 +150,7 @@ int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
     QApplication application(argc, argv);
     std::set<std::string> traces;
     const int status = showDesktop(application, options, traces);
-    for (const std::string& trace : traces) TraceStore::settle(trace); // their readers are gone with the windows
+    for (const std::string& trace : traces) TraceStore::settle(trace); // the windows' readers of the traces are gone
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "app/terminal/output.h"
 
 #include "base/error.h"
+#include "profiler/read/step_kind.h"
 
 #include <cstdio>
 #include <exception>
@@ -13,6 +14,14 @@
 namespace {
 
 using namespace kvscope;
+
+/// As --count-cold of kvscope-cli; the window has the same switch in its View menu.
+void addColdOption(Options& command) {
+    command.flag(
+        "--count-cold", [] { setColdSteps(ColdSteps::Counted); },
+        "Let rates, shares and means count cold steps too, in which a sequence selects for the first time and finds an "
+        "empty cache. Totals always count every step");
+}
 
 /// The exit status, but for what standard output may lack.
 int runProgram(int argc, char** argv) {
@@ -38,6 +47,7 @@ int runProgram(int argc, char** argv) {
     reportCommand.add("-o,--output", report.output, "Report to write: .html or .pdf").required().valueName("OUT");
 
     reportCommand.add("--csv", report.csv, "Folder for every table of it as CSV").valueName("FOLDER");
+    addColdOption(reportCommand);
 
     app::RenderOptions render;
     Options renderCommand = program.command("render", "Write one view of a trace as a picture; needs no display");
@@ -55,6 +65,7 @@ int runProgram(int argc, char** argv) {
     renderCommand.add("--sequence", render.sequence, "Sequence of the cursor").notNegative();
     renderCommand.add("--block", render.block, "KV block of the cursor").notNegative();
     renderCommand.flag("--window", render.window, "The whole window with the view in front (.png)");
+    addColdOption(renderCommand);
     renderCommand.add("-o,--output", render.output, "Picture to write: .png, .svg or .pdf").required().valueName("OUT");
 
     app::FigureOptions figure;
@@ -71,6 +82,7 @@ int runProgram(int argc, char** argv) {
         .valueName("W[xH]")
         .showsDefault();
     figureCommand.add("--csv", figure.csv, "Also write every number that is drawn").valueName("OUT");
+    addColdOption(figureCommand);
 
     if (const std::optional<int> status = program.parse(argc, argv)) return *status;
     try {

@@ -1,4 +1,4 @@
-// What the commands without a window share.
+// Functions that the commands without a window share.
 #pragma once
 
 #include <QString>

@@ -1,4 +1,4 @@
-// Who may ask: host names of requests and keys.
+// Who may ask: by the Host header of a request, and by keys.
 #pragma once
 
 #include <string>
@@ -10,27 +10,28 @@ namespace kvscope::server {
 /// Whether a name or address, without a port, is this machine's own loopback.
 bool isLoopback(std::string_view host);
 
-/// Host headers that are answered: loopback, and names that were configured. A page of another site whose name resolves
-/// to 127.0.0.1 sends its own name (DNS rebinding).
+/// Which Host headers are answered: loopback names, and names from the options. With DNS rebinding another site's page
+/// reaches 127.0.0.1 under the site's own name, and is refused here.
 class HostCheck {
 public:
     explicit HostCheck(std::vector<std::string> names) : names_(std::move(names)) {}
-    /// header: a name or address, with or without a port.
+    /// header: a name or an address, with or without a port.
     bool allows(std::string_view header) const;
 
 private:
     std::vector<std::string> names_;
 };
 
-/// Keys of a file, one a line; lines that are empty or begin with # are none.
+/// Keys from a file, one a line. Lines that are empty or begin with # hold no key.
 class ApiKeys {
 public:
     ApiKeys() = default; // none are asked for
-    /// @throws Error(BadInput) where the file cannot be read, has no key, or one with blanks in it
+    /// @throws Error(BadInput) where the file cannot be read, or has no key, or has a key with blanks in it
     explicit ApiKeys(const std::string& file);
 
     bool asked() const { return !keys_.empty(); }
-    /// Of a header "Authorization: Bearer KEY". How long it takes says nothing about keys but their lengths.
+    /// Whether the header is "Authorization: Bearer KEY" with one of the keys. The time that the comparison takes says
+    /// nothing about the keys but their lengths.
     bool allows(const std::string* authorization) const;
 
 private:

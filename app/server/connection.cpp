@@ -13,7 +13,7 @@ using State = http::Reader::State;
 
 namespace {
 
-constexpr double kLinger = 2; // seconds that a closed side waits for the client to have read what was written
+constexpr double kLinger = 2; // seconds for which a closed side lets the client read what was written
 
 http::Limits readerLimits(const Limits& limits) {
     return {std::size_t(limits.headBytes), std::size_t(limits.bodyBytes), 100};
@@ -21,7 +21,7 @@ http::Limits readerLimits(const Limits& limits) {
 
 } // namespace
 
-/// The request that is under way. The connection has it; others keep it longer, and then nothing happens any more.
+/// The request under way. When the connection lets it go, others may still have it; calls do nothing then.
 class Connection::Pending final : public Exchange {
 public:
     explicit Pending(Connection* connection) : connection_(connection) {}
@@ -34,14 +34,15 @@ public:
     }
     void beginStream(const http::Headers& headers) override {
         if (!connection_) return;
-        if (!connection_->chunked_) connection_->keepAlive_ = false; // its end is the end of the connection
+        // only the connection's end marks the end of the answer
+        if (!connection_->chunked_) connection_->keepAlive_ = false;
         connection_->write(http::streamHead(connection_->chunked_, connection_->keepAlive_, headers));
     }
     void stream(std::string_view bytes) override {
         if (!connection_) return;
         connection_->write(connection_->chunked_ ? http::chunk(bytes) : std::string(bytes));
         if (connection_ && double(connection_->out_.size() - connection_->sent_) > connection_->limits_.bufferBytes)
-            connection_->behind_ = true; // cut off when the engine's events have been gone through
+            connection_->behind_ = true; // ends the connection when the events of the engine have been handled
     }
     void endStream(bool keep) override {
         if (!connection_) return;
@@ -50,7 +51,7 @@ public:
     }
 
 private:
-    Connection* connection_; // null: the answer is complete, or the connection closed
+    Connection* connection_; // null as soon as the answer is complete or the connection has closed
 };
 
 Connection::Connection(asio::ip::tcp::socket socket, const Limits& limits, const Owner& owner)
@@ -60,7 +61,7 @@ Connection::Connection(asio::ip::tcp::socket socket, const Limits& limits, const
 void Connection::start() {
     asio::error_code ignored;
     socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-    // Otherwise the system would keep several MB for a client that reads nothing.
+    // Without a limit the system would keep several MB for a client that reads nothing.
     const int kept = int(std::min(limits_.bufferBytes, 262144.0));
     socket_.set_option(asio::socket_base::send_buffer_size(kept), ignored);
     read();
@@ -86,7 +87,7 @@ void Connection::read() {
 }
 
 void Connection::bytesCame(std::size_t count) {
-    if (closing_ || phase_ == Phase::Lingering) return; // what comes behind the last request
+    if (closing_ || phase_ == Phase::Lingering) return; // bytes behind the last request are not read
     reader_.read({bytes_.data(), count});
     if (exchange_) {
         if (double(reader_.waiting()) > limits_.bufferBytes + limits_.bodyBytes) abort();
@@ -95,7 +96,7 @@ void Connection::bytesCame(std::size_t count) {
     next();
 }
 
-/// Looks at what has come while no request is under way.
+/// Reads on in the bytes that have come, while no request is under way.
 void Connection::next() {
     const State state = reader_.state();
     if (state == State::Failed) return refuse(reader_.fault().status, reader_.fault().message);
@@ -117,7 +118,7 @@ void Connection::next() {
     owner_.handle(std::move(request), std::shared_ptr<Exchange>(exchange_));
 }
 
-/// The connection's own answer, and its last.
+/// Writes an answer of the connection itself, after which the connection closes.
 void Connection::refuse(int status, const std::string& message) {
     owner_.answered(status);
     write(http::response(status, "application/json", http::errorJson(http::ApiError(status, message)), false));
@@ -135,7 +136,7 @@ void Connection::answerEnded(bool keep) {
         if (!writes_ && phase_ == Phase::Open) linger();
         return;
     }
-    // Behind the caller's work: a request that came meanwhile may be answered at once.
+    // Posted, so that the caller finishes first: a request that has come meanwhile may be answered at once.
     if (reader_.begun())
         asio::post(socket_.get_executor(), [self = shared_from_this()] {
             if (self->phase_ == Phase::Open && !self->closing_ && !self->exchange_) self->next();
@@ -148,7 +149,7 @@ void Connection::write(std::string_view bytes) {
     out_ += bytes;
     if (writes_) return;
     writes_ = true;
-    // Behind the caller's work, so that all of it goes out at once.
+    // Posted, so that the caller finishes first and all that it writes goes out together.
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->flush(); });
 }
 
@@ -176,7 +177,7 @@ void Connection::wrote() {
     if (closing_) linger();
 }
 
-/// Nothing more is written. Closing at once could take away what the client has not read yet.
+/// Ends the writing side. Closing at once could discard what the client has not read yet.
 void Connection::linger() {
     if (phase_ != Phase::Open) return;
     phase_ = Phase::Lingering;

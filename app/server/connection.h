@@ -1,4 +1,5 @@
-// A client's connection: requests in, answers out, in their order. All in the thread that runs the context.
+// A client's connection: takes requests in and sends answers out, in the same order. The thread that runs the context
+// makes all calls.
 #pragma once
 
 #include "app/server/exchange.h"
@@ -18,19 +19,19 @@ public:
     struct Owner {
         std::function<void(http::Request, const std::shared_ptr<Exchange>&)> handle;
         std::function<void(Exchange&)> gone;
-        std::function<void(int)> answered; // a status that the connection itself gave
+        std::function<void(int)> answered; // is told the status of an answer that the connection itself gave
     };
     Connection(asio::ip::tcp::socket socket, const Limits& limits, const Owner& owner);
 
     void start();
-    /// Answers that there are too many connections, and closes.
+    /// Answers that there are too many connections, and closes this one.
     void turnAway();
-    /// Limits of time. ns: of the steady clock.
+    /// Closes the connection where a limit of time has passed. ns: of the steady clock.
     void tick(std::int64_t ns);
-    /// Closes at once; a request that is under way is cancelled.
+    /// Closes the connection at once and cancels the request under way.
     void abort();
     bool open() const { return phase_ != Phase::Closed; }
-    /// No request is under way and nothing is left to write.
+    /// Whether no request is under way and nothing is left to write.
     bool quiet() const { return !exchange_ && !writes_; }
 
 private:
@@ -55,7 +56,7 @@ private:
     std::shared_ptr<Pending> exchange_; // under way
     bool keepAlive_ = true, chunked_ = true, continued_ = false;
     bool closing_ = false, writes_ = false, reads_ = false, behind_ = false;
-    std::string out_;      // not yet given to the system
+    std::string out_;      // text that was not yet given to the system
     std::size_t sent_ = 0; // of out_
     std::int64_t readSinceNs_ = 0, wroteNs_ = 0, lingersNs_ = 0;
     http::Reader::State waitsFor_ = http::Reader::State::Head; // since readSinceNs_

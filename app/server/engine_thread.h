@@ -1,8 +1,10 @@
-// The engine in a thread of its own: it takes submissions from any thread and hands out what happened, once per
-// iteration.
+// Runs an engine in a thread of its own. Any thread may submit requests; once per iteration the thread hands out what
+// has happened.
 #pragma once
 
 #include "core/serve/engine.h"
+#include "core/serve/serving_trace.h"
+#include "core/trace/trace_sink.h"
 
 #include <array>
 #include <condition_variable>
@@ -27,7 +29,7 @@ struct EngineEvent {
     std::string message;                   // likewise, one sentence
 };
 
-/// The engine between two iterations.
+/// How the engine stands between two iterations.
 struct EngineGauges {
     int waiting = 0, running = 0, paused = 0;
     std::array<int, serve::kLimits> waitingFor{};
@@ -36,27 +38,29 @@ struct EngineGauges {
     serve::Budget budget;
 };
 
-/// What one iteration did, with all events up to its end.
+/// What one iteration did, and all events up to its end.
 struct EngineBatch {
     std::vector<EngineEvent> events;
     EngineGauges gauges;
-    bool iterated = false; // the numbers below are of an iteration
+    bool iterated = false; // an iteration has run, and the numbers below are its numbers
     bool prefilled = false, decoded = false;
     std::int64_t hits = 0, misses = 0, missedBytes = 0, surprises = 0;
     double actualMs = 0, predictedMs = 0;
 };
 
-/// Makes the model and what an engine of it needs; runs in the engine's thread. @throws as Engine does, and
-/// Error(Cancelled) after the stop
+/// Makes the model, the options of its engine and the place where its run is recorded, in the engine's thread. @throws
+/// as Engine does, and Error(Cancelled) after the stop
 struct LoadedEngine {
     std::shared_ptr<const Model> model;
     serve::EngineOptions options;
+    TraceSink* sink = nullptr; // lives until the thread has ended; null: nothing is recorded
+    bool recordSteps = false;  // with a sink: steps and selections too, at the level of the sink
 };
 using LoadEngine = std::function<LoadedEngine(const std::stop_token& stop)>;
 
 class EngineThread {
 public:
-    /// Called in the engine's thread.
+    /// Is called in the engine's thread.
     struct Listener {
         std::function<void(std::shared_ptr<const Model>, const std::string& backend)> ready;
         std::function<void(EngineBatch)> batch;
@@ -64,25 +68,31 @@ public:
     };
 
     EngineThread(LoadEngine load, Listener listener);
-    /// Ends the thread behind the present iteration; requests that are left are dropped.
+    /// Ends the thread after the iteration that runs; requests that are left are dropped.
     ~EngineThread();
     EngineThread(const EngineThread&) = delete;
     EngineThread& operator=(const EngineThread&) = delete;
 
-    /// After `ready`.
-    void submit(serve::Submission submission);
-    void cancel(serve::RequestId id);
+    /// Submits a request. Called after `ready`. kind: the request's class, for the trace.
+    void submit(serve::Submission submission, std::string kind);
+    /// by: on whose behalf, for the trace; empty: the request's answer is complete.
+    void cancel(serve::RequestId id, std::string by);
+    /// Tells the trace that a request was refused before it was submitted. arrivalNs: by the steady clock.
+    void turnedAway(std::int64_t arrivalNs, std::string kind, std::string why);
 
 private:
     class Observer;
+    /// Done by the engine's thread between two iterations. The trace is null where nothing is recorded.
+    using Command = std::function<void(serve::Engine&, serve::ServingTrace*)>;
     void run(const LoadEngine& load, const std::stop_token& stop);
+    void iterate(serve::Engine& engine, Observer& observer, const std::stop_token& stop);
+    void order(Command command);
 
     const Listener listener_;
     std::mutex mutex_;
     std::condition_variable_any changed_;
-    bool work_ = false;               // under mutex_: something came since the last look
-    serve::Engine* engine_ = nullptr; // under mutex_
-    std::jthread thread_;             // the last member: it ends first
+    std::vector<Command> commands_; // guarded by mutex_
+    std::jthread thread_;           // the last member, because the thread must end before the others are destroyed
 };
 
 } // namespace kvscope::server

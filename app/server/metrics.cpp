@@ -14,7 +14,7 @@ std::vector<double> gapBounds() {
     return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 5, 10, 40, 80};
 }
 
-/// A label's value: the format escapes three characters.
+/// The value of a label, in which the format escapes three characters.
 std::string quoted(const std::string& text) {
     std::string out;
     for (const char c : text) {
@@ -80,7 +80,7 @@ Metrics::Metrics()
 void Metrics::batch(const EngineBatch& batch) {
     const EngineGauges last = gauges_;
     gauges_ = batch.gauges;
-    if (!batch.iterated) { // what the plan said is not known anew
+    if (!batch.iterated) { // without an iteration the plan's numbers stay as they were
         gauges_.workingSetBytes = last.workingSetBytes, gauges_.availableBytes = last.availableBytes;
         if (gauges_.running == 0) gauges_.workingSetBytes = 0;
         return;

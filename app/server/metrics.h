@@ -1,4 +1,4 @@
-// Numbers of the server in Prometheus' text format 0.0.4.
+// The server's numbers, in Prometheus' text format 0.0.4.
 #pragma once
 
 #include "app/server/engine_thread.h"
@@ -15,17 +15,17 @@ class Histogram {
 public:
     explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1, 0) {}
     void add(double value);
-    /// Lines _bucket, _sum and _count of this name.
+    /// Writes the lines _bucket, _sum and _count of the name.
     void write(std::string& out, const std::string& name, const std::string& labels) const;
 
 private:
     std::vector<double> bounds_;
-    std::vector<std::int64_t> counts_; // per bound, and above the last
+    std::vector<std::int64_t> counts_; // one for each bound, and one for values above the last
     double sum_ = 0;
     std::int64_t count_ = 0;
 };
 
-/// Counts what happens, in the thread of the connections.
+/// Counts what happens. The thread of the connections makes all calls.
 class Metrics {
 public:
     Metrics();
@@ -34,14 +34,15 @@ public:
     void answered(int status) { ++answers_[status]; }
     void submitted(int promptTokens) { promptTokens_ += promptTokens; }
     void token() { ++tokens_; }
-    /// Seconds: from the arrival to the first token; between two tokens; the other phases of a request.
+    /// In seconds: from the arrival to the first token, between two tokens, and in the other phases of a request.
     void firstToken(double seconds) { ttft_.add(seconds); }
     void gap(double seconds) { gaps_.add(seconds); }
     void queued(double seconds) { queue_.add(seconds); }
     void prefilled(double seconds) { prefill_.add(seconds); }
     void pause(double seconds) { pausedSeconds_ += seconds; }
     void paused() { ++pauses_; }
-    /// how: stop, length, cancelled, refused or failed. A request without a token has no time of decoding: below 0.
+    /// how: stop, length, cancelled, refused or failed. decodeSeconds: below 0 for a request without a token, which has
+    /// no time of decoding.
     void ended(const std::string& how, double seconds, double decodeSeconds);
     void ignoredMembers(int count) { ignored_ += count; }
 

@@ -24,9 +24,9 @@ namespace {
 using asio::ip::tcp;
 
 constexpr auto kTick = std::chrono::milliseconds(50);
-constexpr double kFarewell = 1; // seconds that last answers have to be written
+constexpr double kFarewell = 1; // seconds in which the last answers must be written
 
-/// Each connection is an open file, of which a process may have 1,024 unless it asks for more.
+/// A process may have 1,024 open files unless it asks for more, and each connection is one.
 void raiseOpenFiles() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -65,8 +65,13 @@ private:
 
 Server::Server(const ServerOptions& options, const LoadEngine& load)
     : options_(options),
-      service_(options.service, {[this](serve::Submission submission) { engine_->submit(std::move(submission)); },
-                                 [this](serve::RequestId id) { engine_->cancel(id); },
+      service_(options.service, {[this](serve::Submission submission, std::string kind) {
+                                     engine_->submit(std::move(submission), std::move(kind));
+                                 },
+                                 [this](serve::RequestId id, std::string by) { engine_->cancel(id, std::move(by)); },
+                                 [this](std::int64_t arrivalNs, std::string kind, std::string why) {
+                                     engine_->turnedAway(arrivalNs, std::move(kind), std::move(why));
+                                 },
                                  [this](std::function<void()> first, std::function<void()> second) {
                                      asio::post(aside_, [this, first = std::move(first), second = std::move(second)] {
                                          first();
@@ -133,7 +138,7 @@ void Server::accept() {
     acceptPending_ = true;
     acceptor_.async_accept([this](asio::error_code error, tcp::socket socket) {
         acceptPending_ = false;
-        if (error) return; // no file is free, or the client has left: the next tick accepts again
+        if (error) return; // no file is free, or the client has left; the next tick accepts again
         const auto connection = std::make_shared<Connection>(std::move(socket), options_.limits, owner_);
         const bool full = double(connections_.size()) >= options_.limits.connections;
         connections_.push_back(connection);

@@ -1,4 +1,4 @@
-// An HTTP server in front of the engine: one thread for all connections, the engine in another.
+// An HTTP server for an engine: one thread runs all connections, another the engine.
 #pragma once
 
 #include "app/server/engine_thread.h"
@@ -10,14 +10,14 @@
 
 namespace kvscope::server {
 
-/// Limits of connections. Seconds and bytes.
+/// Limits of connections, in seconds and bytes.
 struct Limits {
-    double connections = 1024; // open at once; further ones get 503
+    double connections = 1024; // that are open at once; the next one gets 503
     double headBytes = 16 << 10, bodyBytes = 8 << 20, bufferBytes = 1 << 20;
     double headSeconds = 10, bodySeconds = 30, writeSeconds = 30, idleSeconds = 60, drainSeconds = 30;
 };
 
-/// Rows of the table that --limit and the docs are made from.
+/// A row of the table from which --limit and the docs are made.
 struct LimitRow {
     const char* key;
     double Limits::*value;
@@ -33,12 +33,13 @@ struct ServerOptions {
     ServiceOptions service;
 };
 
-/// Whether this build has the server; else why not, as a sentence without a full stop.
+/// Why this build has no server, as a sentence without a full stop; empty: it has one.
 std::string whyNoServer();
 
-/// Serves until SIGINT, SIGTERM or SIGHUP. From then on nothing is admitted; what runs may end within drainSeconds, or
-/// until a second signal. Says on standard output where it listens, before the model is loaded, and when it is ready.
-/// @return the exit status. @throws Error for what cannot be had: the address, the model, the engine's memory
+/// Serves until SIGINT, SIGTERM or SIGHUP. After the signal nothing more is admitted; requests that run may end within
+/// drainSeconds, or until a second signal. Writes to standard output where it listens, before it loads the model, and
+/// when it is ready.
+/// @return the exit status. @throws Error where the address, the model or the engine's memory cannot be had
 int serve(const ServerOptions& options, const LoadEngine& load);
 
 } // namespace kvscope::server

@@ -16,9 +16,9 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::size_t kPast = 1024; // requests that ended and can still be asked about
+constexpr std::size_t kPast = 1024; // so many requests that have ended can still be asked about
 constexpr int kCompletionTokens = 16;
-constexpr std::size_t kSmallBody = 16384; // bytes that are read at once; larger bodies go to another thread
+constexpr std::size_t kSmallBody = 16384; // bytes; a larger body is read in another thread
 constexpr const char *kJson = "application/json", *kText = "text/plain; version=0.0.4; charset=utf-8";
 
 std::int64_t secondsSince1970() {
@@ -30,7 +30,7 @@ double seconds(std::int64_t ns) { return double(ns) / 1e9; }
 
 std::string dumped(const Json& document) { return document.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// A name that a client gave to its request, if it can be one.
+/// Whether the text can be a name that a client gives to its request.
 bool isName(const std::string* text) {
     return text != nullptr && !text->empty() && text->size() <= 128 &&
            std::all_of(text->begin(), text->end(), [](char c) { return c > ' ' && c < 0x7F; });
@@ -38,17 +38,17 @@ bool isName(const std::string* text) {
 
 } // namespace
 
-/// A request that the engine has or had.
+/// A request that the engine has, or had until a short time ago.
 struct Service::Entry {
     serve::RequestId id = 0;
-    std::string clientName; // x-request-id; empty: none
+    std::string clientName; // the client's x-request-id; empty: it sent none
     Answer answer;
-    Shared exchange; // null: nobody waits for the answer
+    Shared exchange; // null: no client waits for the answer
     ApiRequest asked;
     std::unique_ptr<AnswerText> text;
-    std::string whole; // of an answer that is not streamed
+    std::string whole; // the text so far of an answer that is not streamed
     bool begun = false, parted = false;
-    bool live = true, finished = false; // the engine has it; its answer is complete
+    bool live = true, finished = false; // live: the engine has it; finished: its answer is complete
     const char* state = "queued";
     std::string ending, cancelledBy, error;
     int promptTokens = 0, tokens = 0, pauses = 0;
@@ -56,7 +56,7 @@ struct Service::Entry {
     std::int64_t spokenNs = 0;
 };
 
-/// What is made of a body beside the thread of the connections.
+/// What another thread makes of a body.
 struct Service::Prepared {
     ApiKind kind = ApiKind::Completion;
     std::string body;
@@ -201,9 +201,6 @@ std::string Service::modelsJson() const {
 
 void Service::generate(ApiKind kind, Request& request, const Shared& exchange, const Headers& headers) {
     if (!model_) throw ApiError(503, "Loading model");
-    if (stopping_) throw ApiError(503, "the server is stopping");
-    if (preparing_ + waiting_ >= options_.maxWaiting)
-        throw ApiError(429, fmt::format("{} requests wait, as many as may", options_.maxWaiting));
     auto prepared = std::make_shared<Prepared>();
     prepared->kind = kind;
     prepared->body = std::move(request.body);
@@ -212,6 +209,10 @@ void Service::generate(ApiKind kind, Request& request, const Shared& exchange, c
     prepared->arrivedNs = steadyNowNs();
     if (!headers.empty()) prepared->clientName = headers.front().second;
     if (const std::string* wanted = request.header("x-request-class")) prepared->requestClass = *wanted;
+    if (stopping_) return turnAway(*prepared, exchange, ApiError(503, "the server is stopping"));
+    if (preparing_ + waiting_ >= options_.maxWaiting)
+        return turnAway(*prepared, exchange,
+                        ApiError(429, fmt::format("{} requests wait, as many as may", options_.maxWaiting)));
     if (prepared->body.size() <= kSmallBody) {
         prepared->make();
         return begin(*prepared, exchange);
@@ -224,9 +225,15 @@ void Service::generate(ApiKind kind, Request& request, const Shared& exchange, c
                   });
 }
 
+/// Refuses a request for what the server does at the time, not for what the request is.
+void Service::turnAway(const Prepared& prepared, const Shared& exchange, const ApiError& error) {
+    around_.turnedAway(prepared.arrivedNs, prepared.requestClass, error.what());
+    refuse(exchange, error, prepared.headers);
+}
+
 void Service::begin(Prepared& prepared, const Shared& exchange) {
     ApiRequest& asked = prepared.request;
-    if (!prepared.error && stopping_) prepared.error = std::make_unique<ApiError>(503, "the server is stopping");
+    if (!prepared.error && stopping_) return turnAway(prepared, exchange, ApiError(503, "the server is stopping"));
     if (!prepared.error && !asked.model.empty() && asked.model != model_->name() &&
         std::find(options_.aliases.begin(), options_.aliases.end(), asked.model) == options_.aliases.end())
         prepared.error = std::make_unique<ApiError>(
@@ -269,7 +276,7 @@ void Service::begin(Prepared& prepared, const Shared& exchange) {
     ++live_, ++waiting_;
     metrics_.submitted(entry.promptTokens);
     metrics_.ignoredMembers(entry.asked.ignored);
-    around_.submit(std::move(submission));
+    around_.submit(std::move(submission), entry.asked.requestClass);
 }
 
 Service::Entry* Service::find(const std::string& name) {
@@ -327,7 +334,7 @@ void Service::gone(Exchange& exchange) {
 void Service::cancel(Entry& entry, const char* by) {
     if (!entry.live || entry.finished) return;
     entry.cancelledBy = by;
-    around_.cancel(entry.id);
+    around_.cancel(entry.id, by);
 }
 
 void Service::cancelAll(const std::string& why) {
@@ -394,7 +401,7 @@ void Service::batch(const EngineBatch& batch) {
 
 void Service::token(Entry& entry, const EngineEvent& event, const EngineEvent* end) {
     metrics_.token();
-    if (entry.finished) return; // made before the engine heard of the end
+    if (entry.finished) return; // the engine made the token before it heard that the answer is complete
     ++entry.tokens;
     if (entry.tokens == 1) {
         entry.firstNs = event.ns;
@@ -413,7 +420,7 @@ void Service::token(Entry& entry, const EngineEvent& event, const EngineEvent* e
         reason = end->ending == serve::Ending::Length ? "length" : "stop", text += entry.text->finish();
     if (entry.text->stopped()) {
         reason = "stop";
-        if (!end) around_.cancel(entry.id);
+        if (!end) around_.cancel(entry.id, {});
     }
     if (entry.asked.stream)
         streamPart(entry, text, reason);
@@ -432,7 +439,7 @@ void Service::beginStream(Entry& entry) {
 void Service::streamPart(Entry& entry, std::string_view text, std::string_view finish) {
     if (!entry.exchange) return;
     beginStream(entry);
-    const Shared exchange = entry.exchange; // the client may be found gone meanwhile
+    const Shared exchange = entry.exchange; // kept here, because the client may be found gone meanwhile
     std::string bytes = event(chunkJson(entry.answer, text, !entry.parted, finish));
     entry.parted = true;
     if (!finish.empty()) {
@@ -442,7 +449,7 @@ void Service::streamPart(Entry& entry, std::string_view text, std::string_view f
     exchange->stream(bytes);
 }
 
-/// The answer is complete.
+/// Completes the answer.
 void Service::finish(Entry& entry, const std::string& reason) {
     entry.finished = true;
     entry.ending = reason;
@@ -456,7 +463,7 @@ void Service::finish(Entry& entry, const std::string& reason) {
     entry.whole.clear();
 }
 
-/// The answer is an error.
+/// Answers with an error.
 void Service::fail(Entry& entry, const ApiError& error) {
     entry.finished = true;
     entry.error = error.what();

@@ -1,4 +1,5 @@
-// The endpoints: what a request asks of the engine, and how the engine's tokens become its answer. No sockets.
+// The endpoints: turn requests into submissions to the engine, and the engine's tokens into answers. Sockets are
+// elsewhere (connection.h).
 #pragma once
 
 #include "app/server/access.h"
@@ -17,24 +18,27 @@
 namespace kvscope::server {
 
 struct ServiceOptions {
-    std::vector<std::string> aliases; // names of the model besides its own
+    std::vector<std::string> aliases; // other names of the model
     ApiKeys keys;
     HostCheck hosts{{}};
-    int maxWaiting = 1024;      // requests that have not begun; more are refused
-    double deadlineSeconds = 0; // of a request, from its arrival; 0: none
-    double commentSeconds = 5;  // a silent stream has a comment this often; 0: none
-    bool benchmark = false;     // clients are told not to try again
-    int chatTokens = 512;       // new tokens of a chat that does not say how many
+    int maxWaiting = 1024;      // requests that may wait for their beginning; more are refused
+    double deadlineSeconds = 0; // for a request, from its arrival; 0: none
+    double commentSeconds = 5;  // a silent stream gets a comment this often; 0: none
+    bool benchmark = false;     // answers do not tell clients to try again
+    int chatTokens = 512;       // new tokens of a chat whose request names no number
 };
 
-/// All calls are of one thread, that of the connections.
+/// The thread of the connections makes all calls.
 class Service {
 public:
-    /// What the service asks of the program around it.
+    /// What the program around the service does for it.
     struct Around {
-        std::function<void(serve::Submission)> submit;
-        std::function<void(serve::RequestId)> cancel;
-        /// Runs the first in another thread and then the second in this one.
+        std::function<void(serve::Submission, std::string kind)> submit; // kind: the request's class
+        /// by: on whose behalf; empty: the answer is complete.
+        std::function<void(serve::RequestId, std::string by)> cancel;
+        /// Called when a request is refused without having been submitted.
+        std::function<void(std::int64_t arrivalNs, std::string kind, std::string why)> turnedAway;
+        /// Runs the first function in another thread, and then the second in the thread of the connections.
         std::function<void(std::function<void()>, std::function<void()>)> aside;
         std::function<std::size_t()> connections;
     };
@@ -42,18 +46,18 @@ public:
     ~Service();
 
     void handle(http::Request request, const std::shared_ptr<Exchange>& exchange);
-    /// The client has closed the connection, or reads too slowly.
+    /// The client of this answer has closed its connection, or reads too slowly.
     void gone(Exchange& exchange);
-    /// A request was answered without getting here.
+    /// Counts a request that a connection answered by itself.
     void answered(int status) { metrics_.answered(status); }
 
     void ready(std::shared_ptr<const Model> model);
     void batch(const EngineBatch& batch);
-    /// Deadlines and comments. ns: of the steady clock.
+    /// Ends requests whose deadline has passed, and sends comments. ns: of the steady clock.
     void tick(std::int64_t ns);
-    /// Nothing more is admitted.
+    /// From now on nothing is admitted.
     void stopAdmitting() { stopping_ = true; }
-    /// Ends what runs; clients get a sentence.
+    /// Ends all requests that run; their clients get the sentence `why`.
     void cancelAll(const std::string& why);
     /// Whether no request is under way.
     bool idle() const { return live_ == 0 && preparing_ == 0; }
@@ -65,6 +69,7 @@ private:
 
     void route(http::Request& request, const Shared& exchange, const http::Headers& headers);
     void generate(http::ApiKind kind, http::Request& request, const Shared& exchange, const http::Headers& headers);
+    void turnAway(const Prepared& prepared, const Shared& exchange, const http::ApiError& error);
     void begin(Prepared& prepared, const Shared& exchange);
     void lifecycle(const http::Request& request, const Shared& exchange, const http::Headers& headers);
     void answer(const Shared& exchange, int status, std::string_view type, std::string_view body,
@@ -89,7 +94,8 @@ private:
     bool stopping_ = false;
     int preparing_ = 0, waiting_ = 0, live_ = 0;
     serve::RequestId last_ = 0;
-    std::unordered_map<serve::RequestId, std::unique_ptr<Entry>> entries_; // live ones, and the last that ended
+    // requests that live, and the last that have ended
+    std::unordered_map<serve::RequestId, std::unique_ptr<Entry>> entries_;
     std::deque<serve::RequestId> past_;
     std::map<std::string, serve::RequestId> names_; // ours and the clients'
 };

@@ -1,4 +1,4 @@
-// In place of connection.cpp and server.cpp where Asio was not found.
+// Takes the place of connection.cpp and server.cpp where Asio was not found.
 #include "app/server/server.h"
 
 #include "base/error.h"

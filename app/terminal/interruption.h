@@ -1,4 +1,4 @@
-// Ctrl-C (SIGINT), SIGTERM and SIGHUP as one stop token: whoever ends a program from outside gets an orderly end.
+// Ctrl-C (SIGINT), SIGTERM and SIGHUP as one stop token, so that a program that is ended from outside ends in order.
 #pragma once
 
 #include <stop_token>

@@ -3,10 +3,47 @@
 #include "app/terminal/output.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <fmt/format.h>
 #include <sstream>
 #include <utility>
 
 namespace kvscope {
+
+namespace {
+
+/// An empty file name would count as one that is left out.
+std::string whyEmpty(const std::string& text) { return text.empty() ? "the value is empty" : ""; }
+
+/// NaN is within every range.
+std::string whyNotFinite(const std::string& text) {
+    return std::isfinite(std::strtod(text.c_str(), nullptr)) ? "" : text + " is no finite number";
+}
+
+/// These two in place of the library's own, which name the largest number there is with all of its 309 digits. What is
+/// no number is refused when it is read.
+std::string whyNegative(const std::string& text) {
+    return std::strtod(text.c_str(), nullptr) < 0 ? text + " is negative: write 0 or a larger number" : "";
+}
+std::string whyNotPositive(const std::string& text) {
+    char* end = nullptr;
+    const bool number = (std::strtod(text.c_str(), &end), end != text.c_str());
+    return number && !(std::strtod(text.c_str(), nullptr) > 0) ? text + " is not above 0" : "";
+}
+
+/// What is wrong with arguments that nothing takes. An option's value stands behind it, and is not named.
+std::string unexpected(const std::vector<std::string>& arguments) {
+    for (const std::string& argument : arguments)
+        if (argument.size() > 1 && argument.front() == '-')
+            return "there is no option " + argument.substr(0, argument.find('='));
+    return "there is no place for the argument '" + (arguments.empty() ? "" : arguments.front()) + "'";
+}
+
+} // namespace
 
 Option Option::required() {
     option_->required();
@@ -24,12 +61,12 @@ Option Option::range(double lowest, double highest) {
 }
 
 Option Option::notNegative() {
-    option_->check(CLI::NonNegativeNumber);
+    option_->check(CLI::Validator(whyNegative, "NONNEGATIVE"));
     return *this;
 }
 
 Option Option::positive() {
-    option_->check(CLI::PositiveNumber);
+    option_->check(CLI::Validator(whyNotPositive, "POSITIVE"));
     return *this;
 }
 
@@ -76,6 +113,12 @@ Option Option::valueName(const std::string& name) {
 bool Option::given() const { return option_->count() > 0; }
 
 Option Options::add(const std::string& names, std::string& target, const std::string& help) {
+    return Option(app_->add_option(names, target, help)->check(whyEmpty));
+}
+Option Options::addWords(const std::string& names, std::string& target, const std::string& help) {
+    return Option(app_->add_option(names, target, help));
+}
+Option Options::addWords(const std::string& names, std::vector<std::string>& target, const std::string& help) {
     return Option(app_->add_option(names, target, help));
 }
 Option Options::add(const std::string& names, int& target, const std::string& help) {
@@ -86,25 +129,29 @@ Option Options::add(const std::string& names, std::int64_t& target, const std::s
 }
 Option Options::add(const std::string& names, std::uint64_t& target, const std::string& help) {
     CLI::Option* option = app_->add_option(names, target, help);
-    option->check([](const std::string& text) { // read as a number of 64 bits, -1 would be the largest one
-        return text.find('-') == std::string::npos ? std::string() : text + " is negative: write 0 or a larger number";
+    option->check([](const std::string& text) { // read as an unsigned number of 64 bits, -1 would be the largest one
+        if (text.find('-') != std::string::npos) return text + " is negative: write 0 or a larger number";
+        std::uint64_t number = 0; // a larger one would silently be taken for the largest
+        return std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc::result_out_of_range
+                   ? fmt::format("{} is too large: the largest is {}", text, UINT64_MAX)
+                   : std::string();
     });
     return Option(option);
 }
 Option Options::add(const std::string& names, float& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    return Option(app_->add_option(names, target, help)->check(whyNotFinite));
 }
 Option Options::add(const std::string& names, double& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    return Option(app_->add_option(names, target, help)->check(whyNotFinite));
 }
 Option Options::add(const std::string& names, std::vector<std::string>& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    return Option(app_->add_option(names, target, help)->check(whyEmpty));
 }
 Option Options::add(const std::string& names, std::vector<int>& target, const std::string& help) {
     return Option(app_->add_option(names, target, help));
 }
 Option Options::add(const std::string& names, std::vector<double>& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    return Option(app_->add_option(names, target, help)->check(whyNotFinite));
 }
 
 Option Options::flag(const std::string& names, bool& target, const std::string& help) {
@@ -115,6 +162,14 @@ Option Options::flag(const std::string& names, int& target, const std::string& h
 }
 Option Options::flag(const std::string& names, std::function<void()> given, const std::string& help) {
     return Option(app_->add_flag_callback(names, std::move(given), help));
+}
+
+void Options::excludeAllBut(const Option& option, std::initializer_list<const char*> these) {
+    for (CLI::Option* other : app_->get_options()) {
+        const bool taken =
+            std::any_of(these.begin(), these.end(), [other](const char* name) { return other->check_name(name); });
+        if (!taken && other != option.option_ && other != app_->get_help_ptr()) option.option_->excludes(other);
+    }
 }
 
 Options Options::command(const std::string& name, const std::string& help) {
@@ -161,8 +216,16 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
             writeOut(text.str());
             return status;
         }
-        const std::string program = owned_->get_name();
-        printErr("{}: {}; see {} --help\n", program, error.what(), program);
+        std::string program = owned_->get_name();
+        for (const CLI::App* command : owned_->get_subcommands()) program += " " + command->get_name();
+        std::string what = error.what();
+        if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) what = unexpected(owned_->remaining(true));
+        if (owned_->get_subcommands().empty() && owned_->get_require_subcommand_min() > 0 && argc > 1 &&
+            *argv[1] != '-')
+            what = fmt::format("there is no command {}", argv[1]);
+        if (const std::size_t twice = what.find(": At Most 1 required but received"); twice != std::string::npos)
+            what = what.substr(0, twice) + " is given more than once";
+        printErr("{}: {}; see {} --help\n", owned_->get_name(), what, program);
         return 2;
     }
     return std::nullopt;

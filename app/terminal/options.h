@@ -39,13 +39,13 @@ public:
     Option commaSeparated();
     /// The option can stand without a value, which then is `value`.
     Option valueOptional(const std::string& value);
-    /// It may be given several times, and every value is kept.
+    /// The option may be given several times, and every value is kept.
     Option repeatable();
     /// Given only together with the other one.
     Option needs(const Option& other);
     /// Never given together with the other one.
     Option excludes(const Option& other);
-    /// What --help calls its value, for example FILE.
+    /// The name that --help gives the option's value, for example FILE.
     Option valueName(const std::string& name);
 
     /// Whether the command line had it.
@@ -61,7 +61,8 @@ private:
 ///
 /// The names of an option are written "--run", "-o,--out" with a short form, or "trace" for an argument that is known
 /// by its place. What the command line gives is stored in the target, which must live until CommandLine::parse has
-/// returned; without it the target stays as it is. A vector takes every value that is given.
+/// returned; without it the target stays as it is. A vector takes every value that is given. A value that is empty, and
+/// a number that is infinite or NaN, is refused.
 class Options {
 public:
     Option add(const std::string& names, std::string& target, const std::string& help);
@@ -73,6 +74,9 @@ public:
     Option add(const std::string& names, std::vector<std::string>& target, const std::string& help);
     Option add(const std::string& names, std::vector<int>& target, const std::string& help);
     Option add(const std::string& names, std::vector<double>& target, const std::string& help);
+    /// Words of a person, which may be none.
+    Option addWords(const std::string& names, std::string& target, const std::string& help);
+    Option addWords(const std::string& names, std::vector<std::string>& target, const std::string& help);
 
     /// An option without a value: true when it is given.
     Option flag(const std::string& names, bool& target, const std::string& help);
@@ -80,6 +84,9 @@ public:
     Option flag(const std::string& names, int& target, const std::string& help);
     /// Calls `given` while the command line is read.
     Option flag(const std::string& names, std::function<void()> given, const std::string& help);
+
+    /// With this option, the command takes none of those that were declared before but these.
+    void excludeAllBut(const Option& option, std::initializer_list<const char*> these);
 
     /// A subcommand with options of its own.
     Options command(const std::string& name, const std::string& help);

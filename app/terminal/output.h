@@ -22,7 +22,7 @@ std::string shownSafely(std::string_view text);
 /// To standard output: as shownSafely where that is a terminal, else byte for byte. After the first failure nothing
 /// more is written.
 void writeOut(std::string_view text) noexcept;
-/// To standard error, likewise; failures are of no consequence.
+/// Writes to standard error. Failures are ignored.
 void writeErr(std::string_view text) noexcept;
 /// To standard error as it is, for text that moves the cursor and holds nothing from a file.
 void writeErrAsIs(std::string_view text) noexcept;
@@ -50,7 +50,7 @@ private:
 
 /// Hands everything to the system. @return 0, or the errno of the first write to standard output that failed
 int outputFailure() noexcept;
-/// Somebody else wrote to standard output and failed.
+/// Other code wrote to standard output and failed: the exit status will say so.
 void noteOutputFailure(int error) noexcept;
 
 /// The exit status of a program that would end with `status`: another one when standard output lacks text, which

@@ -37,7 +37,7 @@ const Json* find(const Json& rows, const char* method, bool offload, int context
 
 double tokensPerSecond(const Json& row) { return row["tokens_per_s"].get<double>(); }
 
-// ---- The steps whose limits docs and results speak of
+// ---- The steps whose limits the docs and results give
 
 std::vector<DecodeJob> stepJobs() {
     std::vector<DecodeJob> jobs;

@@ -42,7 +42,7 @@ public:
     GpuTrace* gpuTrace() { return recording_.gpuTrace(); }
     std::string pcieRemark() const { return recording_.pcieRemark(); }
 
-    /// With the context in place: what filling it took is not the run's.
+    /// Begins with the context in place, so that the time of filling it does not count.
     void begin(const DecodeJob& job, CudaEngine& engine, const ModelConfig& config, const CudaEngineOptions& options) {
         recording_.open();
         RunInfo info;
@@ -115,20 +115,20 @@ ParameterValues parametersOf(const DecodeJob& job, const MethodEntry& method, co
     return values;
 }
 
-/// Seconds that reading what a step cannot avoid takes: weights, attended keys and values, and the index.
+/// The least time of a step in seconds: it must read weights, attended keys and values, and the index.
 double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double readRate) {
     DecodeScenario scenario;
     scenario.model = findModelShape(job.shape);
     scenario.gpu.readGbps = readRate / 1e9;
     scenario.gpu.tflops = scenario.gpu.linkGbps = 1;
-    scenario.gpu.memoryGib = 1e6; // the run itself shows whether it fits
+    scenario.gpu.memoryGib = 1e6; // no limit here: the run itself shows whether it fits
     scenario.method = method;
     scenario.context = job.context;
     scenario.batch = job.batch;
     return predictStep(scenario).hbmNs / 1e9;
 }
 
-/// What the measured steps add up to.
+/// Sums over the measured steps.
 struct Sums {
     std::int64_t steps = 0, gpuNs = 0, hits = 0, misses = 0, ahead = 0, late = 0, h2dBytes = 0, d2hBytes = 0,
                  exposedNs = 0;
@@ -232,7 +232,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
 
     StepRecord record;
     std::vector<ActiveSequence> active;
-    for (int s = 0; s < job.batch; ++s) active.push_back({s, 0});
+    for (int s = 0; s < job.batch; ++s) active.push_back({RowId{s}, 0});
     Sums sums;
     const int warm = std::min(8, job.steps / 4);
     std::vector<Clock::time_point> ends{Clock::now()};

@@ -32,7 +32,7 @@ struct DecodeJob {
     std::string trace; // record the measured steps into this file, with the kernels where CUPTI is there
     PcieCounting pcie = PcieCounting::Auto; // in a trace at level full
     int equivalentBatch = 0;                // of the grids: see methods.md's "EB", batch x resident tokens / 4096
-    std::string note;                       // what a grid wants to find this row by
+    std::string note;                       // by which a grid finds this row
 };
 
 /// Measured in the same run, bytes per second.
@@ -46,7 +46,7 @@ struct Ceilings {
 nlohmann::ordered_json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model,
                                      const Ceilings& ceilings, const PinnedMemory* store = nullptr);
 
-/// What the job's engine is made with. changes: what the job changes of the engine's steps
+/// The options of the job's engine. changes: what the job changes of the engine's steps
 CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, PlantedSteps& changes);
 
 /// Bytes of host memory that an offloaded job needs; 0 if nothing is offloaded.

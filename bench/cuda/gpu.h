@@ -7,8 +7,14 @@
 
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 namespace kvscope::bench {
+
+/// Copies the values to the GPU. @throws Error(Device)
+template <class T> void upload(T* to, const std::vector<T>& from) {
+    cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "preparing a benchmark");
+}
 
 /// A stream on the first GPU. @throws Error in a sentence where there is none
 class Gpu {

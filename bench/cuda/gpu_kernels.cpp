@@ -1,9 +1,9 @@
 // The CUDA kernels one by one, each beside the ceiling it works under.
 #include "bench/bench.h"
+#include "bench/cuda/attention_time.h"
 #include "bench/cuda/gpu.h"
 #include "bench/cuda/model_kernels.h"
 #include "bench/cuda/settings.h"
-#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/testing/probe.h"
@@ -11,10 +11,10 @@
 #include "kernels/cuda/token/token.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <random>
 #include <vector>
 
@@ -24,98 +24,126 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Bf16 = __nv_bfloat16;
 
-template <class T> void upload(T* to, const std::vector<T>& from) {
-    cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "preparing a benchmark");
-}
+/// The memory and the arguments of a selection from random scores.
+class SelectionJob {
+public:
+    static constexpr int kNodes = 32, kMarks = 4;
+
+    SelectionJob(int rows, int blocks) : heads_(rows * 2) {
+        constexpr int kCapacity = 64;
+        const std::size_t heads = std::size_t(heads_), windows = heads * std::size_t(blocks) * 4;
+        const char* what = "a benchmark";
+        arena_.plan(q_, std::size_t(rows) * 32 * 128, what);
+        arena_.plan(keys_, windows * 128, what);
+        arena_.plan(scores_, windows, what);
+        arena_.plan(pool_, heads * kCapacity * cuda::blockElements(64, 128), what);
+        arena_.plan(fresh_, heads * 128, what);
+        for (auto** firsts : {&windowFirst_, &blockFirst_}) arena_.plan(*firsts, heads, what);
+        arena_.plan(position_, std::size_t(rows), what);
+        for (auto** list : {&listBlock_, &listSlot_, &map_}) arena_.plan(*list, heads * kCapacity, what);
+        arena_.plan(listCount_, heads, what);
+        arena_.plan(loads_, heads * kCapacity * 64, what);
+        arena_.plan(backs_, heads * 64, what);
+        arena_.plan(counts_, 2, what);
+        arena_.plan(marks_, kNodes * kMarks, what);
+        arena_.take();
+        fill(rows, blocks, kCapacity);
+        setArguments(rows, blocks, kCapacity);
+    }
+
+    int heads() const { return heads_; }
+    void run(const cuda::Launch& launch) const { cuda::selectBlocksOnDevice(launch, args_); }
+    /// Runs the selection and writes the times of its phases as those of node number `node`.
+    void runMarked(const cuda::Launch& launch, int node) const {
+        cuda::SelectArgs marked = args_;
+        for (int m = 0; m < 3; ++m) marked.marks[m] = marks_ + node * kMarks + m;
+        marked.endMark = marks_ + node * kMarks + 3;
+        cuda::selectBlocksOnDevice(launch, marked);
+    }
+    /// Mean microseconds of scores, choice and lists over the nodes that were marked.
+    std::array<double, kMarks - 1> phases() const {
+        std::vector<std::uint64_t> times(kNodes * kMarks);
+        cuda::check(cudaMemcpy(times.data(), marks_, times.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost),
+                    "reading a benchmark's times");
+        std::array<double, kMarks - 1> phases{};
+        for (std::size_t i = 0; i < kNodes; ++i)
+            for (std::size_t m = 0; m + 1 < kMarks; ++m)
+                phases[m] += double(times[i * kMarks + m + 1] - times[i * kMarks + m]) * 1e-3 / kNodes;
+        return phases;
+    }
+
+private:
+    void fill(int rows, int blocks, int capacity) {
+        const std::size_t heads = std::size_t(heads_), windows = heads * std::size_t(blocks) * 4;
+        upload(counts_, std::vector<std::uint32_t>(2, 0));
+        upload(marks_, std::vector<std::uint64_t>(kNodes * kMarks, 0));
+        cuda::fillNormal(q_, std::size_t(rows) * 32 * 128, 1, 1);
+        cuda::fillNormal(keys_, windows * 128, 1, 2);
+        cuda::fillScores(scores_, windows, 3);
+        std::vector<std::int64_t> firstWindows, firstBlocks;
+        for (int h = 0; h < heads_; ++h)
+            firstWindows.push_back(std::int64_t(h) * blocks * 4), firstBlocks.push_back(std::int64_t(h) * blocks);
+        cuda::check(cudaMemset(map_, 0xff, heads * std::size_t(capacity) * sizeof(std::int32_t)),
+                    "preparing a benchmark");
+        upload(windowFirst_, firstWindows);
+        upload(blockFirst_, firstBlocks);
+        upload(position_, std::vector<std::int32_t>(std::size_t(rows), blocks * 64 - 2));
+    }
+    void setArguments(int rows, int blocks, int capacity) {
+        cuda::SelectArgs& a = args_;
+        a.shape = {32, 2, 128, 64};
+        a.rows = rows;
+        a.position = position_;
+        a.q = q_;
+        a.index.pooledKeys = keys_;
+        a.index.pooledScores = scores_;
+        a.index.windowFirst = windowFirst_;
+        a.index.blockFirst = blockFirst_;
+        a.maxBlocks = blocks;
+        a.score = cuda::SelectArgs::Score::PooledSoftmax;
+        a.agnostic = true;
+        a.budget = {1, 16, true, 15, 31};
+        a.scale = 0.088f;
+        a.capacity = a.slots = capacity;
+        a.listBlock = listBlock_;
+        a.listSlot = listSlot_;
+        a.listCount = listCount_;
+        a.map = map_;
+        a.pool = pool_;
+        a.newKey = a.newValue = fresh_;
+        a.storeFirst = blockFirst_;
+        a.moves = {loads_, backs_, counts_};
+    }
+
+    const int heads_; // rows * KV heads
+    DeviceArena arena_;
+    Bf16 *q_ = nullptr, *keys_ = nullptr, *pool_ = nullptr, *fresh_ = nullptr;
+    float* scores_ = nullptr;
+    std::int64_t *windowFirst_ = nullptr, *blockFirst_ = nullptr;
+    std::int32_t *position_ = nullptr, *listBlock_ = nullptr, *listSlot_ = nullptr, *listCount_ = nullptr,
+                 *map_ = nullptr;
+    cuda::BlockMove *loads_ = nullptr, *backs_ = nullptr;
+    std::uint32_t* counts_ = nullptr;
+    std::uint64_t* marks_ = nullptr;
+    cuda::SelectArgs args_;
+};
 
 Json selection(Gpu& gpu, int only, const Log& log) {
+    constexpr int kNodes = SelectionJob::kNodes;
     Json out;
     for (const int rows : only > 0 ? std::vector{only} : std::vector{1, 4, 16})
         for (const int blocks : {256, 2048}) {
-            const cuda::AttentionShape shape{32, 2, 128, 64};
-            const int heads = rows * 2, windows = blocks * 4, capacity = 64;
-            Bf16 *q = nullptr, *keys = nullptr, *pool = nullptr, *fresh = nullptr;
-            float* scores = nullptr;
-            std::int64_t *windowFirst = nullptr, *blockFirst = nullptr;
-            std::int32_t *position = nullptr, *listBlock = nullptr, *listSlot = nullptr, *listCount = nullptr,
-                         *map = nullptr;
-            cuda::BlockMove *loads = nullptr, *backs = nullptr;
-            std::uint32_t* counts = nullptr;
-            std::uint64_t* marks = nullptr;
-            constexpr int kNodes = 32, kMarks = 4;
-            DeviceArena arena;
-            arena.plan(q, std::size_t(rows) * 32 * 128, "a benchmark");
-            arena.plan(keys, std::size_t(heads) * std::size_t(windows) * 128, "a benchmark");
-            arena.plan(scores, std::size_t(heads) * std::size_t(windows), "a benchmark");
-            arena.plan(pool, std::size_t(heads) * capacity * cuda::blockElements(64, 128), "a benchmark");
-            arena.plan(fresh, std::size_t(heads) * 128, "a benchmark");
-            arena.plan(windowFirst, std::size_t(heads), "a benchmark");
-            arena.plan(blockFirst, std::size_t(heads), "a benchmark");
-            arena.plan(position, std::size_t(rows), "a benchmark");
-            for (auto** list : {&listBlock, &listSlot}) arena.plan(*list, std::size_t(heads) * capacity, "a benchmark");
-            arena.plan(listCount, std::size_t(heads), "a benchmark");
-            arena.plan(map, std::size_t(heads) * capacity, "a benchmark");
-            arena.plan(loads, std::size_t(heads) * capacity * 64, "a benchmark");
-            arena.plan(backs, std::size_t(heads) * 64, "a benchmark");
-            arena.plan(counts, 2, "a benchmark");
-            arena.plan(marks, kNodes * kMarks, "a benchmark");
-            arena.take();
-            upload(counts, std::vector<std::uint32_t>(2, 0));
-            upload(marks, std::vector<std::uint64_t>(kNodes * kMarks, 0));
-            cuda::fillNormal(q, std::size_t(rows) * 32 * 128, 1, 1);
-            cuda::fillNormal(keys, std::size_t(heads) * std::size_t(windows) * 128, 1, 2);
-            cuda::fillScores(scores, std::size_t(heads) * std::size_t(windows), 3);
-            std::vector<std::int64_t> w, b;
-            for (int h = 0; h < heads; ++h)
-                w.push_back(std::int64_t(h) * windows), b.push_back(std::int64_t(h) * blocks);
-            cuda::check(cudaMemset(map, 0xff, std::size_t(heads) * capacity * sizeof(std::int32_t)),
-                        "preparing a benchmark");
-            upload(windowFirst, w);
-            upload(blockFirst, b);
-            upload(position, std::vector<std::int32_t>(std::size_t(rows), blocks * 64 - 2));
-            cuda::SelectArgs a;
-            a.shape = shape;
-            a.rows = rows;
-            a.position = position;
-            a.q = q;
-            a.index.pooledKeys = keys;
-            a.index.pooledScores = scores;
-            a.index.windowFirst = windowFirst;
-            a.index.blockFirst = blockFirst;
-            a.maxBlocks = blocks;
-            a.score = cuda::SelectArgs::Score::PooledSoftmax;
-            a.agnostic = true;
-            a.budget = {1, 16, true, 15, 31};
-            a.scale = 0.088f;
-            a.capacity = a.slots = capacity;
-            a.listBlock = listBlock;
-            a.listSlot = listSlot;
-            a.listCount = listCount;
-            a.map = map;
-            a.pool = pool;
-            a.newKey = a.newValue = fresh;
-            a.storeFirst = blockFirst;
-            a.moves = {loads, backs, counts};
+            const SelectionJob job(rows, blocks);
+            const int heads = job.heads();
             const double busy = gpu.graphSeconds([&] {
-                for (int i = 0; i < kNodes; ++i) cuda::selectBlocksOnDevice(gpu.launch, a);
+                for (int i = 0; i < kNodes; ++i) job.run(gpu.launch);
             });
             gpu.graphSeconds( // again, with the times of the phases
                 [&] {
-                    for (int i = 0; i < kNodes; ++i) {
-                        cuda::SelectArgs marked = a;
-                        for (int m = 0; m < 3; ++m) marked.marks[m] = marks + i * kMarks + m;
-                        marked.endMark = marks + i * kMarks + 3;
-                        cuda::selectBlocksOnDevice(gpu.launch, marked);
-                    }
+                    for (int i = 0; i < kNodes; ++i) job.runMarked(gpu.launch, i);
                 },
                 1);
-            std::vector<std::uint64_t> times(kNodes * kMarks);
-            cuda::check(cudaMemcpy(times.data(), marks, times.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost),
-                        "reading a benchmark's times");
-            double phases[kMarks - 1] = {};
-            for (std::size_t i = 0; i < kNodes; ++i)
-                for (std::size_t m = 0; m + 1 < kMarks; ++m)
-                    phases[m] += double(times[i * kMarks + m + 1] - times[i * kMarks + m]) * 1e-3 / kNodes;
+            const auto phases = job.phases();
             const double empty = gpu.graphSeconds([&] {
                 for (int i = 0; i < kNodes; ++i) cuda::emptyNode(gpu.launch, heads);
             });
@@ -133,69 +161,12 @@ Json selection(Gpu& gpu, int only, const Log& log) {
 Json attention(Gpu& gpu, double readRate, int only, const Log& log) {
     Json out;
     for (const int rows : only > 0 ? std::vector{only} : std::vector{1, 4, 16, 64}) {
-        const cuda::AttentionShape shape{32, 2, 128, 64};
-        const int heads = rows * 2, count = 64,
-                  layers = std::max(2, 256 / rows); // cold: more than the cache between uses
-        const std::size_t element = cuda::blockElements(64, 128), layerElements = std::size_t(heads) * count * element;
-        Bf16 *q = nullptr, *pool = nullptr, *attended = nullptr;
-        std::int64_t* first = nullptr;
-        std::int32_t *position = nullptr, *ids = nullptr, *slots = nullptr, *counts = nullptr;
-        float* partial = nullptr;
-        std::uint32_t* arrivals = nullptr;
-        DeviceArena arena;
-        arena.plan(q, std::size_t(rows) * 32 * 128, "a benchmark");
-        arena.plan(attended, std::size_t(rows) * 32 * 128, "a benchmark");
-        arena.plan(pool, layerElements * std::size_t(layers), "a benchmark");
-        arena.plan(first, std::size_t(heads), "a benchmark");
-        arena.plan(position, std::size_t(rows), "a benchmark");
-        arena.plan(ids, std::size_t(heads) * count, "a benchmark");
-        arena.plan(slots, std::size_t(heads) * count, "a benchmark");
-        arena.plan(counts, std::size_t(heads), "a benchmark");
-        arena.plan(partial, cuda::attentionPartialFloats(gpu.launch, shape, rows, count), "a benchmark");
-        arena.plan(arrivals, cuda::attentionArrivals(shape, rows), "a benchmark");
-        arena.take();
-        cuda::fillNormal(q, std::size_t(rows) * 32 * 128, 1, 1);
-        cuda::fillNormal(pool, layerElements * std::size_t(layers), 1, 2);
-        std::vector<std::int64_t> f;
-        std::vector<std::int32_t> id, slot, order(static_cast<std::size_t>(count));
-        std::iota(order.begin(), order.end(), 0);
-        std::mt19937 random(5);
-        for (int h = 0; h < heads; ++h) {
-            f.push_back(std::int64_t(h) * count);
-            std::shuffle(order.begin(), order.end(), random);
-            for (int i = 0; i < count; ++i) id.push_back(4 * i), slot.push_back(order[std::size_t(i)]);
-        }
-        upload(first, f);
-        upload(ids, id);
-        upload(slots, slot);
-        upload(counts, std::vector<std::int32_t>(std::size_t(heads), count));
-        upload(position, std::vector<std::int32_t>(std::size_t(rows), 4 * count * 64));
-        cuda::DecodeAttentionArgs a;
-        a.shape = shape;
-        a.rows = rows;
-        a.position = position;
-        a.q = q;
-        a.headFirst = first;
-        a.listBlock = ids;
-        a.listSlot = slots;
-        a.listCount = counts;
-        a.capacity = a.maxBlocks = count;
-        a.scale = 0.088f;
-        a.out = attended;
-        a.partial = partial;
-        a.arrivals = arrivals;
-        const int nodes = std::max(layers, 32); // so that launching the graph does not count
-        const double time = gpu.graphSeconds([&] {
-            for (int i = 0; i < nodes; ++i) {
-                a.blocks = pool + std::size_t(i % layers) * layerElements;
-                cuda::decodeAttention(gpu.launch, a);
-            }
-        }) / nodes;
-        const double share = double(layerElements) * 2 / readRate / time;
+        const AttentionTime attention = timeAttention(gpu, {32, 2, 128, 64}, rows, 0.088f);
+        const double us = attention.seconds * 1e6, share = double(attention.bytes) / readRate / attention.seconds;
         out[fmt::format("attention_batch_{}_share_of_read", rows)] = share;
-        out[fmt::format("attention_batch_{}_us", rows)] = time * 1e6;
-        log(fmt::format("attention, batch {:2}, 64 scattered blocks: {:.2f} us, {:.3f} of the read probe", rows,
-                        time * 1e6, share));
+        out[fmt::format("attention_batch_{}_us", rows)] = us;
+        log(fmt::format("attention, batch {:2}, 64 scattered blocks: {:.2f} us, {:.3f} of the read probe", rows, us,
+                        share));
     }
     return out;
 }

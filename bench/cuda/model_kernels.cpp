@@ -1,5 +1,6 @@
 #include "bench/cuda/model_kernels.h"
 
+#include "bench/cuda/attention_time.h"
 #include "core/cuda/device_memory.h"
 #include "kernels/cuda/attention/attention_latent.h"
 #include "kernels/cuda/linear/linear.h"
@@ -13,16 +14,9 @@
 #include <vector>
 
 namespace kvscope::bench {
-namespace {
 
 using Json = nlohmann::ordered_json;
 using Bf16 = __nv_bfloat16;
-
-template <class T> void upload(T* to, const std::vector<T>& from) {
-    cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "preparing a benchmark");
-}
-
-} // namespace
 
 /// Weights as GGUF's blocks, in the packed order: what counts is the share of the bandwidth their own bytes need.
 Json quantisedLayers(Gpu& gpu, double readRate, const std::string& onlyType, const std::string& onlyLayer,
@@ -142,68 +136,14 @@ Json expertLayers(Gpu& gpu, double readRate, const Log& log) {
 /// Decode attention over latent keys, 64 scattered blocks of 64 tokens.
 Json latentAttention(Gpu& gpu, double readRate, const Log& log) {
     Json out;
+    const cuda::AttentionShape shape{16, 1, cuda::kLatentDim, 64, cuda::latentValueOf(cuda::kLatentDim)};
     for (const int rows : {1, 4, 16, 64}) {
-        const cuda::AttentionShape shape{16, 1, cuda::kLatentDim, 64, cuda::latentValueOf(cuda::kLatentDim)};
-        const int count = 64, layers = std::max(2, 256 / rows); // cold: more than the cache between uses
-        const std::size_t layerElements = std::size_t(rows) * count * cuda::blockElements(shape);
-        Bf16 *q = nullptr, *pool = nullptr, *attended = nullptr;
-        std::int64_t* first = nullptr;
-        std::int32_t *position = nullptr, *ids = nullptr, *slots = nullptr, *counts = nullptr;
-        float* partial = nullptr;
-        std::uint32_t* arrivals = nullptr;
-        DeviceArena arena;
-        arena.plan(q, std::size_t(rows) * 16 * cuda::kLatentDim, "a benchmark");
-        arena.plan(attended, std::size_t(rows) * 16 * cuda::latentValueOf(cuda::kLatentDim), "a benchmark");
-        arena.plan(pool, layerElements * std::size_t(layers), "a benchmark");
-        arena.plan(first, std::size_t(rows), "a benchmark");
-        arena.plan(position, std::size_t(rows), "a benchmark");
-        for (auto** list : {&ids, &slots}) arena.plan(*list, std::size_t(rows) * count, "a benchmark");
-        arena.plan(counts, std::size_t(rows), "a benchmark");
-        arena.plan(partial, cuda::attentionPartialFloats(gpu.launch, shape, rows, count), "a benchmark");
-        arena.plan(arrivals, cuda::attentionArrivals(shape, rows), "a benchmark");
-        arena.take();
-        cuda::fillNormal(q, std::size_t(rows) * 16 * cuda::kLatentDim, 1, 1);
-        cuda::fillNormal(pool, layerElements * std::size_t(layers), 1, 2);
-        std::vector<std::int64_t> f;
-        std::vector<std::int32_t> id, slot, order(static_cast<std::size_t>(count));
-        std::iota(order.begin(), order.end(), 0);
-        std::mt19937 random(5);
-        for (int row = 0; row < rows; ++row) {
-            f.push_back(std::int64_t(row) * count);
-            std::shuffle(order.begin(), order.end(), random);
-            for (int i = 0; i < count; ++i) id.push_back(4 * i), slot.push_back(order[std::size_t(i)]);
-        }
-        upload(first, f);
-        upload(ids, id);
-        upload(slots, slot);
-        upload(counts, std::vector<std::int32_t>(std::size_t(rows), count));
-        upload(position, std::vector<std::int32_t>(std::size_t(rows), 4 * count * 64));
-        cuda::DecodeAttentionArgs a;
-        a.shape = shape;
-        a.rows = rows;
-        a.position = position;
-        a.q = q;
-        a.headFirst = first;
-        a.listBlock = ids;
-        a.listSlot = slots;
-        a.listCount = counts;
-        a.capacity = a.maxBlocks = count;
-        a.scale = 0.05f;
-        a.out = attended;
-        a.partial = partial;
-        a.arrivals = arrivals;
-        const int nodes = std::max(layers, 32); // so that launching the graph does not count
-        const double time = gpu.graphSeconds([&] {
-            for (int i = 0; i < nodes; ++i) {
-                a.blocks = pool + std::size_t(i % layers) * layerElements;
-                cuda::decodeAttention(gpu.launch, a);
-            }
-        }) / nodes;
-        const double share = double(layerElements) * 2 / readRate / time;
-        out[fmt::format("latent_attention_batch_{}_us", rows)] = time * 1e6;
+        const AttentionTime attention = timeAttention(gpu, shape, rows, 0.05f);
+        const double us = attention.seconds * 1e6, share = double(attention.bytes) / readRate / attention.seconds;
+        out[fmt::format("latent_attention_batch_{}_us", rows)] = us;
         out[fmt::format("latent_attention_batch_{}_share_of_read", rows)] = share;
         log(fmt::format("latent attention, batch {:2}, 64 scattered blocks: {:.2f} us, {:.3f} of the read probe", rows,
-                        time * 1e6, share));
+                        us, share));
     }
     return out;
 }

@@ -92,7 +92,7 @@ public:
         watched_.push_back(watched.seconds);
     }
     nlohmann::ordered_json json(int steps) const {
-        // On a machine that others use as well, the fastest turns are the least disturbed ones.
+        // Other programs use the machine too: the fastest turns are the least disturbed ones.
         return {{"tokens_per_s_headless_median", steps / median(alone_)},
                 {"tokens_per_s_watched_median", steps / median(watched_)},
                 {"share_of_headless_median", median(ratios_)},

@@ -9,7 +9,8 @@ class TimelineCanvas;
 
 namespace kvscope::bench {
 
-/// Each of these sends one event and paints. @return milliseconds until painted. x: in pixels of the canvas.
+/// Each of these functions sends one event and paints. @return milliseconds until the timeline has painted. x: in
+/// pixels of the canvas.
 double turnWheel(ui::TimelineCanvas& canvas, int clicks, double x);
 double pressKey(ui::TimelineCanvas& canvas, int key);
 

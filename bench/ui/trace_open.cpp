@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kLayersRun = 1, kMaskRun = 2; // of the generated file
 
-/// What is opened, and which runs of it.
+/// A trace that is opened, and the runs of it that are shown.
 struct Opened {
     std::string trace;
     int run = kLayersRun, mask = kMaskRun, compared = kMaskRun;

@@ -28,7 +28,7 @@ private:
 
 void Listener::prompt(const PromptChunk& chunk) {
     if (chunks_) chunks_(chunk);
-    LayerSamples& layer = samples_.layers[std::size_t(chunk.layer)];
+    LayerSamples& layer = samples_.layers[index(chunk.layer)];
     const std::size_t dim = std::size_t(context_.shape.dim), kvHeads = std::size_t(context_.shape.kvHeads);
     const std::size_t queryWidth = std::size_t(context_.rules.queryHeads) * dim;
     const std::size_t hidden = std::size_t(context_.model.config().hidden);

@@ -1,4 +1,4 @@
-// What a calibration learns from: the inputs, queries and keys that every layer has while the model reads a text.
+// Samples from which a calibration learns: the inputs, queries and keys of every layer while the model reads a text.
 #pragma once
 
 #include "base/progress.h"

@@ -10,6 +10,8 @@
 #include "core/select/method.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -133,7 +135,7 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
                                 *kernels);
         TextSamples samples = sampleAttention(model, ids[i], positionsOf(length, options.queriesPerText),
                                               training.threads, part, stop, [&](const PromptChunk& chunk) {
-                                                  observers[std::size_t(chunk.layer)].observe(chunk.rows, chunk.n);
+                                                  observers[index(chunk.layer)].observe(chunk.rows, chunk.n);
                                                   if (options.retaining) tokens.back().observe(chunk);
                                               });
         if (options.retaining) tokens.back().forgetKeys();
@@ -144,7 +146,7 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
     if (options.channels) {
         result.channels.emplace(select::ChannelImportance{config.layers, config.kvHeads, config.headDim, {}, {}});
         for (const select::ChannelObserver& observer : observers)
-            for (int head = 0; head < config.kvHeads; ++head) {
+            for (const KvHeadId head : idsUpTo<KvHeadId>(config.kvHeads)) {
                 const auto mean = observer.mean(head), max = observer.max(head);
                 result.channels->mean.insert(result.channels->mean.end(), mean.begin(), mean.end());
                 result.channels->max.insert(result.channels->max.end(), max.begin(), max.end());
@@ -217,7 +219,8 @@ void checkCalibrationFolder(const std::string& folder) {
     while (!fs::exists(there, failed) && there.has_relative_path()) there = there.parent_path();
     if (!fs::is_directory(there, failed)) refuseFolder(folder);
     if (::access(there.c_str(), W_OK | X_OK) != 0)
-        throw Error(ErrorKind::Storage, fmt::format("nothing can be written to the folder {}", folder),
+        throw Error(ErrorKind::Storage,
+                    fmt::format("nothing can be written to the folder {}: {}", folder, std::strerror(errno)),
                     "choose another folder, or change its permissions");
 }
 

@@ -54,8 +54,8 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
                           const std::function<void(const CalibrateProgress&)>& progress = {},
                           const std::stop_token& stop = {});
 
-/// That a folder can be read from: it holds at least one of the files that calibrations write, and the headers of those
-/// that it holds are whole. Before a model is loaded with it.
+/// Checks that a calibration can be read from the folder: the folder holds at least one of the files that calibrations
+/// write, and the headers of those that it holds are whole. Called before a model is loaded with the folder.
 /// @throws Error(BadInput | Storage) naming the folder or the file
 void checkCalibration(const std::string& folder);
 

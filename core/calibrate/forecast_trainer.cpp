@@ -72,7 +72,7 @@ private:
     RopeTables rope_;
     std::vector<float> negativeSin_;
     std::vector<HeadKeys> keys_;
-    std::vector<Query> queries_; // those to train on, then those of the texts left out
+    std::vector<Query> queries_; // the ones to train on, followed by those of the texts that are left out
     std::size_t trainQueries_ = 0;
     std::vector<ForecastTarget> targets_;         // [query][layer][head]
     std::vector<std::vector<std::int32_t>> best_; // [query][layer][head] the best blocks by InfLLM-V2's own score

@@ -186,7 +186,7 @@ void Trainer::update(Parameters& p, int number, double clip) {
     });
 }
 
-/// Of the quarter of tokens with the highest labels, the share that is in the quarter with the highest scores.
+/// The share of the quarter of tokens with the highest labels that is also in the quarter with the highest scores.
 double quarterKept(const std::vector<float>& score, const std::vector<float>& label) {
     const auto best = [](const std::vector<float>& values) {
         std::vector<std::int32_t> order(values.size());
@@ -276,7 +276,7 @@ RetainingSamples::RetainingSamples(const ModelConfig& config, int tokens, int ru
 }
 
 void RetainingSamples::observe(const PromptChunk& chunk) {
-    Layer& layer = layers_[std::size_t(chunk.layer)];
+    Layer& layer = layers_[index(chunk.layer)];
     const auto kvHeads = std::size_t(config_.kvHeads), group = std::size_t(config_.group());
     const auto dim = std::size_t(config_.headDim), qWidth = kvHeads * group * dim, kvWidth = kvHeads * dim;
     const TokenRows& rows = chunk.rows;

@@ -25,7 +25,7 @@ public:
     /// The prompt up to where the model's answer begins. It holds the special tokens already: encode it without adding
     /// any. @throws Error(BadInput) when the template refuses the conversation or fails on it
     std::string render(const std::vector<ChatMessage>& messages, bool addGenerationPrompt = true) const;
-    /// The same for any names, as JSON ({"messages": [...], "tools": ...}); those of the special tokens are added.
+    /// Renders with any names, as JSON ({"messages": [...], "tools": ...}); those of the special tokens are added.
     std::string renderJson(std::string_view names) const;
 
 private:

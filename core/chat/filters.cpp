@@ -17,7 +17,7 @@ Value asMethod(const char* name, const Value& value, const Arguments& arguments,
 }
 
 Value length(const Value& value, const Given& given, Budget& budget) {
-    if (value.isString()) return std::int64_t(charactersOf(value.string()).size());
+    if (value.isString()) return characterCount(value.string(), budget);
     if (!value.isList() && !value.isDict() && !value.isUndefined())
         given.wrong(fmt::format("{} has no length", value.typeName()));
     return std::int64_t(itemsOf(value, budget).size());

@@ -93,6 +93,12 @@ Value realResult(const std::string& name, double a, double b) {
     return a - std::floor(a / b) * b;
 }
 
+Value characterAt(const std::string& text, std::int64_t index) {
+    std::size_t at = 0;
+    for (; index > 0; --index) at += tokenizing::utf8Length(text[at]);
+    return text.substr(at, tokenizing::utf8Length(text[at]));
+}
+
 } // namespace
 
 Value binaryResult(const std::string& name, const Value& left, const Value& right, Budget& budget) {
@@ -166,7 +172,15 @@ std::size_t findLastText(std::string_view text, std::string_view what, Budget& b
     return found == text.npos ? found : text.size() - found - what.size();
 }
 
-List charactersOf(const std::string& text) {
+std::int64_t characterCount(std::string_view text, Budget& budget) {
+    budget.read(text.size());
+    std::int64_t count = 0;
+    for (std::size_t at = 0; at < text.size(); ++count) at += tokenizing::utf8Length(text[at]);
+    return count;
+}
+
+List charactersOf(const std::string& text, Budget& budget) {
+    budget.grow(std::size_t(characterCount(text, budget)) * sizeof(Value));
     List out;
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t size = std::min(tokenizing::utf8Length(text[at]), text.size() - at);
@@ -184,8 +198,7 @@ List itemsOf(const Value& value, Budget& budget) {
     }
     List out;
     if (value.isString()) {
-        out = charactersOf(value.string());
-        budget.grow(out.size() * sizeof(Value));
+        out = charactersOf(value.string(), budget);
     } else if (value.isDict()) {
         for (const auto& [key, item] : value.dict().entries()) out.emplace_back(key);
         budget.read(out.size() * sizeof(Value));
@@ -213,13 +226,12 @@ Value itemOf(const Value& value, const Value& key, Budget& budget) {
         return attributeOf(value, key.string(), budget);
     }
     if ((value.isList() || value.isString()) && (key.isInt() || key.isBool())) {
-        if (value.isString()) budget.grow(value.string().size());
-        const List characters = value.isList() ? List() : charactersOf(value.string());
-        const List& items = value.isList() ? value.list() : characters;
-        const auto size = std::int64_t(items.size());
+        const std::int64_t size =
+            value.isList() ? std::int64_t(value.list().size()) : characterCount(value.string(), budget);
         std::int64_t at = key.integer();
         if (at < 0 && at >= -size) at += size;
-        if (at >= 0 && at < size) return items[std::size_t(at)];
+        if (at >= 0 && at < size)
+            return value.isList() ? value.list()[std::size_t(at)] : characterAt(value.string(), at);
     }
     return Undefined{shownAs(key, budget)};
 }

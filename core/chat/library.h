@@ -35,13 +35,13 @@ bool applyTest(const std::string& name, const Value& value, const Arguments& arg
 bool isFilter(const std::string& name);
 bool isTest(const std::string& name);
 
-/// A method of a text, list or mapping, bound to it; nothing when there is none of this name.
+/// The method of this name of a text, list or mapping, bound to the value; nothing where there is none.
 std::optional<Value> findMethod(const Value& value, const std::string& name, Budget& budget);
 
 /// value.name and value[key]; undefined when it is not there. @throws TemplateError on what is undefined itself
 Value attributeOf(const Value& value, const std::string& name, Budget& budget);
 Value itemOf(const Value& value, const Value& key, Budget& budget);
-/// What a loop over it visits. @throws TemplateError
+/// The items that a loop over the value visits. @throws TemplateError
 List itemsOf(const Value& value, Budget& budget);
 /// value[start:stop:step] of a text or list, bounds absent when none or undefined
 Value sliceOf(const Value& value, const Value& start, const Value& stop, const Value& step, Budget& budget);
@@ -53,7 +53,9 @@ std::size_t findText(std::string_view text, std::string_view what, Budget& budge
 std::size_t findLastText(std::string_view text, std::string_view what, Budget& budget);
 
 /// Characters of a text.
-List charactersOf(const std::string& text);
+List charactersOf(const std::string& text, Budget& budget);
+/// How many these are, without making them.
+std::int64_t characterCount(std::string_view text, Budget& budget);
 
 /// The functions a template can call: range, namespace, dict, raise_exception, strftime_now.
 void addFunctions(Dict& names, Budget& budget);

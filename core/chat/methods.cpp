@@ -21,7 +21,7 @@ std::string stripped(const std::string& text, const Given& given, Budget& budget
         return std::string(rest);
     }
     if (!set->isString()) given.wrong("the characters to strip are no text");
-    const List characters = charactersOf(set->string());
+    const List characters = charactersOf(set->string(), budget);
     const auto strip = [&](bool atEnd) {
         bool found = true;
         while (std::exchange(found, false)) {
@@ -122,11 +122,13 @@ Value replaced(const std::string& text, const Given& given, Budget& budget) {
     std::int64_t most = given.integer(2, "count", -1);
     std::string out;
     if (from.empty()) { // between all characters
-        for (const Value& character : charactersOf(text)) {
-            if (most-- != 0)
+        for (const Value& character : charactersOf(text, budget)) {
+            if (most-- != 0) {
+                budget.grow(to.size());
                 out += to;
-            else
+            } else {
                 most = 0;
+            }
             out += character.string();
         }
         if (most != 0) out += to;
@@ -148,13 +150,13 @@ Value positionIn(const std::string& text, const Given& given, Budget& budget, bo
     const std::string what = given.text(0);
     const std::size_t found = fromRight ? findLastText(text, what, budget) : findText(text, what, budget);
     if (found == text.npos) return -1;
-    return std::int64_t(charactersOf(text.substr(0, found)).size());
+    return characterCount(std::string_view(text).substr(0, found), budget);
 }
 
-std::string titled(const std::string& text, bool everyWord) {
+std::string titled(const std::string& text, bool everyWord, Budget& budget) {
     std::string out;
     bool inside = false;
-    for (const Value& character : charactersOf(text)) {
+    for (const Value& character : charactersOf(text, budget)) {
         const std::string& c = character.string();
         std::size_t at = 0;
         const bool letter = tokenizing::lowercased(c) != tokenizing::uppercased(c) ||
@@ -203,12 +205,12 @@ const std::map<std::string, TextMethod>& textMethods() {
         {"rfind", [](const std::string& s, const Given& g, Budget& b) { return positionIn(s, g, b, true); }},
         {"upper", [](const std::string& s, const Given&, Budget&) -> Value { return tokenizing::uppercased(s); }},
         {"lower", [](const std::string& s, const Given&, Budget&) -> Value { return tokenizing::lowercased(s); }},
-        {"title", [](const std::string& s, const Given&, Budget&) -> Value { return titled(s, true); }},
-        {"capitalize", [](const std::string& s, const Given&, Budget&) -> Value { return titled(s, false); }},
+        {"title", [](const std::string& s, const Given&, Budget& b) -> Value { return titled(s, true, b); }},
+        {"capitalize", [](const std::string& s, const Given&, Budget& b) -> Value { return titled(s, false, b); }},
         {"count",
          [](const std::string& s, const Given& g, Budget& b) -> Value {
              const std::string what = g.text(0);
-             if (what.empty()) return std::int64_t(charactersOf(s).size() + 1);
+             if (what.empty()) return characterCount(s, b) + 1;
              std::int64_t count = 0;
              std::string_view rest = s;
              for (std::size_t at; (at = findText(rest, what, b)) != rest.npos; ++count)

@@ -112,8 +112,8 @@ private:
 /// Python's ==. Every value that is compared counts as a visit.
 bool equal(const Value& left, const Value& right, Budget& budget);
 
-/// What a template prints for a value: Python's str(), and nothing for what is undefined. Every value that is printed
-/// counts as a visit, its text as text that comes into being.
+/// The text that a template prints for a value: Python's str(), and nothing for an undefined value. Every value that is
+/// printed counts as a visit, and its text as new text.
 std::string shownAs(const Value& value, Budget& budget);
 /// As inside a list: texts in quotes.
 std::string represented(const Value& value, Budget& budget);

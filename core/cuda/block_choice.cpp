@@ -29,6 +29,19 @@ ChoiceLists BlockChoice::listsOf(int layer) const {
             lists.loads + first * capacity, lists.writeBacks + writeBacks};
 }
 
+cuda::MoveList BlockChoice::movesOf(int index) const {
+    const DeviceLayerState& layer = layers_[std::size_t(index)];
+    const ChoiceLists own = listsOf(index);
+    cuda::MoveList moves{own.loads, own.writeBacks, layer.counts};
+    if (layer.places.store != nullptr) moves.storeUnits = int(cuda::blockBytes(layout_.shape)) / cuda::kStoreUnit;
+    return moves;
+}
+
+/// Rows of different lengths share steps, so that all have room for the longest.
+int BlockChoice::previousBytes() const {
+    return options_.sharesSteps ? cuda::kMostBitmapBytes : cuda::selectionBitmapBytes(layout_.maxBlocks);
+}
+
 cuda::SelectArgs BlockChoice::layerArgs(int index) const {
     const DeviceLayerState& layer = layers_[std::size_t(index)];
     cuda::SelectArgs args;
@@ -67,14 +80,20 @@ cuda::SelectArgs BlockChoice::stepArgs(int index, const StepReport& report) cons
         select.newKey = buffers_.newKey;
         select.newValue = buffers_.newValue;
         select.valuesByToken = valuesByToken(index);
-        select.storeFirst = rows_.blockFirst;
-        const ChoiceLists own = listsOf(index);
-        select.moves = {own.loads, own.writeBacks, layer.counts};
-        select.listSlot = own.slot;
+        select.slotsOf = rows_.slotsOf;
+        select.mapFirst = layer.places.map;
+        select.useFirst = layer.places.lastUse;
+        select.poolFirst = layer.places.blocks;
+        select.storeFirst = layer.places.store != nullptr ? layer.places.store : rows_.blockFirst;
+        select.moves = movesOf(index);
+        select.listSlot = listsOf(index).slot;
     }
     if (options_.record) {
         select.previous = layer.previous;
         select.hasPrevious = layer.hasPrevious;
+        select.previousBytes = previousBytes();
+        select.previousFirst = layer.places.previous;
+        select.hasPreviousFirst = layer.places.hasPrevious;
         select.recordHead = report.headsOf(index);
         select.recordBlocks = report.blocksOf(index);
         select.recordScores = report.scoresOf(index);

@@ -36,6 +36,10 @@ public:
     /// The arguments of a decode step's choice; the caller sets the marks.
     cuda::SelectArgs stepArgs(int layer, const StepReport& report) const;
     ChoiceLists listsOf(int layer) const;
+    /// What the choice lists for the transfers.
+    cuda::MoveList movesOf(int layer) const;
+    /// Bytes from one head's bitmap of the step before to the next.
+    int previousBytes() const;
     /// See Abilities::valuesByToken.
     bool valuesByToken(int layer) const {
         return selector_ && options_.abilities.valuesByToken && layers_[std::size_t(layer)].sparse;

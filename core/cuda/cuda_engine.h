@@ -25,18 +25,18 @@ class CudaEngine {
 public:
     /// @throws Error(Unsupported | OutOfMemory | Device)
     CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options);
-    /// What an engine takes, of the GPU's memory and of the host's, as its parts declare it. Takes nothing and, but for
-    /// asynctls on a GPU with clusters, needs no GPU. launch: as gpuLaunch says it of the GPU
+    /// The memory of the GPU and of the host that an engine takes, as its parts declare it. This function takes none,
+    /// and needs no GPU except for asynctls on a GPU with clusters. launch: the GPU's, see gpuLaunch
     static MemoryPlan memory(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options,
                              const cuda::Launch& launch);
     CudaEngine(const CudaEngine&) = delete;
     CudaEngine& operator=(const CudaEngine&) = delete;
 
     std::string description() const;
-    /// The same of this engine.
+    /// The memory that this engine declared: the same list as the one above.
     const MemoryPlan& memory() const { return arena_.declared(); }
     std::size_t deviceBytes() const { return arena_.bytes(); }
-    /// Of keys and values on the host, whether the memory is lent or the engine's own.
+    /// Bytes of the host store, whether its memory is lent or the engine's own.
     std::size_t hostBytes() const { return std::size_t(memory().bytes(MemoryTier::Host, Holds::Kv)); }
     /// With lookahead: true if one kernel makes all transfers of a step, false if every layer launches its own.
     bool transferLoop() const { return sequences_.transfers.hasLoop(); }

@@ -38,7 +38,7 @@ struct CudaEngineOptions {
     bool offload = true;
     int aheadBlocks = 0;                    // thread blocks of a transfer beside other kernels; 0: by the batch
     bool transferLoop = false;              // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
-    bool sharesSteps = false;               // a request of an engine that serves many
+    bool sharesSteps = false;               // the sequence is a request of an engine that serves many
     const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
     const PinnedMemory* store = nullptr;    // used as the host store if large enough; must outlive the engine
 };

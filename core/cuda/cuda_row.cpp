@@ -104,6 +104,7 @@ void CudaRow::finishPrompt() {
     }
     position_ = int(prompt.size());
     logitsFetched_ = false;
+    logitsAt_ = logits;
     promptArena_.reset();
 }
 
@@ -111,11 +112,18 @@ void CudaRow::finishPrompt() {
 
 void CudaRow::beginStep(const RowToken& token) {
     if (token.position != position_ || promptArena_)
-        throw std::logic_error(fmt::format("row {} is at position {} and is to feed a token at position {}", token.row,
-                                           position_, token.position));
+        throw std::logic_error(fmt::format("row {} is at position {} and is to feed a token at position {}",
+                                           int(token.row), position_, token.position));
     begin(Phase::Decode);
     record.tokens = 1;
     record.opensBlock = token.position % options_.spec.blockSize == 0;
+}
+
+void CudaRow::takePosition(const RowToken& token) {
+    if (!std::exchange(behind_, false)) return;
+    cuda::check(cudaMemcpyAsync(sequences.rows.position, &token.position, sizeof token.position, cudaMemcpyHostToDevice,
+                                p_.launch.stream),
+                "copying the position");
 }
 
 void CudaRow::feed(const RowToken& token) {
@@ -158,21 +166,40 @@ void CudaRow::launchSample(const cuda::Launch& how) {
 
 void CudaRow::finishStep(bool apart) {
     const StepReport& host = sequences.reports.host(0);
-    const std::vector<ActiveSequence> one{{0, position_++}};
+    const std::vector<ActiveSequence> one{{RowId{0}, position_++}};
     sequences.rows.advance(host.tokens);
     logitsFetched_ = false;
+    logitsAt_ = logits;
     sequences.reader.fill(host, record, one);
     if (apart) return;
-    // The kernels of several rows lie between this row's marks.
+    // A step of several rows runs kernels of other rows between the marks of this row, so no times are recorded.
     record.startNs = 0, record.stepStageNs = {};
     for (LayerRecord& layer : record.layers) layer.stageNs = {}, layer.startNs = 0;
+}
+
+void CudaRow::finishStep(const StepReport& report, const ReportReader& reader, int place, bool alone,
+                         const float* theirLogits) {
+    sequences.reports.host(0).tokens[0] = report.tokens[place];
+    reader.fillRow(report, {RowId{place}, position_++}, alone, record);
+    logitsFetched_ = false;
+    logitsAt_ = theirLogits;
+    behind_ = true;
+}
+
+void CudaRow::keepLogits() {
+    if (logitsAt_ == logits) return;
+    cuda::check(cudaMemcpyAsync(logits, logitsAt_, std::size_t(p_.model->config.vocab) * sizeof(float),
+                                cudaMemcpyDeviceToDevice, p_.launch.stream),
+                "keeping a row's logits");
+    logitsAt_ = logits;
 }
 
 const float* CudaRow::hostLogits() {
     if (!logitsFetched_) {
         logitsHost_.resize(std::size_t(p_.model->config.vocab));
-        cuda::check(cudaMemcpy(logitsHost_.data(), logits, logitsHost_.size() * sizeof(float), cudaMemcpyDeviceToHost),
-                    "copying the logits");
+        cuda::check(
+            cudaMemcpy(logitsHost_.data(), logitsAt_, logitsHost_.size() * sizeof(float), cudaMemcpyDeviceToHost),
+            "copying the logits");
         logitsFetched_ = true;
     }
     return logitsHost_.data();

@@ -13,7 +13,7 @@
 
 namespace kvscope {
 
-/// What rows have in common; everything must outlive them.
+/// What all rows of an engine use. Everything must outlive the rows.
 struct CudaRowParts {
     const std::shared_ptr<const DeviceModel>& model;
     const cuda::Launch& launch; // of the engine
@@ -31,19 +31,22 @@ public:
     CudaRow(const EngineSetup& setup, const CudaRowParts& parts);
     CudaRow(const std::vector<std::int32_t>& prompt, CudaEngineOptions options, const CudaRowParts& parts);
     RowMemory memory() const;
-    /// Takes the memory. Waits. @throws Error(OutOfMemory | Device)
+    /// Takes the memory that was declared, and waits until it is ready. @throws Error(OutOfMemory | Device)
     void open();
 
-    /// See RowEngine::readLayers. until: in pieces of PromptReader::kPiece tokens
+    /// Goes on reading the prompt, see RowEngine::readLayers. until: counted in pieces of PromptReader::kPiece tokens
     bool read(PromptCursor until, const std::stop_token& stop);
 
-    /// The row's next record begins, with as many steps before it as it has made.
+    /// Begins the row's next record, which counts as many steps before it as the row has made.
     void begin(Phase phase);
     /// The next step feeds this token. @throws std::logic_error for a position that is not the row's next
     void beginStep(const RowToken& token);
-    /// Sets the token that a step of this row alone feeds. Copies nothing where the device holds it.
+    /// Before a step of this row's own kernels: puts the token's position into the row's memory, where it may be that
+    /// of an earlier step.
+    void takePosition(const RowToken& token);
+    /// Sets the token that a step of this row alone feeds. Copies nothing where the row's memory holds it.
     void feed(const RowToken& token);
-    /// The row has place `place` in the shared buffers.
+    /// From now on the row has place `place` in the shared buffers.
     void takePlace(int place);
     /// Launches all kernels of a step in which this row is alone.
     void launchStep();
@@ -51,9 +54,16 @@ public:
     void launchSample(const cuda::Launch& how);
     /// After the step's kernels: copies the report to the host, on the step's stream.
     void copyReport() const { sequences.reports.copyOut(0, launch.stream); }
-    /// When the report is there: fills the row's record. apart: the marks of the report are those of this row alone
+    /// Fills the row's record when the report has arrived. apart: the report's marks are those of this row alone
     void finishStep(bool apart);
+    /// The same after a step whose kernels worked on many rows (RowBatch): the report, as `reader` reads it, has this
+    /// row in place `place`, and its logits lie in device memory that is not the row's.
+    void finishStep(const StepReport& report, const ReportReader& reader, int place, bool alone, const float* logits);
+    /// Copies logits that lie elsewhere into the row's memory, on the engine's stream.
+    void keepLogits();
 
+    const CudaEngineOptions& options() const { return options_; }
+    const BatchLayout& layout() const { return layout_; }
     const StepReport& report() const { return sequences.reports.device(0); }
     std::int32_t chosenToken() const { return sequences.reports.host(0).tokens[0]; }
     const float* hostLogits();
@@ -70,16 +80,18 @@ private:
     const BatchLayout layout_;
     StepBuffers buffers_;
     DeviceArena arena_;
-    std::unique_ptr<DeviceArena> promptArena_; // null when the prompt is read
+    std::unique_ptr<DeviceArena> promptArena_; // null as soon as the prompt is read
     std::vector<float> logitsHost_;
     bool logitsFetched_ = false;
-    int steps_ = 0, position_ = 0; // position_: of the token that is fed next
+    const float* logitsAt_ = nullptr; // of the last step
+    int steps_ = 0, position_ = 0;    // position_: of the token that is fed next
+    bool behind_ = false;             // the position in the row's memory is that of an earlier step
 
     void finishPrompt();
 
 public:
     CudaSequences sequences;
-    cuda::Event attended; // the row's part of a layer on its own stream is launched
+    cuda::Event attended; // recorded when the row's part of a layer is launched on the row's own stream
     cuda::Stream own;     // for steps in which rows attend beside each other
 };
 

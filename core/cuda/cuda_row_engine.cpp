@@ -3,13 +3,14 @@
 #include "base/clock.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
+#include "core/cuda/gpu_memory.h"
 
 #include <algorithm>
 
 namespace kvscope {
 namespace {
 
-/// Options that give the passes their sizes: so many rows, and a prompt's longest piece.
+/// Options that give the shared passes their sizes: for so many rows, and for the longest piece of a prompt.
 CudaEngineOptions passOptions(int rows) {
     CudaEngineOptions options;
     options.maxTokens.assign(std::size_t(rows), 1);
@@ -20,15 +21,21 @@ CudaEngineOptions passOptions(int rows) {
 } // namespace
 
 CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows,
-                             bool invariant)
+                             bool invariant, const CudaEngineOptions* usual)
     : model_(std::move(model)), invariant_(invariant), unshared_(gpuLaunch(usableGpu())), launch_(unshared_),
-      products_(model_->config, passOptions(rows)), passes_(*model_, products_, buffers_, launch_, ranges_),
-      rows_(std::size_t(rows)), stages_(parts(), launch_, ids_) {
-    // As in a session, see CudaSequences.
+      products_(model_->config, passOptions(RowBatch::bucketOf(rows))),
+      passes_(*model_, products_, buffers_, launch_, ranges_), rows_(std::size_t(rows)), placed_(std::size_t(rows)),
+      stages_(parts(), launch_, ids_) {
+    // Where transfers run beside a step, kernels count on fewer multiprocessors, as in a session: see CudaSequences.
     if (abilities.ahead == Ahead::NextLayer)
         launch_.multiprocessors -= std::min(Transfers::usualBlocks(1), launch_.multiprocessors / 2);
     planSharedBuffers(arena_, buffers_, model_->config, products_);
     passes_.plan(arena_, true);
+    const std::vector<std::int32_t> noPrompt;
+    if (usual != nullptr && !invariant && RowBatch::suits(CudaRow(noPrompt, *usual, parts()))) {
+        batch_ = std::make_unique<RowBatch>(*usual, parts(), rows);
+        batch_->plan(arena_);
+    }
     arena_.plan(ids_, std::size_t(rows), "session state");
     arena_.planHost(hostIds_, std::size_t(rows), "the tokens of a step");
     arena_.planHost(mark_, 1, "a mark of the GPU's timer");
@@ -37,6 +44,7 @@ CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abi
     arena_.take();
     passes_.open();
     stages_.open();
+    if (batch_) batch_->open();
     clock_.calibrate(launch_, mark_);
 }
 
@@ -46,11 +54,21 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
     step_.clear(), numbers_.clear();
     for (const RowToken& token : tokens_) {
         step_.push_back(&at(token.row));
-        numbers_.push_back(token.row);
+        numbers_.push_back(int(token.row));
         step_.back()->beginStep(token);
     }
-    const bool together = step_.size() > 1 && !invariant_;
     const std::int64_t begin = steadyNowNs();
+    shared_ = allPlaced();
+    if (shared_) {
+        batch_->decode(step_, tokens_);
+        const std::int64_t took = steadyNowNs() - begin;
+        for (CudaRow* row : step_)
+            if (step_.size() > 1) row->record.durationNs = took;
+        return;
+    }
+    if (batch_) batch_->settle();
+    const bool together = step_.size() > 1 && !invariant_;
+    for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->takePosition(tokens_[i]);
     if (together) {
         for (std::size_t i = 0; i < step_.size(); ++i) hostIds_[i] = tokens_[i].id;
         cuda::check(
@@ -74,6 +92,11 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
     }
 }
 
+/// Whether the kernels of a step reach all of its rows.
+bool CudaRowEngine::allPlaced() const {
+    return std::all_of(numbers_.begin(), numbers_.end(), [&](int row) { return placed_[std::size_t(row)]; });
+}
+
 void CudaRowEngine::launchTogether() {
     stages_.begin(step_);
     runStep(stages_, model_->config.layers);
@@ -84,7 +107,10 @@ std::string CudaRowEngine::description() const { return describeGpuEngine(*passe
 
 std::unique_ptr<RowEngine> makeCudaRowEngine(const RowEngineSetup& setup) {
     requireGpu();
-    return std::make_unique<CudaRowEngine>(DeviceModel::of(setup.model), setup.abilities, setup.rows, setup.invariant);
+    std::optional<CudaEngineOptions> usual;
+    if (setup.usual != nullptr) usual = gpuEngineOptions(*setup.usual);
+    return std::make_unique<CudaRowEngine>(DeviceModel::of(setup.model), setup.abilities, setup.rows, setup.invariant,
+                                           usual ? &*usual : nullptr);
 }
 
 } // namespace kvscope

@@ -1,9 +1,11 @@
-// CUDA backend: rows that come and go. Every row has the sequences' part of an engine for itself, in memory of its own;
-// the passes around the attention are shared.
+// CUDA backend: rows that come and go. Every row has the sequences' part of an engine for itself, in memory of its own.
+// Kernels over all rows find it by tables where the method is data (RowBatch); else the passes around the attention are
+// shared, and rows launch the rest by themselves.
 #pragma once
 
 #include "core/cuda/cuda_row.h"
 #include "core/cuda/cuda_row_stages.h"
+#include "core/cuda/row_batch.h"
 #include "core/cuda/row_graph.h"
 #include "core/session/row_engine.h"
 
@@ -19,44 +21,53 @@ namespace kvscope {
 
 class CudaRowEngine final : public RowEngine {
 public:
-    /// abilities, rows, invariant: as in RowEngineSetup. @throws Error(OutOfMemory | Device)
-    CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows, bool invariant);
+    /// abilities, rows, invariant: as in RowEngineSetup. usual: what a row is made with, whatever its prompt; null:
+    /// rows may differ in everything, and each launches kernels of its own. @throws Error(OutOfMemory | Device)
+    CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows, bool invariant,
+                  const CudaEngineOptions* usual = nullptr);
 
     std::string description() const override;
     int pieceTokens() const override { return PromptReader::kPiece; }
     std::optional<RowMemory> memoryOf(const EngineSetup& setup) override { return CudaRow(setup, parts()).memory(); }
     std::optional<std::int64_t> deviceRoom() const override { return DeviceArena::room(); }
 
-    void open(int row, const EngineSetup& setup) override { take(row, std::make_unique<CudaRow>(setup, parts())); }
-    /// The same from what the row's engine is made with, for benchmarks. The prompt outlives the row.
-    CudaRow& open(int row, const std::vector<std::int32_t>& prompt, CudaEngineOptions options) {
+    void open(RowId row, const EngineSetup& setup) override { take(row, std::make_unique<CudaRow>(setup, parts())); }
+    /// Opens a row from the options of its engine, for benchmarks. The prompt outlives the row.
+    CudaRow& open(RowId row, const std::vector<std::int32_t>& prompt, CudaEngineOptions options) {
         return take(row, std::make_unique<CudaRow>(prompt, std::move(options), parts()));
     }
-    void close(int row) override {
-        graph_.leave(row);
-        rows_[std::size_t(row)].reset();
+    void close(RowId row) override {
+        graph_.leave(int(row));
+        if (batch_) batch_->leave(at(row));
+        rows_[index(row)].reset();
     }
-    bool readLayers(int row, int layer, int token, const std::stop_token& stop) override {
+    bool readLayers(RowId row, LayerId layer, int token, const std::stop_token& stop) override {
         return at(row).read({layer, (token + PromptReader::kPiece - 1) / PromptReader::kPiece}, stop);
     }
-    bool readChunk(int, int, const std::stop_token&) override {
+    bool readChunk(RowId, int, const std::stop_token&) override {
         throw Error(ErrorKind::Unsupported, "the CUDA backend does not read prompts in chunks", "use prefill=layers");
     }
     void decode(std::span<const RowToken> tokens) override;
 
-    const StepRecord& record(int row) const override { return rows_[std::size_t(row)]->record; }
-    const float* logits(int row) const override { return rows_[std::size_t(row)]->hostLogits(); }
+    const StepRecord& record(RowId row) const override { return rows_[index(row)]->record; }
+    const float* logits(RowId row) const override { return rows_[index(row)]->hostLogits(); }
     bool samples() const override { return true; }
-    std::int32_t chosenToken(int row) const override { return rows_[std::size_t(row)]->chosenToken(); }
+    std::int32_t chosenToken(RowId row) const override { return rows_[index(row)]->chosenToken(); }
+    std::int64_t rowsApart() const override { return apart_; }
+    /// Where the time of the last step went; null: its rows launched kernels of their own.
+    const RowStepTimes* stepTimes() const { return shared_ ? &batch_->times() : nullptr; }
 
 private:
-    CudaRow& take(int row, std::unique_ptr<CudaRow> opened) {
+    CudaRow& take(RowId row, std::unique_ptr<CudaRow> opened) {
         opened->open();
-        rows_[std::size_t(row)] = std::move(opened);
+        placed_[index(row)] = batch_ && batch_->takes(*opened);
+        if (!placed_[index(row)]) ++apart_;
+        rows_[index(row)] = std::move(opened);
         return at(row);
     }
-    CudaRow& at(int row) { return *rows_[std::size_t(row)]; }
+    CudaRow& at(RowId row) { return *rows_[index(row)]; }
     CudaRowParts parts() { return {model_, unshared_, buffers_, products_, passes_, clock_, ranges_}; }
+    bool allPlaced() const;
     void launchTogether();
 
     const std::shared_ptr<const DeviceModel> model_;
@@ -72,10 +83,14 @@ private:
     std::int32_t *ids_ = nullptr, *hostIds_ = nullptr; // [rows] the tokens that a step feeds; hostIds_: host memory
     std::uint64_t* mark_ = nullptr;                    // host memory
     cuda::Stream stream_;
+    std::unique_ptr<RowBatch> batch_; // null: rows launch kernels of their own
     std::vector<std::unique_ptr<CudaRow>> rows_;
+    std::vector<bool> placed_; // whether batch_ takes the row
+    std::int64_t apart_ = 0;   // rows opened so far that it did not take
+    bool shared_ = false;      // the last step ran on batch_
     CudaRowStages stages_;
     RowGraph graph_;
-    // Of the present step
+    // What belongs to the step that runs now.
     std::vector<RowToken> tokens_;
     std::vector<CudaRow*> step_;
     std::vector<int> numbers_;

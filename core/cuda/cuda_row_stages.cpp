@@ -17,7 +17,7 @@ void CudaRowStages::begin(std::span<CudaRow* const> rows) {
     }
 }
 
-/// The first kernel on a stream after copies begins when they are done.
+/// How the first kernel behind copies on a stream is launched: it begins when the copies are done.
 cuda::Launch CudaRowStages::afterCopies() const {
     cuda::Launch how = launch_;
     how.joined = true;
@@ -32,12 +32,13 @@ void CudaRowStages::embed() {
                     "clearing a row's counters");
     p_.ranges.at(StepStage::Embed);
     p_.passes.embed(ids_, int(rows_.size()), p_.shared.x, nullptr, 0, report().mark(kEmbed));
-    for (CudaRow* row : rows_) // blocks that arrive late are told by it
+    for (CudaRow* row : rows_) // the report of each row counts the blocks that arrive late
         if (row != rows_.front() && row->sequences.order.looksAhead())
             cuda::stampNow(launch_, row->report().mark(kEmbed));
 }
 
-void CudaRowStages::project(int layer) {
+void CudaRowStages::project(LayerId id) {
+    const int layer = int(id);
     p_.ranges.at(layer, Stage::QkvLinear);
     p_.passes.project(p_.model->layers[std::size_t(layer)], p_.shared.x, int(rows_.size()), report().mark(layer, kQkv));
     p_.ranges.at(layer, Stage::Rope);
@@ -50,31 +51,31 @@ void CudaRowStages::project(int layer) {
             launch_.stream = row.launch.stream;
             launch_.joined = true;
         }
-        row.sequences.stages.takeProducts(layer, int(i));
+        row.sequences.stages.takeProducts(id, int(i));
         launch_ = shared;
     }
 }
 
-void CudaRowStages::append(int layer) {
+void CudaRowStages::append(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.append(layer);
 }
-void CudaRowStages::choose(int layer) {
+void CudaRowStages::choose(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.choose(layer);
 }
-void CudaRowStages::lookAhead(int layer) {
+void CudaRowStages::lookAhead(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.lookAhead(layer);
 }
 
 /// A selector that attends by itself leaves what it has chosen in memory of its own, so rows may load one after another
 /// before the first of them attends.
-void CudaRowStages::load(int layer) {
+void CudaRowStages::load(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.load(layer);
 }
-void CudaRowStages::attend(int layer) {
+void CudaRowStages::attend(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.attend(layer);
 }
 
-void CudaRowStages::after(int layer) {
+void CudaRowStages::after(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.after(layer);
     if (!beside_) return;
     for (CudaRow* row : rows_) {
@@ -82,10 +83,11 @@ void CudaRowStages::after(int layer) {
         cuda::check(cudaStreamWaitEvent(launch_.stream, row->attended.get()), "ending a row's attention");
     }
     // The next kernel on this stream may start early; it waits for this one, which does not.
-    cuda::stampNow(afterCopies(), report().mark(layer, kOLinear));
+    cuda::stampNow(afterCopies(), report().mark(int(layer), kOLinear));
 }
 
-void CudaRowStages::finish(int layer) {
+void CudaRowStages::finish(LayerId id) {
+    const int layer = int(id);
     p_.passes.finish(layer, p_.shared.x, int(rows_.size()), beside_ ? nullptr : report().mark(layer, kOLinear),
                      report().mark(layer, kFfn));
 }

@@ -15,8 +15,8 @@ namespace kvscope {
 /// other methods one after another, because selectors multiply with the work space that the products share.
 class CudaRowStages final : public Stages {
 public:
-    /// parts: its launch is the one that the passes use; it is another row's while that row's products are placed.
-    /// ids: device memory, the tokens that the rows feed.
+    /// `parts.launch` is what the passes use. While the products of one row are placed, it is that row's launch. ids:
+    /// device memory, the tokens that the rows feed.
     CudaRowStages(const CudaRowParts& parts, cuda::Launch& launch, const std::int32_t* const& ids)
         : p_(parts), launch_(launch), ids_(ids) {}
     /// @throws Error(OutOfMemory | Device)
@@ -26,28 +26,29 @@ public:
     void begin(std::span<CudaRow* const> rows);
 
     void embed() override;
-    void project(int layer) override;
-    void append(int layer) override;
-    void choose(int layer) override;
-    void lookAhead(int layer) override;
-    void load(int layer) override;
-    void attend(int layer) override;
-    void after(int layer) override;
-    void measure(int) override {}
-    void finish(int layer) override;
+    void project(LayerId layer) override;
+    void append(LayerId layer) override;
+    void choose(LayerId layer) override;
+    void lookAhead(LayerId layer) override;
+    void load(LayerId layer) override;
+    void attend(LayerId layer) override;
+    void after(LayerId layer) override;
+    void measure(LayerId) override {}
+    void finish(LayerId layer) override;
     void head() override;
     /// Launches the choice of every row's next token, after head().
     void sample();
 
 private:
-    const StepReport& report() const { return rows_.front()->report(); } // has the marks of what rows share
+    // this report has the marks of the work that rows share
+    const StepReport& report() const { return rows_.front()->report(); }
     cuda::Launch afterCopies() const;
 
     const CudaRowParts p_;
     cuda::Launch& launch_;
     const std::int32_t* const& ids_;
     std::span<CudaRow* const> rows_;
-    bool beside_ = false; // rows attend beside each other
+    bool beside_ = false; // the rows of the step attend beside each other, each on its own stream
     cuda::Event forked_;
 };
 

@@ -102,6 +102,18 @@ void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {
     reports.plan(arena, reportNeeds());
 }
 
+void CudaSequences::planSteps(DeviceArena& arena) {
+    for (DeviceLayerState& layer : layers) describeIndex(layer);
+    choice.plan(arena);
+    transfers.plan(arena);
+    reports.plan(arena, reportNeeds());
+}
+
+void CudaSequences::openSteps() {
+    reports.open();
+    for (std::size_t i = 0; i < layers.size(); ++i) layers[i].counts = transfers.counters + 2 * i;
+}
+
 void CudaSequences::open() {
     rows.upload();
     openStore();
@@ -112,8 +124,26 @@ void CudaSequences::open() {
     rows.setAll(true);
 }
 
-/// The tiers and the index of a layer, as tierNeeds (core/session/kv_estimate.h) states them for every build.
+LayerArrays::LayerArrays(const LayerPlan& layer, const CudaEngineOptions& options, const DeviceModel& model)
+    : pooledKeys(layer.indexed && options.spec.queryScore == QueryScore::PooledSoftmax),
+      pooledScores(layer.indexed && options.spec.agnosticScore != AgnosticScore::None),
+      ranges(layer.indexed && options.spec.queryScore == QueryScore::RangeBound), tokenScores(model.evictionHead),
+      lastUse(layer.offloaded && options.leastRecentlyUsed), previous(layer.sparse && options.record) {}
+
+void CudaSequences::describeIndex(DeviceLayerState& layer) const {
+    layer.index.kernel = spec_.grid.kernel;
+    layer.index.stride = spec_.grid.stride;
+    layer.index.exponentiates = spec_.agnosticScore == AgnosticScore::ExpEviction;
+}
+
+/// Declares the tiers and the index of a layer. tierNeeds (core/session/kv_estimate.h) states the same sizes for builds
+/// without CUDA. A row's
+/// arrays begin at multiples of what kernels count in, so that steps of many rows can reach them (RowPlaces).
 void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
+    const LayerArrays has(layer, p_.options, p_.model);
+    const auto unit = [&](std::size_t bytes) {
+        return p_.options.sharesSteps ? std::max(bytes, DeviceArena::kAlignment) : DeviceArena::kAlignment;
+    };
     const BatchLayout& layout = p_.layout;
     const std::size_t heads = layout.heads(), dim = std::size_t(layout.dim),
                       blocks = std::size_t(layout.blocksTotal) * layout.blockElements,
@@ -121,32 +151,32 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
     if (p_.options.oracle && layer.sparse && spec_.tiersLackKeys())
         arena.plan(layer.allKeys, blocks, {"oracle_keys", "the oracle's keys", Holds::Scratch});
     if (layer.offloaded) {
-        arena.plan(layer.blocks, slots * layout.blockElements, {"kv_slots", "KV slots", Holds::Kv});
+        arena.plan(layer.blocks, slots * layout.blockElements, {"kv_slots", "KV slots", Holds::Kv},
+                   unit(cuda::blockBytes(layout.shape)));
         arena.plan(layer.map, slots, "slot maps");
-        if (p_.options.leastRecentlyUsed) arena.plan(layer.lastUse, slots, "slot maps");
+        if (has.lastUse) arena.plan(layer.lastUse, slots, "slot maps");
     } else if (!layer.ownTier) { // a layer with ownTier has its blocks in memory of the selector
-        arena.plan(layer.blocks, blocks, {"kv_resident", "resident KV cache", Holds::Kv});
+        arena.plan(layer.blocks, blocks, {"kv_resident", "resident KV cache", Holds::Kv},
+                   unit(cuda::blockBytes(layout.shape)));
     }
     constexpr MemoryKind kIndex("block_index", "block index", Holds::Index);
+    describeIndex(layer);
     cuda::DeviceIndex& index = layer.index;
-    index.kernel = spec_.grid.kernel;
-    index.stride = spec_.grid.stride;
-    index.exponentiates = spec_.agnosticScore == AgnosticScore::ExpEviction;
-    if (layer.indexed && spec_.queryScore == QueryScore::PooledSoftmax) {
+    if (has.pooledKeys) {
         arena.plan(index.recentKeys, heads * std::size_t(index.kernel) * dim, kIndex);
-        arena.plan(index.pooledKeys, windows * dim, kIndex);
+        arena.plan(index.pooledKeys, windows * dim, kIndex, unit(dim * sizeof(Bf16)));
     }
-    if (layer.indexed && spec_.agnosticScore != AgnosticScore::None) {
+    if (has.pooledScores) {
         arena.plan(index.recentScores, heads * std::size_t(index.kernel), kIndex);
         arena.plan(index.pooledScores, windows, kIndex);
     }
-    if (layer.indexed && spec_.queryScore == QueryScore::RangeBound)
-        arena.plan(index.ranges, std::size_t(layout.blocksTotal) * 2 * dim, kIndex);
-    if (p_.model.evictionHead)
+    if (has.ranges)
+        arena.plan(index.ranges, std::size_t(layout.blocksTotal) * 2 * dim, kIndex, unit(2 * dim * sizeof(Bf16)));
+    if (has.tokenScores)
         arena.plan(index.tokenScores, std::size_t(layout.tokensTotal),
                    {"token_scores", "eviction scores", Holds::Index});
-    if (layer.sparse && p_.options.record) {
-        arena.plan(layer.previous, heads * std::size_t(cuda::selectionBitmapBytes(layout.maxBlocks)), "recorder state");
+    if (has.previous) {
+        arena.plan(layer.previous, heads * std::size_t(choice.previousBytes()), "recorder state");
         arena.plan(layer.hasPrevious, heads, "recorder state");
     }
 }

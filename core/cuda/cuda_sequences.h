@@ -35,7 +35,7 @@ struct CudaSequencesParts {
     StageRanges& ranges;
 };
 
-/// Nothing of it is shared with the sequences of another session or request.
+/// What belongs to the sequences of one session or request; no other session or request shares any of it.
 struct CudaSequences {
     /// Takes no memory. @throws Error(Unsupported)
     explicit CudaSequences(const CudaSequencesParts& parts);
@@ -43,6 +43,11 @@ struct CudaSequences {
     /// Declares the tiers, the index and everything else; what only the reading of prompts needs goes to `prompt`,
     /// which may be the same arena.
     void plan(DeviceArena& arena, DeviceArena& prompt);
+    /// Declares only what steps need: the sequences have memory of their own (RowPlaces).
+    void planSteps(DeviceArena& arena);
+    /// Makes everything but the tables and the layers' pointers ready for steps, after planSteps().
+    void openSteps();
+    ReportNeeds reportNeeds() const;
     /// Fills what the arenas have taken and makes everything ready for prompts. transfers.open() comes before. Waits.
     /// @throws Error(OutOfMemory | Device)
     void open();
@@ -71,13 +76,20 @@ private:
     void refuseUnsupported() const;
     void makeSelector();
     void planLayer(DeviceArena& arena, DeviceLayerState& layer);
+    void describeIndex(DeviceLayerState& layer) const;
     void openStore();
-    ReportNeeds reportNeeds() const;
+};
+
+/// Which of its arrays a layer has.
+struct LayerArrays {
+    bool pooledKeys = false, pooledScores = false, ranges = false, tokenScores = false, lastUse = false,
+         previous = false;
+    LayerArrays(const LayerPlan& layer, const CudaEngineOptions& options, const DeviceModel& model);
 };
 
 /// The buffers that all rows of a step share, and a prompt's pieces too.
 void planSharedBuffers(DeviceArena& arena, StepBuffers& buffers, const ModelConfig& config, const BatchLayout& layout);
-/// The buffers of the rows' attention.
+/// The buffers that the attention of the rows uses.
 void planAttentionBuffers(DeviceArena& arena, StepBuffers& buffers, const ModelConfig& config,
                           const BatchLayout& layout, const cuda::Launch& launch, bool oracle);
 

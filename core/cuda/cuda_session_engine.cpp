@@ -33,18 +33,18 @@ public:
             std::vector<std::uint8_t> flags(prompts_.size(), 0);
             std::vector<std::int32_t> next(engine_.tokens().begin(), engine_.tokens().end());
             for (std::size_t i = 0; i < active.size(); ++i) {
-                flags[std::size_t(active[i].sequence)] = 1;
-                next[std::size_t(active[i].sequence)] = tokens[i];
+                flags[index(active[i].sequence)] = 1;
+                next[index(active[i].sequence)] = tokens[i];
             }
             engine_.setInputs(next, flags);
             engine_.launch(record.step);
         }
         engine_.wait();
         rowSequence_.clear();
-        bool certain = options_.lookahead;
+        bool certain = options_.twoInFlight;
         for (const ActiveSequence& sequence : active) {
-            rowSequence_.push_back(sequence.sequence);
-            certain &= !finishes(sequence, engine_.tokens()[std::size_t(sequence.sequence)]);
+            rowSequence_.push_back(int(sequence.sequence));
+            certain &= !finishes(sequence, engine_.tokens()[index(sequence.sequence)]);
         }
         if (certain) engine_.launch(record.step + 1); // the next step runs while the host reads this step's report
         engine_.fill(record, active);
@@ -58,7 +58,7 @@ public:
 private:
     /// Whether this token ends the sequence, by the rule that the session uses too.
     bool finishes(const ActiveSequence& sequence, std::int32_t token) const {
-        const int generated = sequence.position + 2 - int(prompts_[std::size_t(sequence.sequence)].size());
+        const int generated = sequence.position + 2 - int(prompts_[index(sequence.sequence)].size());
         return EndRule(options_, model_->config()).ends(generated, token);
     }
 

@@ -13,12 +13,14 @@ void CudaStages::embed() {
                     report_->mark(kEmbed));
 }
 
-void CudaStages::project(int layer) {
+void CudaStages::project(LayerId id) {
+    const int layer = int(id);
     p_.passes.projectAndAppend(layer, appendArgs(layer), p_.selector != nullptr, report_->mark(layer, kQkv));
     beginAttention(layer);
 }
 
-void CudaStages::takeProducts(int layer, int row) {
+void CudaStages::takeProducts(LayerId id, int row) {
+    const int layer = int(id);
     p_.passes.appendRow(appendArgs(layer), row);
     beginAttention(layer);
 }
@@ -30,13 +32,15 @@ void CudaStages::beginAttention(int layer) {
     attention_ = attentionArgs(layer);
 }
 
-void CudaStages::append(int layer) {
+void CudaStages::append(LayerId id) {
+    const int layer = int(id);
     if (!p_.selector || !stateOf(layer).indexed) return;
     p_.ranges.at(layer, Stage::Compression);
     p_.selector->append(deviceStep(layer));
 }
 
-void CudaStages::choose(int layer) {
+void CudaStages::choose(LayerId id) {
+    const int layer = int(id);
     if (!stateOf(layer).sparse) return;
     if (p_.order.chosenAhead(layer))
         attendToList(layer);
@@ -79,7 +83,8 @@ void CudaStages::attendToList(int layer) {
     attention_.maxBlocks = p_.layout.capacity;
 }
 
-void CudaStages::lookAhead(int layer) {
+void CudaStages::lookAhead(LayerId id) {
+    const int layer = int(id);
     if (!p_.order.looksAhead()) return;
     const DeviceLayerState& state = stateOf(layer);
     const int next = layer + 1;
@@ -120,24 +125,28 @@ void CudaStages::chooseNext(int layer) {
     cuda::selectBlocksOnDevice(p_.launch, select);
 }
 
-void CudaStages::load(int layer) {
+void CudaStages::load(LayerId id) {
+    const int layer = int(id);
     p_.ranges.at(layer, stateOf(layer).sparse ? Stage::Stage2 : Stage::Attention);
     attentionLaunch_ = p_.transfers.join(layer);
 }
 
-void CudaStages::attend(int layer) {
+void CudaStages::attend(LayerId id) {
+    const int layer = int(id);
     if (isMethods(layer) && p_.selector->attend(deviceStep(layer), attention_)) return;
     cuda::decodeAttention(attentionLaunch_, attention_);
 }
 
-void CudaStages::after(int layer) {
+void CudaStages::after(LayerId id) {
+    const int layer = int(id);
     if (p_.options.oracle && stateOf(layer).sparse) measureMass(layer);
     if (!isMethods(layer)) return;
     p_.ranges.at(layer, Stage::Offloading);
     p_.selector->after(deviceStep(layer));
 }
 
-void CudaStages::finish(int layer) {
+void CudaStages::finish(LayerId id) {
+    const int layer = int(id);
     p_.passes.finish(layer, p_.buffers.x, p_.layout.rows, report_->mark(layer, kOLinear), report_->mark(layer, kFfn));
 }
 
@@ -155,6 +164,8 @@ cuda::AppendArgs CudaStages::appendArgs(int index) const {
     append.cos = p_.rows.ropeCos;
     append.sin = p_.rows.ropeSin;
     append.ropeFirst = p_.rows.ropeFirst;
+    append.cosFirst = p_.rows.cosFirst;
+    append.sinFirst = p_.rows.sinFirst;
     append.interleaved = p_.model.config.rope.interleaved;
     append.eviction = weights.eviction;
     append.norms = weights.headNorms;
@@ -172,7 +183,7 @@ cuda::AppendArgs CudaStages::appendArgs(int index) const {
         append.capacity = p_.layout.capacity;
     } else if (!layer.offloaded && !layer.ownTier) {
         append.blocks = layer.blocks;
-        append.headFirst = p_.rows.blockFirst;
+        append.headFirst = layer.places.blocks != nullptr ? layer.places.blocks : p_.rows.blockFirst;
     }
     append.valuesByToken = p_.choice.valuesByToken(index);
     if (append.blocks == nullptr || p_.selector)
@@ -211,11 +222,13 @@ cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
     attend.active = p_.rows.active;
     attend.q = p_.buffers.q;
     attend.blocks = layer.blocks;
-    attend.headFirst = layer.offloaded ? p_.rows.poolFirst : p_.rows.blockFirst;
+    attend.headFirst = layer.places.blocks != nullptr ? layer.places.blocks
+                       : layer.offloaded              ? p_.rows.poolFirst
+                                                      : p_.rows.blockFirst;
     attend.maxBlocks = p_.layout.blocksInSight(index);
     attend.window = layer.window;
     attend.tokenBias = layer.index.tokenScores;
-    attend.biasFirst = p_.rows.tokenFirst;
+    attend.biasFirst = layer.index.tokenFirst;
     attend.scale = p_.model.config.attentionScale();
     attend.biasScale = spec_.bias.scale;
     attend.out = p_.buffers.attended;

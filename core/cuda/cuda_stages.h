@@ -39,23 +39,24 @@ public:
     void begin(const StepReport& report, float* logits) { report_ = &report, logits_ = logits; }
 
     void embed() override;
-    void project(int layer) override;
-    /// In place of project() where the products of several requests are made together: takes those of row `row`.
-    void takeProducts(int layer, int row);
-    void append(int layer) override;
+    void project(LayerId layer) override;
+    /// Called in place of project() where the products of several requests were made together: takes the products of
+    /// row `row`.
+    void takeProducts(LayerId layer, int row);
+    void append(LayerId layer) override;
     /// Chooses the layer's blocks and starts their transfers. Where the layer before has done both, this only gives the
     /// lists to the attention.
-    void choose(int layer) override;
+    void choose(LayerId layer) override;
     /// Chooses the next layer's blocks and starts their transfers, so that the blocks travel on a second stream while
     /// this layer attends and runs its feed-forward.
-    void lookAhead(int layer) override;
+    void lookAhead(LayerId layer) override;
     /// Makes the attention wait until the layer's blocks have arrived on the second stream.
-    void load(int layer) override;
-    void attend(int layer) override;
+    void load(LayerId layer) override;
+    void attend(LayerId layer) override;
     /// Launches the oracle's kernels before the method's, because methods read the oracle's sums.
-    void after(int layer) override;
-    void measure(int) override {} // after() launches the oracle's kernels
-    void finish(int layer) override;
+    void after(LayerId layer) override;
+    void measure(LayerId) override {} // after() launches the oracle's kernels
+    void finish(LayerId layer) override;
     void head() override;
 
 private:
@@ -75,7 +76,7 @@ private:
     const SelectionSpec& spec_;
     const StepReport* report_ = nullptr;
     float* logits_ = nullptr;
-    // For the attention of the present layer
+    // The attention of the layer that is being launched.
     cuda::DecodeAttentionArgs attention_;
     cuda::Launch attentionLaunch_;
 };

@@ -1,13 +1,13 @@
 #include "core/cuda/device_memory.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace kvscope {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kReserve = std::size_t(256) << 20; // left free for the libraries and the display
 constexpr MemoryKind kGaps{"gaps between arrays"};
 
@@ -18,9 +18,11 @@ void DeviceArena::declare(const MemoryKind& kind, MemoryTier tier, std::size_t b
         {kind.key, kind.what, tier, kind.holds, Lifetime::Session, Per::Row, std::int64_t(bytes), LayerSet::None});
 }
 
-void DeviceArena::add(void** pointer, std::size_t bytes, const MemoryKind& kind) {
-    const std::size_t aligned = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    parts_.push_back({pointer, total_});
+void DeviceArena::add(void** pointer, std::size_t bytes, const MemoryKind& kind, std::size_t alignment) {
+    // The driver's memory begins at a multiple of kAlignment. Where an array wants more, the gap is known after take().
+    const std::size_t most = kAlignment % alignment == 0 ? bytes : bytes + alignment - 1;
+    const std::size_t aligned = (most + kAlignment - 1) / kAlignment * kAlignment;
+    parts_.push_back({pointer, total_, alignment});
     total_ += aligned;
     declare(kind, MemoryTier::Device, bytes);
     declare(kGaps, MemoryTier::Device, aligned - bytes);
@@ -71,7 +73,10 @@ void DeviceArena::take() {
                 "use a smaller batch, context or --device-kv, or close other programs on the GPU");
         memory_ = cuda::DeviceMemory(total_, "allocating the session's memory");
         cuda::check(cuda::deviceCalls().clear(memory_.data(), total_), "clearing the session's memory");
-        for (const Part& part : parts_) *part.pointer = memory_.data() + part.offset;
+        for (const Part& part : parts_) {
+            const std::size_t beyond = reinterpret_cast<std::uintptr_t>(memory_.data() + part.offset) % part.alignment;
+            *part.pointer = memory_.data() + part.offset + (beyond > 0 ? part.alignment - beyond : 0);
+        }
     }
     for (const HostPart& part : hostParts_)
         *part.pointer = part.lent != nullptr ? part.lent->data() : host_.emplace_back(part.bytes, part.what).data();

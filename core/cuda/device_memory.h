@@ -24,10 +24,13 @@ public:
     DeviceArena(const DeviceArena&) = delete;
     DeviceArena& operator=(const DeviceArena&) = delete;
 
+    static constexpr std::size_t kAlignment = 256;
+
     /// After take(), `pointer` holds `count` zeroed elements on the GPU. `kind` names the biggest consumers in an
-    /// error.
-    template <class T> void plan(T*& pointer, std::size_t count, const MemoryKind& kind) {
-        add(reinterpret_cast<void**>(&pointer), count * sizeof(T), kind);
+    /// error. alignment: the address is a multiple of so many bytes
+    template <class T>
+    void plan(T*& pointer, std::size_t count, const MemoryKind& kind, std::size_t alignment = kAlignment) {
+        add(reinterpret_cast<void**>(&pointer), count * sizeof(T), kind, alignment);
     }
     /// After take(), `pointer` holds `count` zeroed elements in host memory that the GPU reaches.
     /// lent: used in place of memory of this arena's own if it is large enough, then not cleared; or null
@@ -40,7 +43,7 @@ public:
     /// Bytes of the GPU's memory that arenas can take now. @throws Error(Device)
     static std::int64_t room();
 
-    /// Everything that was declared, on the GPU and on the host, memory that was lent among it.
+    /// Everything that was declared on the GPU and on the host, including memory that was lent.
     const MemoryPlan& declared() const { return declared_; }
     /// Bytes of the GPU's memory, with the gaps that keep arrays aligned.
     std::size_t bytes() const { return total_; }
@@ -50,7 +53,7 @@ public:
 private:
     struct Part {
         void** pointer;
-        std::size_t offset;
+        std::size_t offset, alignment;
     };
     struct HostPart {
         void** pointer;
@@ -58,7 +61,7 @@ private:
         const char* what;
         const PinnedMemory* lent; // null: the arena takes memory of its own
     };
-    void add(void** pointer, std::size_t bytes, const MemoryKind& kind);
+    void add(void** pointer, std::size_t bytes, const MemoryKind& kind, std::size_t alignment);
     void addHost(void** pointer, std::size_t bytes, const MemoryKind& kind, const PinnedMemory* lent);
     void declare(const MemoryKind& kind, MemoryTier tier, std::size_t bytes);
     std::string largest() const;

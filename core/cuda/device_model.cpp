@@ -175,7 +175,7 @@ void DeviceModel::planAll(const Model* from) {
     planMatrix(embedding, typeOf(from != nullptr ? &from->embedding() : nullptr), config.vocab, config.hidden);
     tied_ = from != nullptr && from->lmHead().data == from->embedding().data;
     if (tied_)
-        lmHead = embedding; // its pointer follows in takeAll
+        lmHead = embedding; // takeAll sets its pointer
     else
         planMatrix(lmHead, typeOf(from != nullptr ? &from->lmHead() : nullptr), config.vocab, config.hidden);
     planFloats(finalNorm, std::size_t(config.hidden));

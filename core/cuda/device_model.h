@@ -56,8 +56,8 @@ public:
     /// @throws Error(OutOfMemory | Unsupported)
     static std::shared_ptr<const DeviceModel> of(const std::shared_ptr<const Model>& model,
                                                  const Progress& progress = {});
-    /// The same with the shapes and types of all matrices alone, for planning: takes no memory and needs no GPU. Its
-    /// pointers are null. @throws Error(Unsupported)
+    /// A model with the shapes and types of all matrices and without their contents, for planning. It takes no memory
+    /// and needs no GPU, and its pointers are null. @throws Error(Unsupported)
     static std::shared_ptr<const DeviceModel> shapesOf(const Model& model);
     /// A shape with seeded random weights, for benchmarks. The embedding is its own tensor (untied).
     static std::shared_ptr<const DeviceModel> random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,

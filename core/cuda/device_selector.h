@@ -34,6 +34,16 @@
 
 namespace kvscope {
 
+/// Of sequences with memory of their own: device memory, [rows*kvHeads] each, where a head's part of an array begins,
+/// counted from the layer's pointer (RowPlaces).
+struct LayerPlaces {
+    std::int64_t *blocks = nullptr, *store = nullptr; // store: as cuda::BlockMove::store
+    std::int64_t *ranges = nullptr, *windows = nullptr, *pooledScores = nullptr, *tokens = nullptr;
+    std::int64_t *recentKeys = nullptr, *recentScores = nullptr;
+    std::int64_t *map = nullptr, *lastUse = nullptr;
+    std::int64_t *previous = nullptr, *hasPrevious = nullptr;
+};
+
 /// What a layer does (LayerPlan), and pointers to its memory. All are device pointers but storeHost.
 struct DeviceLayerState : LayerPlan {
     __nv_bfloat16* blocks = nullptr;      // the resident store, or the slot pool of an offloaded layer
@@ -44,6 +54,7 @@ struct DeviceLayerState : LayerPlan {
     std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
     std::uint8_t *previous = nullptr, *hasPrevious = nullptr;
     std::uint32_t* counts = nullptr; // [2] blocks the step loads and writes back
+    LayerPlaces places;              // all null in a session, whose RowTable says for all layers where heads begin
 };
 
 /// What a selector may use; everything outlives the selector. Pointers to device memory are valid after
@@ -132,7 +143,7 @@ public:
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
                             std::int64_t /*headStride*/) {}
 
-    /// With ownDeviceTier: bytes of a sequence's prompt that went to the host.
+    /// With ownDeviceTier: how many bytes of the sequence's prompt went to the host.
     virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
 
     virtual void append(const DeviceStep&) {}

@@ -9,11 +9,11 @@
 
 namespace kvscope {
 
-/// All memory of a session but the model. Takes nothing; see CudaEngine::memory. launch: as gpuLaunch (cuda_engine.h)
-/// says it of the GPU. @throws Error(Unsupported)
+/// Declares all memory of a session but the model's. Takes none; see CudaEngine::memory. launch: the GPU's, see
+/// gpuLaunch (cuda_engine.h). @throws Error(Unsupported)
 MemoryPlan gpuMemory(const EngineSetup& setup, const cuda::Launch& launch);
 
-/// What the engine of a session is made with.
+/// The options with which the engine of a session is made.
 CudaEngineOptions gpuEngineOptions(const EngineSetup& setup);
 
 } // namespace kvscope

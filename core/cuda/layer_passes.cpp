@@ -25,7 +25,8 @@ cuda::LinearNeeds LayerPasses::productNeeds() const {
         needs.addNormalised(layer.latent.queryUp, chunk);
         needs.addNormalised(layer.mlp.gateUp, chunk);
         needs.add(layer.mlp.gateUp, chunk, true);
-        needs.addNormalised(layer.forecast, chunk); // of prompts too, with SelectionSpec::sparsePrefill
+        // prompts are multiplied by it too, with SelectionSpec::sparsePrefill
+        needs.addNormalised(layer.forecast, chunk);
         needs.addNormalised(layer.ownForecast, chunk);
         needs.add(layer.o, chunk);
         needs.add(layer.mlp.down, chunk);

@@ -39,8 +39,9 @@ public:
     /// where the kernels can.
     /// @param keepsPlain the one launch also writes StepBuffers::qkv, for a method that reads it
     void projectAndAppend(int layer, const cuda::AppendArgs& append, bool keepsPlain, std::uint64_t* mark);
-    /// The second half of that for one sequence, where project() has made the products of several: rotates those of row
-    /// `row` and writes its key and value to the cache. The pointers of args are those of the row.
+    /// The second half of project() for one sequence, where project() has made the products of several sequences:
+    /// rotates the key and query of row `row` and writes its key and value to the cache. The pointers of args are those
+    /// of the row.
     void appendRow(const cuda::AppendArgs& args, int row);
     /// Rotates what project() has made of a prompt and writes keys and values to the cache.
     void placePrompt(const cuda::PromptArgs& args);

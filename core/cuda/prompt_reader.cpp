@@ -58,14 +58,15 @@ void PromptReader::read(int sequence, const std::vector<std::int32_t>& prompt, S
 bool PromptReader::readTo(PromptCursor until, const std::vector<std::int32_t>& prompt, StepRecord& record,
                           const std::stop_token& stop) {
     const int tokens = int(prompt.size()), pieces = piecesOf(tokens);
-    while (at_.layer < config_.layers && at_ < until) {
+    const LayerId end{config_.layers};
+    while (at_.layer < end && at_ < until) {
         throwIfCancelled(stop);
         if (at_ == PromptCursor{}) embed(prompt);
-        const int end = at_.layer < until.layer ? pieces : std::min(until.piece, pieces);
-        readPieces(blocksOf(at_.layer, 0, tokens), at_.piece, end, record.layers[std::size_t(at_.layer)]);
-        at_ = end == pieces ? PromptCursor{at_.layer + 1, 0} : PromptCursor{at_.layer, end};
+        const int to = at_.layer < until.layer ? pieces : std::min(until.piece, pieces);
+        readPieces(blocksOf(int(at_.layer), 0, tokens), at_.piece, to, record.layers[index(at_.layer)]);
+        at_ = to == pieces ? PromptCursor{next(at_.layer), 0} : PromptCursor{at_.layer, to};
     }
-    return at_.layer == config_.layers;
+    return at_.layer == end;
 }
 
 void PromptReader::embed(const std::vector<std::int32_t>& prompt) const {
@@ -82,7 +83,7 @@ PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens)
     return {index, sequence, tokens, blocks, p_.layout.headStride(sequence)};
 }
 
-/// Reads the pieces [from, to) of a layer. Waits.
+/// Reads the pieces [from, to) of a layer, and waits until they are read.
 void PromptReader::readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const {
     const int index = blocks.layer, tokens = blocks.tokens;
     const DeviceLayerState& layer = p_.layers[std::size_t(index)];
@@ -104,7 +105,7 @@ void PromptReader::finishLayer(const Blocks& blocks, LayerRecord& out) const {
         p_.stages.at(index, Stage::Compression);
         handToSelector(blocks);
         cuda::stampNow(p_.launch, marksOf(index) + (piecesOf(blocks.tokens) - 1) * kMarks +
-                                      kPooling); // the end of the selector's work
+                                      kPooling); // ends the time of the selector's work
     }
     if (!p_.layers[std::size_t(index)].offloaded) return;
     placeTail(blocks);

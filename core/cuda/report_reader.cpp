@@ -13,23 +13,52 @@ using enum StepReport::Mark;
 using enum StepReport::StepMark;
 
 void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) const {
-    const std::uint64_t* step = report.stepMarks;
-    record.startNs = clock_.sinceOrigin(step[kEmbed]);
-    record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
-    record.stepStageNs[std::size_t(StepStage::Embed)] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
-    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
-    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
+    fillTimes(report, record);
     record.layers.assign(layers_.size(), {});
     for (int i = 0; i < config_.layers; ++i) {
         const DeviceLayerState& layer = layers_[std::size_t(i)];
-        LayerRecord& out = record.layers[std::size_t(i)];
-        fillStages(report, i, out);
+        fillStages(report, i, record.layers[std::size_t(i)]);
         if (layer.offloaded) fillTransfers(report, i, record);
         if (layer.sparse && layer.ownTier)
             fillOwnSelections(report, i, record, active);
         else if (layer.sparse)
             fillSelections(report, i, record, active);
     }
+}
+
+void ReportReader::fillRow(const StepReport& report, const ActiveSequence& row, bool alone, StepRecord& record) const {
+    if (alone) fillTimes(report, record);
+    record.layers.assign(layers_.size(), {});
+    for (int i = 0; i < config_.layers; ++i) {
+        const DeviceLayerState& layer = layers_[std::size_t(i)];
+        if (alone) fillStages(report, i, record.layers[std::size_t(i)]);
+        if (layer.offloaded && alone)
+            fillTransfers(report, i, record);
+        else if (layer.offloaded)
+            countTransfers(report, i, row, record.layers[std::size_t(i)]);
+        if (layer.sparse) fillSelections(report, i, record, {&row, 1});
+    }
+    for (SelectionRecord& selection : record.selections) selection.sequence = 0;
+}
+
+/// What one of several rows has moved: its misses, and a block of every head when the token fills it.
+void ReportReader::countTransfers(const StepReport& report, int index, const ActiveSequence& row,
+                                  LayerRecord& out) const {
+    const cuda::SelectionHead* heads = report.headsOf(index) + layout_.headOf(int(row.sequence));
+    for (int g = 0; g < layout_.kvHeads; ++g) out.h2dBlocks += heads[g].misses;
+    out.d2hBlocks = (row.position + 1) % layout_.shape.blockSize == 0 ? layout_.kvHeads : 0;
+    const auto blockBytes = std::int64_t(layout_.blockElements * sizeof(__nv_bfloat16));
+    out.h2dBytes = out.h2dBlocks * blockBytes;
+    out.d2hBytes = out.d2hBlocks * blockBytes;
+}
+
+void ReportReader::fillTimes(const StepReport& report, StepRecord& record) const {
+    const std::uint64_t* step = report.stepMarks;
+    record.startNs = clock_.sinceOrigin(step[kEmbed]);
+    record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
+    record.stepStageNs[std::size_t(StepStage::Embed)] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
+    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
+    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
 }
 
 /// The stages of a layer follow each other; each lasts until the mark of the next one.
@@ -103,13 +132,13 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
     int kept = 0;
     for (const ActiveSequence& sequence : active)
         for (int g = 0; g < layout_.kvHeads; ++g) {
-            const std::size_t item = layout_.headOf(sequence.sequence) + std::size_t(g);
+            const std::size_t item = layout_.headOf(int(sequence.sequence)) + std::size_t(g);
             const cuda::SelectionHead& head = report.headsOf(index)[item];
             if (head.selected == 0) continue; // the head attended to everything
             any = true;
             SelectionRecord selection;
             selection.layer = index;
-            selection.sequence = sequence.sequence;
+            selection.sequence = int(sequence.sequence);
             selection.kvHead = g;
             selection.selected = head.selected;
             selection.kept = head.kept;
@@ -121,12 +150,8 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
             }
             selection.first = std::uint32_t(record.blocks.size());
             if (report.blocks != nullptr) {
-                const std::uint32_t* blocks = report.blocksOf(index) + item * capacity;
-                for (int b = 0; b < head.selected; ++b) {
-                    record.blocks.push_back(std::int32_t(blocks[b] & 0xffffff));
-                    record.origins.push_back(Origin(blocks[b] >> cuda::kOriginShift & 7));
-                    record.hit.push_back(std::uint8_t(blocks[b] >> cuda::kHitShift & 1));
-                }
+                const PackedBlock* blocks = report.blocksOf(index) + item * capacity;
+                record.blocks.insert(record.blocks.end(), blocks, blocks + head.selected);
                 if (report.masses != nullptr) measure(report.massesOf(index), index, sequence, record, selection);
                 if (report.scores != nullptr) {
                     const float* scores = report.scoresOf(index) + item * capacity;
@@ -153,7 +178,7 @@ void ReportReader::fillOwnSelections(const StepReport& report, int index, StepRe
     auto of = active.begin(); // selections come in the order of the active sequences
     for (std::size_t s = firstSelection; s < record.selections.size(); ++s) {
         SelectionRecord& selection = record.selections[s];
-        while (of->sequence != selection.sequence) ++of;
+        while (of->sequence != RowId{selection.sequence}) ++of;
         const float attended = selection.mass; // the method's own measure, or NaN
         measure(report.massesOf(index), index, *of, record, selection);
         if (!std::isnan(attended)) selection.mass = attended;
@@ -165,7 +190,7 @@ void ReportReader::complete(const StepReport& report, int index, StepRecord& rec
                             std::span<const ActiveSequence> active, std::size_t firstSelection) const {
     if (!selector_) return;
     std::vector<int> sequences;
-    for (const ActiveSequence& sequence : active) sequences.push_back(sequence.sequence);
+    for (const ActiveSequence& sequence : active) sequences.push_back(int(sequence.sequence));
     selector_->fill(index, report.ownOf(index), sequences, record.layers[std::size_t(index)], record, firstSelection);
 }
 
@@ -173,20 +198,20 @@ void ReportReader::complete(const StepReport& report, int index, StepRecord& rec
 /// choice would have got. masses: those of the layer.
 void ReportReader::measure(const float* masses, int index, const ActiveSequence& sequence, StepRecord& record,
                            SelectionRecord& selection) const {
-    const float* mass =
-        masses + (layout_.headOf(sequence.sequence) + std::size_t(selection.kvHead)) * std::size_t(layout_.maxUnits);
-    const std::span<const std::int32_t> chosen(record.blocks.data() + selection.first, std::size_t(selection.selected));
+    const float* mass = masses + (layout_.headOf(int(sequence.sequence)) + std::size_t(selection.kvHead)) *
+                                     std::size_t(layout_.maxUnits);
+    const std::span<const PackedBlock> chosen = record.blocksOf(selection);
     double sum = 0;
-    for (const std::int32_t block : chosen) sum += double(mass[block]);
+    for (const PackedBlock block : chosen) sum += double(mass[block.id()]);
     selection.mass = float(std::min(1.0, sum));
-    OracleRecord best{record.step, index, sequence.sequence, selection.kvHead};
+    OracleRecord best{record.step, index, int(sequence.sequence), selection.kvHead};
     const int window = layers_[std::size_t(index)].window, tokens = sequence.position + 1;
     const int unit = spec_.unitTokens(),
               first = window > 0 ? std::max(0, tokens - window) / unit : 0; // the first unit that the query sees
     std::vector<std::int32_t> inSight;
-    for (const std::int32_t block : chosen) inSight.push_back(block - first);
-    describeSelection({mass + first, std::size_t((tokens + unit - 1) / unit - first)}, inSight,
-                      {record.origins.data() + selection.first, chosen.size()}, best);
+    std::vector<Origin> origins;
+    for (const PackedBlock block : chosen) inSight.push_back(block.id() - first), origins.push_back(block.origin());
+    describeSelection({mass + first, std::size_t((tokens + unit - 1) / unit - first)}, inSight, origins, best);
     keepOracle(best, selection);
     if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);
 }

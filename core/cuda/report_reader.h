@@ -26,7 +26,13 @@ public:
     /// active: the step's sequences, ascending.
     void fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) const;
 
+    /// What one of several rows of a step reports, into a record of its own, where its sequence is 0. row.sequence: its
+    /// place in the step. alone: the step has no other row, so that all times are this row's. For methods that are data
+    void fillRow(const StepReport& report, const ActiveSequence& row, bool alone, StepRecord& record) const;
+
 private:
+    void fillTimes(const StepReport& report, StepRecord& record) const;
+    void countTransfers(const StepReport& report, int layer, const ActiveSequence& row, LayerRecord& out) const;
     void fillStages(const StepReport& report, int layer, LayerRecord& out) const;
     void fillTransfers(const StepReport& report, int layer, StepRecord& record) const;
     void fillBeside(const StepReport& report, int layer, StepRecord& record) const;

@@ -11,8 +11,8 @@
 
 namespace kvscope {
 
-/// A step is one launch of a graph, which is captured when a step has the rows of the step before, and is worth nothing
-/// as soon as one of them is closed.
+/// The graph of a step. It is captured when a step has the same rows as the step before, later steps of these rows are
+/// one launch of it, and it is dropped when one of the rows is closed.
 class RowGraph {
 public:
     RowGraph() : oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr) {}
@@ -28,7 +28,7 @@ public:
         if (!graph_) graph_ = cuda::Executable::of(cuda::Graph::capture(stream, work));
         cuda::check(cudaGraphLaunch(graph_.get(), stream), "starting a step");
     }
-    /// The row's memory is another's from now on.
+    /// The row leaves: its memory may become another row's, so a graph that uses it is dropped.
     void leave(int row) {
         if (std::find(rows_.begin(), rows_.end(), row) != rows_.end()) forget();
     }

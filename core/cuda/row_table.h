@@ -33,16 +33,18 @@ struct RowTable {
     cuda::NextTokenArgs nextTokens(const float* logits, std::int32_t* record) const;
 
     // Device memory
-    std::int32_t *position = nullptr, *next = nullptr; // [rows]
-    std::uint8_t* active = nullptr;                    // [rows]
-    std::int32_t* ropeFirst = nullptr;                 // [rows] row of the rotary tables of position 0
-    double* draws = nullptr;                           // [rows, drawsPerRow], where tokens are sampled
-    std::int32_t* firstSampled = nullptr;              // [rows] position that takes the first draw
+    std::int32_t *position = nullptr, *next = nullptr;     // [rows]
+    std::uint8_t* active = nullptr;                        // [rows]
+    std::int32_t* ropeFirst = nullptr;                     // [rows] row of the rotary tables of position 0
+    std::int64_t *cosFirst = nullptr, *sinFirst = nullptr; // [rows] in its place (RowPlaces), see cuda::AppendArgs
+    std::int32_t* slotsOf = nullptr;                       // [rows] see cuda::SelectArgs; null: all have as many
+    double* draws = nullptr;                               // [rows, drawsPerRow], where tokens are sampled
+    std::int32_t* firstSampled = nullptr;                  // [rows] position that takes the first draw
     std::int64_t *blockFirst = nullptr, *windowFirst = nullptr, *tokenFirst = nullptr,
                  *poolFirst = nullptr;            // [rows*kvHeads] as in BatchLayout; poolFirst: the first slot
     float *ropeCos = nullptr, *ropeSin = nullptr; // [rope.rows(), rope.dim/2]
 
-    const RopeTables rope; // where the sequences' rows lie
+    const RopeTables rope; // says where the rows of each sequence lie
     int drawsPerRow = 0;
 
 private:
@@ -51,7 +53,7 @@ private:
     const ModelConfig& config_;
     const CudaEngineOptions& options_;
     const BatchLayout& layout_;
-    // What the device holds in `next` and `active`
+    // The host's copy of what the device holds in `next` and `active`.
     std::vector<std::int32_t> nextHost_;
     std::vector<std::uint8_t> activeHost_;
 };

@@ -34,12 +34,18 @@ void StepReports::plan(DeviceArena& arena, const ReportNeeds& needs) {
 }
 
 void StepReports::open() {
+    layOut(needs_);
+    for (cuda::Event& event : reported_) event = cuda::Event::make();
+}
+
+void StepReports::layOut(const ReportNeeds& needs) {
+    needs_ = needs;
+    StepReport(needs_, nullptr, bytes_);
     for (int i = 0; i < kEntries; ++i) {
         const std::size_t first = bytes_ * std::size_t(i);
         std::size_t bytes = 0;
         device_[i] = StepReport(needs_, region_ + first, bytes);
         host_[i] = StepReport(needs_, hostRegion_ + first, bytes);
-        reported_[i] = cuda::Event::make();
     }
 }
 

@@ -57,7 +57,7 @@ struct StepReport {
     std::uint64_t* stepMarks = nullptr;   // [kStepMarks]
     cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
     std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
-    std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity], or null
+    PackedBlock* blocks = nullptr;        // [layers][rows*kvHeads][capacity], or null
     float* scores = nullptr;              // [layers][rows*kvHeads][capacity], or null
     float* masses = nullptr;              // [layers][rows*kvHeads][units], or null
     char* own = nullptr;                  // [layers][ownBytes], or null
@@ -65,7 +65,7 @@ struct StepReport {
     // Parts of one layer; null where the report has no such part
     cuda::SelectionHead* headsOf(int layer) const { return heads + first(layer); }
     std::uint32_t* countsOf(int layer) const { return counts + 2 * layer; }
-    std::uint32_t* blocksOf(int layer) const { return blocks == nullptr ? nullptr : blocks + first(layer) * capacity_; }
+    PackedBlock* blocksOf(int layer) const { return blocks == nullptr ? nullptr : blocks + first(layer) * capacity_; }
     float* scoresOf(int layer) const { return scores == nullptr ? nullptr : scores + first(layer) * capacity_; }
     float* massesOf(int layer) const { return masses == nullptr ? nullptr : masses + first(layer) * units_; }
     char* ownOf(int layer) const { return own == nullptr ? nullptr : own + std::size_t(layer) * ownBytes_; }
@@ -88,6 +88,8 @@ public:
 
     /// Computes the size of a report and asks the arena for the reports of both sides.
     void plan(DeviceArena& arena, const ReportNeeds& needs);
+    /// Lays the reports out for a step of another shape that needs no more than what was planned, after open().
+    void layOut(const ReportNeeds& needs);
     /// Lays the reports out, after the arena has been taken. @throws Error(OutOfMemory | Device)
     void open();
 

@@ -46,10 +46,9 @@ void Transfers::upload(const StepReports& reports) {
 
 cuda::GatherArgs Transfers::gatherArgs(int index, const StepReport& report) const {
     const DeviceLayerState& layer = layers_[std::size_t(index)];
-    const ChoiceLists lists = choice_.listsOf(index);
     cuda::GatherArgs gather;
     gather.shape = layout_.shape;
-    gather.moves = {lists.loads, lists.writeBacks, layer.counts};
+    gather.moves = choice_.movesOf(index);
     gather.store = layer.store;
     gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
     gather.pool = layer.blocks;

@@ -35,7 +35,7 @@ public:
     /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
     int blocks() const;
-    /// The same for a batch of so many rows where nobody has asked for another number.
+    /// How many thread blocks beside a batch of so many rows, where the options name no other number.
     static int usualBlocks(int rows) { return rows <= 16 ? 4 : 8; }
     /// The stream on which reports and the blocks of prompts go to the host.
     cudaStream_t copyStream() const { return copy_.get(); }

@@ -1,4 +1,5 @@
 // Stands in for the CUDA engine where the program was built without a CUDA compiler.
+#include "core/session/denoise_engine.h"
 #include "core/session/engine.h"
 #include "core/session/gpu_bus_id.h"
 #include "core/session/row_engine.h"
@@ -26,6 +27,11 @@ int gpuNumber() {
 }
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {
+    requireGpu();
+    return nullptr;
+}
+
+std::unique_ptr<DenoiseEngine> makeCudaDenoiser(const DenoiseSetup&) {
     requireGpu();
     return nullptr;
 }

@@ -21,13 +21,13 @@ public:
     int block() const { return first_ / length_; } // number of the present block in the sequence
     int first() const { return first_; }           // position of its first token
     int step() const { return step_; }             // forwards of it so far
-    /// Of the present block, [block]: tokens and masks.
+    /// The tokens and masks of the block that is being denoised, [block].
     std::span<const std::int32_t> ids() const {
         return std::span(ids_).subspan(std::size_t(first_), std::size_t(length_));
     }
     bool masked(int i) const { return masked_[std::size_t(i)] != 0; }
     int masks() const;
-    /// Nothing is masked: the next forward is the clean one.
+    /// Whether nothing is masked any more: the next forward is the clean one.
     bool clean() const { return clean_; }
 
     /// Writes a token where position i of the block is masked.

@@ -14,6 +14,16 @@ double entropyOf(std::span<const std::pair<double, std::int32_t>> weights, doubl
     return entropy;
 }
 
+/// The second largest weight; 0: there is one alone.
+double secondOf(std::span<const std::pair<double, std::int32_t>> weights) {
+    double first = 0, second = 0;
+    for (const auto& [weight, id] : weights) {
+        second = std::max(second, std::min(first, weight));
+        first = std::max(first, weight);
+    }
+    return second;
+}
+
 /// Candidates in the order in which `before` puts them; equal ones: the lower position.
 template <class Before> std::vector<Candidate> sorted(std::span<const Candidate> candidates, const Before& before) {
     std::vector<Candidate> order(candidates.begin(), candidates.end());
@@ -22,6 +32,13 @@ template <class Before> std::vector<Candidate> sorted(std::span<const Candidate>
 }
 
 } // namespace
+
+double CandidateChooser::plainOf(std::span<const float> logits, std::int32_t chosen) const {
+    double sum = 0;
+    for (std::size_t id = 0; id < logits.size(); ++id)
+        if (allowed_[id] != 0) sum += std::exp(double(logits[id]) - double(logits[std::size_t(chosen)]));
+    return 1 / sum;
+}
 
 Candidate CandidateChooser::choose(std::span<const float> logits, const std::function<double()>& draw) {
     kept_.clear();
@@ -45,7 +62,10 @@ Candidate CandidateChooser::choose(std::span<const float> logits, const std::fun
     const double top = kept_.front().first, temperature = greedy ? 1 : sampling_.temperature;
     double sum = 0;
     for (auto& [weight, id] : kept_) sum += weight = std::exp((weight - top) / temperature);
-    if (greedy) return {0, kept_.front().second, kept_.front().first / sum, entropyOf(kept_, sum)};
+    if (greedy) {
+        const double best = kept_.front().first / sum;
+        return {0, kept_.front().second, best, entropyOf(kept_, sum), secondOf(kept_) / sum, best};
+    }
     // top-p keeps the smallest set of best tokens whose probability reaches p.
     double mass = 0;
     std::size_t count = 0;
@@ -54,7 +74,9 @@ Candidate CandidateChooser::choose(std::span<const float> logits, const std::fun
     double target = draw() * mass;
     std::size_t chosen = 0;
     while (chosen + 1 < count && (target -= nucleus[chosen].first) >= 0) ++chosen;
-    return {0, nucleus[chosen].second, nucleus[chosen].first / mass, entropyOf(nucleus, mass)};
+    const std::int32_t id = nucleus[chosen].second;
+    return {
+        0, id, nucleus[chosen].first / mass, entropyOf(nucleus, mass), secondOf(nucleus) / mass, plainOf(logits, id)};
 }
 
 std::vector<std::int32_t> chooseWritten(const DenoiseOptions& options, int step,

@@ -23,6 +23,8 @@ struct Candidate {
     std::int32_t id = -1;
     double confidence = 0; // its probability
     double entropy = 0;    // of the distribution it was drawn from, in nats
+    double second = 0;     // the second largest probability of that distribution
+    double plain = 0;      // the candidate's probability without temperature, top-k and top-p
 };
 
 /// Chooses candidates; keeps its scratch memory between calls.
@@ -38,6 +40,8 @@ public:
     Candidate choose(std::span<const float> logits, const std::function<double()>& draw);
 
 private:
+    double plainOf(std::span<const float> logits, std::int32_t chosen) const;
+
     const CandidateSampling sampling_;
     const std::span<const std::uint8_t> allowed_;
     std::vector<std::pair<double, std::int32_t>> kept_; // logit or weight, id

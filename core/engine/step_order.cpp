@@ -4,7 +4,7 @@ namespace kvscope {
 
 void runStep(Stages& stages, int layers) {
     stages.embed();
-    for (int layer = 0; layer < layers; ++layer) {
+    for (const LayerId layer : idsUpTo<LayerId>(layers)) {
         stages.project(layer);
         stages.append(layer);
         stages.choose(layer);

@@ -1,6 +1,8 @@
 // The order of the stages of a decode step, the same for all backends. Each backend says what the stages do.
 #pragma once
 
+#include "base/ids.h"
+
 namespace kvscope {
 
 /// The stages of one decode step, which feeds one token for each row. runStep calls every stage in every layer. Only
@@ -12,25 +14,25 @@ public:
     /// Sets the residual stream of every row to the embedding of the row's token.
     virtual void embed() = 0;
     /// Makes the queries, keys and values of the layer: norm, projections and rotation (qkv_linear, rope).
-    virtual void project(int layer) = 0;
+    virtual void project(LayerId layer) = 0;
     /// Adds the new keys to the block index of the layer or to what the method remembers (compression).
-    virtual void append(int layer) = 0;
+    virtual void append(LayerId layer) = 0;
     /// Scores blocks or tokens and chooses those that the layer attends to (stage1, pooling).
-    virtual void choose(int layer) = 0;
+    virtual void choose(LayerId layer) = 0;
     /// Asks for what later layers will attend to, so that it travels while this layer computes (pooling; on the GPU
     /// also stage1).
-    virtual void lookAhead(int layer) = 0;
+    virtual void lookAhead(LayerId layer) = 0;
     /// Loads chosen blocks that are not on the device, and writes back blocks that have become full (offloading).
-    virtual void load(int layer) = 0;
+    virtual void load(LayerId layer) = 0;
     /// Attends to what was chosen, or to everything (stage2, attention).
-    virtual void attend(int layer) = 0;
+    virtual void attend(LayerId layer) = 0;
     /// Tells the method what attention its choice received. The method may ask for blocks of the next step
     /// (compression, pooling).
-    virtual void after(int layer) = 0;
+    virtual void after(LayerId layer) = 0;
     /// Runs the oracle: measures what the attention would have been with every block. The time counts for no stage.
-    virtual void measure(int layer) = 0;
+    virtual void measure(LayerId layer) = 0;
     /// Adds the output projection and then the feed-forward to the residual stream (o_linear, ffn).
-    virtual void finish(int layer) = 0;
+    virtual void finish(LayerId layer) = 0;
     /// Makes the logits of every row. The caller of runStep then chooses the next tokens.
     virtual void head() = 0;
 };

@@ -112,7 +112,7 @@ TextScore scoreText(const std::shared_ptr<const Model>& model, SessionOptions op
                     "give a longer text or fewer tokens");
     options.maxNewTokens = count;
     options.stopAtEos = false;
-    options.lookahead = false; // a forced token must be there before the next step begins
+    options.twoInFlight = false; // a forced token must be there before the next step begins
     options.sampling = {};
     const auto vocab = std::size_t(model->config().vocab);
     NullSink sink;

@@ -9,17 +9,18 @@
 
 namespace kvscope::http {
 
-/// Holds back bytes of a character that is not complete, and text with which a stop text may begin. What push and
-/// finish return is valid UTF-8 and, joined, the answer without the stop text and what follows it.
+/// Makes the text of an answer from its tokens. It holds back the bytes of a character that is not complete, and text
+/// with which a stop text may begin. What push and finish return is valid UTF-8; joined, it is the answer up to the
+/// stop text.
 class AnswerText {
 public:
-    /// The tokenizer must outlive it. stop: none is empty
+    /// The tokenizer must outlive this object. stop: the stop texts, none of them empty.
     AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stop);
 
     std::string push(std::int32_t token);
-    /// Nothing follows: what was held back.
+    /// Called after the last token: returns the text that was held back.
     std::string finish();
-    /// A stop text was found; push then returns nothing.
+    /// Whether a stop text was found. push then returns nothing.
     bool stopped() const { return stopped_; }
 
 private:

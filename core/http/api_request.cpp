@@ -22,7 +22,7 @@ constexpr int kMostTokens = 1 << 24;
 }
 
 json parseBody(std::string_view body) {
-    std::vector<std::set<std::string>> names; // of the objects that are open
+    std::vector<std::set<std::string>> names; // of each open object, the names that it has so far
     const json::parser_callback_t watch = [&](int depth, json::parse_event_t event, json& value) {
         if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
             if (depth >= kDeepest) refuse(fmt::format("the body is nested deeper than {} levels", kDeepest));
@@ -68,7 +68,7 @@ double numberOf(const json& body, const char* name, double lowest, double highes
     return number;
 }
 
-/// A whole number, which may be written as 1.0.
+/// The value of a whole number, which may be written as 1.0.
 std::optional<std::int64_t> integerOf(const json& body, const char* name, std::int64_t lowest, std::int64_t highest) {
     const json& value = member(body, name);
     if (value.is_null()) return std::nullopt;
@@ -84,7 +84,8 @@ std::optional<std::int64_t> integerOf(const json& body, const char* name, std::i
     return whole;
 }
 
-// What each name that would change the answer may say without changing it.
+// Names that would change the answer are refused, unless they have the value with which they change nothing: here are
+// the kinds of such values.
 enum class Neutral : std::uint8_t { Zero, One, Text, NoChoice, TextFormat };
 struct Refused {
     const char* name;
@@ -146,7 +147,7 @@ bool isNeutral(const json& value, Neutral neutral) {
     return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
 }
 
-/// Members that are read, and those that change nothing.
+/// Names that are read, and names that change nothing.
 constexpr const char* kKnown[] = {
     "model", "prompt",   "messages", "max_tokens", "max_completion_tokens", "temperature",       "top_p",
     "top_k", "seed",     "stop",     "stream",     "stream_options",        "ignore_eos",        "logprobs",

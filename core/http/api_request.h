@@ -1,4 +1,4 @@
-// Bodies of /v1/completions and /v1/chat/completions, and what is refused about them.
+// Bodies of /v1/completions and /v1/chat/completions: how they are read, and which are refused.
 #pragma once
 
 #include "core/chat/chat_template.h"
@@ -28,8 +28,8 @@ enum class ApiKind : std::uint8_t { Completion, Chat };
 
 struct ApiRequest {
     ApiKind kind = ApiKind::Completion;
-    std::string model; // empty: whichever there is
-    // The prompt: of a completion one of the first two, of a chat the messages.
+    std::string model; // empty: the model that the server has
+    // The prompt. A completion has a text or ids, a chat has messages.
     std::string prompt;
     std::optional<std::vector<std::int32_t>> ids;
     std::vector<ChatMessage> messages;
@@ -41,11 +41,13 @@ struct ApiRequest {
     std::vector<std::string> stop; // at most four, none empty
     bool stream = false, includeUsage = false, ignoreEos = false;
     std::string requestClass; // metadata.class
-    int ignored = 0;          // members that nobody knows
+    int ignored = 0;          // how many names of the body are unknown
 };
 
-/// Reads a body. @throws ApiError(400) naming the parameter: what is not JSON (RFC 8259, names of an object all
-/// different, at most 32 levels), of the wrong type or out of range, and what would change the answer and cannot.
+/// Reads a body.
+/// @throws ApiError(400) naming the parameter: the body is not JSON (RFC 8259, names of an object all different, at
+/// most 32 levels), a value has the wrong type or is out of range, or a name asks for something that would change the
+/// answer and that the server cannot do
 ApiRequest readApiRequest(ApiKind kind, std::string_view body);
 
 } // namespace kvscope::http

@@ -27,7 +27,7 @@ std::string chunk(std::string_view bytes);
 std::string event(std::string_view data);
 inline constexpr std::string_view kDone = "data: [DONE]\n\n";
 
-/// {"error": {...}} of the type that goes with the status. Bytes that are no UTF-8 become U+FFFD.
+/// The document {"error": {...}}, with the type that belongs to the status. Bytes that are no UTF-8 become U+FFFD.
 std::string errorJson(const ApiError& error);
 
 /// What all parts of one answer share.
@@ -41,12 +41,12 @@ struct Usage {
     int prompt = 0, completion = 0; // tokens
 };
 
-/// finish: "stop" or "length".
+/// A whole answer that is not streamed. finish: why it ended, "stop" or "length".
 std::string answerJson(const Answer& answer, std::string_view text, std::string_view finish, const Usage& usage);
-/// One token's part of a stream. first: of this answer; a chat's first part says who speaks. finish: empty but in the
-/// last token's part.
+/// The part of a stream that stands for one token. first: it is the answer's first part, which in a chat says who
+/// speaks. finish: why the answer ended, in the last token's part; empty in all others.
 std::string chunkJson(const Answer& answer, std::string_view text, bool first, std::string_view finish);
-/// The part that has the usage and no choices.
+/// The part of a stream that has the usage and no choices.
 std::string usageJson(const Answer& answer, const Usage& usage);
 
 } // namespace kvscope::http

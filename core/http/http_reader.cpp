@@ -15,7 +15,7 @@ bool isToken(std::string_view text) { return !text.empty() && std::all_of(text.b
 
 bool isVisible(char c) { return c > 0x20 && c < 0x7F; }
 
-/// Printable characters, blanks, tabs and bytes above ASCII.
+/// A value of a header may have printable characters, blanks, tabs and bytes above ASCII.
 bool isValueCharacter(char c) { return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F); }
 
 std::string small(std::string_view text) {
@@ -31,7 +31,7 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-/// Whether a list with commas has the word, whatever its letters' case.
+/// Whether a list separated by commas has the word, in small or large letters.
 bool lists(std::string_view list, std::string_view word) {
     while (true) {
         const std::size_t comma = list.find(',');
@@ -75,7 +75,7 @@ Request Reader::take() {
 
 void Reader::advance() {
     if (state_ == State::Head) {
-        // One empty line in front of a request is what old clients leave behind a body.
+        // Old clients send an empty line behind a body. One such line in front of a request is passed over.
         if (buffer_.size() < 2) return;
         if (!begun_ && buffer_.compare(0, 2, "\r\n") == 0) buffer_.erase(0, 2);
         begun_ = true;
@@ -149,8 +149,8 @@ bool Reader::readHeader(std::string_view line) {
     return true;
 }
 
-/// What the headers say about the message itself. Two answers to one question are refused: a proxy in between may have
-/// taken the other one.
+/// Reads what the headers say about the message itself: its length, its encoding and its connection. A message with two
+/// lengths is refused, because a proxy between client and server may have taken the other length.
 bool Reader::readMeaning() {
     int hosts = 0, lengths = 0;
     request_.keepAlive = request_.chunked = minor_ == 1;

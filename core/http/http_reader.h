@@ -20,21 +20,21 @@ struct Request {
     std::vector<std::pair<std::string, std::string>> headers; // names in small letters, values without outer blanks
     std::string body;
     bool keepAlive = true; // the client wants another request on the connection
-    bool chunked = true;   // an answer may be: the client speaks HTTP/1.1
+    bool chunked = true;   // the answer may be chunked, because the client speaks HTTP/1.1
     bool expects = false;  // it sends the body after "100 Continue"
 
     /// The value of the first header of this name (small letters); null: there is none.
     const std::string* header(std::string_view name) const;
 };
 
-/// Why bytes are no request that is served. status 0: nothing is wrong.
+/// Why the bytes of a connection are not a request that is served. status 0: nothing is wrong.
 struct Fault {
     int status = 0;
     std::string message; // one sentence without a full stop
 };
 
-/// Takes bytes as they come, in whatever pieces: the requests are the same. After a fault the connection must close,
-/// because nobody knows where the next request would begin.
+/// Takes the bytes of a connection in pieces of any size; how they are cut does not change the requests. After a fault
+/// the connection must close, because nobody knows where the next request would begin.
 class Reader {
 public:
     enum class State { Head, Body, Complete, Failed };
@@ -45,13 +45,13 @@ public:
     State read(std::string_view bytes);
     State state() const { return state_; }
     const Fault& fault() const { return fault_; }
-    /// In Body and Complete: what is known of the request; its body is there in Complete.
+    /// In the states Body and Complete: what is known of the request. Its body is there in Complete.
     const Request& request() const { return request_; }
     /// Whether bytes of a request have come.
     bool begun() const { return state_ != State::Head || !buffer_.empty(); }
-    /// Bytes that belong to later requests or to what is not complete.
+    /// How many bytes belong to later requests, or to a part that is not complete.
     std::size_t waiting() const { return buffer_.size(); }
-    /// In Complete: hands the request out and reads what came behind it.
+    /// In the state Complete: returns the request, and goes on with the bytes that came behind it.
     Request take();
 
 private:
@@ -66,7 +66,7 @@ private:
     State state_ = State::Head;
     bool begun_ = false; // the first two bytes of the present request were looked at
     std::string buffer_;
-    std::size_t searched_ = 0; // of the buffer, without the end of a head in it
+    std::size_t searched_ = 0; // so many bytes of the buffer hold no end of a head
     std::size_t bodyBytes_ = 0;
     int minor_ = 1; // of HTTP/1.x
     Request request_;

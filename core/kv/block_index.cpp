@@ -13,24 +13,28 @@ BlockIndex::BlockIndex(const SelectionSpec& spec, int dim, int maxTokens) : grid
     const int maxWindows = grid_.windows(maxTokens);
     if (poolsKeys_) {
         const int tiles = (maxWindows + kTileWindows - 1) / kTileWindows;
-        const std::size_t tileFloats = std::size_t(kTileWindows) * std::size_t(dim);
-        recentKeys_ = AlignedBuffer<float>(std::size_t(grid_.kernel) * std::size_t(dim));
-        tileData_ = AlignedBuffer<float>(std::size_t(tiles) * tileFloats);
-        for (int tile = 0; tile < tiles; ++tile) tiles_.push_back(tileData_.data() + std::size_t(tile) * tileFloats);
+        recentAt_ = Extents<int, int>(grid_.kernel, dim);
+        tileAt_ = Extents<int, int, int>(tiles, dim, kTileWindows);
+        recentKeys_ = AlignedBuffer<float>(recentAt_.size());
+        tileData_ = AlignedBuffer<float>(tileAt_.size());
+        for (int tile = 0; tile < tiles; ++tile) tiles_.push_back(tileData_.data() + tileAt_.first(tile));
     }
     if (poolsScores_) {
         recentScores_.resize(std::size_t(grid_.kernel));
         pooledScores_.resize(std::size_t(maxWindows));
     }
-    if (keepsRanges_) ranges_ = AlignedBuffer<float>(std::size_t(grid_.blocks(maxTokens)) * 2 * std::size_t(dim));
+    if (keepsRanges_) {
+        rangeAt_ = Extents<BlockId, int, int>(grid_.blocks(maxTokens), 2, dim);
+        ranges_ = AlignedBuffer<float>(rangeAt_.size());
+    }
 }
 
 void BlockIndex::append(const float* key, float score) {
     const int slot = tokens_ % grid_.kernel;
-    if (poolsKeys_) std::copy_n(key, dim_, recentKeys_.data() + std::size_t(slot) * std::size_t(dim_));
+    if (poolsKeys_) std::copy_n(key, dim_, recentKeys_.data() + recentAt_.first(slot));
     if (poolsScores_) recentScores_[std::size_t(slot)] = exponentiates_ ? std::exp(score) : score;
     if (keepsRanges_) {
-        float* low = ranges_.data() + std::size_t(tokens_ / grid_.blockSize) * 2 * std::size_t(dim_);
+        float* low = ranges_.data() + rangeAt_.first(BlockId{tokens_ / grid_.blockSize});
         float* high = low + dim_;
         const bool first = tokens_ % grid_.blockSize == 0;
         for (int c = 0; c < dim_; ++c) {
@@ -45,14 +49,11 @@ void BlockIndex::append(const float* key, float score) {
     const int start = grid_.stride * windows_;
     const float share = 1.f / float(grid_.kernel);
     if (poolsKeys_) {
-        float* tile =
-            tileData_.data() + std::size_t(windows_ / kTileWindows) * std::size_t(kTileWindows) * std::size_t(dim_);
-        const int column = windows_ % kTileWindows;
+        const int tile = windows_ / kTileWindows, column = windows_ % kTileWindows;
         for (int c = 0; c < dim_; ++c) {
             float sum = 0;
-            for (int t = 0; t < grid_.kernel; ++t)
-                sum += recentKeys_[std::size_t((start + t) % grid_.kernel) * std::size_t(dim_) + std::size_t(c)];
-            tile[std::size_t(c) * kTileWindows + std::size_t(column)] = sum * share;
+            for (int t = 0; t < grid_.kernel; ++t) sum += recentKeys_[recentAt_.offset((start + t) % grid_.kernel, c)];
+            tileData_[tileAt_.offset(tile, c, column)] = sum * share;
         }
     }
     if (poolsScores_) {

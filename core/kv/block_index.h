@@ -3,6 +3,8 @@
 #pragma once
 
 #include "base/aligned_buffer.h"
+#include "base/extents.h"
+#include "base/ids.h"
 #include "core/plan/selection_spec.h"
 
 #include <span>
@@ -24,13 +26,18 @@ public:
     const float* const* tiles() const { return tiles_.data(); } // each [dim, kTileWindows]
     std::span<const float> pooledScores() const { return {pooledScores_.data(), std::size_t(windows_)}; }
     const float* ranges() const { return ranges_.data(); } // [blocks, 2, dim]: lowest, highest
+    /// Those from a block on.
+    const float* rangesFrom(BlockId block) const { return ranges_.data() + rangeAt_.first(block); }
 
 private:
     bool poolsKeys_ = false, poolsScores_ = false, exponentiates_ = false, keepsRanges_ = false;
     PoolingGrid grid_;
     int dim_ = 0, tokens_ = 0, windows_ = 0;
-    AlignedBuffer<float> recentKeys_; // ring [kernel, dim]
-    std::vector<float> recentScores_; // ring [kernel]
+    Extents<int, int> recentAt_;         // [kernel, dim]
+    Extents<int, int, int> tileAt_;      // [tiles, dim, kTileWindows]
+    Extents<BlockId, int, int> rangeAt_; // [blocks, 2, dim]
+    AlignedBuffer<float> recentKeys_;    // ring [kernel, dim]
+    std::vector<float> recentScores_;    // ring [kernel]
     AlignedBuffer<float> tileData_;
     std::vector<const float*> tiles_;
     std::vector<float> pooledScores_;

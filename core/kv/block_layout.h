@@ -1,6 +1,7 @@
 // How one KV block of one KV head lies in memory, on both tiers.
 #pragma once
 
+#include "base/ids.h"
 #include "core/plan/kv_format.h"
 #include "kernels/kernels.h"
 
@@ -22,6 +23,10 @@ struct BlockLayout {
 
     std::size_t floats() const { return std::size_t(bytes()) / sizeof(float); }
     std::int64_t bytes() const { return KvFormat{KvType::F32, blockSize, dim, storedValueDim(), hasBias}.blockBytes(); }
+    /// Where the token at a position of its sequence lies: in which block, and which of the block's tokens it is.
+    BlockId blockOf(int position) const { return BlockId{position / blockSize}; }
+    int rowOf(int position) const { return position % blockSize; }
+
     std::size_t valuesAt() const { return std::size_t(blockSize) * std::size_t(dim); }
     std::size_t biasAt() const { return valuesAt() + std::size_t(blockSize) * std::size_t(storedValueDim()); }
 
@@ -32,18 +37,30 @@ struct BlockLayout {
     }
     /// Writes token `row` (0..blockSize-1) of a block: rotated key [dim], value [valueDim], bias.
     void write(float* block, int row, const float* key, const float* value, float bias) const {
-        for (int c = 0; c < dim; ++c) block[std::size_t(c) * std::size_t(blockSize) + std::size_t(row)] = key[c];
-        float* values = block + valuesAt() + std::size_t(row) * std::size_t(storedValueDim());
-        for (int c = 0; c < storedValueDim(); ++c) values[c] = value[c];
+        const auto width = std::size_t(storedValueDim());
+        writeKey(block, row, key);
+        std::copy_n(value, width, block + valuesAt() + std::size_t(row) * width);
         if (hasBias) block[biasAt() + std::size_t(row)] = bias;
+    }
+    /// Writes the key [dim] of token `row` alone.
+    void writeKey(float* block, int row, const float* key) const {
+        const auto size = std::size_t(blockSize);
+        auto at = std::size_t(row);
+        for (int c = 0; c < dim; ++c, at += size) block[at] = key[c];
+    }
+    /// Reads the key [dim] of token `row` of a block.
+    void readKey(const float* block, int row, float* key) const {
+        const auto size = std::size_t(blockSize);
+        auto at = std::size_t(row);
+        for (int c = 0; c < dim; ++c, at += size) key[c] = block[at];
     }
     /// Copies token `row` of a block to token `toRow` of another.
     void copyToken(const float* block, int row, float* to, int toRow) const {
-        for (std::size_t c = 0; c < std::size_t(dim); ++c)
-            to[c * std::size_t(blockSize) + std::size_t(toRow)] = block[c * std::size_t(blockSize) + std::size_t(row)];
-        const std::size_t width = std::size_t(storedValueDim());
-        std::copy_n(block + valuesAt() + std::size_t(row) * width, width, to + valuesAt() + std::size_t(toRow) * width);
-        if (hasBias) to[biasAt() + std::size_t(toRow)] = block[biasAt() + std::size_t(row)];
+        const auto size = std::size_t(blockSize), width = std::size_t(storedValueDim());
+        const auto from = std::size_t(row), at = std::size_t(toRow);
+        for (int c = 0; c < dim; ++c) to[std::size_t(c) * size + at] = block[std::size_t(c) * size + from];
+        std::copy_n(block + valuesAt() + from * width, width, to + valuesAt() + at * width);
+        if (hasBias) to[biasAt() + at] = block[biasAt() + from];
     }
 };
 

@@ -13,30 +13,30 @@ DeviceBlockCache::DeviceBlockCache(const BlockLayout& layout, float* slotData, i
     before_.reserve(std::size_t(slots));
 }
 
-int DeviceBlockCache::admit(std::span<const std::int32_t> wanted, std::int32_t fresh, int step, const float* hostBlocks,
-                            std::span<std::uint8_t> hit, std::vector<CopyItem>& copies) {
+int DeviceBlockCache::admit(std::span<const std::int32_t> wanted, std::optional<BlockId> fresh, int step,
+                            const float* hostBlocks, std::span<std::uint8_t> hit, std::vector<CopyItem>& copies) {
     for (std::size_t i = 0; i < wanted.size(); ++i)
-        hit[i] = wanted[i] == fresh || slotOf_[std::size_t(wanted[i])] >= 0 ? 1 : 0;
+        hit[i] = BlockId{wanted[i]} == fresh || resident(BlockId{wanted[i]}) ? 1 : 0;
     policy_->order(map_, lastUse_, order_);
     before_.assign(map_.begin(), map_.end());
     setDifference(map_, wanted, load_, order_);
     // Clear every replaced block before entering the new ones: an id may leave one slot while others move in.
     for (std::size_t slot = 0; slot < map_.size(); ++slot)
-        if (load_[slot] >= 0 && before_[slot] >= 0) slotOf_[std::size_t(before_[slot])] = -1;
+        if (load_[slot] >= 0 && before_[slot] >= 0) slotOf_[index(BlockId{before_[slot]})] = -1;
     int loads = 0;
     for (std::size_t slot = 0; slot < map_.size(); ++slot) {
         if (load_[slot] < 0) continue;
-        const std::int32_t id = load_[slot];
-        slotOf_[std::size_t(id)] = std::int32_t(slot);
+        const BlockId id{load_[slot]};
+        slotOf_[index(id)] = std::int32_t(slot);
         float* to = data_ + slot * floats_;
         if (id == fresh) {
             std::memset(to, 0, floats_ * sizeof(float)); // columns past the tail must stay finite
             continue;
         }
-        copies.push_back({hostBlocks + std::size_t(id) * floats_, to, std::size_t(blockBytes_)});
+        copies.push_back({hostBlocks + index(id) * floats_, to, std::size_t(blockBytes_)});
         ++loads;
     }
-    for (const std::int32_t id : wanted) lastUse_[std::size_t(slotOf_[std::size_t(id)])] = step;
+    for (const std::int32_t id : wanted) lastUse_[slotOf(BlockId{id})] = step;
     return loads;
 }
 

@@ -22,7 +22,7 @@ std::int64_t KvCache::poolBytes(const KvCacheOptions& options) {
 }
 
 KvCache::KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const CachePolicy& policy)
-    : options_(options) {
+    : options_(options), headAt_(options.shape.heads(int(options.maxTokens.size()))) {
     const double gib = double(std::int64_t(1) << 30);
     const std::int64_t need = storeBytes(options) + poolBytes(options),
                        free = std::int64_t(
@@ -35,23 +35,21 @@ KvCache::KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const
                 double(need) / gib, double(storeBytes(options)) / gib, double(poolBytes(options)) / gib,
                 double(free) / gib),
             "use a shorter prompt, fewer new tokens or a smaller batch");
-    const int sequences = int(options.maxTokens.size());
     const std::size_t floats = options.layout.floats();
-    heads_.resize(std::size_t(sequences) * std::size_t(options.shape.layers) * std::size_t(options.shape.kvHeads));
-    for (int sequence = 0; sequence < sequences; ++sequence) {
-        const int blocks = maxBlocks(sequence);
+    heads_.resize(headAt_.size());
+    for (const RowId row : idsUpTo<RowId>(headAt_.length(0))) {
+        const int blocks = maxBlocks(row);
         const std::size_t perHead = std::size_t(blocks) * floats, poolPerHead = std::size_t(options.slots) * floats;
         auto& store = stores_.emplace_back(perHead * std::size_t(options.shape.layers * options.shape.kvHeads));
         auto& pool = pools_.emplace_back(poolPerHead * std::size_t(options.plans.offloaded() * options.shape.kvHeads));
         float* nextStore = store.data();
         float* nextPool = pool.data();
-        for (int layer = 0; layer < options.shape.layers; ++layer)
-            for (int g = 0; g < options.shape.kvHeads; ++g) {
-                KvHead& entry = head(sequence, layer, g);
+        for (const LayerId layer : idsUpTo<LayerId>(options.shape.layers))
+            for (const KvHeadId g : idsUpTo<KvHeadId>(options.shape.kvHeads)) {
+                KvHead& entry = head(row, layer, g);
                 entry.store = nextStore;
                 nextStore += perHead;
-                if (indexed(layer))
-                    entry.index = BlockIndex(spec, options.shape.dim, options.maxTokens[std::size_t(sequence)]);
+                if (indexed(layer)) entry.index = BlockIndex(spec, options.shape.dim, options.maxTokens[index(row)]);
                 if (!offloaded(layer)) continue;
                 entry.device = DeviceBlockCache(options.layout, nextPool, options.slots, blocks, policy);
                 nextPool += poolPerHead;

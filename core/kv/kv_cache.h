@@ -3,6 +3,8 @@
 // really copied between them.
 #pragma once
 
+#include "base/extents.h"
+#include "base/ids.h"
 #include "core/kv/block_index.h"
 #include "core/kv/block_layout.h"
 #include "core/kv/device_block_cache.h"
@@ -13,12 +15,17 @@
 
 namespace kvscope {
 
+/// What has one element for each KV head of each layer of each row.
+using HeadExtents = Extents<RowId, LayerId, KvHeadId>;
+
 struct KvShape {
     int layers = 0, kvHeads = 0, dim = 0;
     int valueDim = 0; // channels of a value, stored or not (BlockLayout)
+
+    HeadExtents heads(int rows) const { return HeadExtents(rows, layers, kvHeads); }
 };
 
-/// One (sequence, layer, KV head).
+/// One KV head of a layer of a row.
 struct KvHead {
     float* store = nullptr; // [maxBlocks] blocks
     BlockIndex index;
@@ -40,21 +47,21 @@ public:
     /// @throws Error(OutOfMemory) with the numbers before anything is allocated
     KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const CachePolicy& policy);
 
-    KvHead& head(int sequence, int layer, int kvHead) {
-        return heads_[(std::size_t(sequence) * std::size_t(options_.shape.layers) + std::size_t(layer)) *
-                          std::size_t(options_.shape.kvHeads) +
-                      std::size_t(kvHead)];
-    }
+    KvHead& head(RowId row, LayerId layer, KvHeadId kvHead) { return heads_[headAt_.offset(row, layer, kvHead)]; }
     const BlockLayout& layout() const { return options_.layout; }
-    bool offloaded(int layer) const { return options_.plans[layer].offloaded; }
-    bool indexed(int layer) const { return options_.plans[layer].indexed; }
+    bool offloaded(LayerId layer) const { return options_.plans[layer].offloaded; }
+    bool indexed(LayerId layer) const { return options_.plans[layer].indexed; }
     const LayerPlans& plans() const { return options_.plans; }
-    int maxBlocks(int sequence) const {
-        return (options_.maxTokens[std::size_t(sequence)] + options_.layout.blockSize - 1) / options_.layout.blockSize;
+    int maxBlocks(RowId row) const {
+        return (options_.maxTokens[index(row)] + options_.layout.blockSize - 1) / options_.layout.blockSize;
     }
     /// Block `id` in the store.
-    float* storeBlock(KvHead& head, std::int32_t id) const {
-        return head.store + std::size_t(id) * options_.layout.floats();
+    float* storeBlock(const KvHead& head, BlockId id) const {
+        return head.store + index(id) * options_.layout.floats();
+    }
+    /// The first channel of the key at `position` in the store; channels lie layout().blockSize floats apart.
+    const float* storedKey(const KvHead& head, int position) const {
+        return storeBlock(head, options_.layout.blockOf(position)) + options_.layout.rowOf(position);
     }
 
     static std::int64_t storeBytes(const KvCacheOptions& options);
@@ -62,9 +69,10 @@ public:
 
 private:
     KvCacheOptions options_;
+    HeadExtents headAt_;
     std::vector<AlignedBuffer<float>> stores_; // [sequence]
     std::vector<AlignedBuffer<float>> pools_;  // [sequence]
-    std::vector<KvHead> heads_;
+    std::vector<KvHead> heads_;                // headAt_
 };
 
 } // namespace kvscope

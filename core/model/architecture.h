@@ -15,9 +15,10 @@ namespace kvscope {
 
 class ConfigReader; // config_reader.h brings the JSON library; whoever reads configurations includes it
 
-/// Names of tensors in a checkpoint. Those of a layer follow "model.layers.<i>.".
+/// Names of tensors in a checkpoint. Those of a layer follow layers and "<i>.".
 struct TensorNames {
     std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight", finalNorm = "model.norm.weight";
+    std::string layers = "model.layers.";
     std::string inputNorm = "input_layernorm.weight", postNorm = "post_attention_layernorm.weight";
     std::string attention = "self_attn."; // prefix of the projections
     std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj";
@@ -56,8 +57,8 @@ struct Architecture {
 
 /// All architectures in the order they are listed in messages.
 std::span<const Architecture> architectures();
-/// By class name, else, where none is stated or the checkpoint brings its own code (auto_map), by model type. @throws
-/// Error(Unsupported) also where class and type belong to different families
+/// Finds the family by class name; by model type, where no class is stated or the checkpoint brings its own code
+/// (auto_map). @throws Error(Unsupported) also where class and type belong to different families
 const Architecture& findArchitecture(const ConfigReader& reader, std::string_view className,
                                      std::string_view modelType);
 /// Why a diffusion model of another form is refused, half a sentence; null: it is none that is known.

@@ -23,7 +23,7 @@ public:
                              const std::string& hint = "check the checkpoint's config.json") const {
         throw Error(ErrorKind::BadInput, origin_ + ": " + what, hint);
     }
-    /// What is there but beyond this version. @throws Error(Unsupported)
+    /// Refuses something that the file states and this version cannot do. @throws Error(Unsupported)
     [[noreturn]] void refuseUnsupported(const std::string& what, const std::string& hint) const {
         throw Error(ErrorKind::Unsupported, origin_ + ": " + what, hint);
     }

@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
@@ -280,7 +281,11 @@ std::optional<double> GgufFile::number(std::string_view key) const {
     const auto found = metadata_.find(key);
     if (found == metadata_.end()) return std::nullopt;
     if (const auto* whole = std::get_if<std::int64_t>(&found->second)) return double(*whole);
-    return value<double>(key, "number");
+    const auto real = value<double>(key, "number");
+    if (real && !std::isfinite(*real))
+        throw Error(ErrorKind::BadInput, fmt::format("{}: '{}' is {}, no finite number", origin(), key, *real),
+                    "the file is damaged: download it again");
+    return real;
 }
 
 const GgufArray* GgufFile::array(std::string_view key) const {

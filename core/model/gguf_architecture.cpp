@@ -33,7 +33,8 @@ bool hasChoiceBias(std::span<const GgufFile> parts) {
     return false;
 }
 
-/// What every file has under one name and every checkpoint under another. Those of experts differ by architecture.
+/// A tensor name that is the same in every file, and its name in every checkpoint. Names of experts differ by
+/// architecture.
 struct Rename {
     std::string_view gguf, checkpoint;
 };
@@ -86,8 +87,8 @@ NamedTensors expertsOf(const TensorView& list, const std::string& prefix, const 
     return out;
 }
 
-/// What one of a layer's tensors is to a checkpoint; nothing when it is unknown. `layer`: "model.layers.3.", `part`:
-/// "attn_q", `ending`: ".weight" or ".bias".
+/// The names that a checkpoint has for one of a layer's tensors; nothing when the tensor is unknown. `layer`:
+/// "model.layers.3.", `part`: "attn_q", `ending`: ".weight" or ".bias".
 NamedTensors ofLayer(const TensorNames& names, const std::string& layer, std::string_view part, std::string_view ending,
                      TensorView view) {
     if (const auto known = renamed(kLayerNames, part); !known.empty())

@@ -10,7 +10,8 @@
 namespace kvscope {
 namespace {
 
-/// Sizes that the tensors state themselves, what was done to a model, and what only embeddings use. Sorted.
+/// Keys without effect: sizes that the tensors state themselves, notes on what was done to a model, and what only
+/// embeddings use. Sorted.
 constexpr std::string_view kWithoutEffect[] = {
     "attention.key_length_swa",
     "attention.layer_norm_epsilon",
@@ -33,7 +34,8 @@ constexpr std::string_view kWithoutEffect[] = {
 };
 static_assert(std::is_sorted(std::begin(kWithoutEffect), std::end(kWithoutEffect)));
 
-/// A key that changes what is computed, and its values that change nothing: none, two numbers, or a truth value.
+/// A key that changes what is computed, unless it has one of the values that change nothing: none, one of two numbers,
+/// or a truth value.
 struct Changing {
     std::string_view name;
     std::optional<double> first, second = {};
@@ -76,11 +78,12 @@ constexpr Changing kChanging[] = {
     {"use_parallel_residual", {}, {}, false},
 };
 
-/// Of layers that are no attention or choose their keys, and of parts that exist in other architectures.
+/// Words in the keys of other architectures: of layers that are no attention or choose their keys, and of parts that
+/// ours lack.
 constexpr std::string_view kOtherParts[] = {
     "altup.", "attention.indexer.", "deepstack", "kda.", "shortconv.", "ssm.", "wkv.", "xielu."};
 
-/// What a file says of itself and of its tokenizer, which is read elsewhere.
+/// Beginnings of the keys by which a file describes itself and its tokenizer; these are read elsewhere.
 constexpr std::string_view kOfFiles[] = {"general.", "imatrix.", "quantize.", "split.", "tokenizer."};
 
 template <class Type> const Type* as(const GgufValue& value) { return std::get_if<Type>(&value); }

@@ -1,4 +1,4 @@
-// The metadata of a GGUF file's architecture: what is read of it, and what becomes of the rest.
+// The metadata of a GGUF file's architecture: which keys are read, and which of the others are refused.
 #pragma once
 
 #include "core/model/gguf.h"
@@ -12,8 +12,8 @@
 
 namespace kvscope {
 
-/// The keys of one architecture, which begin with its name. Functions take them without it and remember which they
-/// were asked for.
+/// The keys of one architecture, which begin with its name. Functions take keys without that beginning, and remember
+/// for which keys they were called.
 class GgufKeys {
 public:
     /// The file outlives the object.
@@ -36,9 +36,9 @@ public:
     /// One number, or a list of it per layer that says the same for all. @throws Error(Unsupported)
     std::optional<std::int64_t> integerOfAllLayers(std::string_view name) const;
 
-    /// Judges the keys that no function was asked for. One that llama.cpp or another reader of such files computes by
-    /// is refused unless its value is neutral; those without effect on logits are passed over.
-    /// @return the others, ascending, which nobody reads here, with those of other architectures
+    /// Judges the keys that no function was asked for. A key by which llama.cpp or another reader of such files
+    /// computes is refused, unless its value changes nothing. A key without effect on logits is passed over.
+    /// @return all other keys, ascending: those that nothing here reads, and those of other architectures
     /// @throws Error(Unsupported) naming file, key and value
     std::vector<std::string> judgeUnread() const;
 

@@ -33,7 +33,8 @@ std::optional<std::vector<float>> factors(const TensorTable& tensors, const char
     return out;
 }
 
-/// What positions are divided by: rope.scaling.factor, or rope.scale_linear of older files. llama.cpp takes 0 for none.
+/// The number by which positions are divided: rope.scaling.factor, or rope.scale_linear of older files. llama.cpp takes
+/// 0 for none.
 std::optional<double> ropeFactor(const GgufKeys& keys) {
     auto factor = keys.number("rope.scaling.factor");
     if (!factor) factor = keys.number("rope.scale_linear");
@@ -58,6 +59,15 @@ void putRope(Json& json, const GgufFile& file, const GgufKeys& keys, const Tenso
             fmt::format("{}: RoPE factors for each channel and a factor for all ({}) together are not supported",
                         file.origin(), keys.key("rope.scaling.factor")),
             "convert the model again");
+    if (type != "none" && type != "linear" && type != "yarn" && type != "longrope")
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{}: the RoPE scaling '{}' is not supported", file.origin(), shown(toValidUtf8(type))),
+                    "GGUF files have the scalings linear, yarn, or factors as tensors");
+    if ((type == "yarn" && both) || (type == "longrope" && !(longFactors && shortFactors)))
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{}: the RoPE scaling '{}' does not go with {}", file.origin(), type,
+                                both ? "the factors for each channel that the file has" : "a file without factors"),
+                    "convert the model again");
     if (longFactors && shortFactors) {
         scaling = {{"rope_type", "longrope"}, {"long_factor", *longFactors}, {"short_factor", *shortFactors}};
         put(scaling, "attention_factor", keys.number("rope.scaling.attn_factor"));
@@ -83,10 +93,6 @@ void putRope(Json& json, const GgufFile& file, const GgufKeys& keys, const Tenso
             if (const auto multiplier = keys.number("rope.scaling.yarn_log_multiplier"))
                 scaling["mscale"] = scaling["mscale_all_dim"] = *multiplier * 10;
         }
-    } else if (type != "none") {
-        throw Error(ErrorKind::Unsupported,
-                    fmt::format("{}: the RoPE scaling '{}' is not supported", file.origin(), shown(toValidUtf8(type))),
-                    "GGUF files have the scalings linear, yarn, or factors as tensors");
     }
     // How much of yarn's ramp is used; below 0, the type decides.
     const auto ramp = keys.number("rope.scaling.yarn_ext_factor");
@@ -150,9 +156,16 @@ void putDeepseekExperts(Json& json, const GgufKeys& keys, const std::vector<bool
     for (const bool experts : sparse) json["mlp_layer_types"].push_back(experts ? "sparse" : "dense");
     json["routed_scaling_factor"] = keys.number("expert_weights_scale").value_or(1);
     json["norm_topk_prob"] = keys.flag("expert_weights_norm").value_or(false);
+    if (!third && keys.flag("expert_weights_norm").value_or(false)) // DeepSeek-V2 as its authors run it does not
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{}: '{}' is true, and the experts of this architecture keep their weights",
+                                keys.origin(), keys.key("expert_weights_norm")),
+                    "use a file of a model that does without");
     const auto groups = keys.integer("expert_group_count");
     json["n_group"] = groups.value_or(1);
-    json["topk_group"] = keys.integer("expert_group_used_count").value_or(1);
+    const auto groupsUsed = keys.integer("expert_group_used_count");
+    if (groups.value_or(1) > 1 && !groupsUsed) keys.missing("expert_group_used_count");
+    json["topk_group"] = groupsUsed.value_or(1);
     if (!third) json["topk_method"] = groups.value_or(1) > 1 ? "group_limited_greedy" : "greedy";
 }
 
@@ -187,13 +200,13 @@ void putScales(Json& json, const GgufKeys& keys, std::int64_t layers, std::int64
 /// Plain heads: as many channels for a key as for a value, all of them rotated.
 void putHeads(Json& json, const GgufFile& file, const GgufKeys& keys, std::int64_t heads, std::int64_t hidden) {
     const auto headDim = keys.integer("attention.key_length");
-    const std::int64_t rotated = keys.integer("rope.dimension_count").value_or(0),
-                       dim = headDim.value_or(heads > 0 ? hidden / heads : 0);
+    const std::int64_t dim = headDim.value_or(heads > 0 ? hidden / heads : 0),
+                       rotated = keys.integer("rope.dimension_count").value_or(dim);
     put(json, "head_dim", headDim);
     if (keys.integer("attention.value_length").value_or(dim) != dim)
         throw Error(ErrorKind::Unsupported, file.origin() + ": keys and values have different lengths",
                     "heads have one length for both here");
-    if (rotated != 0 && rotated != dim)
+    if (rotated != dim)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("{}: {} of a head's {} channels are rotated", file.origin(), rotated, dim),
                     "heads are rotated as a whole here");

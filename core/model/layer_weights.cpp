@@ -127,7 +127,7 @@ std::size_t LayerWeights::bytesPerToken(const ModelConfig& config) const {
 LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int index,
                        std::deque<std::vector<std::byte>>& owned) {
     const TensorNames& names = architectureOf(c).names;
-    const std::string layer = fmt::format("model.layers.{}.", index), attention = layer + names.attention;
+    const std::string layer = fmt::format("{}{}.", names.layers, index), attention = layer + names.attention;
     LayerWeights w;
     w.inputNorm = tensors.vector(layer + names.inputNorm, {c.hidden});
     w.postNorm = tensors.vector(layer + names.postNorm, {c.hidden});

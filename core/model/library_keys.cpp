@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-/// Names, types, training, generation, and how the library is to compute: none of it changes logits. Sorted.
+/// Keys that do not change logits: names, types, training, generation, and how the library is to compute. Sorted.
 constexpr std::string_view kWithoutEffect[] = {
     "_attn_implementation",
     "_commit_hash",
@@ -80,7 +80,7 @@ constexpr std::string_view kWithoutEffect[] = {
 };
 static_assert(std::is_sorted(std::begin(kWithoutEffect), std::end(kWithoutEffect)));
 
-/// What the library's masks, caches and configurations read of every class.
+/// Keys that the library's masks, caches and configurations read for every class.
 constexpr std::string_view kReadOfEveryClass[] = {
     "attention_chunk_size", "attribute_map", "decoder",     "generator",    "is_encoder_decoder",
     "num_kv_shared_layers", "sub_configs",   "text_config", "text_encoder", "per_layer_config",

@@ -9,11 +9,10 @@
 
 namespace kvscope {
 
-/// Judges the keys of a config.json that `reader` was not asked for, of those that the file states. One that the
-/// family's class of the library, or what the library has for all classes, reads is refused, unless its value is
-/// neutral (null, false, 0, 1) or means what is done here anyway; those that have no effect on logits are passed over.
-/// @return the others, which neither reads
-/// @throws Error(Unsupported) naming the key
+/// Judges the keys of a config.json that the file states and `reader` was not asked for. A key that the family's class
+/// of the library reads, or that the library reads for all classes, is refused, unless its value is neutral (null,
+/// false, 0, 1) or asks for what is done here anyway. A key without effect on logits is passed over.
+/// @return the keys that neither reads @throws Error(Unsupported) naming the key
 std::vector<std::string> judgeUnreadKeys(const ConfigReader& reader, const nlohmann::json& stated,
                                          const Architecture& architecture, const ModelConfig& config);
 

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 struct Model::Files {
     std::vector<std::unique_ptr<MappedFile>> mapped;
     std::vector<TensorTable> tensors;
-    std::vector<std::span<const std::byte>> weights; // whole files, without what was learned beside them
+    std::vector<std::span<const std::byte>> weights; // whole files, without the calibration beside them
 };
 
 namespace {
@@ -99,7 +99,7 @@ private:
 
 /// The layer that a tensor belongs to, by its name; -1: to none.
 int layerOf(std::string_view name) {
-    for (const std::string_view prefix : {"model.layers.", "blk."}) {
+    for (const std::string_view prefix : {"model.layers.", "model.transformer.blocks.", "blk."}) {
         int layer = 0;
         if (!name.starts_with(prefix)) continue;
         const char* const begin = name.data() + prefix.size();
@@ -109,22 +109,27 @@ int layerOf(std::string_view name) {
     return -1;
 }
 
-/// Every tensor of the layers that run was used, but for tables of rotations, which are computed: a tensor that is not
-/// would have changed the result in the program that wrote it. @return notes on those that are left out, as the
-/// transformers library leaves them out @throws Error(Unsupported) naming the tensor
+/// Whether a tensor is of the same module as another one: "lm_head.bias" as "lm_head.weight".
+bool isOfModule(std::string_view name, std::string_view weight) {
+    return name.starts_with(weight.substr(0, weight.rfind('.') + 1));
+}
+
+/// Every tensor of the layers that run, the head and the last norm was used, but for tables of rotations, which are
+/// computed, and a head that is the embedding: a tensor that is not would have changed the result in the program that
+/// wrote it. @return notes on those that are left out, as the transformers library leaves them out @throws
+/// Error(Unsupported) naming the tensor
 std::vector<std::string> accountFor(const std::vector<std::string>& unused, const TensorNames& names, int layers,
                                     const std::string& origin) {
     std::size_t tables = 0, behind = 0;
     std::vector<std::string> notes, elsewhere;
     for (const std::string& name : unused) {
         const int layer = layerOf(name);
+        const bool ends = name != names.head && (isOfModule(name, names.head) || isOfModule(name, names.finalNorm));
         if (name.find(".rotary_emb.") != name.npos || name.find(".attn_rot_embd") != name.npos) {
             ++tables;
         } else if (layer >= layers) {
             ++behind;
-        } else if (layer < 0 && name != names.head) {
-            elsewhere.push_back(name);
-        } else if (layer >= 0) {
+        } else if (layer >= 0 || ends) {
             const bool bias = name.ends_with(".bias");
             throw Error(
                 ErrorKind::Unsupported,
@@ -132,6 +137,8 @@ std::vector<std::string> accountFor(const std::vector<std::string>& unused, cons
                 bias ? "config.json says that there is no such bias: state it (attention_bias, mlp_bias, qkv_bias) "
                        "where the architecture has it, or remove the tensor"
                      : "config.json describes another model than these weights: check its architecture");
+        } else if (name != names.head) {
+            elsewhere.push_back(name);
         }
     }
     const auto note = [&](std::size_t count, const char* what) {
@@ -208,12 +215,13 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     refuseDuplicates(files->tensors);
     std::size_t firstWeights = 0; // of the tables
     const std::size_t weightTables = files->tensors.size();
-    // What `calibrate` learns about a bundled model lies in a folder of the person's own.
+    // What `calibrate` learns about a bundled model is kept in a folder of the user.
     const std::string learned = !calibration.empty() ? calibration : source.embedded ? "" : source.folder.string();
     const fs::path forecast = fs::path(learned) / kForecastFile;
     if (std::error_code ignored; !learned.empty() && fs::exists(forecast, ignored)) {
         const auto bytes = files->mapped.emplace_back(std::make_unique<MappedFile>(forecast.string()))->bytes();
-        // What was asked for by name goes before what the checkpoint holds, what merely lies there after it.
+        // A calibration that was asked for by name goes before the checkpoint's own tensors; one that merely lies
+        // beside them goes after.
         files->tensors.insert(calibration.empty() ? files->tensors.end() : files->tensors.begin(),
                               SafetensorsFile(bytes, forecast.string()));
         firstWeights = calibration.empty() ? 0 : 1;

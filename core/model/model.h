@@ -24,9 +24,10 @@ inline constexpr const char* kForecastFile = "forecast.safetensors";
 /// Immutable after load; shared between sessions.
 class Model {
 public:
-    /// From an embedded name, a Hugging Face folder, a .safetensors file with its config.json beside it, or a .gguf
-    /// file (the first of a split one). Weights stay memory-mapped. `calibration`: a folder with what `calibrate`
-    /// wrote; empty: the model's own folder. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
+    /// Loads an embedded name, a Hugging Face folder, a .safetensors file with its config.json beside it, or a .gguf
+    /// file (the first of a split one). Weights stay memory-mapped. `calibration`: a folder that `calibrate` wrote;
+    /// empty: the model's own folder.
+    /// @throws Error naming the file, the tensor and what would help; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
                                              std::stop_token stop = {}, const std::string& calibration = {});
     /// Tokenizer and chat template alone, without reading weights.
@@ -39,10 +40,10 @@ public:
     const std::string& folder() const { return folder_; } // of the files; empty: a model that comes with the program
     /// Loads it again: an absolute path of its folder or file, or the name of a model that comes with the program.
     const std::string& path() const { return path_; }
-    /// Of its weight files (model/fingerprint.h); calibration does not count.
+    /// The fingerprint of the model's weight files (model/fingerprint.h); calibration does not count.
     std::string fingerprint() const;
     bool embedded() const { return embedded_; } // comes with the program
-    /// What the files hold or say that is not heeded, a sentence each.
+    /// One sentence for everything that the files hold or state and that is not used.
     const std::vector<std::string>& notes() const { return config_.notes; }
     const ModelConfig& config() const { return config_; }
     const Tokenizer& tokenizer() const { return text_.tokenizer; }

@@ -160,7 +160,7 @@ void ModelConfig::check(const std::string& origin) const {
 
 namespace {
 
-/// What the file says, under the names of the family's keys.
+/// The values that the file states, under the names of the family's keys.
 nlohmann::json withoutAliases(nlohmann::json stated, const Architecture& architecture, const ConfigReader& reader) {
     for (const auto& [alias, key] : architecture.aliases) {
         if (!stated.contains(alias)) continue;

@@ -61,9 +61,13 @@ inline constexpr int kMostBlockLength = 64; // of a block that is denoised: a bi
 struct BlockDiffusion {
     int blockLength = 0;
     std::int32_t maskId = 0;
+    /// No blocks and no cache: every token of the prompt and of a canvas of masks behind it sees every other one. The
+    /// two members below are of such models alone.
+    bool canvas = false;
+    bool shifted = false; // a token is read from the logits of the position before it (Dream)
 };
 
-/// What muP training leaves in a checkpoint (MiniCPM).
+/// The scales that muP training leaves in a checkpoint (MiniCPM).
 struct ResidualScales {
     double embedding = 1; // x0 = embedding * this
     double residual = 1;  // x += sublayer(x) * this
@@ -96,7 +100,7 @@ struct ModelConfig {
     std::vector<std::int32_t> eosIds;
     bool eosByDefault = false; // the file names none
     std::optional<SparseConfig> sparse;
-    std::vector<std::string> notes; // what the files say that is not heeded, a sentence each
+    std::vector<std::string> notes; // one sentence for everything that the files state and that is not used
 
     int group() const { return queryHeads / kvHeads; }
     /// Channels of a cached value. With latent attention the value is the beginning of the key and takes no memory.
@@ -117,14 +121,14 @@ struct ModelConfig {
     float streamEmbeddingScale() const { return float(scales.embedding / scales.residual); }
     float streamNormEps() const { return float(double(rmsNormEps) / (scales.residual * scales.residual)); }
 
-    /// Parses and checks. `origin` names the file in errors. A key of a config.json that is left out has the default of
-    /// its family (Architecture::defaults); one that changes what the transformers library computes, and is not read
-    /// here, is refused unless it is neutral; one that neither reads is noted. @throws Error(BadInput | Unsupported),
-    /// one sentence each
+    /// Parses and checks. `origin` names the file in errors. A key that a config.json leaves out has the default of its
+    /// family (Architecture::defaults). A key that is not read here is refused if the transformers library computes by
+    /// it, unless its value changes nothing; it is noted if the library does not read it either.
+    /// @throws Error(BadInput | Unsupported), one sentence each
     static ModelConfig parse(std::string_view json, const std::string& origin,
                              ConfigSource source = ConfigSource::Checkpoint);
-    /// What every source of a configuration must satisfy before it may be used (also those that are no JSON).
-    /// @throws Error(BadInput | Unsupported)
+    /// Checks what a configuration from any source, JSON or not, must satisfy before it may be used. @throws
+    /// Error(BadInput | Unsupported)
     void check(const std::string& origin) const;
 };
 

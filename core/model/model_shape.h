@@ -1,5 +1,5 @@
-// What of a model decides the bytes and operations of a decode step: published shapes by name, and that of a
-// checkpoint.
+// The numbers of a model that decide the bytes and operations of a decode step: published shapes by name, and the shape
+// of a checkpoint.
 #pragma once
 
 #include "core/model/model_config.h"

@@ -63,7 +63,7 @@ std::vector<std::string> ggufModels(const fs::path& folder) {
     });
 }
 
-/// Of a folder of the hub's cache, or empty.
+/// The snapshot in a folder of the hub's cache; empty where the folder is none.
 fs::path snapshotOf(const fs::path& folder) {
     const fs::path snapshots = folder / "snapshots";
     if (!isFolder(snapshots)) return {};

@@ -55,7 +55,7 @@ RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositio
         scaling.refuseUnsupported("rotary positions that differ between layers are not supported",
                                   "use a model whose layers share one rope_parameters");
     c.type = typeOf(scaling);
-    const bool outerTheta = reader.states("rope_theta"); // also when the inner one is read
+    const bool outerTheta = reader.states("rope_theta"); // also where the inner one is read
     c.theta = scaling.states("rope_theta") || !outerTheta ? scaling.number("rope_theta", 1, 1e12)
                                                           : reader.number("rope_theta", 1, 1e12);
     const double partial = reader.numberOr("partial_rotary_factor", 1, 0, 1);

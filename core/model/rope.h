@@ -44,7 +44,7 @@ struct RopeConfig {
     std::string describe() const;
 
 private:
-    /// What the types beside Default state.
+    /// Reads what the types beside Default state.
     void readScaling(const ConfigReader& reader, const ConfigReader& scaling, int maxPositions);
 };
 
@@ -57,7 +57,7 @@ public:
     RopeTables() = default;
     /// promptTokens, maxTokens: [sequence]
     RopeTables(const RopeConfig& config, std::span<const int> promptTokens, std::span<const int> maxTokens);
-    /// Only where the rows of sequences lie, without cos and sin.
+    /// Tables that say where the rows of each sequence lie, without cos and sin.
     static RopeTables layout(const RopeConfig& config, std::span<const int> maxTokens);
 
     const float* cos() const { return cos_.data(); } // [rows, dim/2]

@@ -16,8 +16,8 @@ struct TextFiles {
     std::string chatProblem;                  // why the model's template cannot be used; empty when it can
 };
 
-/// From tokenizer.json or else tokenizer.model, with what tokenizer_config.json and chat_template.jinja say.
-/// @throws Error naming the file. A template that cannot be used is no error: the model runs without.
+/// Reads tokenizer.json, or else tokenizer.model, with what tokenizer_config.json and chat_template.jinja state.
+/// @throws Error naming the file. A template that cannot be used is no error: the model runs without it
 TextFiles readTextFiles(const std::filesystem::path& folder);
 
 /// The parts of tokenizer_config.json that are used.

@@ -1,5 +1,5 @@
 // What a method asks of the executor and which sessions it can run in, on one backend and under one set of parameters.
-// One form for a selector on the CPU and for one on the GPU.
+// The same form serves a selector on the CPU and one on the GPU.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ LayerPlans::LayerPlans(int layers, const SelectionSpec& spec, const PlanChoices&
     const int dense = spec.denseOf(layers);
     plans_.resize(std::size_t(std::max(0, layers)));
     for (int i = dense; i < layers; ++i) {
-        LayerPlan& plan = plans_[std::size_t(i)];
+        LayerPlan& plan = plans_[index(LayerId{i})];
         plan.sparse = true;
         plan.ownTier = spec.ownDeviceTier;
         plan.offloaded = choices.offload && !plan.ownTier && !(spec.keepsLayer0 && i == 0);
@@ -24,7 +24,7 @@ LayerPlans::LayerPlans(const ModelConfig& config, const SelectionSpec& spec, con
     : LayerPlans(config.layers, spec, choices) {
     for (int i = 0; i < config.layers; ++i) {
         const int window = config.windowOf(i);
-        if (choices.longest == 0 || choices.longest > window) plans_[std::size_t(i)].window = window;
+        if (choices.longest == 0 || choices.longest > window) plans_[index(LayerId{i})].window = window;
     }
 }
 

@@ -2,6 +2,7 @@
 // selectors, the memory estimate and the benchmarks.
 #pragma once
 
+#include "base/ids.h"
 #include "core/model/model_config.h"
 #include "core/plan/abilities.h"
 #include "core/plan/selection_spec.h"
@@ -22,7 +23,7 @@ struct LayerPlan {
     int window = 0; // tokens that a query sees, itself included; 0: all that any sequence will have
 };
 
-/// What the session chose, beside the method's specification.
+/// The choices of the session that decide plans, beside the method's specification.
 struct PlanChoices {
     bool offload = true;     // false: nothing leaves the device
     bool remembers = false;  // the method has a selector of its own, which is told of every token
@@ -33,18 +34,18 @@ struct PlanChoices {
 class LayerPlans {
 public:
     LayerPlans() = default;
-    /// Of layers that see the whole context.
+    /// Plans of layers that see the whole context.
     LayerPlans(int layers, const SelectionSpec& spec, const PlanChoices& choices);
-    /// Of a model's layers, with the sliding windows that a sequence of choices.longest tokens grows past.
+    /// Plans of a model's layers, with the sliding windows that a sequence of choices.longest tokens grows past.
     LayerPlans(const ModelConfig& config, const SelectionSpec& spec, const PlanChoices& choices);
 
-    const LayerPlan& operator[](int layer) const { return plans_[std::size_t(layer)]; }
+    const LayerPlan& operator[](LayerId layer) const { return plans_[index(layer)]; }
     int size() const { return int(plans_.size()); }
     auto begin() const { return plans_.begin(); }
     auto end() const { return plans_.end(); }
 
     /// Whether there is such a layer and it chooses: asked of the layer after another one.
-    bool sparse(int layer) const { return layer < size() && plans_[std::size_t(layer)].sparse; }
+    bool sparse(LayerId layer) const { return int(layer) < size() && plans_[index(layer)].sparse; }
     int sparse() const { return count(&LayerPlan::sparse); }
     int dense() const { return size() - sparse(); }
     int offloaded() const { return count(&LayerPlan::offloaded); }

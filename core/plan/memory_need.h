@@ -18,8 +18,8 @@ enum class Holds : std::uint8_t {
 };
 /// How long it is needed. What is of the prompts only is gone before the first step takes what is of steps only.
 enum class Lifetime : std::uint8_t { Session, Prompt, Step };
-/// What `bytes` is for. One: the whole session, of the longest sequence where it depends on a length; all others:
-/// every sequence by its own length.
+/// The unit of `bytes`. One: the whole session, by its longest sequence where the memory depends on a length. All
+/// others: each sequence, by its own length.
 enum class Per : std::uint8_t { One, Row, KvHead, QueryHead };
 /// Which layers have it; None: it belongs to no layer and exists once.
 /// Resident: the layers whose blocks all stay on the device, where the common tiers keep them.

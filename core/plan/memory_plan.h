@@ -1,5 +1,5 @@
-// The memory of a session, added up from what is declared of it: one list for estimates, for admission and for whoever
-// takes the memory.
+// The memory of a session, added up from what its parts declare. Estimates, admission and the parts that take the
+// memory use the same list.
 #pragma once
 
 #include "core/plan/memory_need.h"
@@ -20,7 +20,7 @@ public:
         int times = 0; // how often it was declared
     };
 
-    /// Of needs that belong to no head and no layer.
+    /// A plan for needs that belong to no head and no layer.
     MemoryPlan() = default;
     MemoryPlan(const ModelConfig& config, const LayerPlans& plans)
         : kvHeads_(config.kvHeads), queryHeads_(config.queryHeads), plans_(plans) {}

@@ -8,7 +8,6 @@
 namespace kvscope {
 
 std::string gpuProblem(const ModelConfig& c) {
-    if (c.diffusion) return "the GPU backend decodes token by token, and this model by block diffusion";
     if (c.latent) {
         const LatentAttention& latent = *c.latent;
         if (!cuda::hasLatentKernels(latent.rank + latent.ropeDim, latent.rank))

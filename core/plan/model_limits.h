@@ -1,4 +1,4 @@
-// What the GPU backend cannot run, decided without a GPU: also a build without CUDA can say it.
+// Which models the GPU backend cannot run. Decided without a GPU, so that a build without CUDA knows too.
 #pragma once
 
 #include "core/model/model.h"
@@ -9,7 +9,7 @@ namespace kvscope {
 
 /// A clause such as "the GPU backend has no feed-forward biases"; empty when the configuration fits.
 std::string gpuProblem(const ModelConfig& config);
-/// Likewise, with what only the weights tell.
+/// Why the GPU backend cannot run the model, by its configuration and its weights; empty: it can.
 std::string gpuProblem(const Model& model);
 
 } // namespace kvscope

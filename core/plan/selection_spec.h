@@ -61,8 +61,8 @@ struct SelectionSpec {
         return budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0) + budget.queryAware +
                budget.queryAgnostic;
     }
-    /// Device slots per KV head with which every step works in sequences of any length; a shorter sequence needs no
-    /// more than it has blocks.
+    /// Device slots per KV head with which every step works, however long the sequence is. A sequence with fewer blocks
+    /// needs only one slot for each.
     int neededSlots() const { return std::max(budgetBlocks() + spareSlots, grid.blocks(denseBelowTokens)); }
 };
 

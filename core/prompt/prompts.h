@@ -28,15 +28,15 @@ struct NeedlePrompt {
 /// @throws Error(BadInput) when the facts do not fit the length
 NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& options);
 
-/// Prompts of exact lengths out of a document's paragraphs, in an order of their own each, so that keys differ as those
-/// of text do: what requests of a workload ask.
+/// Prompts of exact lengths for the requests of a workload. Each is made of a document's paragraphs, in an order of its
+/// own, so that the keys of two prompts differ as those of two texts do.
 class SplicedPrompts {
 public:
     /// Encodes the paragraphs. A tokenizer that only knows ids gives random ids in their place. The model must outlive
     /// this object.
     explicit SplicedPrompts(const Model& model);
-    /// The same tokens for the same number and seed; the first line names both. @throws Error(BadInput) unless 1 <=
-    /// tokens <= 4,194,304
+    /// The prompt with this number. The same number and seed give the same tokens; the first line names both. @throws
+    /// Error(BadInput) unless 1 <= tokens <= 4,194,304
     std::vector<std::int32_t> prompt(int tokens, std::int64_t number, std::uint64_t seed) const;
 
 private:

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
 
 namespace kvscope {
 
@@ -39,24 +40,25 @@ class ArkVale final : public Selector {
 public:
     ArkVale(const SelectorContext& context, const ParameterValues& values)
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-          ahead_(values.integer("prefetch_layers") > 0), lastQueries_(context),
+          ahead_(values.integer("prefetch_layers") > 0), headAt_(context.heads()), lastQueries_(context),
           next_(ahead_ ? std::size_t(context.sequences() * context.shape.kvHeads) : 0) {
         const Digest digest = values.text("digest") == "bounds" ? Digest::Bounds : Digest::CuboidMean;
-        for (const int tokens : context.maxTokens)
-            for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
-                heads_.push_back({context.plans[i / context.shape.kvHeads].sparse
-                                      ? PageDigests(context.shape.dim, context.spec.blockSize, tokens, digest)
-                                      : PageDigests(),
-                                  {}});
+        heads_.resize(headAt_.size());
+        for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
+            for (const LayerId layer : idsUpTo<LayerId>(context.shape.layers))
+                for (const KvHeadId g : context.kvHeads())
+                    if (context.plans[layer].sparse)
+                        of(layer, sequence, g).digests = PageDigests(context.shape.dim, context.spec.blockSize,
+                                                                     context.maxTokensOf(sequence), digest);
     }
 
     void prompt(const PromptChunk& chunk) override {
         if (chunk.first + chunk.n < chunk.promptTokens) return;
-        const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
-        const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * width;
-        lastQueries_.of(chunk).assign(last, last + width);
+        const QueryExtents queryAt = context_.queries(chunk.n);
+        const float* last = chunk.rows.q + queryAt.first(chunk.n - 1);
+        lastQueries_.of(chunk).assign(last, last + queryAt.under(0));
     }
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) of(item.layer, item.sequence, item.kvHead).digests.append(item.key, 1);
     }
@@ -71,9 +73,7 @@ private:
         PageDigests digests;
         std::vector<std::int32_t> resident; // ascending
     };
-    Head& of(int layer, int sequence, int kvHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
-    }
+    Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     void scoreGroup(std::span<HeadStep> group);
     void chooseGroup(std::span<HeadStep> group);
     void scoreAll(std::span<HeadStep> heads);
@@ -81,13 +81,14 @@ private:
 
     const SelectorContext context_;
     const PageBudget budget_;
-    const int shared_;                                     // KV heads with one page set
-    const bool ahead_;                                     // a layer's pages are chosen in the layer before it
+    const int shared_; // KV heads with one page set
+    const bool ahead_; // a layer's pages are chosen in the layer before it
+    const HeadExtents headAt_;
     select::PromptStates<std::vector<float>> lastQueries_; // of each prompt's last token, [queryHeads, dim]
     std::vector<Head> heads_;
-    std::vector<HeadStep> next_; // the choices of the layer that comes, in the order of the present one's items
-    int nextLayer_ = -1;         // which it is
-    std::vector<float> queries_; // guessed for it, [rows, queryHeads, dim]
+    std::vector<HeadStep> next_;       // the choices of the layer that comes, in the order of the present one's items
+    std::optional<LayerId> nextLayer_; // which it is
+    std::vector<float> queries_;       // guessed for it, [rows, queryHeads, dim]
 };
 
 /// Fills the first item's queryAware: the bound of every complete page, averaged over the group's query heads; pages
@@ -185,50 +186,50 @@ void ArkVale::choose(std::span<HeadStep> heads) {
         heads[i].selected.swap(next_[i].selected);
         heads[i].wanted.swap(next_[i].wanted);
     }
-    nextLayer_ = -1;
+    nextLayer_.reset();
 }
 
 /// The next layer's pages by its own projection of this layer's input; what it recalls travels while this one attends.
 void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
-    const int target = heads[0].layer + 1;
+    const LayerId target = next(heads[0].layer);
     if (!context_.plans.sparse(target)) return;
     select::nextQueries(context_, target, heads, queries_);
-    const std::span<HeadStep> next(next_.data(), heads.size());
+    const std::span<HeadStep> items(next_.data(), heads.size());
+    const std::size_t perItem = context_.queries(1).under(1); // numbers of a KV head's queries
     for (std::size_t i = 0; i < heads.size(); ++i) {
-        select::placeAhead(context_, target, heads[i], next[i]);
-        next[i].q = queries_.data() + i * std::size_t(context_.group()) * std::size_t(context_.shape.dim);
+        select::placeAhead(context_, target, heads[i], items[i]);
+        items[i].q = queries_.data() + i * perItem;
     }
-    scoreAll(next);
-    chooseAll(next);
+    scoreAll(items);
+    chooseAll(items);
     nextLayer_ = target;
     if (!context_.cache.offloaded(target)) return;
-    for (const HeadStep& item : next) {
+    for (const HeadStep& item : items) {
         if (item.dense) continue;
         requests.push_back({target, item.sequence, item.kvHead, item.wanted});
     }
 }
 
 /// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
-void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
+void ArkVale::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     const BlockLayout& layout = context_.cache.layout();
     const std::vector<float> lastQuery = lastQueries_.take(layer, sequence);
     if (!context_.plans[layer].sparse) return;
     std::vector<HeadStep> items(std::size_t(context_.shape.kvHeads));
-    for (int g = 0; g < context_.shape.kvHeads; ++g) {
+    const QueryExtents queryAt = context_.queries(1);
+    for (const KvHeadId g : context_.kvHeads()) {
         Head& head = of(layer, sequence, g);
-        KvHead& cached = context_.cache.head(sequence, layer, g);
+        const KvHead& cached = context_.cache.head(sequence, layer, g);
         for (int token = 0; token < tokens; ++token)
-            head.digests.append(context_.cache.storeBlock(cached, token / layout.blockSize) + token % layout.blockSize,
-                                std::size_t(layout.blockSize));
-        HeadStep& item = items[std::size_t(g)];
-        const int window = context_.rules.windowOf(layer);
+            head.digests.append(context_.cache.storedKey(cached, token), std::size_t(layout.blockSize));
+        HeadStep& item = items[index(g)];
         item.layer = layer;
         item.sequence = sequence;
         item.kvHead = g;
         item.position = tokens - 1;
-        item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
+        item.firstToken = context_.rules.firstTokenOf(layer, item.position);
         item.firstBlock = item.firstToken / layout.blockSize;
-        item.q = lastQuery.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        item.q = lastQuery.data() + queryAt.first(0, g);
         head.resident.clear();
         for (int page = item.firstBlock; page <= item.position / layout.blockSize; ++page)
             head.resident.push_back(page); // all of the prompt: the choice below leaves the budget's best
@@ -238,20 +239,10 @@ void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<Prefet
     for (const HeadStep& item : items) seeds.push_back({layer, sequence, item.kvHead, item.wanted});
 }
 
-} // namespace
-
-MethodEntry arkValeMethod() {
-    MethodEntry entry;
-    entry.name = "arkvale";
-    entry.title = "ArkVale";
-    entry.source = "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction";
-    entry.summary =
-        "Keeps a budget of pages on the device and attends to all of them. A digest of every page bounds q.k; the "
-        "pages "
-        "of the highest bounds are recalled, the resident ones of the lowest leave. One page set for the whole layer.";
+std::vector<Parameter> arkValeParameters() {
     Parameter pageSize = select::blockSize();
     pageSize.defaultValue = "32";
-    entry.parameters = {
+    return {
         pageSize,
         {"page_budget",
          ParameterType::Integer,
@@ -317,6 +308,20 @@ MethodEntry arkValeMethod() {
          {}},
         select::bias(),
         select::biasScale()};
+}
+
+} // namespace
+
+MethodEntry arkValeMethod() {
+    MethodEntry entry;
+    entry.name = "arkvale";
+    entry.title = "ArkVale";
+    entry.source = "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction";
+    entry.summary =
+        "Keeps a budget of pages on the device and attends to all of them. A digest of every page bounds q.k; the "
+        "pages "
+        "of the highest bounds are recalled, the resident ones of the lowest leave. One page set for the whole layer.";
+    entry.parameters = arkValeParameters();
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         if (config.latent && values.integer("prefetch_layers") > 0)
             throw Error(ErrorKind::Unsupported,

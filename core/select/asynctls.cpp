@@ -21,20 +21,19 @@ public:
         : context_(context), tokens_(values.integer("k_t")), lag_(values.text("lag") == "1"),
           labels_(context, values.integer("d_c"), std::stoi(values.text("label_bits")),
                   select::ChannelRule::ProductOfMaxima),
-          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          lastQueries_(context) {}
+          headAt_(context.heads()), heads_(headAt_.size()), lastQueries_(context) {}
 
     void prompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {
         for (HeadStep& item : heads) item.head->index.append(item.key, item.score);
         labels_.append(heads);
     }
     void score(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) { scoreOne(heads[std::size_t(i)]); });
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) { scoreOne(item); });
     }
     void choose(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) { chooseOne(heads[std::size_t(i)]); });
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) { chooseOne(item); });
     }
     void after(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override {
         for (const HeadStep& item : heads)
@@ -49,9 +48,7 @@ private:
         std::vector<TokenRange> ranges;       // their tokens
         std::vector<float> blockScores;
     };
-    Head& of(int layer, int sequence, int kvHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
-    }
+    Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     void chooseCandidates(HeadStep& item, std::vector<float>& scores, std::vector<std::int32_t>& blocks);
     void scoreOne(HeadStep& item);
     void chooseOne(HeadStep& item);
@@ -60,6 +57,7 @@ private:
     const int tokens_;
     const bool lag_;
     select::LabelIndex labels_;
+    const HeadExtents headAt_;
     std::vector<Head> heads_;
     select::PromptStates<std::vector<float>> lastQueries_; // of each prompt's last token, [queryHeads, dim]
 };
@@ -78,24 +76,24 @@ void AsyncTls::chooseCandidates(HeadStep& item, std::vector<float>& scores, std:
 void AsyncTls::prompt(const PromptChunk& chunk) {
     labels_.prompt(chunk);
     if (chunk.first + chunk.n < chunk.promptTokens) return;
-    const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
-    const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * width;
-    lastQueries_.of(chunk).assign(last, last + width);
+    const QueryExtents queryAt = context_.queries(chunk.n);
+    const float* last = chunk.rows.q + queryAt.first(chunk.n - 1);
+    lastQueries_.of(chunk).assign(last, last + queryAt.under(0));
 }
 
 /// The first step's candidates are what the last prompt token's query chooses; they stay where they were computed.
-void AsyncTls::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
+void AsyncTls::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     labels_.promptDone(layer, sequence, tokens);
     const std::vector<float> lastQuery = lastQueries_.take(layer, sequence);
-    const int window = context_.rules.windowOf(layer);
+    const QueryExtents queryAt = context_.queries(1);
     HeadStep item;
     item.position = tokens - 1;
-    item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
+    item.firstToken = context_.rules.firstTokenOf(layer, item.position);
     item.firstBlock = item.firstToken / context_.spec.blockSize;
-    for (int g = 0; g < context_.shape.kvHeads; ++g) {
+    for (const KvHeadId g : context_.kvHeads()) {
         Head& head = of(layer, sequence, g);
         item.head = &context_.cache.head(sequence, layer, g);
-        item.q = lastQuery.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        item.q = lastQuery.data() + queryAt.first(0, g);
         chooseCandidates(item, head.blockScores, head.next);
         seeds.push_back({layer, sequence, g, head.next});
     }

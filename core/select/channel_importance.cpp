@@ -49,51 +49,58 @@ std::optional<ChannelImportance> findChannelImportance(const Model& model) {
 }
 
 void writeChannelImportance(const std::string& path, const ChannelImportance& importance) {
-    const std::size_t perLayer = std::size_t(importance.kvHeads) * std::size_t(importance.dim);
+    const Extents<LayerId, KvHeadId, int> at(importance.layers, importance.kvHeads, importance.dim);
     std::vector<NamedTensor> tensors;
-    for (int layer = 0; layer < importance.layers; ++layer)
+    for (const LayerId layer : idsUpTo<LayerId>(importance.layers))
         for (const auto& [what, values] : {std::pair{kMean, &importance.mean}, {kMax, &importance.max}})
-            tensors.push_back({tensorName(layer, what),
+            tensors.push_back({tensorName(int(layer), what),
                                {importance.kvHeads, importance.dim},
-                               std::span(*values).subspan(std::size_t(layer) * perLayer, perLayer)});
+                               at.part(std::span(*values), layer)});
     writeSafetensors(path, tensors, {{"format", "kvscope.double_sparsity"}});
 }
 
 ChannelObserver::ChannelObserver(const KvShape& shape, int group)
-    : kvHeads_(shape.kvHeads), group_(group), dim_(shape.dim),
-      products_(std::size_t(shape.kvHeads) * std::size_t(shape.dim)), largestQ_(products_.size() * std::size_t(group)),
-      largestK_(products_.size()) {}
+    : kvHeads_(shape.kvHeads), group_(group), dim_(shape.dim), keyAt_(shape.kvHeads, shape.dim),
+      queryAt_(shape.kvHeads, group, shape.dim), products_(keyAt_.size()), largestQ_(queryAt_.size()),
+      largestK_(keyAt_.size()) {}
 
 void ChannelObserver::observe(const TokenRows& rows, int n) {
-    const auto dim = std::size_t(dim_), kvWidth = std::size_t(kvHeads_) * dim, qWidth = kvWidth * std::size_t(group_);
-    for (std::size_t token = 0; token < std::size_t(n); ++token)
-        for (std::size_t g = 0; g < std::size_t(kvHeads_); ++g) {
-            const float* k = rows.k + token * kvWidth + g * dim;
-            for (std::size_t c = 0; c < dim; ++c)
-                largestK_[g * dim + c] = std::max(largestK_[g * dim + c], std::abs(k[c]));
-            for (std::size_t h = g * std::size_t(group_); h < (g + 1) * std::size_t(group_); ++h) {
-                const float* q = rows.q + token * qWidth + h * dim;
+    const auto dim = std::size_t(dim_);
+    const KeyExtents keyRows(n, kvHeads_, dim_);
+    const QueryExtents queryRows(n, kvHeads_, group_, dim_);
+    for (int token = 0; token < n; ++token)
+        for (const KvHeadId g : idsUpTo<KvHeadId>(kvHeads_)) {
+            const float* k = rows.k + keyRows.first(token, g);
+            float* largestK = largestK_.data() + keyAt_.first(g);
+            double* products = products_.data() + keyAt_.first(g);
+            for (std::size_t c = 0; c < dim; ++c) largestK[c] = std::max(largestK[c], std::abs(k[c]));
+            for (int h = 0; h < group_; ++h) {
+                const float* q = rows.q + queryRows.first(token, g, h);
+                float* largestQ = largestQ_.data() + queryAt_.first(g, h);
                 for (std::size_t c = 0; c < dim; ++c) {
-                    products_[g * dim + c] += double(std::abs(q[c] * k[c]));
-                    largestQ_[h * dim + c] = std::max(largestQ_[h * dim + c], std::abs(q[c]));
+                    products[c] += double(std::abs(q[c] * k[c]));
+                    largestQ[c] = std::max(largestQ[c], std::abs(q[c]));
                 }
             }
         }
     tokens_ += n;
 }
 
-std::vector<float> ChannelObserver::mean(int kvHead) const {
+std::vector<float> ChannelObserver::mean(KvHeadId kvHead) const {
     std::vector<float> result;
     const double count = double(std::max<std::int64_t>(1, tokens_)) * group_;
-    for (int c = 0; c < dim_; ++c) result.push_back(float(products_[std::size_t(kvHead * dim_ + c)] / count));
+    for (const double sum : keyAt_.part(std::span(products_), kvHead)) result.push_back(float(sum / count));
     return result;
 }
 
-std::vector<float> ChannelObserver::max(int kvHead) const {
-    std::vector<float> result(std::size_t(dim_), 0.f);
-    for (int h = kvHead * group_; h < (kvHead + 1) * group_; ++h)
-        for (int c = 0; c < dim_; ++c) result[std::size_t(c)] += largestQ_[std::size_t(h * dim_ + c)] / float(group_);
-    for (int c = 0; c < dim_; ++c) result[std::size_t(c)] *= largestK_[std::size_t(kvHead * dim_ + c)];
+std::vector<float> ChannelObserver::max(KvHeadId kvHead) const {
+    const auto largestK = keyAt_.part(std::span(largestK_), kvHead);
+    std::vector<float> result(largestK.size(), 0.f);
+    for (int h = 0; h < group_; ++h) {
+        const auto largestQ = queryAt_.part(std::span(largestQ_), kvHead, h);
+        for (std::size_t c = 0; c < result.size(); ++c) result[c] += largestQ[c] / float(group_);
+    }
+    for (std::size_t c = 0; c < result.size(); ++c) result[c] *= largestK[c];
     return result;
 }
 

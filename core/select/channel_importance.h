@@ -16,7 +16,7 @@ inline constexpr const char* kChannelImportanceFile = "double_sparsity.safetenso
 
 /// @throws Error naming the file and the tensor
 ChannelImportance readChannelImportance(const std::string& path, const ModelConfig& config);
-/// The file beside the model; nothing where there is none. @throws Error likewise
+/// Reads the file beside the model; nothing where there is none. @throws Error as above
 std::optional<ChannelImportance> findChannelImportance(const Model& model);
 /// @throws Error(Storage) naming the file
 void writeChannelImportance(const std::string& path, const ChannelImportance& importance);
@@ -27,12 +27,14 @@ public:
     ChannelObserver() = default;
     ChannelObserver(const KvShape& shape, int group);
     void observe(const TokenRows& rows, int n);
-    /// Of one KV head, [dim].
-    std::vector<float> mean(int kvHead) const;
-    std::vector<float> max(int kvHead) const;
+    /// The mean of one KV head, [dim].
+    std::vector<float> mean(KvHeadId kvHead) const;
+    std::vector<float> max(KvHeadId kvHead) const;
 
 private:
     int kvHeads_ = 0, group_ = 0, dim_ = 0;
+    Extents<KvHeadId, int> keyAt_;        // [kvHeads, dim]
+    Extents<KvHeadId, int, int> queryAt_; // [kvHeads, group, dim]
     std::int64_t tokens_ = 0;
     std::vector<double> products_;           // [kvHeads, dim] sums of |q * k| over tokens and group
     std::vector<float> largestQ_, largestK_; // [queryHeads, dim], [kvHeads, dim]

@@ -1,7 +1,9 @@
 // How much each channel of the keys matters, as a file beside the model holds it.
 #pragma once
 
-#include <cstddef>
+#include "base/extents.h"
+#include "base/ids.h"
+
 #include <span>
 #include <vector>
 
@@ -15,8 +17,8 @@ namespace kvscope::select {
 struct ChannelImportance {
     int layers = 0, kvHeads = 0, dim = 0;
     std::vector<float> mean, max; // [layers, kvHeads, dim]
-    std::span<const float> of(const std::vector<float>& values, int layer, int kvHead) const {
-        return {values.data() + std::size_t(layer * kvHeads + kvHead) * std::size_t(dim), std::size_t(dim)};
+    std::span<const float> of(const std::vector<float>& values, LayerId layer, KvHeadId kvHead) const {
+        return Extents<LayerId, KvHeadId, int>(layers, kvHeads, dim).part(std::span(values), layer, kvHead);
     }
 };
 

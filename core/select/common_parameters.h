@@ -39,7 +39,7 @@ Abilities usualAbilities(Backend backend);
 /// @throws Error(BadInput) when they contradict each other
 SelectionSpec commonSpec(const ParameterValues& values, const ModelConfig& config);
 
-/// What the budget leaves after the forced blocks and `taken`. @throws Error(BadInput) when nothing can be left
+/// The blocks that the budget leaves after the forced ones and `taken`. @throws Error(BadInput) where none can be left
 int remainingBlocks(const ParameterValues& values, const SelectionSpec& spec, int taken);
 
 } // namespace kvscope::select

@@ -20,6 +20,19 @@ Unmasking strategyOf(const std::string& name) {
     return Unmasking::LowConfidenceDynamic;
 }
 
+Parameter cleanForward() {
+    return choice("final", "dense",
+                  "A block's clean forward, whose keys and values are kept. dense: every token attends to the whole "
+                  "prefix; reuse: as the forwards before it.",
+                  {"dense", "reuse"});
+}
+
+void refuseUneven(const char* what, int tokens) {
+    if (tokens % 16 != 0)
+        throw Error(ErrorKind::BadInput, fmt::format("a {} of {} tokens is not a multiple of 16", what, tokens),
+                    fmt::format("use {}=16, 32, 48 ... up to 256", what));
+}
+
 } // namespace
 
 std::vector<Parameter> denoisingParameters() {
@@ -115,10 +128,47 @@ std::vector<Parameter> pageDenoisingParameters(bool activeSets) {
                          "A block's first forward. dense: every token attends to the whole prefix; sparse: every token "
                          "chooses pages.",
                          {"dense", "sparse"}));
-    all.push_back(choice("final", "dense",
-                         "A block's clean forward, whose keys and values are kept. dense: every token attends to the "
-                         "whole prefix; reuse: as the forwards before it.",
-                         {"dense", "reuse"}));
+    all.push_back(cleanForward());
+    return all;
+}
+
+std::vector<Parameter> tileDenoisingParameters() {
+    std::vector<Parameter> all = denoisingParameters();
+    all.push_back(
+        {"budget",
+         ParameterType::Integer,
+         "256",
+         1,
+         1 << 24,
+         "tokens",
+         "Tokens of the prefix that a row of the mask keeps, in whole tiles: floor(tiles * budget / prefix) + "
+         "1 of them, at most all.",
+         {}});
+    all.push_back(
+        {"tile",
+         ParameterType::Integer,
+         "16",
+         16,
+         256,
+         "tokens",
+         "Keys, and queries of the block, of one tile of the mask. A multiple of 16. The paper's code has 128, "
+         "or 32 for short prompts.",
+         {}});
+    all.push_back(
+        {"skip",
+         ParameterType::Number,
+         "0.2",
+         0,
+         1,
+         "",
+         "Share of a block's steps that attend to the whole prefix: floor(steps * skip) + 1 forwards. The last "
+         "one of them makes the mask.",
+         {}});
+    all.push_back(choice("scale", "head_dim",
+                         "What the mask's scores are divided by. head_dim: the square root of a head's channels, as "
+                         "attention does; reference: that of the number of query heads, as the paper's code for LLaDA.",
+                         {"head_dim", "reference"}));
+    all.push_back(cleanForward());
     return all;
 }
 
@@ -130,13 +180,22 @@ DenoiseOptions denoiseOptions(const ParameterValues& values) {
     options.strategy = strategyOf(values.text("strategy"));
     options.threshold = values.number("threshold");
     options.entropyBound = values.number("entropy_bound");
-    options.pages = values.has("page");
+    options.tiles = values.has("tile");
+    options.pages = options.tiles || values.has("page");
     if (!options.pages) return options;
+    options.finalSparse = values.text("final") == "reuse";
+    options.budget = values.integer("budget");
+    if (options.tiles) {
+        options.page = values.integer("tile");
+        refuseUneven("tile", options.page);
+        options.everyToken = true;
+        options.skip = values.number("skip");
+        options.scaledByHeads = values.text("scale") == "reference";
+        return options;
+    }
     options.page = values.integer("page");
-    if (options.page % 16 != 0)
-        throw Error(ErrorKind::BadInput, fmt::format("a page of {} tokens is not a multiple of 16", options.page),
-                    "use page=16, 32, 48 ... up to 256");
-    options.pagesPerQuery = std::max(1, values.integer("budget") / options.page);
+    refuseUneven("page", options.page);
+    options.pagesPerQuery = std::max(1, options.budget / options.page);
     options.everyToken = !values.has("active");
     if (!options.everyToken) {
         options.active = values.integer("active");
@@ -144,7 +203,6 @@ DenoiseOptions denoiseOptions(const ParameterValues& values) {
         options.activePerHead = values.text("active_set") == "kv_head";
     }
     options.firstSparse = values.text("first") == "sparse";
-    options.finalSparse = values.text("final") == "reuse";
     return options;
 }
 
@@ -154,7 +212,7 @@ SelectionSpec denoisingSpec(const ParameterValues& values) {
     spec.dense = !options.pages;
     spec.blockSize = options.pages ? options.page : kDenseBlockTokens;
     spec.grid.blockSize = spec.blockSize;
-    if (options.pages) spec.queryScore = QueryScore::RangeBound;
+    if (options.pages && !options.tiles) spec.queryScore = QueryScore::RangeBound;
     spec.traceBudget = -1; // a union of what the active tokens chose: it has no bound but the prefix
     return spec;
 }

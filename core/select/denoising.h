@@ -40,21 +40,32 @@ struct DenoiseOptions {
     bool activePerHead = false;            // an active set for each KV head instead of one for the layer
     bool firstSparse = false, finalSparse = false;
 
+    bool tiles = false; // each query head has a mask of tiles of its own, made once a block (SparseD); pages is set too
+    int budget = 0;     // tokens of the prefix that a row of the mask keeps
+    double skip = 0;    // share of the steps that are dense
+    bool scaledByHeads = false; // the mask's scores are divided by sqrt(query heads) instead of sqrt(channels)
+
+    /// The first step of a block that does not attend to the whole prefix.
+    int firstSparseStep() const { return tiles ? int(steps * skip) + 1 : firstSparse ? 0 : 1; }
+
     /// Tokens that step `step` of a block writes under a strategy that counts.
     int tokensOf(int step) const { return step < steps ? block / steps + (step < block % steps ? 1 : 0) : 0; }
 };
 
 namespace select {
 
-/// Of the loop: block, steps, strategy, threshold, entropy_bound.
+/// The parameters of the denoising loop: block, steps, strategy, threshold, entropy_bound.
 std::vector<Parameter> denoisingParameters();
-/// With those of pages: budget, page, first, final; of LoSA also active, active_threshold, active_set.
+/// Those parameters, with the ones of pages: budget, page, first, final; for LoSA also active, active_threshold,
+/// active_set.
 std::vector<Parameter> pageDenoisingParameters(bool activeSets);
+/// Those of the loop with budget, tile, skip, scale, final.
+std::vector<Parameter> tileDenoisingParameters();
 
 /// `values` resolved for the model: `steps` 0 stands for the block's length. @throws Error(BadInput) where they
 /// contradict each other
 DenoiseOptions denoiseOptions(const ParameterValues& values);
-/// What a block-diffusion run keeps of the prefix: nothing beyond keys and values, or key ranges of its pages.
+/// What is kept of the prefix of a block-diffusion run: keys and values alone, or key ranges of its pages too.
 SelectionSpec denoisingSpec(const ParameterValues& values);
 
 } // namespace select

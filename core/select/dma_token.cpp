@@ -14,24 +14,24 @@ class DmaToken final : public Selector {
 public:
     DmaToken(const SelectorContext& context, const ParameterValues& values)
         : context_(context), budget_(values.integer("budget_tokens")), exponential_(values.text("bias") == "dma"),
-          scores_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)) {
-        for (std::size_t i = 0; i < scores_.size(); ++i)
-            scores_[i].reserve(
-                std::size_t(context.maxTokens[i / std::size_t(context.shape.layers * context.shape.kvHeads)]));
+          headAt_(context.heads()), scores_(headAt_.size()) {
+        for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
+            for (std::vector<float>& scores : headAt_.part(std::span(scores_), sequence))
+                scores.reserve(std::size_t(context.maxTokensOf(sequence)));
     }
 
     void prompt(const PromptChunk& chunk) override {
+        const Extents<int, KvHeadId> scoreAt(chunk.n, context_.shape.kvHeads);
         for (int token = 0; token < chunk.n; ++token)
-            for (int g = 0; g < context_.shape.kvHeads; ++g)
-                add(of(chunk.layer, chunk.sequence, g), chunk.rows.score[token * context_.shape.kvHeads + g]);
+            for (const KvHeadId g : context_.kvHeads())
+                add(of(chunk.layer, chunk.sequence, g), chunk.rows.score[scoreAt.offset(token, g)]);
     }
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) add(of(item.layer, item.sequence, item.kvHead), item.score);
     }
-    /// A token that is left out never comes back: the score of the last one that is kept only grows.
+    /// A token that is left out never comes back, because the lowest score that is kept only grows.
     void choose(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) {
-            HeadStep& item = heads[std::size_t(i)];
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) {
             const TokenRange visible{item.firstToken, item.position + 1};
             const std::span<const float> scores = std::span<const float>(of(item.layer, item.sequence, item.kvHead))
                                                       .subspan(std::size_t(item.firstToken));
@@ -44,8 +44,8 @@ public:
     }
 
 private:
-    std::vector<float>& of(int layer, int sequence, int kvHead) {
-        return scores_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    std::vector<float>& of(LayerId layer, RowId sequence, KvHeadId kvHead) {
+        return scores_[headAt_.offset(sequence, layer, kvHead)];
     }
     void add(std::vector<float>& scores, float score) const {
         scores.push_back(exponential_ ? std::exp(score) : score);
@@ -54,6 +54,7 @@ private:
     const SelectorContext context_;
     const int budget_;
     const bool exponential_;
+    const HeadExtents headAt_;
     std::vector<std::vector<float>> scores_; // [sequence, layer, KV head][token]
 };
 
@@ -103,9 +104,9 @@ MethodEntry dmaTokenMethod() {
         std::vector<MemoryNeed> needs;
         if (s.gpu)
             needs = select::keptTokens(s, budget, 8);
-        else // it ranks all tokens anew in every step
+        else // the CPU backend ranks all tokens anew in every step
             needs.push_back(select::chosenTokens(s, budget, s.tokens));
-        if (!s.gpu) // where every session keeps them that runs a model with an eviction head
+        if (!s.gpu) // a GPU session keeps the scores itself wherever the model has an eviction head
             needs.push_back(select::indexOf("token_scores", "eviction scores", Per::KvHead, s.tokens * 4));
         return needs;
     };

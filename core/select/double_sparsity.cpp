@@ -19,14 +19,13 @@ public:
                   select::ChannelRule::MeanProduct) {}
 
     void prompt(const PromptChunk& chunk) override { labels_.prompt(chunk); }
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override {
         labels_.promptDone(layer, sequence, tokens);
     }
     void append(std::span<HeadStep> heads) override { labels_.append(heads); }
 
     void score(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) {
-            HeadStep& item = heads[std::size_t(i)];
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) {
             const auto channels = labels_.channels(item.layer, item.sequence, item.kvHead);
             // 1/sqrt(channels) where the model scales by 1/sqrt(dim).
             const float scale = context_.rules.scale * std::sqrt(float(context_.shape.dim) / float(channels.size()));
@@ -38,8 +37,7 @@ public:
     }
 
     void choose(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) {
-            HeadStep& item = heads[std::size_t(i)];
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) {
             const TokenRange visible{item.firstToken, item.position + 1};
             select::bestTokens({&visible, 1}, item.queryAware, heavy_, item.order, item.tokens);
             item.queryAgnostic.clear();
@@ -62,7 +60,7 @@ public:
         loads.bytes = loads.units * bytes;
         return loads;
     }
-    std::int64_t storedBytes(int, int tokens) const override {
+    std::int64_t storedBytes(LayerId, int tokens) const override {
         return context_.offload ? tokens * context_.shape.kvHeads * select::tokenBytes(context_.cache.layout()) : 0;
     }
 

@@ -1,4 +1,5 @@
 // Full causal attention: every block, everything resident.
+#include "core/select/canvas.h"
 #include "core/select/common_parameters.h"
 #include "core/select/denoising.h"
 
@@ -14,8 +15,11 @@ MethodEntry fullMethod() {
         "measured against.";
     entry.parameters = {select::blockSize(), select::bias(), select::biasScale()};
     entry.denoisingParameters = select::denoisingParameters();
+    entry.canvasParameters = select::canvasParameters(false);
+    entry.shiftedCanvasParameters = select::canvasParameters(true);
     entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.diffusion && config.diffusion->canvas) return select::canvasSpec(values);
         if (config.diffusion) return select::denoisingSpec(values);
         SelectionSpec spec = select::commonSpec(values, config);
         spec.dense = true;

@@ -1,6 +1,7 @@
 // H2O (Zhang et al., NeurIPS 2023): heavy hitters by accumulated attention, and recent tokens. The rest is gone.
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
+#include "core/select/prompt_attention.h"
 #include "core/select/prompt_states.h"
 #include "core/select/token_choice.h"
 
@@ -18,12 +19,11 @@ public:
     H2o(const SelectorContext& context, const ParameterValues& values)
         : context_(context), heavyTokens_(values.integer("heavy_tokens")),
           recentTokens_(values.integer("recent_tokens")), heavyRatio_(values.number("heavy_ratio")),
-          recentRatio_(values.number("recent_ratio")),
-          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          promptMass_(context), logits_(std::size_t(context.rules.queryHeads)) {}
+          recentRatio_(values.number("recent_ratio")), headAt_(context.heads()), heads_(headAt_.size()),
+          promptMass_(context), full_(context_) {}
 
     void attendPrompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
             Head& head = of(item.layer, item.sequence, item.kvHead);
@@ -33,7 +33,7 @@ public:
     }
     void choose(std::span<HeadStep> heads) override;
     void after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) { accumulate(heads[std::size_t(i)]); });
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) { accumulate(item); });
     }
 
 private:
@@ -42,63 +42,59 @@ private:
         std::vector<double> mass;         // attention each has received, all heads of the group
         int heavy = 0, recent = 0;
     };
-    Head& of(int layer, int sequence, int kvHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
-    }
+    Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     void accumulate(HeadStep& item);
     static void evict(Head& head);
 
     const SelectorContext context_;
     const int heavyTokens_, recentTokens_;
     const double heavyRatio_, recentRatio_;
+    const HeadExtents headAt_;
     std::vector<Head> heads_;
     using PromptMass = std::vector<std::vector<double>>; // [query head][token]
     select::PromptStates<PromptMass> promptMass_;
-    std::vector<std::vector<float>> logits_; // [query head]
+    select::PromptAttention full_;
+    std::vector<float> maxima_, sums_; // [token of the piece][query head]
 };
 
-/// Full attention that also adds up what every token received, which a fused kernel never holds in one place.
+/// Full attention. What every token received takes a second pass over the keys, because a softmax knows its sum only at
+/// the end.
 void H2o::attendPrompt(const PromptChunk& chunk) {
-    const int dim = context_.shape.dim, valueDim = context_.shape.valueDim;
-    const int window = context_.rules.windowOf(chunk.layer);
+    const std::size_t heads = std::size_t(context_.rules.queryHeads), queries = std::size_t(chunk.n) * heads;
     PromptMass& masses = promptMass_.of(chunk);
-    masses.resize(std::size_t(context_.rules.queryHeads));
-    context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
-        auto& mass = masses[std::size_t(h)];
-        auto& logits = logits_[std::size_t(h)];
-        if (chunk.first == 0) mass.assign(std::size_t(chunk.promptTokens), 0.0);
-        std::vector<KvBlockView> views;
-        for (int i = 0; i < chunk.n; ++i) {
-            const int end = chunk.first + i + 1, begin = window > 0 ? std::max(0, end - window) : 0;
-            select::storeViews(context_, chunk.layer, chunk.sequence, h / context_.group(), {begin, end}, views);
-            logits.resize(std::size_t(end - begin));
-            const auto row = std::size_t(i * context_.rules.queryHeads + h);
-            select::attentionLogits(views, chunk.rows.q + row * std::size_t(dim), dim, context_.spec.blockSize,
-                                    context_.rules.scale, context_.spec.bias.scale, logits.data());
-            select::softmax(logits);
-            select::weightedValues(views, logits.data(), valueDim, context_.spec.blockSize,
-                                   chunk.rows.out + row * std::size_t(valueDim));
-            for (std::size_t j = 0; j < logits.size(); ++j) mass[std::size_t(begin) + j] += double(logits[j]);
-        }
-    });
+    masses.resize(heads);
+    std::vector<double*> received;
+    for (auto& mass : masses) {
+        mass.resize(std::size_t(chunk.promptTokens));
+        received.push_back(mass.data());
+    }
+    maxima_.resize(queries);
+    sums_.resize(queries);
+    PrefillAttentionArgs args = full_.of(chunk);
+    args.maxima = maxima_.data();
+    args.sums = sums_.data();
+    context_.kernels.prefillAttention(args);
+    context_.kernels.attentionReceived(args, received);
 }
 
-void H2o::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+void H2o::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
     const PromptMass masses = promptMass_.take(layer, sequence);
+    const Extents<KvHeadId, int> queryHeadAt(context_.shape.kvHeads, context_.group());
     const auto share = [&](int count, double ratio) { return std::max(1, count > 0 ? count : int(ratio * tokens)); };
-    for (int g = 0; g < context_.shape.kvHeads; ++g) {
+    for (const KvHeadId g : context_.kvHeads()) {
         Head all; // of the prompt's tokens
         all.heavy = share(heavyTokens_, heavyRatio_);
         all.recent = share(recentTokens_, recentRatio_);
         all.mass.assign(std::size_t(tokens), 0.0);
         all.tokens.resize(std::size_t(tokens));
         std::iota(all.tokens.begin(), all.tokens.end(), 0);
-        for (int h = g * context_.group(); h < (g + 1) * context_.group(); ++h)
-            for (std::size_t token = 0; token < std::size_t(tokens); ++token)
-                all.mass[token] += masses[std::size_t(h)][token];
+        for (int h = 0; h < context_.group(); ++h) {
+            const std::vector<double>& received = masses[queryHeadAt.offset(g, h)];
+            for (std::size_t token = 0; token < received.size(); ++token) all.mass[token] += received[token];
+        }
         evict(all);
         // A step's token joins what is kept before one is evicted.
-        const auto most = std::size_t(std::min(all.heavy + all.recent + 1, context_.maxTokens[std::size_t(sequence)]));
+        const auto most = std::size_t(std::min(all.heavy + all.recent + 1, context_.maxTokensOf(sequence)));
         Head& head = of(layer, sequence, g);
         head.heavy = all.heavy;
         head.recent = all.recent;
@@ -230,9 +226,9 @@ MethodEntry h2oMethod() {
         const select::Sizes s(use, length);
         std::vector<MemoryNeed> needs =
             select::keptTokens(s, s.atMost(attendedTokens(use.values, length.prompt)), s.gpu ? 16 : 12);
-        if (!s.gpu) // what every token of the prompt being read receives from each query head, and its logits
+        if (!s.gpu) // what every token of the prompt being read receives from each query head
             needs.push_back(select::scratchOf("prompt_mass", "the prompt's attention", Lifetime::Prompt, Per::One,
-                                              std::int64_t(use.config.queryHeads) * length.prompt * (8 + 4)));
+                                              std::int64_t(use.config.queryHeads) * length.prompt * 8));
         return needs;
     };
     return entry;

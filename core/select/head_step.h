@@ -1,11 +1,15 @@
 // One query of one KV head on its way through a layer: what a selector is given and what it fills in.
 #pragma once
 
+#include "base/extents.h"
+#include "base/ids.h"
 #include "core/kv/kv_cache.h"
 #include "kernels/kernels.h"
 #include "kernels/selection.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace kvscope {
@@ -22,19 +26,32 @@ struct TokenRows {
     const float* input = nullptr;                     // [n, hidden] the layer's normalised input
 };
 
-/// What the model asks of the attention, whatever the method.
+/// Queries as TokenRows has them: [tokens, KV heads, query heads of a KV head's group, channels].
+using QueryExtents = Extents<int, KvHeadId, int, int>;
+/// Keys likewise: [tokens, KV heads, channels].
+using KeyExtents = Extents<int, KvHeadId, int>;
+
+/// What the model asks of the attention, with any method.
 struct AttentionRules {
     int queryHeads = 0;
     float scale = 1;          // logits = scale * q.k
     std::vector<int> windows; // [layer] tokens a query sees, itself included, 0: all; empty: all layers see all
-    int windowOf(int layer) const { return windows.empty() ? 0 : windows[std::size_t(layer)]; }
+    int windowOf(LayerId layer) const { return windows.empty() ? 0 : windows[index(layer)]; }
+    /// The oldest token that a query at `position` sees.
+    int firstTokenOf(LayerId layer, int position) const {
+        const int window = windowOf(layer);
+        return window > 0 ? std::max(0, position + 1 - window) : 0;
+    }
 };
 
 /// One (active sequence, KV head) of a decode step, or one prompt token's KV head of a sparse prefill.
 struct HeadStep {
     // Given.
     KvHead* head = nullptr;
-    int layer = 0, sequence = 0, kvHead = 0, position = 0;
+    LayerId layer{};
+    RowId sequence{};
+    KvHeadId kvHead{};
+    int position = 0;
     int firstToken = 0, firstBlock = 0;              // the oldest a sliding window shows
     const float *q = nullptr, *plainQ = nullptr;     // [group, dim]
     const float *key = nullptr, *plainKey = nullptr; // [dim]
@@ -65,9 +82,16 @@ struct HeadStep {
     int predicted = -1, used = 0, wasted = 0, late = 0; // of blocks that were fetched ahead; -1: none were
 };
 
+/// Runs `work` for every item, on all threads.
+template <class Work> void forEachItem(Kernels& kernels, std::span<HeadStep> items, Work&& work) {
+    kernels.forEach(int(items.size()), [&](int i) { work(items[std::size_t(i)]); });
+}
+
 /// Blocks asked for before the attention that needs them.
 struct PrefetchRequest {
-    int layer = 0, sequence = 0, kvHead = 0;
+    LayerId layer{};
+    RowId sequence{};
+    KvHeadId kvHead{};
     std::vector<std::int32_t> blocks; // everything that attention will want, ascending
     std::int64_t bytes = 0;           // in their place, where the method keeps its own device tier
 };

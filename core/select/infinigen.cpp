@@ -16,7 +16,7 @@
 namespace kvscope {
 namespace {
 
-/// What one (sequence, layer, KV head) keeps on the device: the directions and every key along them.
+/// The memory of one (sequence, layer, KV head) on the device: the directions, and every key along them.
 struct PartialKeys {
     std::vector<double> gram; // [dim, dim] of the group's mean queries of the first prompt tokens; freed afterwards
     std::vector<float> skew;  // [dims, dim]
@@ -26,43 +26,42 @@ struct PartialKeys {
 class InfinigenSelector final : public LookaheadSelector {
 public:
     InfinigenSelector(const SelectorContext& context, int dims, int warmUp)
-        : LookaheadSelector(context), dims_(std::size_t(dims)), warmUp_(warmUp),
-          heads_(std::size_t(context.sequences() * context.shape.layers * context.shape.kvHeads)) {}
+        : LookaheadSelector(context), dims_(std::size_t(dims)), warmUp_(warmUp), headAt_(context.heads()),
+          heads_(headAt_.size()) {}
 
     void prompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
 
 private:
     int queryWidth() const override { return context_.rules.queryHeads * context_.shape.dim; }
     PoolingGrid grid() const override { return {1, 1, context_.spec.blockSize}; } // every token is a window
 
-    PartialKeys& keysOf(int layer, int sequence, int kvHead) {
-        return heads_[(std::size_t(sequence) * std::size_t(context_.shape.layers) + std::size_t(layer)) *
-                          std::size_t(context_.shape.kvHeads) +
-                      std::size_t(kvHead)];
+    PartialKeys& keysOf(LayerId layer, RowId sequence, KvHeadId kvHead) {
+        return heads_[headAt_.offset(sequence, layer, kvHead)];
     }
-    void predict(int target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
+    void predict(LayerId target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
                  float* out) override;
     void scoreWindows(HeadStep& item, const float* query) const override;
     void appendKey(PartialKeys& partial, const float* key) const;
 
     const std::size_t dims_;
     const int warmUp_;
+    const HeadExtents headAt_;
     std::vector<PartialKeys> heads_;
 };
 
 void InfinigenSelector::prompt(const PromptChunk& chunk) {
     const std::size_t dim = std::size_t(context_.shape.dim), group = std::size_t(context_.group());
+    const QueryExtents queryAt = context_.queries(chunk.n);
     const int upTo = std::min(chunk.n, warmUp_ - chunk.first);
     if (!context_.plans[chunk.layer].sparse || upTo <= 0) return;
-    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
+    context_.forEachKvHead([&](KvHeadId g) {
         auto& gram = keysOf(chunk.layer, chunk.sequence, g).gram;
         gram.resize(dim * dim);
         std::vector<double> mean(dim);
         for (int token = 0; token < upTo; ++token) {
-            const float* q =
-                chunk.rows.q + (std::size_t(token * context_.rules.queryHeads) + std::size_t(g) * group) * dim;
+            const float* q = chunk.rows.q + queryAt.first(token, g);
             for (std::size_t c = 0; c < dim; ++c) {
                 mean[c] = 0;
                 for (std::size_t h = 0; h < group; ++h) mean[c] += double(q[h * dim + c]) / double(group);
@@ -74,11 +73,10 @@ void InfinigenSelector::prompt(const PromptChunk& chunk) {
 }
 
 /// The right singular vectors of the sampled queries, strongest first, are the eigenvectors of their Gram matrix.
-void InfinigenSelector::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+void InfinigenSelector::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
     if (!context_.plans[layer].sparse) return;
     const std::size_t dim = std::size_t(context_.shape.dim);
-    const int blockSize = context_.spec.blockSize;
-    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
+    context_.forEachKvHead([&](KvHeadId g) {
         PartialKeys& partial = keysOf(layer, sequence, g);
         for (std::size_t a = 0; a < dim; ++a)
             for (std::size_t b = a + 1; b < dim; ++b) partial.gram[a * dim + b] = partial.gram[b * dim + a];
@@ -86,14 +84,12 @@ void InfinigenSelector::promptDone(int layer, int sequence, int tokens, std::vec
         partial.skew.resize(dims_ * dim);
         for (std::size_t i = 0; i < dims_ * dim; ++i) partial.skew[i] = float(eigen.vectors[i]);
         partial.gram = {};
-        partial.keys.reserve(std::size_t(context_.maxTokens[std::size_t(sequence)]) * dims_);
+        partial.keys.reserve(std::size_t(context_.maxTokensOf(sequence)) * dims_);
         const KvHead& head = context_.cache.head(sequence, layer, g);
         const BlockLayout& layout = context_.cache.layout();
         std::vector<float> key(dim);
         for (int token = 0; token < tokens; ++token) {
-            const float* block = head.store + std::size_t(token / blockSize) * layout.floats();
-            for (std::size_t c = 0; c < dim; ++c)
-                key[c] = block[c * std::size_t(blockSize) + std::size_t(token % blockSize)];
+            layout.readKey(context_.cache.storeBlock(head, layout.blockOf(token)), layout.rowOf(token), key.data());
             appendKey(partial, key.data());
         }
     });
@@ -110,13 +106,11 @@ void InfinigenSelector::appendKey(PartialKeys& partial, const float* key) const 
 
 void InfinigenSelector::append(std::span<HeadStep> heads) {
     LookaheadSelector::append(heads);
-    context_.kernels.forEach(int(heads.size()), [&](int i) {
-        const HeadStep& item = heads[std::size_t(i)];
-        appendKey(keysOf(item.layer, item.sequence, item.kvHead), item.key);
-    });
+    forEachItem(context_.kernels, heads,
+                [&](HeadStep& item) { appendKey(keysOf(item.layer, item.sequence, item.kvHead), item.key); });
 }
 
-void InfinigenSelector::predict(int target, bool, const float* input, int n, std::span<const std::int32_t> ropeRows,
+void InfinigenSelector::predict(LayerId target, bool, const float* input, int n, std::span<const std::int32_t> ropeRows,
                                 float* out) {
     select::nextQueries(context_, target, input, n, ropeRows, out);
 }
@@ -124,14 +118,12 @@ void InfinigenSelector::predict(int target, bool, const float* input, int n, std
 /// Partial products, summed over the group: no softmax. The newest token's key is not there yet; its block is forced.
 void InfinigenSelector::scoreWindows(HeadStep& item, const float* query) const {
     const std::size_t dim = std::size_t(context_.shape.dim), group = std::size_t(context_.group());
-    const PartialKeys& partial =
-        heads_[(std::size_t(item.sequence) * std::size_t(context_.shape.layers) + std::size_t(item.layer)) *
-                   std::size_t(context_.shape.kvHeads) +
-               std::size_t(item.kvHead)];
+    const PartialKeys& partial = heads_[headAt_.offset(item.sequence, item.layer, item.kvHead)];
+    const float* own = query + context_.queries(1).first(0, item.kvHead);
     std::vector<float> sum(dims_); // the scores are linear in the query: one query for the group
     for (std::size_t i = 0; i < dims_; ++i)
         for (std::size_t h = 0; h < group; ++h) {
-            const float* q = query + (std::size_t(item.kvHead) * group + h) * dim;
+            const float* q = own + h * dim;
             for (std::size_t c = 0; c < dim; ++c) sum[i] += partial.skew[i * dim + c] * q[c];
         }
     const std::size_t tokens = partial.keys.size() / dims_;
@@ -221,7 +213,7 @@ MethodEntry infinigenMethod() {
         const auto partial = [](std::int64_t bytes) {
             return select::indexOf("partial_keys", "partial keys", Per::KvHead, bytes);
         };
-        if (s.gpu) // in pieces of 16 bytes; the directions are float32
+        if (s.gpu) // a GPU pads the directions to pieces of 16 bytes, and keeps them in float32
             return {partial((s.blocks * s.format.blockTokens * s.number + s.dim * 4) * ((dims + 7) / 8 * 8))};
         std::vector<MemoryNeed> needs{partial((s.tokens + s.dim) * dims * s.number)};
         // Products of the sampled queries, until the layer's directions are known; and the scores of a step's keys.

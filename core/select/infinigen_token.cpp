@@ -27,31 +27,33 @@ public:
         : context_(context), alpha_(float(values.number("alpha"))), maxTokens_(values.integer("max_num_kv")),
           warmUp_(values.integer("warmup_tokens")),
           columns_(std::max<std::size_t>(1, std::size_t(values.number("partial_ratio") * context.shape.dim))),
-          heads_(std::size_t(context.sequences() * context.shape.layers * context.rules.queryHeads)),
-          promptQueries_(context), chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
+          headAt_(context.sequences(), context.shape.layers, context.shape.kvHeads, context.group()),
+          heads_(headAt_.size()), promptQueries_(context),
+          chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
           unions_(std::size_t(context.sequences() * context.shape.kvHeads)), attended_(chosen_.size()) {}
 
     void prompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
     void lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override;
     void choose(std::span<HeadStep> heads) override;
     Loads load(std::span<HeadStep> heads) override;
-    std::int64_t storedBytes(int, int tokens) const override {
+    std::int64_t storedBytes(LayerId, int tokens) const override {
         return context_.offload ? tokens * context_.shape.kvHeads * select::tokenBytes(context_.cache.layout()) : 0;
     }
     bool attend(std::span<HeadStep> heads) override;
 
 private:
-    /// What one (sequence, layer, query head) keeps on the device.
+    /// The memory of one (sequence, layer, query head) on the device.
     struct Partial {
         std::vector<float> basis; // [columns, dim]: directions along which its queries are largest
         std::vector<float> keys;  // [tokens, columns]: every key along them
     };
-    Partial& of(int layer, int sequence, int queryHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.rules.queryHeads + queryHead)];
+    /// queryHead: of the KV head's group.
+    Partial& of(LayerId layer, RowId sequence, KvHeadId kvHead, int queryHead) {
+        return heads_[headAt_.offset(sequence, layer, kvHead, queryHead)];
     }
-    std::vector<float> directions(const std::vector<float>& queries, int queryHead, int tokens) const;
+    std::vector<float> directions(const std::vector<float>& queries, KvHeadId kvHead, int queryHead, int tokens) const;
     void appendKey(Partial& partial, const float* key) const;
     std::vector<float> scores(const Partial& partial, const float* query, int firstToken) const;
 
@@ -59,30 +61,30 @@ private:
     const float alpha_;
     const int maxTokens_, warmUp_;
     const std::size_t columns_;
+    const Extents<RowId, LayerId, KvHeadId, int> headAt_;
     std::vector<Partial> heads_;
     select::PromptStates<std::vector<float>> promptQueries_; // [tokens, queryHeads, dim]
-    // For the layer that comes, in the order of the present one's items: tokens of each query head, and of any head of
-    // the group.
+    // Chosen for the layer that comes, in the order of the items of the layer that attends: the tokens of each query
+    // head, and those of any head of the group.
     std::vector<std::vector<std::int32_t>> chosen_, unions_;
-    std::vector<std::vector<std::int32_t>> attended_; // likewise, of the present layer
+    std::vector<std::vector<std::int32_t>> attended_; // the same, for the layer that attends
     std::vector<float> queries_;
     std::vector<AlignedBuffer<float>> gathered_; // [item * group + head]
 };
 
 void InfinigenToken::prompt(const PromptChunk& chunk) {
     if (!context_.plans[chunk.layer].sparse) return;
-    const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
     auto& queries = promptQueries_.of(chunk);
-    queries.reserve(std::size_t(chunk.promptTokens) * width);
-    queries.insert(queries.end(), chunk.rows.q, chunk.rows.q + std::size_t(chunk.n) * width);
+    queries.reserve(context_.queries(chunk.promptTokens).size());
+    queries.insert(queries.end(), chunk.rows.q, chunk.rows.q + context_.queries(chunk.n).size());
 }
 
 /// Right singular vectors of the sampled queries; kept are those along which the prompt's queries add up to most.
-std::vector<float> InfinigenToken::directions(const std::vector<float>& queries, int queryHead, int tokens) const {
-    const auto dim = std::size_t(context_.shape.dim), width = std::size_t(context_.rules.queryHeads) * dim;
-    const auto query = [&](int token) {
-        return queries.data() + std::size_t(token) * width + std::size_t(queryHead) * dim;
-    };
+std::vector<float> InfinigenToken::directions(const std::vector<float>& queries, KvHeadId kvHead, int queryHead,
+                                              int tokens) const {
+    const auto dim = std::size_t(context_.shape.dim);
+    const QueryExtents queryAt = context_.queries(tokens);
+    const auto query = [&](int token) { return queries.data() + queryAt.first(token, kvHead, queryHead); };
     std::vector<double> gram(dim * dim, 0.0);
     for (int token = 0; token < std::min(tokens, warmUp_); ++token) {
         const float* q = query(token);
@@ -95,7 +97,8 @@ std::vector<float> InfinigenToken::directions(const std::vector<float>& queries,
         double sum = 0;
         for (int token = 0; token < tokens; ++token) {
             double along = 0;
-            for (std::size_t c = 0; c < dim; ++c) along += eigen.vectors[i * dim + c] * double(query(token)[c]);
+            const float* q = query(token);
+            for (std::size_t c = 0; c < dim; ++c) along += eigen.vectors[i * dim + c] * double(q[c]);
             sum += std::abs(along);
         }
         size[i] = float(sum);
@@ -109,22 +112,21 @@ std::vector<float> InfinigenToken::directions(const std::vector<float>& queries,
     return basis;
 }
 
-void InfinigenToken::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+void InfinigenToken::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
     if (!context_.plans[layer].sparse) return;
-    const auto dim = std::size_t(context_.shape.dim);
     const BlockLayout& layout = context_.cache.layout();
     const std::vector<float> queries = promptQueries_.take(layer, sequence);
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
-        Partial& partial = of(layer, sequence, h);
-        partial.basis = directions(queries, h, tokens);
+        const KvHeadId g{h / context_.group()};
+        const int inGroup = h % context_.group();
+        Partial& partial = of(layer, sequence, g, inGroup);
+        partial.basis = directions(queries, g, inGroup, tokens);
         partial.keys.clear();
-        partial.keys.reserve(std::size_t(context_.maxTokens[std::size_t(sequence)]) * columns_);
-        KvHead& head = context_.cache.head(sequence, layer, h / context_.group());
-        std::vector<float> key(dim);
-        const auto size = std::size_t(layout.blockSize);
+        partial.keys.reserve(std::size_t(context_.maxTokensOf(sequence)) * columns_);
+        const KvHead& head = context_.cache.head(sequence, layer, g);
+        std::vector<float> key(std::size_t(context_.shape.dim));
         for (int token = 0; token < tokens; ++token) {
-            const float* block = context_.cache.storeBlock(head, token / layout.blockSize);
-            for (std::size_t c = 0; c < dim; ++c) key[c] = block[c * size + std::size_t(token) % size];
+            layout.readKey(context_.cache.storeBlock(head, layout.blockOf(token)), layout.rowOf(token), key.data());
             appendKey(partial, key.data());
         }
     });
@@ -137,11 +139,8 @@ void InfinigenToken::appendKey(Partial& partial, const float* key) const {
 }
 
 void InfinigenToken::append(std::span<HeadStep> heads) {
-    const int group = context_.group();
-    context_.kernels.forEach(int(heads.size()), [&](int i) {
-        const HeadStep& item = heads[std::size_t(i)];
-        for (int h = item.kvHead * group; h < (item.kvHead + 1) * group; ++h)
-            appendKey(of(item.layer, item.sequence, h), item.key);
+    forEachItem(context_.kernels, heads, [&](HeadStep& item) {
+        for (int h = 0; h < context_.group(); ++h) appendKey(of(item.layer, item.sequence, item.kvHead, h), item.key);
     });
 }
 
@@ -159,22 +158,20 @@ std::vector<float> InfinigenToken::scores(const Partial& partial, const float* q
 
 /// Every query head of the step takes the same number of tokens: the mean of how many come within alpha of its best.
 void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
-    const int target = heads[0].layer + 1, group = context_.group();
+    const LayerId target = next(heads[0].layer);
     if (!context_.plans.sparse(target)) return;
-    const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
-    const std::size_t rows = heads.size() / kvHeads, queryHeads = kvHeads * std::size_t(group);
+    const auto dim = std::size_t(context_.shape.dim);
+    const Extents<int, int> headAt(int(heads.size()), context_.group()); // of an item's query heads
     select::nextQueries(context_, target, heads, queries_);
-    const int window = context_.rules.windowOf(target);
-    const auto firstTokenOf = [&](const HeadStep& item) {
-        return window > 0 ? std::max(0, item.position + 1 - window) : 0;
-    };
-    std::vector<std::vector<float>> scored(rows * queryHeads);
+    const auto firstTokenOf = [&](const HeadStep& item) { return context_.rules.firstTokenOf(target, item.position); };
+    std::vector<std::vector<float>> scored(headAt.size());
     std::vector<std::int64_t> near(scored.size());
     context_.kernels.forEach(int(scored.size()), [&](int i) {
         const auto at = std::size_t(i);
-        const HeadStep& item = heads[at / queryHeads * kvHeads];
+        const HeadStep& item = heads[std::size_t(i / context_.group())];
         auto& mine = scored[at];
-        mine = scores(of(target, item.sequence, int(at % queryHeads)), queries_.data() + at * dim, firstTokenOf(item));
+        mine = scores(of(target, item.sequence, item.kvHead, i % context_.group()), queries_.data() + at * dim,
+                      firstTokenOf(item));
         if (mine.empty()) return;
         const float limit = *std::max_element(mine.begin(), mine.end()) - alpha_;
         near[at] = std::count_if(mine.begin(), mine.end(), [&](float s) { return s > limit; });
@@ -186,8 +183,8 @@ void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRe
         std::vector<std::int32_t> order;
         auto& all = unions_[std::size_t(i)];
         all.assign(1, item.position); // the newest token is at hand
-        for (int h = 0; h < group; ++h) {
-            const std::size_t at = std::size_t(i * group + h);
+        for (int h = 0; h < context_.group(); ++h) {
+            const std::size_t at = headAt.offset(i, h);
             const TokenRange range{firstTokenOf(item), firstTokenOf(item) + int(scored[at].size())};
             select::bestTokens({&range, 1}, scored[at], count, order, chosen_[at]);
             all.insert(all.end(), chosen_[at].begin(), chosen_[at].end());
@@ -344,7 +341,7 @@ MethodEntry infinigenTokenMethod() {
         const auto partial = [](std::int64_t bytes) {
             return select::indexOf("partial_keys", "partial keys", Per::QueryHead, bytes);
         };
-        if (s.gpu) { // in pieces of 16 bytes; the directions are float32
+        if (s.gpu) { // a GPU pads the columns to pieces of 16 bytes, and keeps the directions in float32
             columns = (columns + 7) / 8 * 8;
             return {select::asLongest(s, partial(((s.tokens + 7) / 8 * 8 * s.number + s.dim * 4) * columns)),
                     select::storeOf("token_store", use, s.kvBytes(s.tokens))};

@@ -27,7 +27,7 @@ public:
         keepKeys(chunk, chunk.first, chunk.first + chunk.n);
         read(chunk, chunk.first, chunk.first + chunk.n);
     }
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
             Head& head = of(item.layer, item.sequence, item.kvHead);
@@ -48,9 +48,7 @@ private:
         std::vector<float> representatives;    // [blocks, group, dim]
         int represented = 0;                   // blocks
     };
-    Head& of(int layer, int sequence, int kvHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
-    }
+    Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     /// The oldest block that a query at `position` sees at its true distance.
     int firstLocal(int position, int firstBlock) const {
         return std::max(firstBlock, std::max(0, position + 1 - budget_.localTokens) / context_.spec.blockSize);
@@ -60,13 +58,15 @@ private:
     void read(const PromptChunk& chunk, int begin, int end);
     void attendPiece(const PromptChunk& chunk, int begin, int end);
     void choosePiece(const PromptChunk& chunk, int begin, int end);
-    void place(HeadStep& item, const PromptChunk& chunk, int position, int kvHead) const;
+    void place(HeadStep& item, const PromptChunk& chunk, int position, KvHeadId kvHead) const;
     void rotateFixed(std::span<HeadStep> heads);
     void represent(Head& head, int blocks);
     void rankCached(std::span<const HeadStep> heads, std::size_t first);
     double worthOf(std::size_t index, const KvBlockView& view) const;
     void scoreGroup(std::span<HeadStep> group);
     void reserve(std::size_t items);
+    /// Numbers of a block's keys.
+    std::size_t keyFloats() const { return std::size_t(context_.shape.dim * context_.spec.blockSize); }
     const float* fixedQuery(std::size_t item) const { return fixedQueries_.data() + item * queryFloats_; }
 
     const SelectorContext context_;
@@ -74,6 +74,7 @@ private:
     const int representativeTokens_, shared_; // KV heads with one block set
     const int together_;                      // prompt tokens with one choice of blocks; 0: prompts are read in full
     const std::size_t queryFloats_;           // of one item: [group, dim]
+    const HeadExtents headAt_;
     std::vector<Head> heads_;
     AlignedBuffer<float> fixedQueries_; // [items, group, dim] rotated as if `local_tokens` after the keys
     std::vector<std::int32_t> fixedRows_;
@@ -91,19 +92,19 @@ InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
     : context_(context), budget_(values), representativeTokens_(values.integer("repr_topk")),
       shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
       together_(values.text("prefill") == "sparse" ? values.integer("exc_block") : 0),
-      queryFloats_(std::size_t(context.group()) * std::size_t(context.shape.dim)),
+      queryFloats_(context.queries(1).under(1)), headAt_(context.heads()), heads_(headAt_.size()),
       logits_(std::size_t(context.rules.queryHeads)) {
-    const std::size_t items = context.maxTokens.size() * std::size_t(context.shape.kvHeads);
-    for (const int tokens : context.maxTokens)
-        for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i) {
-            Head& head = heads_.emplace_back();
-            const auto blocks = std::size_t((tokens + context.spec.blockSize - 1) / context.spec.blockSize);
-            head.plainKeys = AlignedBuffer<float>(blocks * std::size_t(context.shape.dim * context.spec.blockSize));
+    for (const RowId sequence : idsUpTo<RowId>(context.sequences())) {
+        const int tokens = context.maxTokensOf(sequence);
+        const auto blocks = std::size_t((tokens + context.spec.blockSize - 1) / context.spec.blockSize);
+        for (Head& head : headAt_.part(std::span(heads_), sequence)) {
+            head.plainKeys = AlignedBuffer<float>(blocks * keyFloats());
             head.representatives.resize(blocks * queryFloats_);
             head.mass.resize(std::size_t(context.group()));
             for (auto& mass : head.mass) mass.reserve(std::size_t(tokens));
         }
-    reserve(items);
+    }
+    reserve(std::size_t(context.sequences() * context.shape.kvHeads));
 }
 
 /// Room for so many queries of a KV head's group at once.
@@ -119,9 +120,9 @@ void InfLlm::reserve(std::size_t items) {
 }
 
 void InfLlm::keep(Head& head, int position, const float* plainKey) {
-    const auto size = std::size_t(context_.spec.blockSize), dim = std::size_t(context_.shape.dim);
-    float* block = head.plainKeys.data() + std::size_t(position) / size * size * dim;
-    for (std::size_t c = 0; c < dim; ++c) block[c * size + std::size_t(position) % size] = plainKey[c];
+    const BlockLayout& layout = context_.cache.layout();
+    float* block = head.plainKeys.data() + index(layout.blockOf(position)) * keyFloats();
+    layout.writeKey(block, layout.rowOf(position), plainKey);
 }
 
 /// The blocks that have left the local window get, for each query head, the mean key of the tokens that were attended
@@ -149,32 +150,32 @@ void InfLlm::represent(Head& head, int blocks) {
 }
 
 void InfLlm::keepKeys(const PromptChunk& chunk, int begin, int end) {
-    const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
-    context_.kernels.forEach(int(kvHeads), [&](int g) {
+    const KeyExtents keyAt = context_.keys(chunk.n);
+    context_.forEachKvHead([&](KvHeadId g) {
         Head& head = of(chunk.layer, chunk.sequence, g);
         for (int position = begin; position < end; ++position)
-            keep(head, position,
-                 chunk.rows.plainK + (std::size_t(position - chunk.first) * kvHeads + std::size_t(g)) * dim);
+            keep(head, position, chunk.rows.plainK + keyAt.first(position - chunk.first, g));
     });
 }
 
-/// What prompt tokens [begin, end) gave to the tokens of their local windows.
+/// Adds the attention that the prompt tokens [begin, end) gave to the tokens of their local windows.
 void InfLlm::read(const PromptChunk& chunk, int begin, int end) {
-    const auto dim = std::size_t(context_.shape.dim);
-    const int window = context_.rules.windowOf(chunk.layer), size = context_.spec.blockSize;
+    const QueryExtents queryAt = context_.queries(chunk.n);
+    const int size = context_.spec.blockSize;
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
-        const int g = h / context_.group(), inGroup = h % context_.group();
+        const KvHeadId g{h / context_.group()};
+        const int inGroup = h % context_.group();
         Head& head = of(chunk.layer, chunk.sequence, g);
         auto& mass = head.mass[std::size_t(inGroup)];
         auto& logits = logits_[std::size_t(h)];
         mass.resize(std::size_t(end), 0.0);
         std::vector<KvBlockView> views;
         for (int position = begin; position < end; ++position) {
-            const int firstToken = window > 0 ? std::max(0, position + 1 - window) : 0;
+            const int firstToken = context_.rules.firstTokenOf(chunk.layer, position);
             const int oldest = std::max(firstToken, firstLocal(position, firstToken / size) * size);
             select::storeViews(context_, chunk.layer, chunk.sequence, g, {oldest, position + 1}, views);
             logits.resize(std::size_t(position + 1 - oldest));
-            const float* q = chunk.rows.q + std::size_t((position - chunk.first) * context_.rules.queryHeads + h) * dim;
+            const float* q = chunk.rows.q + queryAt.first(position - chunk.first, g, inGroup);
             select::attentionLogits(views, q, context_.shape.dim, size, context_.rules.scale, context_.spec.bias.scale,
                                     logits.data());
             select::softmax(logits);
@@ -183,11 +184,10 @@ void InfLlm::read(const PromptChunk& chunk, int begin, int end) {
     });
 }
 
-void InfLlm::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
-    const int window = context_.rules.windowOf(layer), size = context_.spec.blockSize;
-    const int firstToken = window > 0 ? std::max(0, tokens - window) : 0;
-    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
-        represent(of(layer, sequence, g), firstLocal(tokens - 1, firstToken / size));
+void InfLlm::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
+    const int firstToken = context_.rules.firstTokenOf(layer, tokens - 1);
+    context_.forEachKvHead([&](KvHeadId g) {
+        represent(of(layer, sequence, g), firstLocal(tokens - 1, firstToken / context_.spec.blockSize));
     });
 }
 
@@ -213,8 +213,8 @@ void InfLlm::rotateFixed(std::span<HeadStep> heads) {
     for (std::size_t i = 0; i < heads.size(); ++i) {
         std::copy_n(heads[i].plainQ, queryFloats_, fixedQueries_.data() + i * queryFloats_);
         // Rows past the session's end do not exist, and are not needed: nothing is far away then.
-        const int distance = std::min(budget_.localTokens, context_.maxTokens[std::size_t(heads[i].sequence)] - 1);
-        fixedRows_[i] = context_.rope.first(heads[i].sequence) + distance;
+        const int distance = std::min(budget_.localTokens, context_.maxTokensOf(heads[i].sequence) - 1);
+        fixedRows_[i] = context_.rope.first(int(heads[i].sequence)) + distance;
     }
     RopeArgs args;
     args.x = fixedQueries_.data();
@@ -269,7 +269,7 @@ void InfLlm::choose(std::span<HeadStep> heads) {
 void InfLlm::attendPrompt(const PromptChunk& chunk) {
     for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
         const int end = std::min(chunk.first + chunk.n, (begin / together_ + 1) * together_);
-        keepKeys(chunk, begin, end); // those of its own that leave the window while it is read are far too
+        keepKeys(chunk, begin, end); // tokens of the piece itself that leave the window while it is read are far too
         attendPiece(chunk, begin, end);
         read(chunk, begin, end);
         begin = end;
@@ -277,58 +277,59 @@ void InfLlm::attendPrompt(const PromptChunk& chunk) {
 }
 
 void InfLlm::choosePiece(const PromptChunk& chunk, int begin, int end) {
-    const auto kvHeads = std::size_t(context_.shape.kvHeads);
-    meanQuery_.assign(kvHeads * queryFloats_, 0.f);
+    const QueryExtents queryAt = context_.queries(chunk.n);
+    meanQuery_.assign(queryAt.under(0), 0.f);
     for (int i = begin - chunk.first; i < end - chunk.first; ++i) {
-        const float* q = chunk.rows.plainQ + std::size_t(i) * meanQuery_.size();
+        const float* q = chunk.rows.plainQ + queryAt.first(i);
         for (std::size_t c = 0; c < meanQuery_.size(); ++c) meanQuery_[c] += q[c] / float(end - begin);
     }
-    pieceSteps_.resize(kvHeads);
-    for (std::size_t g = 0; g < kvHeads; ++g) {
-        place(pieceSteps_[g], chunk, begin, int(g));
-        pieceSteps_[g].plainQ = meanQuery_.data() + g * queryFloats_;
-        represent(of(chunk.layer, chunk.sequence, int(g)), firstLocal(begin, pieceSteps_[g].firstBlock));
+    pieceSteps_.resize(std::size_t(context_.shape.kvHeads));
+    for (const KvHeadId g : context_.kvHeads()) {
+        HeadStep& item = pieceSteps_[index(g)];
+        place(item, chunk, begin, g);
+        item.plainQ = meanQuery_.data() + queryAt.first(0, g);
+        represent(of(chunk.layer, chunk.sequence, g), firstLocal(begin, item.firstBlock));
     }
     score(pieceSteps_);
     choose(pieceSteps_);
 }
 
-void InfLlm::place(HeadStep& item, const PromptChunk& chunk, int position, int kvHead) const {
-    const int window = context_.rules.windowOf(chunk.layer);
+void InfLlm::place(HeadStep& item, const PromptChunk& chunk, int position, KvHeadId kvHead) const {
     item.layer = chunk.layer;
     item.sequence = chunk.sequence;
     item.kvHead = kvHead;
     item.position = position;
-    item.firstToken = window > 0 ? std::max(0, position + 1 - window) : 0;
+    item.firstToken = context_.rules.firstTokenOf(chunk.layer, position);
     item.firstBlock = item.firstToken / context_.spec.blockSize;
 }
 
 void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
     constexpr int kTokens = 64; // attended together
-    const auto kvHeads = std::size_t(context_.shape.kvHeads);
-    const int size = context_.spec.blockSize;
+    const int kvHeads = context_.shape.kvHeads, size = context_.spec.blockSize;
     const BlockLayout& layout = context_.cache.layout();
+    const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
     choosePiece(chunk, begin, end);
-    reserve(std::size_t(kTokens) * kvHeads);
-    promptSteps_.resize(std::size_t(kTokens) * kvHeads);
+    const auto most = std::size_t(kTokens * kvHeads);
+    reserve(most);
+    promptSteps_.resize(most);
     for (int first = begin; first < end; first += kTokens) {
-        const std::span<HeadStep> steps(promptSteps_.data(), std::size_t(std::min(kTokens, end - first)) * kvHeads);
+        const std::span<HeadStep> steps(promptSteps_.data(), std::size_t(std::min(kTokens, end - first) * kvHeads));
         context_.kernels.forEach(int(steps.size()), [&](int i) {
             HeadStep& item = steps[std::size_t(i)];
-            const int g = i % int(kvHeads), position = first + i / int(kvHeads);
+            const KvHeadId g{i % kvHeads};
+            const int position = first + i / kvHeads, row = position - chunk.first;
             place(item, chunk, position, g);
-            const std::size_t row = std::size_t(position - chunk.first) * kvHeads + std::size_t(g);
-            item.q = chunk.rows.q + row * queryFloats_;
-            item.plainQ = chunk.rows.plainQ + row * queryFloats_;
-            item.out = chunk.rows.out + row * std::size_t(context_.group() * context_.shape.valueDim);
-            item.selected = pieceSteps_[std::size_t(g)].selected;
+            item.q = chunk.rows.q + queryAt.first(row, g);
+            item.plainQ = chunk.rows.plainQ + queryAt.first(row, g);
+            item.out = chunk.rows.out + outAt.first(row, g);
+            item.selected = pieceSteps_[index(g)].selected;
             std::erase_if(item.selected, [&](const SelectedBlock& block) { return block.block < item.firstBlock; });
             for (int block = std::max(begin / size + 1, item.firstBlock); block <= position / size; ++block)
                 item.selected.push_back({block, Origin::Window, 0});
-            KvHead& head = context_.cache.head(chunk.sequence, chunk.layer, g);
+            const KvHead& head = context_.cache.head(chunk.sequence, chunk.layer, g);
             item.views.clear();
             for (const SelectedBlock& block : item.selected)
-                item.views.push_back(layout.view(context_.cache.storeBlock(head, block.block),
+                item.views.push_back(layout.view(context_.cache.storeBlock(head, BlockId{block.block}),
                                                  block.block == position / size ? position % size + 1 : size,
                                                  block.block == item.firstBlock ? item.firstToken % size : 0));
         });
@@ -340,7 +341,6 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
 /// Near and far tokens with queries of their own, merged by their log-sum-exps.
 bool InfLlm::attend(std::span<HeadStep> heads) {
     const auto group = std::size_t(context_.group()), outFloats = group * std::size_t(context_.shape.valueDim);
-    const std::size_t keyFloats = std::size_t(context_.shape.dim * context_.spec.blockSize);
     AttentionArgs args{context_.group(),        context_.shape.dim,   context_.spec.blockSize,  context_.shape.dim,
                        context_.shape.valueDim, context_.rules.scale, context_.spec.bias.scale, {},
                        context_.shape.valueDim};
@@ -354,7 +354,7 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
         for (std::size_t b = 0; b < item.selected.size(); ++b) {
             KvBlockView view = item.views[b];
             const std::int32_t id = item.selected[b].block;
-            if (id < local) view.keys = head.plainKeys.data() + std::size_t(id) * keyFloats;
+            if (id < local) view.keys = head.plainKeys.data() + index(BlockId{id}) * keyFloats();
             (id < local ? farViews_ : nearViews_)[i].push_back(view);
         }
         items_.push_back(
@@ -383,7 +383,7 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
     return true;
 }
 
-/// What this query gave to the tokens of the local window.
+/// Adds the attention that this query gave to the tokens of the local window.
 void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
     context_.kernels.forEach(int(heads.size()), [&](int i) {
         HeadStep& item = heads[std::size_t(i)];
@@ -440,25 +440,14 @@ void InfLlm::rankCached(std::span<const HeadStep> heads, std::size_t first) {
             use = std::int32_t(std::clamp(std::round(now + later), double(kLeavesFirst + 1), double(kLastUse)));
         }
         far += block.block < local ? 1 : 0;
-        for (const HeadStep& item : heads) item.head->device.rank(block.block, use);
+        for (const HeadStep& item : heads) item.head->device.rank(BlockId{block.block}, use);
     }
 }
 
-} // namespace
-
-MethodEntry infLlmMethod() {
-    MethodEntry entry;
-    entry.name = "infllm";
-    entry.title = "InfLLM";
-    entry.source = "InfLLM: Training-Free Long-Context Extrapolation for LLMs with an Efficient Context Memory";
-    entry.summary =
-        "First tokens and a local window are always attended. Blocks that left the window are found by the mean key of "
-        "their most attended tokens and attended without rotation, all at one fixed distance; a cache of them is "
-        "managed by least recent use, or by score (cache policy lru-s). The prompt is read with full attention, or in "
-        "pieces by the same rule (prefill sparse).";
+std::vector<Parameter> infLlmParameters() {
     Parameter size = select::blockSize();
     size.defaultValue = "128";
-    entry.parameters = {
+    return {
         size,
         {"init_tokens",
          ParameterType::Integer,
@@ -541,6 +530,21 @@ MethodEntry infLlmMethod() {
          {}},
         select::bias(),
         select::biasScale()};
+}
+
+} // namespace
+
+MethodEntry infLlmMethod() {
+    MethodEntry entry;
+    entry.name = "infllm";
+    entry.title = "InfLLM";
+    entry.source = "InfLLM: Training-Free Long-Context Extrapolation for LLMs with an Efficient Context Memory";
+    entry.summary =
+        "First tokens and a local window are always attended. Blocks that left the window are found by the mean key of "
+        "their most attended tokens and attended without rotation, all at one fixed distance; a cache of them is "
+        "managed by least recent use, or by score (cache policy lru-s). The prompt is read with full attention, or in "
+        "pieces by the same rule (prefill sparse).";
+    entry.parameters = infLlmParameters();
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
         spec.sparsePrefill = false; // its own, see attendPrompt

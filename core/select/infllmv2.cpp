@@ -24,8 +24,8 @@ public:
         for (const HeadStep& item : heads) item.head->index.append(item.key, item.score);
     }
     void score(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) {
-            if (!heads[std::size_t(i)].dense) scoreOne(heads[std::size_t(i)]);
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) {
+            if (!item.dense) scoreOne(item);
         });
     }
     void choose(std::span<HeadStep> heads) override {

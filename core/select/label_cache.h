@@ -13,7 +13,7 @@ namespace kvscope::select {
 /// counts as 1 (the public code of Double Sparsity). `x` becomes what the codes stand for.
 void roundToLevels(std::span<float> x, int bits);
 
-/// Of one (sequence, layer, KV head). Grows token by token.
+/// The labels of one (sequence, layer, KV head). Grows token by token.
 class LabelCache {
 public:
     LabelCache() = default;
@@ -25,7 +25,7 @@ public:
     void read(int token, float* label) const;
     int tokens() const { return tokens_; }
     std::size_t channels() const { return channels_; }
-    /// Of one token: codes, and scale and minimum where there are codes.
+    /// Bytes of one token: codes, and scale and minimum where there are codes.
     std::size_t bytesPerToken() const { return bits_ == 4 ? (channels_ + 1) / 2 + 8 : channels_ * 4; }
 
 private:

@@ -6,10 +6,11 @@ namespace kvscope::select {
 
 LabelIndex::LabelIndex(const SelectorContext& context, int channels, int bits, ChannelRule rule)
     : context_(context), count_(std::clamp(channels, 1, context.shape.dim)), rule_(rule),
-      calibrated_(findChannelImportance(context.model)), observers_(context) {
-    for (const int tokens : context.maxTokens)
-        for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
-            heads_.push_back({LabelCache(std::size_t(count_), bits, tokens), {}});
+      calibrated_(findChannelImportance(context.model)), observers_(context), headAt_(context.heads()),
+      heads_(headAt_.size()) {
+    for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
+        for (Head& head : headAt_.part(std::span(heads_), sequence))
+            head.labels = LabelCache(std::size_t(count_), bits, context.maxTokensOf(sequence));
 }
 
 void LabelIndex::prompt(const PromptChunk& chunk) {
@@ -19,27 +20,26 @@ void LabelIndex::prompt(const PromptChunk& chunk) {
     observer.observe(chunk.rows, chunk.n);
 }
 
-void LabelIndex::promptDone(int layer, int sequence, int tokens) {
+void LabelIndex::promptDone(LayerId layer, RowId sequence, int tokens) {
     const BlockLayout& layout = context_.cache.layout();
     const ChannelObserver observer = observers_.take(layer, sequence);
-    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
-        Head& head = heads_[at(layer, sequence, g)];
+    context_.forEachKvHead([&](KvHeadId g) {
+        Head& head = heads_[headAt_.offset(sequence, layer, g)];
         const bool mean = rule_ == ChannelRule::MeanProduct;
         if (calibrated_)
             head.channels =
                 bestChannels(calibrated_->of(mean ? calibrated_->mean : calibrated_->max, layer, g), count_);
         else
             head.channels = bestChannels(mean ? observer.mean(g) : observer.max(g), count_);
-        KvHead& cached = context_.cache.head(sequence, layer, g);
+        const KvHead& cached = context_.cache.head(sequence, layer, g);
         for (int token = 0; token < tokens; ++token)
-            head.labels.append(context_.cache.storeBlock(cached, token / layout.blockSize) + token % layout.blockSize,
-                               head.channels, std::size_t(layout.blockSize));
+            head.labels.append(context_.cache.storedKey(cached, token), head.channels, std::size_t(layout.blockSize));
     });
 }
 
 void LabelIndex::append(std::span<HeadStep> heads) {
     for (const HeadStep& item : heads) {
-        Head& head = heads_[at(item.layer, item.sequence, item.kvHead)];
+        Head& head = heads_[headAt_.offset(item.sequence, item.layer, item.kvHead)];
         head.labels.append(item.key, head.channels);
     }
 }

@@ -19,14 +19,14 @@ public:
 
     void prompt(const PromptChunk& chunk);
     /// Picks the channels and labels the prompt's keys.
-    void promptDone(int layer, int sequence, int tokens);
+    void promptDone(LayerId layer, RowId sequence, int tokens);
     void append(std::span<HeadStep> heads);
 
-    const LabelCache& labels(int layer, int sequence, int kvHead) const {
-        return heads_[at(layer, sequence, kvHead)].labels;
+    const LabelCache& labels(LayerId layer, RowId sequence, KvHeadId kvHead) const {
+        return heads_[headAt_.offset(sequence, layer, kvHead)].labels;
     }
-    std::span<const std::int32_t> channels(int layer, int sequence, int kvHead) const {
-        return heads_[at(layer, sequence, kvHead)].channels;
+    std::span<const std::int32_t> channels(LayerId layer, RowId sequence, KvHeadId kvHead) const {
+        return heads_[headAt_.offset(sequence, layer, kvHead)].channels;
     }
 
 private:
@@ -34,17 +34,13 @@ private:
         LabelCache labels;
         std::vector<std::int32_t> channels;
     };
-    std::size_t at(int layer, int sequence, int kvHead) const {
-        return (std::size_t(sequence) * std::size_t(context_.shape.layers) + std::size_t(layer)) *
-                   std::size_t(context_.shape.kvHeads) +
-               std::size_t(kvHead);
-    }
 
     const SelectorContext context_;
     const int count_;
     const ChannelRule rule_;
     std::optional<ChannelImportance> calibrated_;
     PromptStates<ChannelObserver> observers_; // of each prompt's layer that is being read
+    const HeadExtents headAt_;
     std::vector<Head> heads_;
 };
 

@@ -24,13 +24,12 @@ public:
     Locret(const SelectorContext& context, const ParameterValues& values)
         : context_(context), weights_(*select::findRetainingHeads(context.model)),
           budget_(values.integer("budget_tokens")), chunk_(values.integer("prefill_chunk")),
-          stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")),
-          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          views_(std::size_t(context.shape.kvHeads)), gathered_(views_.size()) {}
+          stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")), headAt_(context.heads()),
+          heads_(headAt_.size()), views_(std::size_t(context.shape.kvHeads)), gathered_(views_.size()) {}
 
     void attendPrompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int, std::vector<PrefetchRequest>&) override {
-        for (int g = 0; g < context_.shape.kvHeads; ++g) evict(of(layer, sequence, g), stabilizers_);
+    void promptDone(LayerId layer, RowId sequence, int, std::vector<PrefetchRequest>&) override {
+        for (const KvHeadId g : context_.kvHeads()) evict(of(layer, sequence, g), stabilizers_);
     }
     void append(std::span<HeadStep> heads) override;
     void choose(std::span<HeadStep> heads) override;
@@ -40,26 +39,25 @@ private:
         std::vector<std::int32_t> tokens; // kept, ascending
         std::vector<float> scores;        // of each
     };
-    Head& of(int layer, int sequence, int kvHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
-    }
-    void scoreRows(int layer, const float* q, const float* k, const float* v, int n);
+    Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
+    void scoreRows(LayerId layer, const float* q, const float* k, const float* v, int n);
     void evict(Head& head, int recent) const;
     void attendPiece(const PromptChunk& chunk, int begin, int end);
-    void gather(const PromptChunk& chunk, int kvHead, int tokens);
+    void gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens);
 
     const SelectorContext context_;
     const select::RetainingHeads weights_;
     const int budget_, chunk_, stabilizers_, local_;
+    const HeadExtents headAt_;
     std::vector<Head> heads_;
     std::vector<float> rows_, hidden_, scores_; // [n, inputs], [n, width], [n, kvHeads]
-    // Of the prompt chunk being attended, for each KV head: what is kept of the chunks before, packed into blocks.
+    // For each KV head, the tokens that are kept of the chunks before the one that attends, packed into blocks.
     std::vector<std::vector<KvBlockView>> views_;
     std::vector<AlignedBuffer<float>> gathered_;
 };
 
 /// Scores of n tokens whose projections lie one row after the other.
-void Locret::scoreRows(int layer, const float* q, const float* k, const float* v, int n) {
+void Locret::scoreRows(LayerId layer, const float* q, const float* k, const float* v, int n) {
     const auto inputs = std::size_t(weights_.inputs), kv = std::size_t(context_.shape.kvHeads * context_.shape.dim);
     const std::size_t width = inputs - 2 * kv; // of the queries
     rows_.resize(std::size_t(n) * inputs);
@@ -95,7 +93,7 @@ void Locret::attendPrompt(const PromptChunk& chunk) {
     for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
         const int end = std::min(chunk.first + chunk.n, (begin / chunk_ + 1) * chunk_);
         if (begin > 0 && begin % chunk_ == 0)
-            for (int g = 0; g < context_.shape.kvHeads; ++g) evict(of(chunk.layer, chunk.sequence, g), stabilizers_);
+            for (const KvHeadId g : context_.kvHeads()) evict(of(chunk.layer, chunk.sequence, g), stabilizers_);
         attendPiece(chunk, begin, end);
         begin = end;
     }
@@ -103,69 +101,71 @@ void Locret::attendPrompt(const PromptChunk& chunk) {
 
 /// Tokens [begin, end) of one of the method's own chunks.
 void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
-    const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
-    const auto group = std::size_t(context_.group()), heads = kvHeads * group;
+    const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
+    const KeyExtents keyAt = context_.keys(chunk.n);
     const int size = context_.spec.blockSize, ownChunk = begin / chunk_ * chunk_;
-    const int window = context_.rules.windowOf(chunk.layer);
-    context_.kernels.forEach(int(kvHeads), [&](int g) { gather(chunk, g, ownChunk); });
-    std::vector<std::vector<KvBlockView>> lists(std::size_t(kQueriesTogether) * kvHeads);
+    context_.forEachKvHead([&](KvHeadId g) { gather(chunk, g, ownChunk); });
+    std::vector<std::vector<KvBlockView>> lists(std::size_t(kQueriesTogether * context_.shape.kvHeads));
     std::vector<AttentionItem> items;
     for (int first = begin; first < end; first += kQueriesTogether) {
         items.clear();
         for (int position = first; position < std::min(end, first + kQueriesTogether); ++position)
-            for (std::size_t g = 0; g < kvHeads; ++g) {
+            for (const KvHeadId g : context_.kvHeads()) {
                 auto& list = lists[items.size()];
-                const int oldest = window > 0 ? std::max(0, position + 1 - window) : 0;
+                const int oldest = context_.rules.firstTokenOf(chunk.layer, position);
                 const auto own = TokenRange{std::max(ownChunk, oldest), position + 1};
-                select::storeViews(context_, chunk.layer, chunk.sequence, int(g), own, list);
-                const auto& kept = of(chunk.layer, chunk.sequence, int(g)).tokens;
+                select::storeViews(context_, chunk.layer, chunk.sequence, g, own, list);
+                const auto& kept = of(chunk.layer, chunk.sequence, g).tokens;
+                const auto& packed = views_[index(g)];
                 const int hidden = int(std::lower_bound(kept.begin(), kept.end(), oldest) - kept.begin());
-                for (std::size_t b = std::size_t(hidden / size); b < views_[g].size(); ++b) {
-                    KvBlockView view = views_[g][b];
+                for (std::size_t b = std::size_t(hidden / size); b < packed.size(); ++b) {
+                    KvBlockView view = packed[b];
                     if (b == std::size_t(hidden / size)) view.begin = hidden % size;
                     if (view.begin < view.tokens) list.push_back(view);
                 }
-                const std::size_t row = std::size_t(position - chunk.first) * heads + g * group;
-                items.push_back({chunk.rows.q + row * dim, list.data(), std::int32_t(list.size()),
-                                 chunk.rows.out + row * std::size_t(context_.shape.valueDim), nullptr});
+                const int row = position - chunk.first;
+                items.push_back({chunk.rows.q + queryAt.first(row, g), list.data(), std::int32_t(list.size()),
+                                 chunk.rows.out + outAt.first(row, g), nullptr});
             }
-        context_.kernels.blockAttention({int(group), int(dim), size, int(dim), context_.shape.valueDim,
-                                         context_.rules.scale, context_.spec.bias.scale, items,
+        context_.kernels.blockAttention({context_.group(), context_.shape.dim, size, context_.shape.dim,
+                                         context_.shape.valueDim, context_.rules.scale, context_.spec.bias.scale, items,
                                          context_.shape.valueDim});
     }
-    for (std::size_t g = 0; g < kvHeads; ++g) {
-        Head& head = of(chunk.layer, chunk.sequence, int(g));
-        const auto most = std::size_t(std::min(budget_ + chunk_, context_.maxTokens[std::size_t(chunk.sequence)]));
+    for (const KvHeadId g : context_.kvHeads()) {
+        Head& head = of(chunk.layer, chunk.sequence, g);
+        const auto most = std::size_t(std::min(budget_ + chunk_, context_.maxTokensOf(chunk.sequence)));
         head.tokens.reserve(most);
         head.scores.reserve(most);
     }
-    const auto from = std::size_t(begin - chunk.first);
-    scoreRows(chunk.layer, chunk.rows.plainQ + from * heads * dim, chunk.rows.plainK + from * kvHeads * dim,
-              chunk.rows.v + from * kvHeads * dim, end - begin);
+    const int from = begin - chunk.first;
+    scoreRows(chunk.layer, chunk.rows.plainQ + queryAt.first(from), chunk.rows.plainK + keyAt.first(from),
+              chunk.rows.v + keyAt.first(from), end - begin);
+    const Extents<int, KvHeadId> scoreAt(end - begin, context_.shape.kvHeads);
     for (int position = begin; position < end; ++position)
-        for (std::size_t g = 0; g < kvHeads; ++g) {
-            Head& head = of(chunk.layer, chunk.sequence, int(g));
+        for (const KvHeadId g : context_.kvHeads()) {
+            Head& head = of(chunk.layer, chunk.sequence, g);
             head.tokens.push_back(position);
-            head.scores.push_back(scores_[std::size_t(position - begin) * kvHeads + g]);
+            head.scores.push_back(scores_[scoreAt.offset(position - begin, g)]);
         }
 }
 
-/// What the head keeps of the first `tokens` tokens.
-void Locret::gather(const PromptChunk& chunk, int kvHead, int tokens) {
+/// Gathers what the head keeps of the first `tokens` tokens.
+void Locret::gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens) {
     const BlockLayout& layout = context_.cache.layout();
     const Head& head = of(chunk.layer, chunk.sequence, kvHead);
     const int count = int(std::lower_bound(head.tokens.begin(), head.tokens.end(), tokens) - head.tokens.begin());
     const int size = layout.blockSize, blocks = (count + size - 1) / size;
-    auto& buffer = gathered_[std::size_t(kvHead)];
-    auto& views = views_[std::size_t(kvHead)];
-    if (buffer.size() < layout.floats() * std::size_t(blocks))
-        buffer = AlignedBuffer<float>(layout.floats() * std::size_t(blocks));
-    KvHead& cached = context_.cache.head(chunk.sequence, chunk.layer, kvHead);
+    auto& buffer = gathered_[index(kvHead)];
+    auto& views = views_[index(kvHead)];
+    const std::size_t floats = layout.floats() * std::size_t(blocks);
+    if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
+    const KvHead& cached = context_.cache.head(chunk.sequence, chunk.layer, kvHead);
     views.clear();
     for (int i = 0; i < count; ++i) {
         float* block = buffer.data() + std::size_t(i / size) * layout.floats();
         const std::int32_t token = head.tokens[std::size_t(i)];
-        layout.copyToken(context_.cache.storeBlock(cached, token / size), token % size, block, i % size);
+        layout.copyToken(context_.cache.storeBlock(cached, layout.blockOf(token)), layout.rowOf(token), block,
+                         i % size);
         if (i % size == 0) views.push_back(layout.view(block, std::min(size, count - i)));
     }
 }
@@ -174,10 +174,10 @@ void Locret::append(std::span<HeadStep> heads) {
     const auto kvHeads = std::size_t(context_.shape.kvHeads);
     for (std::size_t i = 0; i < heads.size(); i += kvHeads) { // the first KV head's rows are followed by the others'
         scoreRows(heads[i].layer, heads[i].plainQ, heads[i].plainKey, heads[i].value, 1);
-        for (std::size_t g = 0; g < kvHeads; ++g) {
-            Head& head = of(heads[i].layer, heads[i].sequence, int(g));
+        for (const KvHeadId g : context_.kvHeads()) {
+            Head& head = of(heads[i].layer, heads[i].sequence, g);
             head.tokens.push_back(heads[i].position);
-            head.scores.push_back(scores_[g]);
+            head.scores.push_back(scores_[index(g)]);
             evict(head, local_);
         }
     }
@@ -197,20 +197,8 @@ void Locret::choose(std::span<HeadStep> heads) {
 /// Prompt tokens that are scored together at most: those of a chunk of the executor's.
 constexpr int kScoredTogether = 512;
 
-} // namespace
-
-MethodEntry locretMethod() {
-    MethodEntry entry;
-    entry.name = "locret";
-    entry.title = "Locret";
-    entry.source = "Locret: Enhancing Eviction in Long-Context LLM Inference with Trained Retaining Heads";
-    entry.needs = "retaining heads (locret.safetensors, which kvscope-cli calibrate makes)";
-    entry.hasOwnWeights = select::hasRetainingHeads;
-    entry.summary =
-        "A small trained network scores each token once from its query, key and value. The prompt is read in chunks; "
-        "after each one a KV head keeps its last tokens and the best-scored others, and what is evicted is gone for "
-        "the rest of the prompt too. Nothing is transferred.";
-    entry.parameters = {
+std::vector<Parameter> locretParameters() {
+    return {
         select::blockSize(),
         {"budget_tokens",
          ParameterType::Integer,
@@ -249,6 +237,22 @@ MethodEntry locretMethod() {
          {}},
         select::bias(),
         select::biasScale()};
+}
+
+} // namespace
+
+MethodEntry locretMethod() {
+    MethodEntry entry;
+    entry.name = "locret";
+    entry.title = "Locret";
+    entry.source = "Locret: Enhancing Eviction in Long-Context LLM Inference with Trained Retaining Heads";
+    entry.needs = "retaining heads (locret.safetensors, which kvscope-cli calibrate makes)";
+    entry.hasOwnWeights = select::hasRetainingHeads;
+    entry.summary =
+        "A small trained network scores each token once from its query, key and value. The prompt is read in chunks; "
+        "after each one a KV head keeps its last tokens and the best-scored others, and what is evicted is gone for "
+        "the rest of the prompt too. Nothing is transferred.";
+    entry.parameters = locretParameters();
     entry.blocksTravel = false;
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         if (config.latent)

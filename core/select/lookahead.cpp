@@ -3,6 +3,7 @@
 #include "core/select/next_query.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kvscope {
 
@@ -16,29 +17,26 @@ void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::
 
 /// Sparse prefill: the next layer's queries of every prompt token, kept until that layer attends.
 void LookaheadSelector::prompt(const PromptChunk& chunk) {
-    const int target = chunk.layer + 1;
+    const LayerId target = next(chunk.layer);
     if (!context_.plans.sparse(target)) return;
-    const std::size_t width = std::size_t(queryWidth());
-    auto& kept = prompt_[std::size_t(chunk.sequence)];
-    kept.resize(std::size_t(chunk.promptTokens) * width);
+    const Extents<int, int> keptAt(chunk.promptTokens, queryWidth());
+    auto& kept = prompt_[index(chunk.sequence)];
+    kept.resize(keptAt.size());
     ropeRows_.resize(std::size_t(chunk.n));
-    for (int i = 0; i < chunk.n; ++i) ropeRows_[std::size_t(i)] = context_.rope.first(chunk.sequence) + chunk.first + i;
-    predict(target, false, chunk.rows.input, chunk.n, ropeRows_, kept.data() + std::size_t(chunk.first) * width);
+    std::iota(ropeRows_.begin(), ropeRows_.end(), context_.rope.first(int(chunk.sequence)) + chunk.first);
+    predict(target, false, chunk.rows.input, chunk.n, ropeRows_, kept.data() + keptAt.first(chunk.first));
 }
 
-void LookaheadSelector::promptDone(int layer, int sequence, int, std::vector<PrefetchRequest>&) {
-    if (layer + 1 == context_.shape.layers) prompt_[std::size_t(sequence)] = {}; // no layer is left to attend
+void LookaheadSelector::promptDone(LayerId layer, RowId sequence, int, std::vector<PrefetchRequest>&) {
+    if (int(next(layer)) == context_.shape.layers) prompt_[index(sequence)] = {}; // no layer is left to attend
 }
 
 void LookaheadSelector::append(std::span<HeadStep> heads) {
-    context_.kernels.forEach(int(heads.size()), [&](int i) {
-        HeadStep& item = heads[std::size_t(i)];
-        item.head->index.append(item.key, item.score);
-    });
+    forEachItem(context_.kernels, heads, [&](HeadStep& item) { item.head->index.append(item.key, item.score); });
 }
 
 /// The inputs of the items' tokens are consecutive rows: one projection for all.
-void LookaheadSelector::predictRows(int target, bool ownInput, std::span<const HeadStep> heads) {
+void LookaheadSelector::predictRows(LayerId target, bool ownInput, std::span<const HeadStep> heads) {
     select::ropeRowsOf(context_, heads, ropeRows_);
     const std::size_t rows = ropeRows_.size();
     queries_.resize(rows * std::size_t(queryWidth()));
@@ -65,12 +63,12 @@ void LookaheadSelector::scoreBlocks(std::span<HeadStep> items, std::span<const f
 }
 
 void LookaheadSelector::score(std::span<HeadStep> heads) {
-    const int layer = heads[0].layer;
+    const LayerId layer = heads[0].layer;
     if (ownQuery(layer)) {
         predictRows(layer, true, heads);
         scoreBlocks(heads, queries_);
     } else if (heads[0].ofPrompt) {
-        const auto& kept = prompt_[std::size_t(heads[0].sequence)];
+        const auto& kept = prompt_[index(heads[0].sequence)];
         scoreBlocks(heads, std::span(kept).subspan(std::size_t(heads[0].position) * std::size_t(queryWidth())));
     }
 }
@@ -87,17 +85,17 @@ void LookaheadSelector::choose(std::span<HeadStep> heads) {
             chooseBlocks(context_.spec, item);
         }
     }
-    nextLayer_ = -1;
+    nextLayer_.reset();
 }
 
 void LookaheadSelector::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
-    const int target = heads[0].layer + 1;
+    const LayerId target = next(heads[0].layer);
     if (!context_.plans.sparse(target)) return;
     predictRows(target, false, heads);
-    const std::span<HeadStep> next(next_.data(), heads.size());
-    for (std::size_t i = 0; i < heads.size(); ++i) select::placeAhead(context_, target, heads[i], next[i]);
-    scoreBlocks(next, queries_);
-    for (HeadStep& item : next) {
+    const std::span<HeadStep> items(next_.data(), heads.size());
+    for (std::size_t i = 0; i < heads.size(); ++i) select::placeAhead(context_, target, heads[i], items[i]);
+    scoreBlocks(items, queries_);
+    for (HeadStep& item : items) {
         if (item.dense) continue;
         chooseBlocks(context_.spec, item);
         if (context_.cache.offloaded(target)) requests.push_back({target, item.sequence, item.kvHead, item.wanted});

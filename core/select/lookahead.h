@@ -5,6 +5,7 @@
 
 #include "core/select/selector.h"
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,7 +16,7 @@ public:
     explicit LookaheadSelector(const SelectorContext& context);
 
     void prompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
     void score(std::span<HeadStep> heads) override;
     void choose(std::span<HeadStep> heads) override;
@@ -26,8 +27,8 @@ protected:
     virtual int queryWidth() const = 0;
     /// Queries for layer `target` from the normalised input of the layer before it, or from its own (layer 0). input:
     /// [n, hidden]; ropeRows: [n]; out: [n, queryWidth()].
-    virtual void predict(int target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
-                         float* out) = 0;
+    virtual void predict(LayerId target, bool ownInput, const float* input, int n,
+                         std::span<const std::int32_t> ropeRows, float* out) = 0;
     /// Scores the windows of one KV head for a predicted query, its first number; into item.windowScores. Called from
     /// several threads.
     virtual void scoreWindows(HeadStep& item, const float* query) const = 0;
@@ -41,13 +42,13 @@ protected:
 
 private:
     /// The first layer of the model has no predecessor.
-    bool ownQuery(int layer) const { return layer == 0; }
+    bool ownQuery(LayerId layer) const { return layer == LayerId{0}; }
     /// Block scores of the items from their predicted queries, [items / kvHeads][queryWidth()], then the choice.
     void scoreBlocks(std::span<HeadStep> items, std::span<const float> queries);
-    void predictRows(int target, bool ownInput, std::span<const HeadStep> heads);
+    void predictRows(LayerId target, bool ownInput, std::span<const HeadStep> heads);
 
-    std::vector<HeadStep> next_; // the choices of the layer that comes, in the order of the present one's items
-    int nextLayer_ = -1;         // which it is
+    std::vector<HeadStep> next_;       // the choices of the layer that comes, in the order of the present one's items
+    std::optional<LayerId> nextLayer_; // which it is
     std::vector<std::vector<float>> prompt_; // [sequence]: predicted queries of prompt tokens, for the next layer
     std::vector<float> queries_;
     std::vector<std::int32_t> ropeRows_;

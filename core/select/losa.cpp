@@ -24,7 +24,7 @@ MethodEntry losaMethod() {
     entry.denoisingParameters = entry.parameters;
     entry.decodesTokens = false;
     entry.hasOwnWeights = [](const Model& model) { return model.config().diffusion.has_value(); };
-    entry.blocksTravel = false;
+    entry.blocksTravel = false; // unless the session's options size the device tier
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         if (!config.diffusion)
             throw Error(ErrorKind::Unsupported, "method losa needs weights trained for block diffusion",

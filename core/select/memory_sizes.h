@@ -9,7 +9,7 @@
 
 namespace kvscope::select {
 
-/// Of one sequence in one layer in which the method chooses.
+/// Sizes of one sequence in one layer in which the method chooses.
 struct Sizes {
     Sizes(const MethodUse& use, ContextLength length)
         : format(kvFormat(use.backend, use.config, use.spec)), gpu(use.backend == Backend::Cuda),
@@ -27,7 +27,7 @@ struct Sizes {
     std::int64_t kvBytes(std::int64_t some) const { return blocksOf(some) * format.blockTokens * 2 * dim * number; }
 };
 
-/// What a method remembers of each KV head, or query head, for its choice.
+/// Memory in which a method remembers something of each KV head, or query head, for its choice.
 inline MemoryNeed indexOf(const char* key, const char* what, Per per, std::int64_t bytes) {
     return {key, what, MemoryTier::Device, Holds::Index, Lifetime::Session, per, bytes, LayerSet::Sparse};
 }
@@ -36,11 +36,11 @@ inline MemoryNeed kvOf(const char* key, const char* what, MemoryTier tier, std::
     return {key, what, tier, Holds::Kv, Lifetime::Session, Per::KvHead, bytes, LayerSet::Sparse};
 }
 
-/// Of a method with a store of its own for keys and values: on the host, or on the device where nothing is offloaded.
+/// Memory of a method's own store of keys and values: on the host, or on the device where nothing is offloaded.
 inline MemoryNeed storeOf(const char* key, const MethodUse& use, std::int64_t bytes) {
     return kvOf(key, "the KV store", use.offload ? MemoryTier::Host : MemoryTier::Device, bytes);
 }
-/// On a GPU many arrays have places of the same size for all sequences; on the CPU every sequence has its own.
+/// On a GPU many arrays give every sequence as much room as the longest one needs; on the CPU each has its own size.
 inline MemoryNeed asLongest(const Sizes& s, MemoryNeed need) {
     need.asLongest = s.gpu;
     return need;
@@ -52,18 +52,20 @@ inline MemoryNeed scratchOf(const char* key, const char* what, Lifetime life, Pe
     return {key, what, MemoryTier::Host, Holds::Scratch, life, per, bytes, LayerSet::None};
 }
 
-/// What a step on the CPU keeps of `count` single tokens that a KV head attends to: the choice, and their keys and
-/// values, which the executor packs into blocks. scored: tokens that are scored for it.
+/// Memory in which a step on the CPU keeps `count` single tokens that a KV head attends to: the choice, and their keys
+/// and values, which the executor packs into blocks. scored: tokens that are scored for the choice.
 inline MemoryNeed chosenTokens(const Sizes& s, std::int64_t count, std::int64_t scored) {
     constexpr std::int64_t kListed = 3 * 4 + 12 + 1; // position, unit, score, the record of it, whether it was a hit
     return scratchOf("chosen_tokens", "a step's tokens", Lifetime::Step, Per::KvHead,
                      s.blocksOf(count) * s.format.blockBytes() + count * kListed + scored * 4);
 }
 
-/// Of a method that keeps `count` tokens of each KV head and forgets the others: what it knows of each (listBytes), and
-/// on a GPU their keys and values; on the CPU it reads those where every block is stored.
+/// Memory of a method that keeps `count` tokens of each KV head and forgets the others: what it knows of each
+/// (listBytes), and on a GPU their keys and values. On the CPU the method reads keys and values where every block is
+/// stored.
 inline std::vector<MemoryNeed> keptTokens(const Sizes& s, std::int64_t count, std::int64_t listBytes) {
-    constexpr std::int64_t kHead = 4 + 4 + 1; // on a GPU: how many there are, a free place, whether a step attended
+    // of a KV head on a GPU: the number of tokens, a free place, whether a step attended
+    constexpr std::int64_t kHead = 4 + 4 + 1;
     std::int64_t bytes = count * listBytes;
     if (s.gpu) bytes += kHead + (s.biased ? s.blocksOf(count) * s.format.blockTokens * 4 : 0);
     std::vector<MemoryNeed> needs{asLongest(s, indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, bytes))};
@@ -80,7 +82,7 @@ inline MemoryNeed digestsOf(const Sizes& s) {
 }
 
 /// Labels of `channels` channels of every key: codes with step and minimum (4 bits), or the numbers themselves. On a
-/// GPU also the numbers of the channels.
+/// GPU the list of the channels is there too.
 inline MemoryNeed labelsOf(const Sizes& s, std::int64_t channels, bool codes) {
     const std::int64_t packed = codes ? (s.gpu ? (channels + 7) / 8 * 4 : (channels + 1) / 2) + 8
                                       : (s.gpu ? (channels + 1) / 2 * 4 : channels * 4);

@@ -65,18 +65,24 @@ struct MethodEntry {
     bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
     std::vector<Parameter> parameters;
     std::vector<Parameter>
-        denoisingParameters;   // in their place, on block-diffusion models; empty: it does not run there
-    bool decodesTokens = true; // false: it runs on block-diffusion models alone
-    bool blocksTravel = true;  // false: no block ever crosses the link, with offloading as without
+        denoisingParameters;                 // in their place, on block-diffusion models; empty: it does not run there
+    std::vector<Parameter> canvasParameters; // on models that denoise a canvas; empty: it does not run there
+    std::vector<Parameter> shiftedCanvasParameters; // on those of them that read a token from the position before it
+    bool denoisesOnCuda = true;                     // false: it denoises blocks on the CPU backend alone
+    bool decodesTokens = true;                      // false: it runs on models that denoise alone
+    bool blocksTravel = true;                       // false: no block ever crosses the link, with offloading as without
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
-    /// For a method that is more than its spec; null, or a null result: SpecSelector. Runs on the CPU backend.
+    /// Makes the selector of a method that is more than its specification, on the CPU backend. Null, or a null result:
+    /// SpecSelector is used.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
-    DeviceHalf onDevice; // what makeSelector is on the CPU backend, on the GPU
-    /// Null: those of a method that is data, see dataAbilities. Declared by whoever declares makeSelector.
+    DeviceHalf onDevice; // makes the selector on the GPU
+    /// What the method can do. Every method with makeSelector has this function. Null: the method is data, see
+    /// dataAbilities.
     Abilities (*abilities)(const MethodUse& use) = nullptr;
     /// Tokens that a KV head attends to at most in a step. Null: the budget of the spec.
     std::int64_t (*attendsAtMost)(const MethodUse& use, ContextLength length) = nullptr;
-    /// What a sequence takes beyond tierNeeds (core/session/kv_estimate.h); on a GPU without scratch. Null: nothing.
+    /// What the method takes for a sequence, beyond tierNeeds (core/session/kv_estimate.h) and, on a GPU, without
+    /// scratch. Null: nothing.
     std::vector<MemoryNeed> (*memory)(const MethodUse& use, ContextLength length) = nullptr;
 
     /// A method without a selector of its own runs wherever the common kernels do.
@@ -93,15 +99,18 @@ const MethodEntry* knownMethod(std::string_view name);
 std::string methodTitle(std::string_view name);
 /// The parameters that the method has on a model.
 const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config);
+/// Those of a model that denoises; empty: the method does not run there.
+const std::vector<Parameter>& denoisingParametersFor(const MethodEntry& method, const BlockDiffusion& diffusion);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
-/// What settings (key, value) make of a method; the other parameters have their defaults. @throws Error(BadInput)
+/// The choice that these settings (key, value) make of the method; the other parameters have their defaults. @throws
+/// Error(BadInput)
 SelectionSpec specOf(const MethodEntry& method, std::span<const std::pair<std::string, std::string>> settings,
                      const ModelConfig& config);
 /// Whether the model, or what was learned beside it, has the weights that the method needs.
 bool hasWeightsFor(const MethodEntry& method, const Model& model);
 
-/// Of a method that is its spec: the common code of both backends executes it, on every model.
+/// The abilities of a method that is data: the common code of both backends executes it, on every model.
 Abilities dataAbilities(const SelectionSpec& spec);
 Abilities abilitiesOf(const MethodEntry& method, const MethodUse& use);
 

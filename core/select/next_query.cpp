@@ -20,10 +20,10 @@ void rotateRows(const SelectorContext& context, float* x, int n, int heads, std:
     context.kernels.rope(args);
 }
 
-void nextQueries(const SelectorContext& context, int target, const float* input, int n,
+void nextQueries(const SelectorContext& context, LayerId target, const float* input, int n,
                  std::span<const std::int32_t> ropeRows, float* out) {
     const ModelConfig& config = context.model.config();
-    const LayerWeights& weights = context.model.layer(target);
+    const LayerWeights& weights = context.model.layer(int(target));
     const int width = config.queryHeads * config.headDim;
     const LinearTarget to{weights.q, weights.qBias.empty() ? nullptr : weights.qBias.data(), out, width, false};
     context.kernels.linear({input, n, config.hidden, nullptr, 0.f, {&to, 1}});
@@ -38,25 +38,25 @@ void ropeRowsOf(const SelectorContext& context, std::span<const HeadStep> heads,
     rows.resize(heads.size() / kvHeads);
     for (std::size_t row = 0; row < rows.size(); ++row) {
         const HeadStep& item = heads[row * kvHeads];
-        rows[row] = context.rope.first(item.sequence) + item.position;
+        rows[row] = context.rope.first(int(item.sequence)) + item.position;
     }
 }
 
-void nextQueries(const SelectorContext& context, int target, std::span<const HeadStep> heads, std::vector<float>& out) {
+void nextQueries(const SelectorContext& context, LayerId target, std::span<const HeadStep> heads,
+                 std::vector<float>& out) {
     std::vector<std::int32_t> rows;
     ropeRowsOf(context, heads, rows);
-    out.resize(rows.size() * std::size_t(context.rules.queryHeads) * std::size_t(context.shape.dim));
+    out.resize(context.queries(int(rows.size())).size());
     nextQueries(context, target, heads[0].input, int(rows.size()), rows, out.data());
 }
 
-void placeAhead(const SelectorContext& context, int target, const HeadStep& now, HeadStep& item) {
-    const int window = context.rules.windowOf(target);
+void placeAhead(const SelectorContext& context, LayerId target, const HeadStep& now, HeadStep& item) {
     item.head = &context.cache.head(now.sequence, target, now.kvHead);
     item.layer = target;
     item.sequence = now.sequence;
     item.kvHead = now.kvHead;
     item.position = now.position;
-    item.firstToken = window > 0 ? std::max(0, item.position + 1 - window) : 0;
+    item.firstToken = context.rules.firstTokenOf(target, item.position);
     item.firstBlock = item.firstToken / context.spec.blockSize;
     item.dense = item.position + 1 < context.spec.denseBelowTokens;
 }

@@ -14,16 +14,17 @@ namespace kvscope::select {
 void rotateRows(const SelectorContext& context, float* x, int n, int heads, std::span<const std::int32_t> ropeRows);
 
 /// Rotated queries [n, queryHeads, dim] of layer `target` from inputs [n, hidden]. Plain heads only.
-void nextQueries(const SelectorContext& context, int target, const float* input, int n,
+void nextQueries(const SelectorContext& context, LayerId target, const float* input, int n,
                  std::span<const std::int32_t> ropeRows, float* out);
 
 /// The rows of the rotary tables that a step's items stand at, [items / kvHeads].
 void ropeRowsOf(const SelectorContext& context, std::span<const HeadStep> heads, std::vector<std::int32_t>& rows);
 
-/// Likewise for the tokens of a step's items, whose inputs are consecutive rows.
-void nextQueries(const SelectorContext& context, int target, std::span<const HeadStep> heads, std::vector<float>& out);
+/// Computes the same queries for the tokens of a step's items, whose inputs are consecutive rows.
+void nextQueries(const SelectorContext& context, LayerId target, std::span<const HeadStep> heads,
+                 std::vector<float>& out);
 
 /// Makes `item` the step of `now`'s token in a layer that has not seen it yet.
-void placeAhead(const SelectorContext& context, int target, const HeadStep& now, HeadStep& item);
+void placeAhead(const SelectorContext& context, LayerId target, const HeadStep& now, HeadStep& item);
 
 } // namespace kvscope::select

@@ -1,4 +1,4 @@
-// What a page of keys is known by: two vectors that bound, or nearly bound, its keys channel by channel.
+// Digests of pages: for each page two vectors that bound, or nearly bound, its keys channel by channel.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace kvscope::select {
 
 enum class Digest { CuboidMean, Bounds };
 
-/// Of one (sequence, layer, KV head): two vectors for each complete page, in the form of key ranges.
+/// The digests of one (sequence, layer, KV head): two vectors for each complete page, in the form of key ranges.
 class PageDigests {
 public:
     PageDigests() = default;

@@ -13,11 +13,11 @@ namespace kvscope {
 
 struct SparseConfig; // core/model/model_config.h
 
-/// Where a parameter changes something.
+/// In which sessions a parameter changes something.
 enum class ParameterScope : std::uint8_t {
     EveryRun,
     Offloading, // where blocks leave the device
-    DeviceSlots // there, and where the session's options do not size the device tier
+    DeviceSlots // where blocks leave the device, and the session's options do not size the device tier
 };
 
 enum class ParameterType { Integer, Number, Boolean, Choice };

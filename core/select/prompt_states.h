@@ -14,22 +14,22 @@ namespace kvscope::select {
 template <class State> class PromptStates {
 public:
     explicit PromptStates(const SelectorContext& context)
-        : layers_(context.shape.layers), states_(std::size_t(context.sequences() * context.shape.layers)) {}
+        : stateAt_(context.sequences(), context.shape.layers), states_(stateAt_.size()) {}
 
-    /// The state of the chunk's prompt in the chunk's layer; a new one with the first piece.
+    /// The state of the chunk's prompt in the chunk's layer. The first piece makes a new one.
     State& of(const PromptChunk& chunk) {
         State& state = at(chunk.layer, chunk.sequence);
         if (chunk.first == 0) state = {};
         return state;
     }
-    /// Gives the state of a row and layer away: the layer is read.
-    State take(int layer, int row) { return std::exchange(at(layer, row), {}); }
+    /// Moves the state of a row and layer out of here, when the layer is read.
+    State take(LayerId layer, RowId row) { return std::exchange(at(layer, row), {}); }
 
 private:
-    State& at(int layer, int row) { return states_[std::size_t(row * layers_ + layer)]; }
+    State& at(LayerId layer, RowId row) { return states_[stateAt_.offset(row, layer)]; }
 
-    int layers_;
-    std::vector<State> states_; // [row][layer]
+    Extents<RowId, LayerId> stateAt_;
+    std::vector<State> states_;
 };
 
 } // namespace kvscope::select

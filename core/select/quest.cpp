@@ -21,23 +21,25 @@ using select::PageDigests;
 /// or, without a digest, of the ranges that the block index keeps, the newest block's included.
 class QuestProducts : public Selector {
 public:
-    QuestProducts(const SelectorContext& context, std::optional<Digest> digest) : context_(context) {
+    QuestProducts(const SelectorContext& context, std::optional<Digest> digest)
+        : context_(context), headAt_(context.heads()) {
         if (!digest) return;
-        for (const int tokens : context.maxTokens)
-            for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
-                digests_.push_back(context.plans[i / context.shape.kvHeads].sparse
-                                       ? PageDigests(context.shape.dim, context.spec.blockSize, tokens, *digest)
-                                       : PageDigests());
+        digests_.resize(headAt_.size());
+        for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
+            for (const LayerId layer : idsUpTo<LayerId>(context.shape.layers))
+                for (const KvHeadId g : context.kvHeads())
+                    if (context.plans[layer].sparse)
+                        of(layer, sequence, g) = PageDigests(context.shape.dim, context.spec.blockSize,
+                                                             context.maxTokensOf(sequence), *digest);
     }
 
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override {
         if (!context_.plans[layer].sparse) return;
-        const int size = context_.cache.layout().blockSize;
-        context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
-            KvHead& head = context_.cache.head(sequence, layer, g);
+        const auto stride = std::size_t(context_.cache.layout().blockSize);
+        context_.forEachKvHead([&](KvHeadId g) {
+            const KvHead& head = context_.cache.head(sequence, layer, g);
             for (int token = 0; token < tokens; ++token)
-                of(layer, sequence, g)
-                    .append(context_.cache.storeBlock(head, token / size) + token % size, std::size_t(size));
+                of(layer, sequence, g).append(context_.cache.storedKey(head, token), stride);
         });
     }
     void append(std::span<HeadStep> heads) override {
@@ -48,8 +50,8 @@ public:
                 of(item.layer, item.sequence, item.kvHead).append(item.key, 1);
     }
     void score(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) {
-            if (!heads[std::size_t(i)].dense) scoreOne(heads[std::size_t(i)]);
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) {
+            if (!item.dense) scoreOne(item);
         });
     }
     void choose(std::span<HeadStep> heads) override {
@@ -72,8 +74,8 @@ protected:
     const SelectorContext context_;
 
 private:
-    PageDigests& of(int layer, int sequence, int kvHead) {
-        return digests_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    PageDigests& of(LayerId layer, RowId sequence, KvHeadId kvHead) {
+        return digests_[headAt_.offset(sequence, layer, kvHead)];
     }
     void scoreOne(HeadStep& item) {
         if (context_.spec.rangeReduce == GroupReduce::Sum)
@@ -87,6 +89,7 @@ private:
         item.queryAgnostic.clear();
     }
 
+    const HeadExtents headAt_;
     std::vector<PageDigests> digests_; // empty: the block index has the ranges
 };
 

@@ -20,9 +20,11 @@ struct Reason {
 
 std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& use, int longest) {
     const bool cuda = use.backend == Backend::Cuda;
-    if (use.config.diffusion && method.denoisingParameters.empty())
-        return Reason{"does not run on block-diffusion models", {}};
-    if (use.config.diffusion && cuda) return Reason{"does not run block-diffusion models, which run on the CPU", {}};
+    if (use.config.diffusion && denoisingParametersFor(method, *use.config.diffusion).empty())
+        return Reason{fmt::format("does not run on {}", deniedModels(*use.config.diffusion)), {}};
+    if (use.config.diffusion && cuda && (use.config.diffusion->canvas || !method.denoisesOnCuda))
+        return Reason{
+            use.config.diffusion->canvas ? "denoises a canvas on the CPU only" : "denoises blocks on the CPU only", {}};
     if (use.config.diffusion) return std::nullopt;
     if (cuda && !method.runsOnCuda()) return Reason{"does not run there", {}};
     const Abilities can = abilitiesOf(method, use);
@@ -94,12 +96,16 @@ void refuseUnable(const MethodEntry& method, const MethodUse& use, int longest, 
     if (const std::optional<Error> refusal = findRefusal(method, use, longest, model)) throw *refusal;
 }
 
-Error refusalOnDenoisers(const MethodEntry& method, const std::string& model) {
+std::string_view deniedModels(const BlockDiffusion& diffusion) {
+    return diffusion.canvas ? "models that denoise a canvas" : "block-diffusion models";
+}
+
+Error refusalOnDenoisers(const MethodEntry& method, const BlockDiffusion& diffusion, const std::string& model) {
     std::vector<std::string> able;
     for (const MethodEntry& other : methods())
-        if (!other.denoisingParameters.empty()) able.push_back(other.name);
+        if (!denoisingParametersFor(other, diffusion).empty()) able.push_back(other.name);
     return {ErrorKind::Unsupported,
-            fmt::format("method {} does not run on block-diffusion models, and {} is one", method.name, model),
+            fmt::format("method {} does not run on {}, and {} is one", method.name, deniedModels(diffusion), model),
             fmt::format("use method {}", fmt::join(able, ", "))};
 }
 

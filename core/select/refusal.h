@@ -6,6 +6,7 @@
 #include "core/select/method.h"
 
 #include <optional>
+#include <string_view>
 
 namespace kvscope {
 
@@ -16,8 +17,11 @@ std::optional<Error> findRefusal(const MethodEntry& method, const MethodUse& use
 /// @throws Error(Unsupported), see findRefusal
 void refuseUnable(const MethodEntry& method, const MethodUse& use, int longest, const Model* model = nullptr);
 
-/// Of a method that has no way to denoise blocks, on a model that needs one.
-Error refusalOnDenoisers(const MethodEntry& method, const std::string& model);
+/// The models, such as "block-diffusion models", of which a method runs on none that is refused on one.
+std::string_view deniedModels(const BlockDiffusion& diffusion);
+
+/// The refusal of a method that has no way to denoise blocks, on a model that needs one.
+Error refusalOnDenoisers(const MethodEntry& method, const BlockDiffusion& diffusion, const std::string& model);
 
 /// Whether the method, with its own parameters for this model, runs on the backend in a sequence of so many tokens.
 bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest);

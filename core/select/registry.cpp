@@ -14,7 +14,7 @@
         method(nosaMethod) method(doubleSparsityMethod) method(asyncTlsMethod) method(h2oMethod) method(snapKvMethod)  \
             method(arkValeMethod) method(infLlmMethod) method(shadowKvMethod) method(dmaTokenMethod)                   \
                 method(locretMethod) method(spardaMethod) method(infinigenMethod) method(infinigenTokenMethod)         \
-                    method(losaMethod)
+                    method(losaMethod) method(sparsedMethod) method(sparseDllmMethod)
 
 namespace kvscope {
 
@@ -49,7 +49,14 @@ const MethodEntry& findMethod(std::string_view name) {
 }
 
 const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config) {
-    return config.diffusion && !method.denoisingParameters.empty() ? method.denoisingParameters : method.parameters;
+    if (!config.diffusion) return method.parameters;
+    const std::vector<Parameter>& denoising = denoisingParametersFor(method, *config.diffusion);
+    return denoising.empty() ? method.parameters : denoising;
+}
+
+const std::vector<Parameter>& denoisingParametersFor(const MethodEntry& method, const BlockDiffusion& diffusion) {
+    if (!diffusion.canvas) return method.denoisingParameters;
+    return diffusion.shifted ? method.shiftedCanvasParameters : method.canvasParameters;
 }
 
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config) {

@@ -59,7 +59,7 @@ std::string pathBeside(const Model& model) {
 
 float silu(float x) { return x / (1 + std::exp(-x)); }
 
-void RetainingHeads::score(Kernels& kernels, int layer, const float* rows, int n, std::vector<float>& hidden,
+void RetainingHeads::score(Kernels& kernels, LayerId layer, const float* rows, int n, std::vector<float>& hidden,
                            float* scores) const {
     hidden.resize(std::size_t(n) * std::size_t(width));
     const LinearTarget up{{inOf(layer).data(), DType::F32, width, inputs}, nullptr, hidden.data(), width, false};
@@ -84,8 +84,8 @@ bool hasRetainingHeads(const Model& model) { return !pathBeside(model).empty(); 
 void writeRetainingHeads(const std::string& path, const RetainingHeads& heads) {
     std::vector<NamedTensor> tensors;
     for (int layer = 0; layer < heads.layers; ++layer) {
-        tensors.push_back({layerTensor(layer, "fc1"), {heads.width, heads.inputs}, heads.inOf(layer)});
-        tensors.push_back({layerTensor(layer, "fc2"), {heads.kvHeads, heads.width}, heads.outOf(layer)});
+        tensors.push_back({layerTensor(layer, "fc1"), {heads.width, heads.inputs}, heads.inOf(LayerId{layer})});
+        tensors.push_back({layerTensor(layer, "fc2"), {heads.kvHeads, heads.width}, heads.outOf(LayerId{layer})});
     }
     writeSafetensors(path, tensors, {{"format", "kvscope.locret"}});
 }

@@ -2,6 +2,8 @@
 // it.
 #pragma once
 
+#include "base/extents.h"
+#include "base/ids.h"
 #include "core/model/model.h"
 
 #include <optional>
@@ -20,16 +22,17 @@ struct RetainingHeads {
     std::vector<float> in, out; // [layers, width, inputs], [layers, kvHeads, width]
 
     static int inputsOf(const ModelConfig& config) { return (config.queryHeads + 2 * config.kvHeads) * config.headDim; }
-    std::span<const float> inOf(int layer) const { return std::span(in).subspan(at(layer, inputs), size(inputs)); }
-    std::span<const float> outOf(int layer) const { return std::span(out).subspan(at(layer, kvHeads), size(kvHeads)); }
+    std::span<const float> inOf(LayerId layer) const {
+        return Extents<LayerId, int, int>(layers, width, inputs).part(std::span(in), layer);
+    }
+    std::span<const float> outOf(LayerId layer) const {
+        return Extents<LayerId, KvHeadId, int>(layers, kvHeads, width).part(std::span(out), layer);
+    }
 
     /// scores[n, kvHeads] of n tokens, the higher the longer a token should be kept. rows: [n, inputs] query, key and
     /// value of all heads side by side, before rotation; hidden: scratch, [n, width] afterwards.
-    void score(Kernels& kernels, int layer, const float* rows, int n, std::vector<float>& hidden, float* scores) const;
-
-private:
-    std::size_t size(int side) const { return std::size_t(width) * std::size_t(side); }
-    std::size_t at(int layer, int side) const { return std::size_t(layer) * size(side); }
+    void score(Kernels& kernels, LayerId layer, const float* rows, int n, std::vector<float>& hidden,
+               float* scores) const;
 };
 
 /// x * sigmoid(x), the activation of the released code.
@@ -39,7 +42,7 @@ inline constexpr const char* kRetainingFile = "locret.safetensors";
 
 /// @throws Error naming the file and the tensor
 RetainingHeads readRetainingHeads(const std::string& path, const ModelConfig& config);
-/// The file beside the model or compiled in with it; nothing where there is none. @throws Error likewise
+/// Reads the file beside the model or compiled in with it; nothing where there is none. @throws Error as above
 std::optional<RetainingHeads> findRetainingHeads(const Model& model);
 bool hasRetainingHeads(const Model& model);
 /// @throws Error(Storage) naming the file

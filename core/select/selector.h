@@ -43,11 +43,24 @@ struct SelectorContext {
     bool ranksBlocks = false;   // the cache policy wants to know what blocks are worth (CachePolicy::byWorth)
     int group() const { return rules.queryHeads / shape.kvHeads; }
     int sequences() const { return int(maxTokens.size()); }
+    /// Of what a method keeps for each KV head of each layer of each sequence.
+    HeadExtents heads() const { return shape.heads(sequences()); }
+    int maxTokensOf(RowId sequence) const { return maxTokens[index(sequence)]; }
+    IdRange<KvHeadId> kvHeads() const { return idsUpTo<KvHeadId>(shape.kvHeads); }
+    QueryExtents queries(int tokens) const { return QueryExtents(tokens, shape.kvHeads, group(), shape.dim); }
+    QueryExtents outputs(int tokens) const { return QueryExtents(tokens, shape.kvHeads, group(), shape.valueDim); }
+    KeyExtents keys(int tokens) const { return KeyExtents(tokens, shape.kvHeads, shape.dim); }
+    /// Runs `work` for every KV head of a layer, on all threads.
+    template <class Work> void forEachKvHead(Work&& work) const {
+        kernels.forEach(shape.kvHeads, [&](int g) { work(KvHeadId{g}); });
+    }
 };
 
 /// n consecutive prompt tokens of one sequence in one layer; their keys and values are in the store already.
 struct PromptChunk {
-    int layer = 0, sequence = 0, first = 0, n = 0;
+    LayerId layer{};
+    RowId sequence{};
+    int first = 0, n = 0;
     int promptTokens = 0; // of the whole prompt: the chunk is the last one when first + n reaches it
     TokenRows rows;
 };
@@ -61,7 +74,7 @@ public:
     /// Every chunk, layer by layer (all layers), after its attention. Other prompts' may come between: prompt_states.h.
     virtual void prompt(const PromptChunk&) {}
     /// May name blocks that the device tier begins with: they stay where they were computed.
-    virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, std::vector<PrefetchRequest>&) {}
+    virtual void promptDone(LayerId, RowId, int /*tokens*/, std::vector<PrefetchRequest>&) {}
 
     virtual void append(std::span<HeadStep>) {}
     virtual void score(std::span<HeadStep>) {}
@@ -75,7 +88,7 @@ public:
     /// result counts what lookAhead sent ahead as well.
     virtual Loads load(std::span<HeadStep>) { return {}; }
     /// With it: the bytes of a prompt that went to the host.
-    virtual std::int64_t storedBytes(int /*layer*/, int /*tokens*/) const { return 0; }
+    virtual std::int64_t storedBytes(LayerId, int /*tokens*/) const { return 0; }
     /// @return whether the outputs are written; false: the executor attends to what was chosen
     virtual bool attend(std::span<HeadStep>) { return false; }
     virtual void after(std::span<HeadStep>, std::vector<PrefetchRequest>&) {}

@@ -25,24 +25,22 @@ class ShadowKv final : public Selector {
 public:
     ShadowKv(const SelectorContext& context, const ParameterValues& values)
         : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
-          rank_(rankOf(values.integer("rank"), width_)),
-          layers_(context.maxTokens.size() * std::size_t(context.shape.layers)),
-          heads_(layers_.size() * std::size_t(context.shape.kvHeads)), prompts_(context) {}
+          rank_(rankOf(values.integer("rank"), width_)), layerAt_(context.sequences(), context.shape.layers),
+          headAt_(context.heads()), layers_(layerAt_.size()), heads_(headAt_.size()), prompts_(context) {}
 
     void prompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void score(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) {
-            HeadStep& item = heads[std::size_t(i)];
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) {
             scoreChunks(of(item.layer, item.sequence, item.kvHead), item.q, item.firstToken, item.windowScores,
                         item.queryAware);
         });
     }
     void choose(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) { chooseOne(heads[std::size_t(i)]); });
+        forEachItem(context_.kernels, heads, [&](HeadStep& item) { chooseOne(item); });
     }
     Loads load(std::span<HeadStep> heads) override;
-    std::int64_t storedBytes(int, int tokens) const override {
+    std::int64_t storedBytes(LayerId, int tokens) const override {
         const std::int64_t chunks = std::max(0, tokens / budget_.chunk - budget_.local); // the last ones stay
         return context_.offload ? chunks * budget_.chunk * context_.shape.kvHeads * valueBytes() : 0;
     }
@@ -64,13 +62,11 @@ private:
         int firstLocalToken = 0;                  // everything from here on is exact and on the device
         std::vector<std::int32_t> chosen, cached; // chunks of this step; those whose values the device holds
     };
-    LowRank& of(int layer, int sequence) { return layers_[std::size_t(sequence * context_.shape.layers + layer)]; }
-    Head& of(int layer, int sequence, int kvHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
-    }
+    LowRank& of(LayerId layer, RowId sequence) { return layers_[layerAt_.offset(sequence, layer)]; }
+    Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     std::int64_t valueBytes() const { return std::int64_t(context_.shape.valueDim) * 4; } // of a token
     void decompose(LowRank& low, const std::vector<float>& keys, int tokens) const;
-    void makeLandmarks(int layer, int sequence, int kvHead, int tokens);
+    void makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int tokens);
     void scoreChunks(const Head& head, const float* q, int firstToken, std::vector<float>& probabilities,
                      std::vector<float>& scores) const;
     void chooseOne(HeadStep& item);
@@ -78,6 +74,8 @@ private:
     const SelectorContext context_;
     const ChunkBudget budget_;
     const int width_, rank_;
+    const Extents<RowId, LayerId> layerAt_;
+    const HeadExtents headAt_;
     std::vector<LowRank> layers_;
     std::vector<Head> heads_;
     select::PromptStates<Prompt> prompts_;
@@ -86,18 +84,19 @@ private:
 };
 
 void ShadowKv::prompt(const PromptChunk& chunk) {
-    const auto width = std::size_t(width_), qWidth = width * std::size_t(context_.group());
+    const QueryExtents queryAt = context_.queries(chunk.n);
     Prompt& prompt = prompts_.of(chunk);
-    prompt.keys.reserve(std::size_t(chunk.promptTokens) * width);
-    prompt.keys.insert(prompt.keys.end(), chunk.rows.plainK, chunk.rows.plainK + std::size_t(chunk.n) * width);
-    const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * qWidth;
-    prompt.lastQuery.assign(last, last + qWidth);
+    prompt.keys.reserve(context_.keys(chunk.promptTokens).size());
+    prompt.keys.insert(prompt.keys.end(), chunk.rows.plainK, chunk.rows.plainK + context_.keys(chunk.n).size());
+    const float* last = chunk.rows.q + queryAt.first(chunk.n - 1);
+    prompt.lastQuery.assign(last, last + queryAt.under(0));
 }
 
-void ShadowKv::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+void ShadowKv::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
     const Prompt prompt = prompts_.take(layer, sequence);
+    const QueryExtents queryAt = context_.queries(1);
     decompose(of(layer, sequence), prompt.keys, tokens);
-    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
+    context_.forEachKvHead([&](KvHeadId g) {
         makeLandmarks(layer, sequence, g, tokens);
         // The device begins with the values that the last prompt token's query chooses.
         HeadStep item;
@@ -105,11 +104,10 @@ void ShadowKv::promptDone(int layer, int sequence, int tokens, std::vector<Prefe
         item.sequence = sequence;
         item.kvHead = g;
         item.position = tokens - 1;
-        const int window = context_.rules.windowOf(layer);
-        item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
+        item.firstToken = context_.rules.firstTokenOf(layer, item.position);
         Head& head = of(layer, sequence, g);
-        const float* q = prompt.lastQuery.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
-        scoreChunks(head, q, item.firstToken, item.windowScores, item.queryAware);
+        scoreChunks(head, prompt.lastQuery.data() + queryAt.first(0, g), item.firstToken, item.windowScores,
+                    item.queryAware);
         chooseOne(item);
         head.cached = head.chosen;
     });
@@ -141,19 +139,18 @@ void ShadowKv::decompose(LowRank& low, const std::vector<float>& keys, int token
 }
 
 /// Mean key of every chunk before the local ones; the chunks that their mean describes worst are outliers.
-void ShadowKv::makeLandmarks(int layer, int sequence, int kvHead, int tokens) {
+void ShadowKv::makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int tokens) {
     const BlockLayout& layout = context_.cache.layout();
     const auto dim = std::size_t(context_.shape.dim), size = std::size_t(layout.blockSize);
     const int chunks = std::max(0, tokens / budget_.chunk - budget_.local);
     Head& head = of(layer, sequence, kvHead);
-    KvHead& cached = context_.cache.head(sequence, layer, kvHead);
+    const KvHead& cached = context_.cache.head(sequence, layer, kvHead);
     head.firstLocalToken = chunks * budget_.chunk;
     std::vector<float> means(std::size_t(chunks) * dim), distance(static_cast<std::size_t>(chunks));
     for (int chunk = 0; chunk < chunks; ++chunk) {
         float* mean = means.data() + std::size_t(chunk) * dim;
         const auto channel = [&](int token, std::size_t c) {
-            const float* block = context_.cache.storeBlock(cached, token / layout.blockSize);
-            return block[c * size + std::size_t(token) % size];
+            return context_.cache.storedKey(cached, token)[c * size];
         };
         const int first = chunk * budget_.chunk;
         double meanNorm = 0, least = std::numeric_limits<double>::infinity();
@@ -270,16 +267,17 @@ bool ShadowKv::attend(std::span<HeadStep> heads) {
         for (std::size_t i = 0; i < item.tokens.size(); ++i)
             if (std::binary_search(head.chosen.begin(), head.chosen.end(), item.tokens[i] / budget_.chunk)) {
                 at.push_back(std::int32_t(i));
-                rebuiltRows_.push_back(context_.rope.first(item.sequence) + item.tokens[i]);
+                rebuiltRows_.push_back(context_.rope.first(int(item.sequence)) + item.tokens[i]);
             }
         rebuilt_.resize(at.size() * dim);
+        const std::size_t ofHead = context_.keys(1).first(0, item.kvHead); // within the width of all heads
         context_.kernels.forEach(int(at.size()), [&](int i) {
             const auto token = std::size_t(item.tokens[std::size_t(at[std::size_t(i)])]);
             float* key = rebuilt_.data() + std::size_t(i) * dim;
             std::fill_n(key, dim, 0.f);
             for (std::size_t r = 0; r < rank; ++r) {
                 const float weight = low.u[token * rank + r];
-                const float* row = low.basis.data() + r * width + std::size_t(item.kvHead) * dim;
+                const float* row = low.basis.data() + r * width + ofHead;
                 for (std::size_t c = 0; c < dim; ++c) key[c] += weight * row[c];
             }
         });
@@ -304,19 +302,8 @@ bool ShadowKv::attend(std::span<HeadStep> heads) {
     return false;
 }
 
-} // namespace
-
-MethodEntry shadowKvMethod() {
-    MethodEntry entry;
-    entry.name = "shadowkv";
-    entry.title = "ShadowKV";
-    entry.source = "ShadowKV: KV Cache in Shadows for High-Throughput Long-Context LLM Inference";
-    entry.summary =
-        "Keeps a low-rank form of the prompt's keys on the device, scores small chunks by their mean key, fetches the "
-        "values of the best and rebuilds their keys. Chunks that their mean describes badly, the last ones and all "
-        "that "
-        "is generated stay exact on the device.";
-    entry.parameters = {
+std::vector<Parameter> shadowKvParameters() {
+    return {
         select::blockSize(),
         {"chunk_tokens", ParameterType::Integer, "8", 1, 256, "tokens", "Tokens of a chunk; divides block_size.", {}},
         {"rank",
@@ -357,6 +344,21 @@ MethodEntry shadowKvMethod() {
          {}},
         select::bias(),
         select::biasScale()};
+}
+
+} // namespace
+
+MethodEntry shadowKvMethod() {
+    MethodEntry entry;
+    entry.name = "shadowkv";
+    entry.title = "ShadowKV";
+    entry.source = "ShadowKV: KV Cache in Shadows for High-Throughput Long-Context LLM Inference";
+    entry.summary =
+        "Keeps a low-rank form of the prompt's keys on the device, scores small chunks by their mean key, fetches the "
+        "values of the best and rebuilds their keys. Chunks that their mean describes badly, the last ones and all "
+        "that "
+        "is generated stay exact on the device.";
+    entry.parameters = shadowKvParameters();
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         if (config.latent)
             throw Error(ErrorKind::Unsupported, "shadowkv cannot rebuild keys that hold the values (latent attention)",
@@ -394,7 +396,8 @@ MethodEntry shadowKvMethod() {
         const std::int64_t width = use.config.kvHeads * s.dim;
         std::int64_t rank = select::rankOf(use.values.integer("rank"), int(width));
         if (s.gpu) rank = (rank + 15) / 16 * 16;
-        // On a GPU only the prompt is cut into chunks; a landmark then has a byte that says whether it is an outlier.
+        // A GPU cuts only the prompt into chunks, and keeps a byte for each landmark that says whether it is an
+        // outlier.
         const std::int64_t cut = s.gpu ? length.prompt : s.tokens,
                            chunks = std::max<std::int64_t>(0, cut / budget.chunk - budget.local);
         std::vector<MemoryNeed> needs{

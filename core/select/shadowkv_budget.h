@@ -17,7 +17,7 @@ struct ChunkBudget {
     }
 };
 
-/// Of keys `width` numbers wide, all KV heads side by side. asked 0: the paper's 160 of 1024.
+/// The rank of keys that are `width` numbers wide, all KV heads side by side. asked 0: as the paper's 160 of 1024.
 inline int rankOf(int asked, int width) { return std::clamp(asked > 0 ? asked : width * 5 / 32, 1, width); }
 
 } // namespace kvscope::select

@@ -20,13 +20,12 @@ public:
     SnapKv(const SelectorContext& context, const ParameterValues& values)
         : context_(context), capacity_(values.integer("capacity_tokens")), window_(values.integer("window_tokens")),
           kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
-          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          queries_(context) {}
+          headAt_(context.heads()), heads_(headAt_.size()), queries_(context) {}
 
     void prompt(const PromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override {
         const std::vector<float> queries = queries_.take(layer, sequence);
-        context_.kernels.forEach(context_.shape.kvHeads, [&](int g) { vote(queries, layer, sequence, g, tokens); });
+        context_.forEachKvHead([&](KvHeadId g) { vote(queries, layer, sequence, g, tokens); });
     }
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
@@ -51,36 +50,35 @@ private:
         std::vector<float> scores;        // votes; NaN for the window and what was generated
         std::int32_t firstRecent = 0;
     };
-    Head& of(int layer, int sequence, int kvHead) {
-        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
-    }
-    void vote(const std::vector<float>& queries, int layer, int sequence, int kvHead, int tokens);
+    Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
+    void vote(const std::vector<float>& queries, LayerId layer, RowId sequence, KvHeadId kvHead, int tokens);
     std::vector<float> pooled(const std::vector<float>& votes) const;
 
     const SelectorContext context_;
     const int capacity_, window_, kernel_;
     const bool average_;
+    const HeadExtents headAt_;
     std::vector<Head> heads_;
     select::PromptStates<std::vector<float>> queries_; // [window, queryHeads, dim], the prompt's last token last
 };
 
 void SnapKv::prompt(const PromptChunk& chunk) {
-    const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
+    const QueryExtents from = context_.queries(chunk.n), to = context_.queries(window_);
     auto& queries = queries_.of(chunk);
-    queries.resize(std::size_t(window_) * width);
+    queries.resize(to.size());
     for (int i = 0; i < chunk.n; ++i) {
         const int row = chunk.first + i - (chunk.promptTokens - window_);
-        if (row >= 0)
-            std::copy_n(chunk.rows.q + std::size_t(i) * width, width, queries.data() + std::size_t(row) * width);
+        if (row >= 0) std::copy_n(chunk.rows.q + from.first(i), from.under(0), queries.data() + to.first(row));
     }
 }
 
-void SnapKv::vote(const std::vector<float>& queries, int layer, int sequence, int kvHead, int tokens) {
+void SnapKv::vote(const std::vector<float>& queries, LayerId layer, RowId sequence, KvHeadId kvHead, int tokens) {
     Head& head = of(layer, sequence, kvHead);
-    const int dim = context_.shape.dim, group = context_.group(), window = std::min(window_, tokens);
+    const QueryExtents queryAt = context_.queries(window_);
+    const int dim = context_.shape.dim, window = std::min(window_, tokens);
     const int before = tokens - window; // the tokens that are voted for
     head.firstRecent = before;
-    const int maxTokens = context_.maxTokens[std::size_t(sequence)];
+    const int maxTokens = context_.maxTokensOf(sequence);
     head.tokens.reserve(std::size_t(std::min(maxTokens, capacity_ + maxTokens - tokens)));
     head.scores.reserve(head.tokens.capacity());
     std::vector<std::int32_t> order;
@@ -90,13 +88,12 @@ void SnapKv::vote(const std::vector<float>& queries, int layer, int sequence, in
     } else {
         std::vector<float> votes(std::size_t(before), 0.f), logits;
         std::vector<KvBlockView> views;
-        const int sliding = context_.rules.windowOf(layer);
         for (int row = window_ - window; row < window_; ++row) {
-            const int end = tokens - window_ + row + 1, begin = sliding > 0 ? std::max(0, end - sliding) : 0;
+            const int end = tokens - window_ + row + 1, begin = context_.rules.firstTokenOf(layer, end - 1);
             select::storeViews(context_, layer, sequence, kvHead, {begin, end}, views);
             logits.resize(std::size_t(end - begin));
-            for (int h = kvHead * group; h < (kvHead + 1) * group; ++h) {
-                const float* q = queries.data() + std::size_t(row * context_.rules.queryHeads + h) * std::size_t(dim);
+            for (int h = 0; h < context_.group(); ++h) {
+                const float* q = queries.data() + queryAt.first(row, kvHead, h);
                 select::attentionLogits(views, q, dim, context_.spec.blockSize, context_.rules.scale,
                                         context_.spec.bias.scale, logits.data());
                 select::softmax(logits);

@@ -18,9 +18,9 @@ private:
     int queryWidth() const override { return context_.shape.kvHeads * context_.shape.dim; }
 
     /// Forecast of layer target - 1, or layer 0's projection for itself.
-    void predict(int target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
+    void predict(LayerId target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
                  float* out) override {
-        const LayerWeights& weights = context_.model.layer(ownInput ? target : target - 1);
+        const LayerWeights& weights = context_.model.layer(int(target) - (ownInput ? 0 : 1));
         const LinearTarget to{ownInput ? weights.ownForecast : weights.forecast, nullptr, out, queryWidth(), false};
         context_.kernels.linear({input, n, context_.model.config().hidden, nullptr, 0.f, {&to, 1}});
         rotate(out, n, context_.shape.kvHeads, ropeRows);
@@ -32,7 +32,7 @@ private:
         const int windows = std::min(spec.grid.windows(item.position + 1), item.head->index.windows());
         const int dim = context_.shape.dim;
         item.windowScores.resize(std::size_t(windows));
-        windowProducts(query + std::size_t(item.kvHead) * std::size_t(dim), item.head->index, dim, item.windowScores);
+        windowProducts(query + context_.keys(1).first(0, item.kvHead), item.head->index, dim, item.windowScores);
     }
 };
 

@@ -28,10 +28,7 @@ private:
 };
 
 void SpecSelector::append(std::span<HeadStep> heads) {
-    kernels_.forEach(int(heads.size()), [&](int i) {
-        HeadStep& item = heads[std::size_t(i)];
-        item.head->index.append(item.key, item.score);
-    });
+    forEachItem(kernels_, heads, [&](HeadStep& item) { item.head->index.append(item.key, item.score); });
 }
 
 void SpecSelector::score(std::span<HeadStep> heads) {
@@ -49,8 +46,7 @@ void SpecSelector::score(std::span<HeadStep> heads) {
         } else if (spec_.queryScore == QueryScore::RangeBound) {
             const int blocks = item.position / spec_.blockSize + 1;
             item.queryAware.resize(std::size_t(blocks));
-            rangeItems_.push_back({item.q,
-                                   item.head->index.ranges() + std::size_t(item.firstBlock) * 2 * std::size_t(dim_),
+            rangeItems_.push_back({item.q, item.head->index.rangesFrom(BlockId{item.firstBlock}),
                                    blocks - item.firstBlock, item.queryAware.data() + item.firstBlock});
         }
     }
@@ -60,8 +56,8 @@ void SpecSelector::score(std::span<HeadStep> heads) {
 }
 
 void SpecSelector::choose(std::span<HeadStep> heads) {
-    kernels_.forEach(int(heads.size()), [&](int i) {
-        if (!heads[std::size_t(i)].dense) chooseOne(heads[std::size_t(i)]);
+    forEachItem(kernels_, heads, [&](HeadStep& item) {
+        if (!item.dense) chooseOne(item);
     });
 }
 

@@ -86,15 +86,15 @@ void chooseTokens(HeadStep& item, std::span<const float> scores, Origin origin, 
     item.wanted.assign(item.tokens.begin(), item.tokens.end());
 }
 
-void storeViews(const SelectorContext& context, int layer, int sequence, int kvHead, TokenRange range,
+void storeViews(const SelectorContext& context, LayerId layer, RowId sequence, KvHeadId kvHead, TokenRange range,
                 std::vector<KvBlockView>& views) {
     const BlockLayout& layout = context.cache.layout();
-    KvHead& head = context.cache.head(sequence, layer, kvHead);
+    const KvHead& head = context.cache.head(sequence, layer, kvHead);
     views.clear();
     for (int b = range.begin / layout.blockSize; b * layout.blockSize < range.end; ++b) {
         const int first = b * layout.blockSize;
-        views.push_back(layout.view(context.cache.storeBlock(head, b), std::min(layout.blockSize, range.end - first),
-                                    std::max(0, range.begin - first)));
+        views.push_back(layout.view(context.cache.storeBlock(head, BlockId{b}),
+                                    std::min(layout.blockSize, range.end - first), std::max(0, range.begin - first)));
     }
 }
 

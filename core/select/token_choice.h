@@ -36,10 +36,10 @@ void weightedValues(std::span<const KvBlockView> views, const float* weights, in
 void chooseTokens(HeadStep& item, std::span<const float> scores, Origin origin, std::int32_t firstRecent);
 
 /// Blocks of the store that hold positions [begin, end) of a sequence.
-void storeViews(const SelectorContext& context, int layer, int sequence, int kvHead, TokenRange range,
+void storeViews(const SelectorContext& context, LayerId layer, RowId sequence, KvHeadId kvHead, TokenRange range,
                 std::vector<KvBlockView>& views);
 
-/// Of one token of one KV head, as the device tier moves it.
+/// Bytes of one token of one KV head, as the device tier moves it.
 std::int64_t tokenBytes(const BlockLayout& layout);
 
 /// Budget of a method that attends to `tokens` tokens of its own choice and keeps its own device tier.

@@ -11,7 +11,7 @@ namespace {
 constexpr double kNsOfMs = 1e6;
 constexpr double kFreeLink = 1e9; // GB/s
 
-/// The point of a robust curve: half of the samples took less.
+/// The median: one sample that took long by accident does not change it.
 double medianOf(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return percentile(values, 0.5);
@@ -49,7 +49,8 @@ void CostFit::add(const IterationReport& report, const MemoryShape& shape, bool 
 }
 
 ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) const {
-    // ms = a tokens + b squares; without a positive b, or where all prompts have one length, a alone.
+    // Fits ms = a * tokens + b * squares. Where b would not be positive, or all prompts have one length, it fits a
+    // alone.
     double tt = 0, tq = 0, qq = 0, tm = 0, qm = 0;
     for (const Prefill& p : prefills_) {
         tt += p.tokens * p.tokens, tq += p.tokens * p.squares, qq += p.squares * p.squares;

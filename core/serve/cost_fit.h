@@ -1,4 +1,4 @@
-// A table of costs from what an engine took.
+// Fits a table of costs to the times that an engine took.
 #pragma once
 
 #include "core/serve/engine.h"
@@ -14,13 +14,13 @@ namespace kvscope::serve {
 /// links that cost nothing.
 class CostFit {
 public:
-    /// shape: of the engine. promptTokens: of the requests of the plan's segments, in their order.
+    /// shape: the engine's. promptTokens: the prompt lengths of the plan's segments, in their order.
     void add(const IterationReport& report, const MemoryShape& shape, bool chunks,
              const std::vector<int>& promptTokens);
 
     std::int64_t decodes() const { return decodes_; }
     std::int64_t segments() const { return std::int64_t(prefills_.size()); }
-    /// `base` with the fitted numbers in place of those of which there are samples.
+    /// `base`, with fitted numbers wherever there were samples for them.
     ServiceCosts fit(ServiceCosts base, const SchedulerOptions& options) const;
 
 private:

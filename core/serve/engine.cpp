@@ -50,7 +50,7 @@ LayerPlans layersOf(const Model& model, const EngineOptions& options, const Meth
              abilitiesWith(model, options, method, parameters, spec).ahead}};
 }
 
-/// The engine's memory in the form that the simulator knows too.
+/// The engine's memory as a shape, from which the simulator computes needs as well.
 MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& spec, const LayerPlans& plans,
                     int pieceTokens) {
     const ModelConfig& config = model.config();
@@ -65,7 +65,7 @@ MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& sp
     return shape;
 }
 
-/// What a refusal names: the memory that is too small for the request, and the option that raises it.
+/// What the sentence of a refusal names: the memory that is too small for the request, and the option that raises it.
 struct Knob {
     const char *memory, *option;
 };
@@ -83,7 +83,7 @@ std::string whyNotServed(const MethodEntry& method, Backend backend) {
     return {};
 }
 
-/// A request from its arrival to its end. Its row, while it has one, refers to what is here.
+/// A request from its arrival to its end. While the request has a row, the row uses what is stored here.
 struct Engine::Served {
     std::vector<std::vector<std::int32_t>> prompts; // one
     SessionOptions options;
@@ -92,7 +92,7 @@ struct Engine::Served {
     bool scheduled = false, cold = true;
     int generated = 0;
     std::int32_t last = 0;        // the newest token
-    std::vector<WorkingSet> sets; // [offloaded layer][KV head], with global-lru
+    std::vector<WorkingSet> sets; // with global-lru, one for each [offloaded layer][KV head]
     RequestId id = 0;
 
     int position() const { return int(prompts.front().size()) + generated - 1; } // of the newest token
@@ -123,9 +123,18 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
             "use cache=partition");
     const bool cuda = options_.session.backend == Backend::Cuda;
     if (cuda) refuseOnGpu();
-    const RowEngineSetup setup{model_, abilitiesWith(*model_, options_, method_, parameters_, spec_),
-                               options_.scheduler.rows, options_.session.threads, options_.scheduler.batchInvariant};
-    rows_ = cuda ? makeCudaRowEngine(setup) : makeCpuRowEngine(setup);
+    RowEngineSetup setup{model_, abilitiesWith(*model_, options_, method_, parameters_, spec_), options_.scheduler.rows,
+                         options_.session.threads, options_.scheduler.batchInvariant};
+    const std::vector<std::vector<std::int32_t>> anyPrompt{{0}};
+    SessionOptions anyOptions = rowOptions();
+    if (cuda) {
+        EngineSetup usual = engineSetup(model_, anyPrompt, anyOptions, method_, parameters_, spec_, options_.level);
+        usual.plans = plans_;
+        setup.usual = &usual;
+        rows_ = makeCudaRowEngine(setup);
+    } else {
+        rows_ = makeCpuRowEngine(setup);
+    }
     if (options_.scheduler.prefill == PrefillPlan::Chunks && options_.scheduler.chunkTokens % rows_->pieceTokens() != 0)
         throw Error(ErrorKind::BadInput,
                     fmt::format("chunk_tokens {} does not suit this engine, whose prompts can be cut every {} tokens",
@@ -143,10 +152,10 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
 
 Engine::~Engine() {
     for (auto& [id, served] : served_)
-        if (served->row >= 0) rows_->close(served->row);
+        if (served->row >= 0) rows_->close(RowId{served->row});
 }
 
-/// What the engine does on the CPU and not on a GPU.
+/// Refuses options that the engine has on the CPU and not on a GPU.
 void Engine::refuseOnGpu() const {
     const SchedulerOptions& scheduler = options_.scheduler;
     const auto refuseUnless = [](bool can, const char* what, const char* mend) {
@@ -161,7 +170,7 @@ void Engine::refuseOnGpu() const {
                  "use transfers=kernel");
 }
 
-/// What is reserved must be there.
+/// Refuses budgets that the machine does not have.
 void Engine::checkBudgets() const {
     const Budget& budget = table_.ledger().budget();
     const auto free = double(availableHostMemory());
@@ -200,7 +209,8 @@ void Engine::cancel(RequestId id) {
 
 int Engine::openRows() const { return options_.scheduler.rows - int(freeRows_.size()); }
 
-/// Submissions before cancellations, so that a request that was cancelled at once is not served.
+/// Takes submissions in before cancellations, so that a request that was submitted and cancelled between two iterations
+/// is not served.
 void Engine::takeIn() {
     Inbox inbox;
     {
@@ -229,25 +239,36 @@ void Engine::take(Submission submission, std::int64_t ns) {
     }
 }
 
-/// Works out what a row of the request would be, and hence what it needs.
+/// What all rows have in common.
+SessionOptions Engine::rowOptions() const {
+    SessionOptions options = options_.session;
+    options.maxNewTokens = 1;
+    options.deviceKvBytes.reset();
+    options.deviceKvBlocks.reset();
+    // A row has no slots of its own where all rows share a pool; the pool's slots are counted apart.
+    options.offload = options_.scheduler.offload && !pooled_;
+    if (options.offload && plans_.offloaded() > 0 && options.cachePolicy.empty()) options.cachePolicy = "lru";
+    return options;
+}
+
+/// Slots that a row has for each layer and KV head, unless its request has fewer blocks; 0: rows have no slots of their
+/// own.
+int Engine::rowSlots() const {
+    const bool own = options_.scheduler.offload && !pooled_ && plans_.offloaded() > 0;
+    return own ? int(costs().shape.partitionBlocks(options_.scheduler)) : 0;
+}
+
+/// Sets up what a row of the request would be made with, and computes from it what the request needs.
 ServeRequest Engine::requestOf(Served& served, const Submission& submission, std::int64_t ns) const {
     SessionOptions& options = served.options;
-    options = options_.session;
+    options = rowOptions();
     options.maxNewTokens = submission.maxTokens;
     options.stopAtEos = submission.stopAtEos;
     options.sampling = submission.sampling;
-    options.deviceKvBytes.reset();
-    options.deviceKvBlocks.reset();
-    // The slots of a pool that all rows share are accounted for beside the rows.
-    options.offload = options_.scheduler.offload && !pooled_;
     checkSessionOptions(options);
     checkPrompts(served.prompts, *model_, submission.maxTokens, submission.maxTokens - 1);
-    if (options.offload && plans_.offloaded() > 0) {
-        options.deviceKvBlocks = costs().shape.partitionBlocks(options_.scheduler);
-        if (options_.session.cachePolicy.empty()) options.cachePolicy = "lru";
-    }
-    const EngineSetup setup =
-        engineSetup(model_, served.prompts, options, method_, parameters_, spec_, RecordLevel::Selections);
+    if (const int slots = rowSlots(); slots > 0) options.deviceKvBlocks = slots;
+    const EngineSetup setup = engineSetup(model_, served.prompts, options, method_, parameters_, spec_, options_.level);
     served.sampler = std::make_unique<Sampler>(options.sampling, 0);
     if (pooled_)
         served.sets.assign(std::size_t(plans_.offloaded() * model_->config().kvHeads),
@@ -262,17 +283,18 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     request.maxTokens = length.added;
     request.ttftBoundNs = std::int64_t(submission.ttftBoundMs * 1e6);
     request.needs = shape.needsOf(options_.scheduler, length.prompt, length.added);
-    // What the index takes of this length is known exactly.
+    // The table counts the index per token; the engine knows the exact size for this length.
     request.needs.deviceBytes += indexBytes(length) - length.tokens() * shape.indexBytesPerToken;
-    if (plans_.ownTiers() > 0) { // what the method keeps on the device is fixed
+    if (plans_.ownTiers() > 0) { // the method keeps a fixed amount on the device
         request.needs.stepBytes = request.needs.hardBytes = 0;
-    } else if (setup.slots > 0) { // a short request's part has no more slots than it has blocks
+    } else if (setup.slots > 0) { // a short request has no more slots than blocks
         request.workingSetBytes = setup.slots * std::int64_t(plans_.offloaded()) * shape.kvHeads * shape.blockBytes;
         request.needs.hardBytes = std::min(request.needs.hardBytes, request.workingSetBytes);
     } else {
         request.workingSetBytes = shape.firstWorkingSet(options_.scheduler, length.tokens());
     }
-    if (const std::optional<RowMemory> row = rows_->memoryOf(setup)) { // a row takes what it declares, its slots always
+    // on a GPU a row takes what it declares, slots included
+    if (const std::optional<RowMemory> row = rows_->memoryOf(setup)) {
         request.needs.hostBytes = row->host;
         request.needs.deviceBytes = row->device - row->slots;
         request.needs.scratchBytes = row->prompt;
@@ -282,7 +304,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     return request;
 }
 
-/// The index, and what the method keeps on the device for a request of this length.
+/// Bytes of the index, and of what the method keeps on the device for a request of this length.
 std::int64_t Engine::indexBytes(ContextLength length) const {
     const ModelConfig& config = model_->config();
     const std::int64_t index = std::int64_t(plans_.sparse()) * config.kvHeads *
@@ -294,7 +316,7 @@ std::int64_t Engine::indexBytes(ContextLength length) const {
     return index + plan.most(MemoryTier::Device);
 }
 
-/// The sentence that the client gets.
+/// Makes the sentence that the client of a refused request gets.
 Error Engine::refusalOf(const Refusal& refusal) const {
     const ServeRequest& request = *table_.find(refusal.request.id);
     if (refusal.limit == Limit::QueueFull)
@@ -317,7 +339,11 @@ RunInfo Engine::runInfo() const {
     info.name = session.name.empty() ? fmt::format("{} serving on {}", method_.title, model_->name()) : session.name;
     info.model = model_->name();
     info.method = method_.name;
-    info.paramsJson = parameters_.toJson(parametersFor(method_, config));
+    const SchedulerOptions& knobs = options_.scheduler;
+    auto params = nlohmann::ordered_json::parse(parameters_.toJson(parametersFor(method_, config)));
+    params["offload"] = knobs.offload;
+    if (knobs.offload && plans_.offloaded() > 0) params["cache_policy"] = pooled_ ? "lru" : rowOptions().cachePolicy;
+    info.paramsJson = params.dump();
     info.backend = nameOf(session.backend);
     info.device = rows_->description();
     info.link = session.backend == Backend::Cuda ? "PCIe (measured)" : "none: blocks are read where they lie";
@@ -328,7 +354,11 @@ RunInfo Engine::runInfo() const {
     info.sequences = options_.scheduler.rows;
     info.budgetBlocks = spec_.dense ? 0 : spec_.budgetUnits();
     info.blockBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
-    const SchedulerOptions& knobs = options_.scheduler;
+    info.deviceSlots = rowSlots();
+    info.level = options_.level;
+    // Rows share the passes around their attention, so that nobody knows which stage of a layer took how long. Link
+    // times are not told apart from the time of a step.
+    info.knows = info.knows.without(Known::StageTimes).without(Known::TransferTimes).without(Known::ExposedTimes);
     const Budget& budget = table_.ledger().budget();
     const nlohmann::ordered_json serving{{"rows", knobs.rows},
                                          {"offload", knobs.offload},
@@ -346,6 +376,8 @@ RunInfo Engine::runInfo() const {
                  {run_meta::kProcessor, processorName()},
                  {run_meta::kServing, serving.dump()}};
     if (session.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model_->path());
+    if (spec_.unitTokens() != spec_.blockSize)
+        info.meta.emplace_back(run_meta::kKvBlockTokens, std::to_string(spec_.blockSize));
     return info;
 }
 
@@ -365,16 +397,19 @@ bool Engine::iterate() {
         if (!table_.idle()) throw std::logic_error("the scheduler has requests and no work");
         return false;
     }
-    admit();
+    carriesOut_ = true;
+    admit(begin);
     readSegments();
     const std::int64_t decodes = now();
     decode();
-    IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0, table_.ledger().used(), {}};
+    IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0, table_.ledger().used(), {}, decodes, {}};
     report.decodeNs = now() - decodes;
     account(report);
     report.members = members_;
+    report.poolMisses = poolMisses_;
     report.endNs = now();
     handOut(report.endNs);
+    carriesOut_ = false;
     observer_.iteration(report);
     return true;
 }
@@ -390,20 +425,21 @@ void Engine::pauseAndResume(std::int64_t ns) {
     }
 }
 
-/// Takes the memory that the table has reserved.
-void Engine::admit() {
+/// Opens rows for the requests that the plan admits: takes the memory that the table has reserved.
+void Engine::admit(std::int64_t ns) {
     for (const Member& member : plan_.admitted) {
         Served& served = *served_.at(member.id);
         const int row = freeRows_.back();
         try {
-            rows_->open(row, engineSetup(model_, served.prompts, served.options, method_, parameters_, spec_,
-                                         RecordLevel::Selections));
+            rows_->open(RowId{row}, engineSetup(model_, served.prompts, served.options, method_, parameters_, spec_,
+                                                options_.level));
         } catch (const Error& error) {
             failed_.emplace_back(member.id, error);
             continue;
         }
         served.row = row;
         freeRows_.pop_back();
+        observer_.admitted(member.id, row, ns);
     }
     for (const auto& [id, error] : failed_) end(id, Ending::Failed, now(), &error);
     failed_.clear();
@@ -415,19 +451,20 @@ void Engine::readSegments() {
     for (std::size_t i = 0; i < plan_.segments.size(); ++i) {
         const PrefillSegment& segment = plan_.segments[i];
         const auto found = served_.find(segment.id);
-        if (found == served_.end()) continue; // it failed when it was admitted
+        if (found == served_.end()) continue; // its row could not be opened
         Served& served = *found->second;
         const std::int64_t begin = now();
         if (!served.scheduled) observer_.scheduled(segment.id, begin);
         served.scheduled = true;
         const bool read = options_.scheduler.prefill == PrefillPlan::Chunks
-                              ? rows_->readChunk(served.row, segment.to.token, {})
-                              : rows_->readLayers(served.row, segment.to.layer, segment.to.token, {});
+                              ? rows_->readChunk(RowId{served.row}, segment.to.token, {})
+                              : rows_->readLayers(RowId{served.row}, LayerId{segment.to.layer}, segment.to.token, {});
         if (read != segment.last) throw std::logic_error("a plan and a prompt disagree about the prompt's end");
         if (read) choose(served);
         segmentNs_[i] = now() - begin;
         MemberReport& member = members_.emplace_back();
-        member.id = segment.id, member.row = served.row, member.prefill = true, member.madeToken = read;
+        member.id = segment.id, member.row = served.row, member.prefill = true;
+        member.madeToken = read && !hasFailed(segment.id);
         const bool chunks = options_.scheduler.prefill == PrefillPlan::Chunks;
         const int prompt = int(served.prompts.front().size());
         member.tokens = chunks                                  ? segment.to.token - segment.from.token
@@ -438,27 +475,27 @@ void Engine::readSegments() {
     }
 }
 
-/// One token for every request that decodes; what it selected and moved is in its row's record.
+/// Makes one token for every request that decodes. The record of its row says what the row selected and moved.
 void Engine::decode() {
     decoding_.clear(), step_.clear();
     for (const auto* members : {&plan_.decode, &plan_.resumed})
         for (const Member& member : *members) {
             Served& served = *served_.at(member.id);
             decoding_.push_back(&served);
-            step_.push_back({served.row, served.last, served.position()});
+            step_.push_back({RowId{served.row}, served.last, served.position()});
         }
     if (step_.empty()) return;
     rows_->decode(step_);
     for (Served* served : decoding_) choose(*served);
 }
 
-/// The row's next token, by its own random numbers.
+/// Chooses the row's next token with the random numbers of its request.
 void Engine::choose(Served& served) {
     if (rows_->samples()) {
-        served.last = rows_->chosenToken(served.row);
+        served.last = rows_->chosenToken(RowId{served.row});
         if (served.last >= 0) return;
     } else {
-        const std::span<const float> logits{rows_->logits(served.row), std::size_t(model_->config().vocab)};
+        const std::span<const float> logits{rows_->logits(RowId{served.row}), std::size_t(model_->config().vocab)};
         if (allFinite(logits)) {
             served.last = served.sampler->sample(logits);
             return;
@@ -473,15 +510,16 @@ void Engine::choose(Served& served) {
                                "files, or download them again"));
 }
 
-/// What the decoded rows selected, and what of it was on the device.
+/// Counts the blocks that the decoded rows selected, and those of them that were on the device.
 void Engine::account(IterationReport& report) {
     const std::int64_t unitBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
     std::int64_t warmHits = 0, warmMisses = 0;
     missesOf_.assign(std::size_t(options_.scheduler.rows), 0);
+    poolMisses_.clear();
     if (pooled_) accountPool();
     for (Served* decoded : decoding_) {
         Served& served = *decoded;
-        const StepRecord& record = rows_->record(served.row);
+        const StepRecord& record = rows_->record(RowId{served.row});
         std::int64_t selected = 0, misses = missesOf_[std::size_t(served.row)], bytes = misses * unitBytes;
         for (const LayerRecord& layer : record.layers) {
             selected += layer.hits + layer.misses;
@@ -494,37 +532,38 @@ void Engine::account(IterationReport& report) {
         if (pooled_) report.surprises += keepWorkingSet(served, record);
         served.cold = false;
         MemberReport& member = members_.emplace_back();
-        member.id = served.id, member.row = served.row, member.madeToken = true;
+        member.id = served.id, member.row = served.row, member.madeToken = !hasFailed(served.id);
         member.hits = selected - misses, member.misses = misses, member.missedBytes = bytes;
         member.workingSetBytes = table_.find(served.id)->workingSetBytes;
     }
     if (warmHits + warmMisses > 0) hitRate_ += 0.1 * (double(warmHits) / double(warmHits + warmMisses) - hitRate_);
 }
 
-/// Looks the selections of a step up in the pool, layer by layer, as the step made them. A row's newest block has a
-/// place of its own until it is full.
+/// Looks the selections of a step up in the pool, layer by layer, in the order in which the step made them. The newest
+/// block of a row lies outside the pool until it is full.
 void Engine::accountPool() {
     const std::int64_t slots = std::max<std::int64_t>(0, table_.ledger().budget().available(table_.ledger().used())) /
                                costs().shape.blockBytes;
     const int size = spec_.blockSize;
-    std::vector<std::size_t> next(decoding_.size(), 0); // selection of the row's record
+    std::vector<std::size_t> next(decoding_.size(), 0); // [row] index of the next selection in the row's record
     for (int layer = 0; layer < plans_.size(); ++layer) {
         wanted_.clear();
         for (std::size_t i = 0; i < decoding_.size(); ++i) {
             const Served& served = *decoding_[i];
-            const StepRecord& record = rows_->record(served.row);
+            const StepRecord& record = rows_->record(RowId{served.row});
             for (; next[i] < record.selections.size() && record.selections[next[i]].layer == layer; ++next[i]) {
-                if (!plans_[layer].offloaded) continue;
+                if (!plans_[LayerId{layer}].offloaded) continue;
                 const SelectionRecord& selection = record.selections[next[i]];
-                for (std::uint32_t b = 0; b < std::uint32_t(selection.selected); ++b) {
-                    const std::int32_t block = record.blocks[selection.first + b];
-                    if (block != served.position() / size)
-                        wanted_.push_back({served.row, layer, selection.kvHead, block});
-                }
+                for (const PackedBlock block : record.blocksOf(selection))
+                    if (block.id() != served.position() / size)
+                        wanted_.push_back({served.row, layer, selection.kvHead, block.id()});
             }
         }
-        for (const PooledBlock& missed : pool_.select(wanted_, slots)) ++missesOf_[std::size_t(missed.row)];
-        if (!plans_[layer].offloaded) continue;
+        for (const PooledBlock& missed : pool_.select(wanted_, slots)) {
+            ++missesOf_[std::size_t(missed.row)];
+            poolMisses_.push_back(missed);
+        }
+        if (!plans_[LayerId{layer}].offloaded) continue;
         for (const Served* served : decoding_)
             if ((served->position() + 1) % size == 0)
                 for (int g = 0; g < costs().shape.kvHeads; ++g)
@@ -532,18 +571,18 @@ void Engine::accountPool() {
     }
 }
 
-/// @return blocks of the step that were outside of the row's working set
+/// @return how many blocks of the step were outside of the row's working set
 std::int64_t Engine::keepWorkingSet(Served& served, const StepRecord& record) {
     std::vector<int> placeOf(std::size_t(plans_.size()), -1);
     for (int layer = 0, place = 0; layer < plans_.size(); ++layer)
-        if (plans_[layer].offloaded) placeOf[std::size_t(layer)] = place++;
+        if (plans_[LayerId{layer}].offloaded) placeOf[std::size_t(layer)] = place++;
     std::int64_t surprises = 0, blocks = 0;
     for (const SelectionRecord& selection : record.selections) {
         const int place = placeOf[std::size_t(selection.layer)];
         if (place < 0) continue;
         WorkingSet& set = served.sets[std::size_t(place * costs().shape.kvHeads + selection.kvHead)];
         const bool first = set.steps() == 0;
-        set.step(std::span(record.blocks).subspan(selection.first, std::size_t(selection.selected)));
+        set.step(record.blocksOf(selection));
         if (!first) surprises += set.surprises();
     }
     for (const WorkingSet& set : served.sets) blocks += set.blocks();
@@ -551,17 +590,20 @@ std::int64_t Engine::keepWorkingSet(Served& served, const StepRecord& record) {
     return surprises;
 }
 
-/// The iteration has ended: clients get their tokens, and who is done leaves.
+/// Whether the request failed in this iteration.
+bool Engine::hasFailed(RequestId id) const {
+    return std::any_of(failed_.begin(), failed_.end(), [id](const auto& failed) { return failed.first == id; });
+}
+
+/// Ends the iteration: hands tokens to the clients, and ends the requests that are done.
 void Engine::handOut(std::int64_t ns) {
     std::vector<std::pair<RequestId, Ending>> done;
     for (const RequestTable::Token& token : table_.end(plan_, ns)) {
         Served& served = *served_.at(token.id);
-        const bool failed =
-            std::any_of(failed_.begin(), failed_.end(), [&](const auto& f) { return f.first == token.id; });
-        if (failed) continue;
+        if (hasFailed(token.id)) continue;
         served.generated = token.generated;
         if (token.first) served.cold = true;
-        observer_.token(token.id, served.last, token.generated, ns, rows_->record(served.row));
+        observer_.token(token.id, served.last, token.generated, ns, rows_->record(RowId{served.row}));
         if (EndRule(served.options, model_->config()).ends(token.generated, served.last))
             done.emplace_back(token.id, token.generated >= served.options.maxNewTokens ? Ending::Length : Ending::Stop);
     }
@@ -575,9 +617,10 @@ void Engine::end(RequestId id, Ending ending, std::int64_t ns, const Error* erro
     const int row = found->second->row;
     table_.finish(id);
     if (row >= 0) {
-        rows_->close(row);
+        rows_->close(RowId{row});
         pool_.release(row);
         freeRows_.push_back(row);
+        observer_.released(id, row, carriesOut_, ns);
     }
     served_.erase(found);
     observer_.ended(id, ending, ns, error);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "core/serve/request_table.h"
+#include "core/serve/serves.h"
 #include "core/serve/slot_pool.h"
 #include "core/serve/working_set.h"
 #include "core/session/row_engine.h"
@@ -22,18 +23,19 @@
 namespace kvscope::serve {
 
 struct EngineOptions {
-    /// Method, its settings, threads and link. What belongs to a request (sampling, new tokens, its end) comes with the
-    /// request; slots and offloading come from the scheduler's options.
+    /// Method, its settings, threads and link. A request brings its own sampling, number of new tokens and end; slots
+    /// and offloading come from the scheduler's options.
     SessionOptions session;
     SchedulerOptions scheduler;
-    Budget budget;                     // rows and control are those of the scheduler
-    ServiceCosts costs;                // what plans are made from. Its shape is replaced by the engine's own
+    Budget budget;                     // `rows` and `workingSetControl` are replaced by the scheduler's
+    ServiceCosts costs;                // the scheduler plans with these; their shape is replaced by the engine's own
     std::function<std::int64_t()> now; // nanoseconds of a clock that never goes back; empty: the steady clock
+    RecordLevel level = RecordLevel::Selections; // Full: the records of rows hold scores as well
 };
 
 /// A request as a client gives it.
 struct Submission {
-    RequestId id = 0; // of no other request that the engine has
+    RequestId id = 0; // no other request that the engine has may have this id
     std::vector<std::int32_t> prompt;
     int maxTokens = 1;
     bool stopAtEos = true;
@@ -52,77 +54,88 @@ constexpr const char* nameOf(Ending ending) {
 struct MemberReport {
     RequestId id = 0;
     int row = 0;
-    bool prefill = false; // a part of its prompt was read; else it decoded
-    int tokens = 1;       // of the prompt that were read, in the last layer of the part
-    int layerFrom = 0,
-        layerTo = 0; // of a prompt: the layer in which the part began, and the one behind the last whole one
-    std::int64_t hits = 0, misses = 0, missedBytes = 0; // of a decode step's selection
-    std::int64_t workingSetBytes = 0;                   // its estimate behind the iteration
+    bool prefill = false; // the iteration read a part of its prompt; false: it decoded
+    int tokens = 1;       // how many prompt tokens were read in the last layer of the part; 1 when it decoded
+    // of a prompt's part: the layer in which it began, and the layer behind the last one that is complete
+    int layerFrom = 0, layerTo = 0;
+    std::int64_t hits = 0, misses = 0, missedBytes = 0; // of the selection of its decode step
+    std::int64_t workingSetBytes = 0;                   // its estimated working set after the iteration
     bool madeToken = false;
 };
 
-/// What an iteration did, when it has ended.
+/// What an iteration did, told when it has ended.
 struct IterationReport {
     const IterationPlan& plan;
     std::int64_t beginNs = 0, endNs = 0;
-    std::int64_t decodeNs = 0;               // of the decode step, sampling included
-    std::span<const std::int64_t> segmentNs; // of each segment of the plan; 0: its request had ended
-    std::int64_t contextTokens = 0;          // of the decoded rows together
-    std::int64_t hits = 0, misses = 0;       // of the decoded rows' selections, in units that the method selects
-    std::int64_t selectedBytes = 0, missedBytes = 0; // likewise; missed ones came over the link
-    std::int64_t surprises = 0; // with global-lru: selected blocks outside of the working sets, of warm rows
+    std::int64_t decodeNs = 0;               // time of the decode step, sampling included
+    std::span<const std::int64_t> segmentNs; // time of each segment of the plan; 0: its request had ended
+    std::int64_t contextTokens = 0;          // of all decoded rows together
+    std::int64_t hits = 0, misses = 0;       // of the decoded rows' selections, in the units that the method selects
+    std::int64_t selectedBytes = 0, missedBytes = 0; // the same in bytes; missed ones came over the link
+    std::int64_t surprises = 0; // with global-lru: blocks that warm rows selected outside of their working sets
     Amounts reserved = {};      // while it ran
-    std::span<const MemberReport> members = {}; // those of the plan that had not failed
+    std::span<const MemberReport> members = {}; // what it did for the requests of the plan that had not failed
+    std::int64_t decodeBeginNs = 0;
+    /// With global-lru: the blocks that the pool did not have. The records of rows say nothing of the pool.
+    std::span<const PooledBlock> poolMisses = {};
 };
 
-/// Told what happens, on the engine's thread. It may submit and cancel.
+/// Is told what happens, on the engine's thread. Its functions may submit and cancel.
 class EngineObserver {
 public:
     virtual ~EngineObserver() = default;
+    /// The request has the row from the present iteration on.
+    virtual void admitted(RequestId, int /*row*/, std::int64_t /*ns*/) {}
+    /// The request gives its row back. atEnd: at the end of the present iteration; else before it begins.
+    virtual void released(RequestId, int /*row*/, bool /*atEnd*/, std::int64_t /*ns*/) {}
     /// The first iteration that works for the request begins.
     virtual void scheduled(RequestId, std::int64_t /*ns*/) {}
-    /// A token more. record: the row's selections and transfers of its step, or of its whole prompt.
+    /// The request has one more token. record: selections and transfers of the row's step, or of its whole prompt.
     virtual void token(RequestId, std::int32_t /*token*/, int /*generated*/, std::int64_t /*ns*/,
                        const StepRecord& /*record*/) {}
     virtual void paused(RequestId, std::int64_t /*ns*/) {}
     virtual void resumed(RequestId, std::int64_t /*ns*/) {}
-    /// The request is gone. error: why, where it was refused or failed; else null.
+    /// The request has left. error: why it was refused or failed; else null.
     virtual void ended(RequestId, Ending, std::int64_t /*ns*/, const Error* /*error*/) {}
     virtual void iteration(const IterationReport&) {}
 };
 
-/// submit and cancel may be called from any thread, everything else from one, the engine's. A request's tokens,
-/// selections and logits are those that it has alone, whatever else is served; on a GPU only with
+/// Any thread may call submit and cancel; one thread, the engine's, calls everything else. A request gets the tokens,
+/// selections and logits that it would get alone, whatever else is served; on a GPU only with
 /// SchedulerOptions::batchInvariant.
 ///
-/// Memory is reserved at admission (the ledger) and taken then: a request that was admitted never runs out of it. With
-/// cache=partition a row's part of the device is real slots. With cache=global-lru rows read their blocks where they
-/// lie, and a SlotPool of M_avl blocks says what would have been loaded: on the CPU backend both tiers are the same
-/// memory. On a GPU a row takes exactly what its engine declares, and that is what is reserved.
+/// Admission reserves memory (the ledger) and takes it, so that an admitted request never runs out of memory. With
+/// cache=partition a row has real slots on the device. With cache=global-lru the rows read their blocks where they are
+/// stored, because the two tiers of the CPU backend are the same memory, and a SlotPool of M_avl blocks says which
+/// blocks would have been loaded. On a GPU a row reserves and takes exactly what its engine declares.
 class Engine {
 public:
-    /// @throws Error(BadInput | Unsupported | OutOfMemory) for what the method, the model or this machine cannot do
+    /// @throws Error(BadInput | Unsupported | OutOfMemory) where the method, the model or this machine cannot do what
+    /// the options ask for
     Engine(std::shared_ptr<const Model> model, EngineOptions options, EngineObserver& observer);
     ~Engine();
 
     void submit(Submission submission);
-    /// The request ends at the next iteration, whatever it does then. Nothing happens where there is no such request.
+    /// Ends the request at the next iteration, in whatever state it is then. Does nothing where there is no such
+    /// request.
     void cancel(RequestId id);
 
     /// One iteration: takes in what was submitted and cancelled, plans, reads parts of prompts, makes a token for every
     /// request that decodes. @return false where nothing is left to do until something is submitted
     bool iterate();
 
-    /// Requests that wait, run or are paused.
+    /// How many requests wait, run or are paused.
     int requests() const { return int(served_.size()); }
     const RequestTable& table() const { return table_; }
     const ServiceCosts& costs() const { return scheduler_.costs(); }
     std::string description() const { return rows_->description(); }
-    /// Whether the method keeps by its own rule what is on the device.
+    /// See RowEngine::rowsApart.
+    std::int64_t rowsApart() const { return rows_->rowsApart(); }
+    /// Whether the method decides by a rule of its own what is on the device.
     bool ownDeviceTier() const { return plans_.ownTiers() > 0; }
-    /// Rows that have memory.
+    /// How many rows have memory.
     int openRows() const;
-    /// What a trace says of this engine.
+    /// The facts of this engine's run for a trace.
     RunInfo runInfo() const;
 
 private:
@@ -135,19 +148,22 @@ private:
     std::int64_t now() const;
     void takeIn();
     void take(Submission submission, std::int64_t ns);
+    SessionOptions rowOptions() const;
+    int rowSlots() const;
     ServeRequest requestOf(Served& served, const Submission& submission, std::int64_t ns) const;
     std::int64_t indexBytes(ContextLength length) const;
     Error refusalOf(const Refusal& refusal) const;
     void refuseOnGpu() const;
     void checkBudgets() const;
     void pauseAndResume(std::int64_t ns);
-    void admit();
+    void admit(std::int64_t ns);
     void readSegments();
     void decode();
     void choose(Served& served);
     void account(IterationReport& report);
     void accountPool();
     std::int64_t keepWorkingSet(Served& served, const StepRecord& record);
+    bool hasFailed(RequestId id) const;
     void handOut(std::int64_t ns);
     void end(RequestId id, Ending ending, std::int64_t ns, const Error* error = nullptr);
 
@@ -157,8 +173,8 @@ private:
     const MethodEntry& method_;
     const ParameterValues parameters_;
     const SelectionSpec spec_;
-    const LayerPlans plans_; // what is offloaded, whether to real slots or to the pool
-    const bool pooled_;      // cache=global-lru, and something is offloaded
+    const LayerPlans plans_; // which layers are offloaded, to the rows' own slots or to the pool
+    const bool pooled_;      // cache=global-lru, and at least one layer is offloaded
     Scheduler scheduler_;
     RequestTable table_;
     std::unique_ptr<RowEngine> rows_;
@@ -170,7 +186,7 @@ private:
     std::vector<int> freeRows_;
     double hitRate_ = 0.9;
 
-    // Of the present iteration.
+    // What belongs to the iteration that runs now.
     IterationPlan plan_;
     std::vector<std::int64_t> segmentNs_;
     std::vector<MemberReport> members_;
@@ -178,10 +194,9 @@ private:
     std::vector<RowToken> step_;
     std::vector<PooledBlock> wanted_;    // of one layer
     std::vector<std::int64_t> missesOf_; // [row], of the pool
+    std::vector<PooledBlock> poolMisses_;
+    bool carriesOut_ = false; // a plan
     std::vector<std::pair<RequestId, Error>> failed_;
 };
-
-/// Why requests of a method cannot be served on a backend, as a sentence without a full stop; empty: they can.
-std::string whyNotServed(const MethodEntry& method, Backend backend = Backend::Cpu);
 
 } // namespace kvscope::serve

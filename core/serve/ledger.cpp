@@ -36,7 +36,8 @@ Amounts Ledger::of(RequestId id) const {
 }
 
 void Ledger::reserve(RequestId id, const Amounts& need, bool alone) {
-    const Limit limit = lacking(budget_, used_, need); // working sets come last: all else fits where they are short
+    // lacking() tests working sets last, so everything else fits where they are short
+    const Limit limit = lacking(budget_, used_, need);
     if (limit != Limit::None && !(alone && limit == Limit::WorkingSets))
         throw Error(ErrorKind::OutOfMemory, fmt::format("request {} does not fit: {}", id, nameOf(limit)));
     entries_[id] += need;

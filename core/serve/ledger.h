@@ -1,4 +1,5 @@
-// Who has reserved how much of what. The gate that asks whether a request fits and the account of what is taken are one
+// Which request has reserved how much of what. One function tests whether a request fits and takes what it needs, so
+// that the test and the account cannot differ.
 // function here, so that they cannot drift apart.
 #pragma once
 
@@ -9,7 +10,7 @@ namespace kvscope::serve {
 
 using RequestId = std::int64_t;
 
-/// What bounds a plan, and why a request waits or is refused.
+/// What limits a plan, and why a request waits or is refused.
 enum class Limit : std::uint8_t {
     None,
     Rows,           // every row has a request
@@ -48,19 +49,22 @@ struct Amounts {
     bool operator==(const Amounts&) const = default;
 };
 
-/// What there is. `hard` and `workingSets` share the device with `device`: what that leaves of it is M_avl.
+/// What the server has. `hard` and `workingSets` share the device's memory with `device`: M_avl is what the
+/// reservations of `device` leave of it.
 struct Budget {
     std::int64_t rows = 0, host = 0, device = 0, scratch = 0;
     bool workingSetControl = true; // off: the sum of working sets bounds nothing
 
-    /// M_avl in bytes: what fixed reservations leave of the device. Not negative while the gate is kept.
+    /// M_avl in bytes: what fixed reservations leave of the device. Not negative as long as every reservation passed
+    /// lacking().
     std::int64_t available(const Amounts& used) const { return device - used.device; }
 };
 
-/// The gate. @return what is short for `need` on top of `used`, the first in the order of Limit; None: it fits
+/// Tests whether a request fits. @return what is short for `need` on top of `used`, the first that is found short, with
+/// working sets last; None: it fits
 Limit lacking(const Budget& budget, const Amounts& used, const Amounts& need);
 
-/// What each request has reserved, and the sums. All calls are of one thread.
+/// What each request has reserved, and the sums. One thread makes all calls.
 class Ledger {
 public:
     explicit Ledger(const Budget& budget) : budget_(budget) {}
@@ -71,15 +75,16 @@ public:
     Amounts of(RequestId id) const;
     std::size_t entries() const { return entries_.size(); }
 
-    /// Adds to what the request has. The gate must let `need` pass but for working sets when `alone` is set: a request
-    /// that runs alone may exceed M_avl by its estimate.
+    /// Adds `need` to what the request has. lacking() must find nothing short; with `alone`, for a request that runs
+    /// alone, its working set may exceed M_avl.
     /// @throws Error(OutOfMemory) naming the limit, and then nothing has changed
     void reserve(RequestId id, const Amounts& need, bool alone = false);
     /// Takes back a part of what the request has. @throws Error(BadInput) where it has less
     void giveBack(RequestId id, const Amounts& part);
     /// Takes back all that the request has; nothing happens where it has no entry.
     void release(RequestId id);
-    /// A running request's new estimate. It may bring the sum above M_avl: the scheduler's pauses answer that.
+    /// Replaces the estimated working set of a running request. The sum may exceed M_avl then; the scheduler pauses
+    /// requests in answer.
     void setWorkingSet(RequestId id, std::int64_t bytes);
 
 private:

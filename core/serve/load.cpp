@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kLongestSleepNs = 20'000'000; // so that Ctrl-C is heard
 
-/// Hands iterations to a fit.
+/// Passes iterations on to a fit of their costs.
 class Fitting : public EngineObserver {
 public:
     explicit Fitting(const EngineOptions& options)
@@ -44,11 +44,11 @@ private:
     std::vector<int> lengths_;
 };
 
-/// Tells a tally what the engine tells, and a trace where the run is recorded.
+/// Passes on to a tally, and to a trace where the run is recorded, what the engine tells.
 class Counting final : public Fitting {
 public:
-    Counting(const EngineOptions& options, Tally& tally, TraceSink* sink) : Fitting(options), tally_(tally) {
-        if (sink) trace_ = std::make_unique<ServingTrace>(*sink, options.scheduler);
+    Counting(const EngineOptions& options, Tally& tally, const LoadOptions& load) : Fitting(options), tally_(tally) {
+        if (load.sink) trace_ = std::make_unique<ServingTrace>(*load.sink, options.scheduler, 0, load.recordSteps);
     }
 
     void watches(const Engine& engine) {
@@ -62,6 +62,12 @@ public:
     }
     void finish() {
         if (trace_) trace_->finish();
+    }
+    void admitted(RequestId id, int row, std::int64_t ns) override {
+        if (trace_) trace_->admitted(id, row, ns);
+    }
+    void released(RequestId id, int row, bool atEnd, std::int64_t ns) override {
+        if (trace_) trace_->released(id, row, atEnd, ns);
     }
     void scheduled(RequestId id, std::int64_t ns) override {
         tally_.scheduled(id, ns);
@@ -82,7 +88,7 @@ public:
     void ended(RequestId id, Ending ending, std::int64_t ns, const Error* error) override {
         const bool finished = ending == Ending::Length || ending == Ending::Stop;
         if (ending == Ending::Refused && refusal.empty() && error) refusal = oneLine(*error);
-        failed += ending == Ending::Failed ? 1 : 0;
+        if (ending == Ending::Failed && failed++ == 0 && error) failure = oneLine(*error);
         tally_.ended(id,
                      finished                    ? Status::Finished
                      : ending == Ending::Refused ? Status::Refused
@@ -99,7 +105,7 @@ public:
                           double(report.missedBytes), double(report.selectedBytes)});
     }
 
-    std::string refusal;
+    std::string refusal, failure;
     int failed = 0;
 
 private:
@@ -139,7 +145,8 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
     const std::int64_t began = steadyNowNs();
     std::int64_t origin = began;
     timed.now = [&origin] { return steadyNowNs() - origin; };
-    Counting counting(timed, tally, options.sink);
+    if (options.sink) timed.level = std::max(options.sink->level(), RecordLevel::Selections); // blocks are counted
+    Counting counting(timed, tally, options);
     Engine engine(model, timed, counting);
     counting.watches(engine);
     if (options.sink) {
@@ -160,7 +167,8 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
     }
     counting.finish();
     if (options.sink) options.sink->endRun(RunStatus::Finished, {});
-    LoadResult result{tally.finish(), counting.fitted(), engine.description(), counting.refusal, counting.failed};
+    LoadResult result{tally.finish(),  counting.fitted(), engine.description(), counting.refusal,
+                      counting.failed, counting.failure,  engine.rowsApart()};
     result.numbers.measured = true;
     SimulationOptions predicted;
     predicted.scheduler = timed.scheduler, predicted.costs = result.costs, predicted.budget = timed.budget;
@@ -177,7 +185,7 @@ ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const Engin
     Fitting fitting(measured);
     Engine engine(model, measured, fitting);
     fitting.watches(engine);
-    // Their answers end one after the other, so that there are steps of eight rows, of seven, and so on.
+    // Their answers end one after the other, so that steps of eight rows, of seven and so on are measured.
     RequestId id = 0;
     const int longest = model->config().maxPositions;
     for (const int tokens : {2048, 1536, 1024, 768, 640, 512, 384, 256}) {

@@ -12,31 +12,34 @@
 
 namespace kvscope::serve {
 
-/// The prompt of a request, of the length that its line says.
+/// Makes the prompt of a request, with the length that its line of the workload gives.
 using MakePrompt = std::function<std::vector<std::int32_t>(const WorkloadLine& line, std::int64_t request)>;
 
 struct LoadOptions : WindowOptions {
     MakePrompt prompt;
     std::function<void(double done)> between; // called in every iteration; what it throws ends the run
     TraceSink* sink = nullptr;                // where the run is recorded; null: nowhere
+    bool recordSteps = false;                 // with a sink: steps and selections too, at the level of the sink
 };
 
 struct LoadResult {
     ServingResult numbers;
-    ServiceCosts costs;  // fitted to the run
-    std::string backend; // in words
-    std::string refusal; // the sentence that the first request that was refused got; empty: none
-    int failed = 0;      // requests of the window that failed
+    ServiceCosts costs;         // fitted to the run
+    std::string backend;        // in words
+    std::string refusal;        // the sentence that the first refused request got; empty: none was refused
+    int failed = 0;             // requests of the window that failed
+    std::string failure;        // the sentence of the first of them
+    std::int64_t rowsApart = 0; // see RowEngine::rowsApart
 };
 
-/// Open loop: arrivals are drawn before the run and wait for nothing. Every latency begins at the intended arrival, so
-/// a request that comes in the middle of an iteration has waited since then. Answers have the workload's length,
-/// whatever tokens they are made of.
+/// Open loop: arrivals are drawn before the run, and no arrival waits for an answer. Every latency begins at the
+/// intended arrival, so that the wait of a request that comes in the middle of an iteration counts. Answers have the
+/// lengths that the workload gives; the end-of-text token does not end them.
 LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workload, const EngineOptions& engine,
                 const LoadOptions& options);
 
-/// What iterations of this engine cost, from a short run of its own: prompts of some lengths, and steps of one to eight
-/// rows.
+/// Measures what the iterations of this engine cost, in a short run of its own with prompts of several lengths and
+/// steps of one to eight rows.
 ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
                           const LoadOptions& options);
 

@@ -10,7 +10,7 @@ namespace {
 
 std::int64_t roundedUp(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
 
-/// Bytes of one number of an activation that waits on the device; 0: it waits on the host.
+/// Bytes that one number of an activation takes on the device while it waits there; 0: it waits on the host.
 std::int64_t parkedBytes(Parking parking) {
     switch (parking) {
     case Parking::Device:
@@ -52,7 +52,7 @@ RequestNeeds MemoryShape::needsOf(const SchedulerOptions& options, int promptTok
         needs.hostBytes = roundedUp(blocks, hostRunBlocks) * hostRunBlocks * heads * blockBytes;
         needs.deviceBytes += heads * blockBytes; // the newest block of every head
         needs.stepBytes = selectionBytes(context);
-        // A partition is there whether estimates are controlled or not.
+        // A partition takes its memory in any case; where working sets are not controlled, it is reserved here.
         const bool fixedPart = options.cache == CachePlan::Partition && !options.workingSetControl;
         needs.hardBytes = fixedPart ? firstWorkingSet(options, context) : needs.stepBytes / moved;
     }
@@ -61,8 +61,9 @@ RequestNeeds MemoryShape::needsOf(const SchedulerOptions& options, int promptTok
         needs.scratchBytes = std::int64_t(std::min(options.chunkTokens, promptTokens)) * hidden * 4;
         needs.chunkTokenBytes = tokenBytes() / layers * moved;
     } else {
-        // One layer's keys and values twice, because the next layer's are made while these travel, and the activations
-        // of the whole prompt; those that wait on the host have one piece on the device.
+        // A prompt needs one layer's keys and values twice, because the next layer makes its own while these travel,
+        // and the activations of all its tokens. Where activations wait on the host, the device holds those of one
+        // piece.
         const std::int64_t parked = parkedBytes(options.parking);
         const std::int64_t activations = parked > 0 ? promptTokens * parked : std::min(pieceTokens, promptTokens) * 4;
         needs.scratchBytes = activations * hidden;

@@ -10,7 +10,7 @@ constexpr double kLn2 = 0.693147180559945309417232121458;
 } // namespace
 
 double portableLog(double x) {
-    // x = m 2^e with m around 1; log m = 2 atanh((m - 1) / (m + 1)), a series in odd powers.
+    // Writes x = m 2^e with m around 1, and sums log m = 2 atanh((m - 1) / (m + 1)) as a series in odd powers.
     int exponent = 0;
     double m = std::frexp(x, &exponent); // exact; m in [0.5, 1)
     if (m < 0.70710678118654752) m *= 2, --exponent;
@@ -23,7 +23,7 @@ double portableLog(double x) {
 double portableExp(double x) {
     if (x < -745) return 0;
     if (x > 709.7) return HUGE_VAL;
-    // x = n log 2 + r; the series of e^r for r around 0.
+    // Writes x = n log 2 + r, and sums the series of e^r for r around 0.
     const double n = std::floor(x / kLn2 + 0.5), r = x - n * kLn2; // |r| <= 0.347
     double sum = 1;
     for (int k = 20; k >= 1; --k) sum = 1 + r / k * sum;
@@ -31,7 +31,8 @@ double portableExp(double x) {
 }
 
 double normalQuantile(double p) {
-    // The distribution's integral is 1/2 + density(x) (x + x^3/3 + x^5/15 + ...); what it inverts is found by halving.
+    // The integral of the distribution up to x is 1/2 + density(x) (x + x^3/3 + x^5/15 + ...). Halving an interval
+    // finds the x at which it is p.
     const auto share = [](double x) {
         double term = x, sum = x;
         for (int k = 3; k < 400; k += 2) {
@@ -61,7 +62,7 @@ std::uint64_t Draws::bits() {
 double Draws::uniform() { return (double(bits() >> 12) + 0.5) * 0x1p-52; }
 
 std::uint64_t Draws::below(std::uint64_t count) {
-    // Numbers of the incomplete last round are drawn again, so that all are equally likely.
+    // Numbers of the last, incomplete round of `count` are drawn again, so that all results are equally likely.
     const std::uint64_t whole = UINT64_MAX - UINT64_MAX % count;
     std::uint64_t value = bits();
     while (value >= whole) value = bits();
@@ -78,7 +79,7 @@ double Draws::normal() {
 }
 
 double Draws::gamma(double shape) {
-    if (shape < 1) { // a draw of shape + 1, times a power of a uniform one
+    if (shape < 1) { // draws with shape + 1, and multiplies by a power of a uniform number
         const double larger = gamma(shape + 1) * (shape + 1);
         return larger * portableExp(portableLog(uniform()) / shape) / shape;
     }

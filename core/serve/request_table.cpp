@@ -8,7 +8,7 @@
 namespace kvscope::serve {
 namespace {
 
-/// Takes the members of a list that a plan names out of it, in the plan's order.
+/// Takes the requests that a plan names out of a list, in the plan's order.
 std::vector<ServeRequest> takeOut(std::vector<ServeRequest>& list, std::vector<int> indices) {
     std::vector<ServeRequest> taken;
     taken.reserve(indices.size());
@@ -57,7 +57,7 @@ Snapshot RequestTable::snapshot(std::int64_t nowNs, double hitRate) const {
 }
 
 void RequestTable::begin(const IterationPlan& plan, std::int64_t nowNs) {
-    // A request was skipped where one behind it was admitted.
+    // A request has been skipped when the plan admits a request behind it in the queue.
     const int lastAdmitted = plan.admitted.empty() ? -1 : plan.admitted.back().index;
     for (int i = 0; i < lastAdmitted; ++i) ++waiting_[std::size_t(i)].skips;
     for (auto request = waiting_.rbegin(); request != waiting_.rend() && !request->checked; ++request)
@@ -106,7 +106,7 @@ const std::vector<RequestTable::Token>& RequestTable::end(const IterationPlan& p
     }
     for (const PrefillSegment& segment : plan.segments) {
         ServeRequest* request = findIn(running_, segment.id);
-        if (!request) continue; // it was cancelled meanwhile
+        if (!request) continue; // it was cancelled during the iteration
         request->position = segment.to;
         request->lastSegmentNs = nowNs;
         if (!segment.last) continue;
@@ -136,7 +136,7 @@ bool RequestTable::setWorkingSet(RequestId id, std::int64_t bytes) {
         request->workingSetBytes = bytes;
         return true;
     }
-    if (ServeRequest* request = findIn(paused_, id)) { // it has no place on the device now
+    if (ServeRequest* request = findIn(paused_, id)) { // a paused request takes no place on the device
         request->workingSetBytes = bytes;
         return true;
     }

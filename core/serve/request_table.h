@@ -1,4 +1,5 @@
-// The requests of a serving run, queued, running and paused, and what they have reserved: the state between two plans.
+// The requests of a serving run that are queued, running or paused, and what they have reserved: what changes from plan
+// to plan.
 #pragma once
 
 #include "core/serve/scheduler.h"
@@ -8,14 +9,15 @@
 
 namespace kvscope::serve {
 
-/// Takes requests in, carries out what a plan says about them, and gives back what they had when they end. One thread.
+/// Takes requests in, carries out what a plan says about them, and frees their reservations when they end. One thread
+/// makes all calls.
 class RequestTable {
 public:
     explicit RequestTable(const Budget& budget) : ledger_(budget) {}
 
-    /// Appends to the queue. Its state is Queued, whatever it says.
+    /// Appends the request to the queue and sets its state to Queued.
     void arrive(ServeRequest request);
-    /// What the next plan is made from; valid until the next call that changes something.
+    /// What the next plan is made from. Valid until the next call that changes the table.
     Snapshot snapshot(std::int64_t nowNs, double hitRate) const;
 
     /// The iteration begins: refused requests leave, admitted ones reserve and begin to be read, paused ones give their
@@ -28,13 +30,14 @@ public:
         int generated = 0;  // tokens it has now
         bool first = false; // its prompt was read in this iteration
     };
-    /// The iteration that begin() began has ended: positions move on, and every decoding request has a token more. The
-    /// caller ends those that are done. @return the tokens, valid until the next call
+    /// Ends the iteration that begin() began: moves the prompts' positions on, and counts one more token for every
+    /// request that decodes. The caller ends the requests that are done. @return the tokens, valid until the next call
     const std::vector<Token>& end(const IterationPlan& plan, std::int64_t nowNs);
 
-    /// A request ends, whatever its state: all that it has reserved is free. @return whether there was one of this id
+    /// Ends a request in any state and frees all that it has reserved. @return whether there was a request with this id
     bool finish(RequestId id);
-    /// A running or paused request's new estimate, in bytes. @return whether there is one of this id
+    /// Replaces the estimated working set of a running or paused request, in bytes. @return whether there is a request
+    /// with this id
     bool setWorkingSet(RequestId id, std::int64_t bytes);
 
     const ServeRequest* find(RequestId id) const;

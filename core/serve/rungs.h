@@ -21,17 +21,18 @@ struct Rung {
     PrefillPlan prefill;
 };
 
-/// From full attention upwards.
+/// All rungs, beginning with full attention.
 const std::vector<Rung>& rungs();
-/// "all", or names separated by commas; in the order of the ladder. @throws Error(BadInput) for a name that no rung has
+/// The rungs that `names` lists: "all", or names separated by commas. The result is in the order of the ladder. @throws
+/// Error(BadInput) for a name that no rung has
 std::vector<Rung> rungsNamed(const std::string& names);
-/// The keys of the knobs that a rung decides.
+/// The keys of the knobs whose values a rung gives.
 const std::vector<std::string>& knobsOfRungs();
-/// `base` with the knobs that the rung decides. A part of the device is as large as what a step selects, unless
-/// partition_blocks of `base` says more.
+/// `base`, with the rung's values for the knobs that it decides. A partition gets as many slots as a step selects,
+/// unless partition_blocks of `base` asks for more.
 SchedulerOptions onRung(const Rung& rung, SchedulerOptions base);
-/// `sparse` is the table of the sparse method. @return that table, or for a rung with full attention the same engine
-/// where a step reads all keys and values and there is no index
+/// `sparse` is the table of the sparse method. @return that table; for a rung with full attention, the table of the
+/// same engine when a step reads all keys and values and has no index
 ServiceCosts costsOnRung(const Rung& rung, const ServiceCosts& sparse);
 
 } // namespace kvscope::serve

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kNsPerMs = 1e6;
 
-/// One call of Scheduler::plan: what is already promised while the plan is made.
+/// One call of Scheduler::plan, with what the plan has promised so far.
 class Planning {
 public:
     Planning(const SchedulerOptions& options, const ServiceCosts& costs, const Snapshot& now, IterationPlan& plan)
@@ -30,8 +30,8 @@ private:
     bool isShort(const ServeRequest& r) const { return r.promptTokens <= options_.shortTokens; }
     double msSince(std::int64_t ns) const { return double(now_.nowNs - ns) / kNsPerMs; }
 
-    // What can never run leaves the queue; so does what arrived when the queue was full. Only requests that no plan has
-    // seen are looked at: they are the last ones.
+    // Requests that can never run leave the queue, and so do those that arrived when the queue was full. Only requests
+    // that no plan has tested are looked at; they are the last of the queue.
     void refuse(const Scheduler& scheduler) {
         const auto count = int(now_.waiting.size());
         firstUnchecked_ = count;
@@ -54,7 +54,7 @@ private:
     }
     bool isRefused(int i) const { return i >= firstUnchecked_ && refused_[std::size_t(i - firstUnchecked_)] != 0; }
 
-    // Decoding requests go on, but for those that are paused now. A paused request returns before anything is admitted.
+    // Requests that decode go on, unless they are paused here. Paused requests return before others are admitted.
     void chooseDecodes() {
         for (int i = 0; i < int(now_.running.size()); ++i) {
             const ServeRequest& request = now_.running[std::size_t(i)];
@@ -67,7 +67,8 @@ private:
         if (plan_.paused.empty()) resumeSome();
     }
 
-    /// The request that frees most bytes per token that it still makes; of equal ones the newest.
+    /// The request to pause: the one that frees most bytes for each token that it still has to make; of equal ones the
+    /// newest.
     int victim() const {
         int best = -1;
         double most = -1;
@@ -121,8 +122,8 @@ private:
         tokens_ = plan_.decodeRows();
     }
 
-    // A prompt's next segment. `most`: milliseconds that it may take; `force`: it gets its least part whatever that
-    // takes. A segment without a part: from == to.
+    // The next segment of a prompt. `most`: the milliseconds that it may take; `force`: the prompt gets its smallest
+    // part however long that takes. from == to: it gets none.
     PrefillSegment next(const ServeRequest& request, double most, bool force) const {
         PrefillSegment segment;
         segment.id = request.id;
@@ -148,8 +149,8 @@ private:
         segment.ms = (segment.to.layer - segment.from.layer) * costs_.prefillLayer(0, request.promptTokens);
         segment.last = segment.to.layer == costs_.shape.layers;
     }
-    // Whole layers while they fit. A layer that does not fit as a whole is cut where pieces end, if the method can stop
-    // there; a layer that was cut goes on.
+    // Takes whole layers as long as they fit. A layer that does not fit whole is cut at the end of a piece, if the
+    // method can stop there. A layer that was cut once goes on.
     void nextLayers(const ServeRequest& request, double most, bool force, PrefillSegment& segment) const {
         PromptPosition& at = segment.to;
         const int layers = costs_.shape.layers, all = request.promptTokens;
@@ -161,7 +162,7 @@ private:
                 continue;
             }
             const bool started = segment.from != at;
-            if (started && at.token == 0) break; // one layer at least: pieces are for layers that never fit
+            if (started && at.token == 0) break; // a layer is cut into pieces only if the segment has no other layer
             if (!costs_.shape.pausesInLayer) {
                 if (!started && force) ++at.layer, at.token = 0, segment.ms += rest;
                 break;
@@ -175,7 +176,7 @@ private:
         segment.last = at.layer == layers;
     }
 
-    /// What a segment in chunks has on the device: the keys and values of the chunks before and of its own.
+    /// Bytes that a segment in chunks has on the device: the keys and values of its own chunk and of those before it.
     std::int64_t chunkBytes(const ServeRequest& request, const PrefillSegment& segment) const {
         return request.needs.chunkTokenBytes * segment.to.token; // 0 where prompts are read layer by layer
     }
@@ -188,14 +189,15 @@ private:
         return lacking(now_.budget, used_ + more, {});
     }
 
-    /// Adds the request's next segment. @return what kept it out; None: it is in, or it has nothing left to read
+    /// Adds the next segment of the request. @return what kept the segment out; None: it is in, or the prompt is read
     Limit read(const ServeRequest& request, Member member, bool admitted, double most, bool force) {
         if (!plan_.segments.empty() && tokens_ + request.promptTokens > options_.iterationTokens)
             return Limit::TokenBudget;
         PrefillSegment segment = next(request, most, force);
         if (segment.from == segment.to) return Limit::TimeBudget;
         segment.index = member.index, segment.admitted = admitted;
-        // Where nothing else runs the others' places on the device are free: admission saw to it that this is enough.
+        // Where nothing else runs, the places of the other requests on the device are free, and admission made sure
+        // that this is enough.
         const Limit memory = lacksForChunks(request, segment);
         if (memory != Limit::None && !(plan_.decodeRows() == 0 && plan_.segments.empty())) return memory;
         const std::int64_t bytes = chunkBytes(request, segment);
@@ -216,13 +218,14 @@ private:
     bool suspended(const ServeRequest& request) const {
         return msSince(request.lastSegmentNs) >= options_.maxSuspendMs;
     }
-    /// Whether a part must be read whatever it takes: nothing else would run, or it had none for too long.
+    /// Whether a part of the prompt must be read however long it takes: nothing else would run, or the prompt had no
+    /// part for too long.
     bool mustRead(const ServeRequest& request) const {
         return (plan_.decodeRows() == 0 && plan_.segments.empty()) || suspended(request);
     }
 
-    // The oldest long prompt first, but for the time that short ones may have: what up to short_turns of them take, at
-    // most half. An old one without a segment for long leaves them none.
+    // Reads the oldest long prompt first, in the time that is not kept for short prompts. Short prompts keep what up to
+    // short_turns of them take, at most half of the time, and nothing while a long one has waited long for a segment.
     void readRunningPrompts() {
         const ServeRequest* oldest = nullptr;
         double shortMs = 0;
@@ -245,7 +248,8 @@ private:
                 if (request.state != RequestState::Prefilling || isShort(request) != shortLane || closed_) continue;
                 if (shortLane ? shortSegments_ >= options_.shortTurns : longSegments_ > 0) continue;
                 const double most = shortLane ? left_ : left_ - kept_;
-                // In the short lane only the oldest is read whatever it takes, so that the sum stays bounded.
+                // Of the short prompts only the oldest is read however long it takes, so that the iteration's time
+                // stays bounded.
                 const bool force = mustRead(request) && (!shortLane || shortSegments_ == 0);
                 const Limit limit = read(request, {request.id, i}, false, most, force);
                 if (limit == Limit::None) continue;
@@ -260,8 +264,8 @@ private:
         return (costs_.shape.layers - request.position.layer) * whole - costs_.prefillLayer(0, request.position.token);
     }
 
-    // First come, first served. Who does not fit is passed by later ones, until it has been passed too often or has
-    // waited too long.
+    // First come, first served. A request that does not fit lets later ones pass, until it has been passed too often or
+    // has waited too long.
     void admit() {
         const auto count = int(now_.waiting.size());
         const int waiting = count - int(plan_.refused.size());
@@ -272,7 +276,7 @@ private:
         if (!plan_.paused.empty() || plan_.resumed.size() < now_.paused.size()) return allWaitFor(Limit::PausedFirst);
         if (holderWaits_ != Limit::None || closed_) return allWaitFor(Limit::HoldersFirst);
         const bool partitioned = options_.cache == CachePlan::Partition;
-        std::int64_t alone = 0; // the most that a request which is admitted must have to run alone
+        std::int64_t alone = 0; // the most memory that any admitted request needs to run alone
         for (const auto& list : {now_.running, now_.paused})
             for (const ServeRequest& request : list) alone = std::max(alone, request.aloneBytes(partitioned));
         bool laneOpen = true;
@@ -315,11 +319,12 @@ private:
         const Amounts need = request.atAdmission();
         Limit limit = lacking(now_.budget, used_, need);
         const bool first = now_.running.empty() && now_.paused.empty() && plan_.admitted.empty();
-        if (limit == Limit::WorkingSets && first) limit = Limit::None; // alone it may exceed M_avl
+        if (limit == Limit::WorkingSets && first) limit = Limit::None; // a request that runs alone may exceed M_avl
         if (limit != Limit::None) return limit;
         if (isShort(request) ? shortsReading_ >= options_.shortTurns : longsReading_ >= options_.longPrefills)
             return Limit::PrefillLane;
-        // Whoever is admitted can run alone beside what the others have reserved: nobody waits for memory for ever.
+        // Every admitted request can run alone beside what the others have reserved, so that none waits for memory for
+        // ever.
         const std::int64_t largest = std::max(alone, request.aloneBytes(partitioned));
         return used_.device + need.device + largest > now_.budget.device ? Limit::DeviceMemory : Limit::None;
     }
@@ -362,9 +367,9 @@ private:
     Amounts used_;
     std::vector<char> refused_; // [i - firstUnchecked_]
     int firstUnchecked_ = 0, reading_ = 0, longsReading_ = 0, shortsReading_ = 0, longSegments_ = 0, shortSegments_ = 0;
-    double left_ = 0, kept_ = 0; // milliseconds: of the iteration; of those for the short lane
+    double left_ = 0, kept_ = 0; // milliseconds: left of the iteration; kept of those for short prompts
     std::int64_t tokens_ = 0;
-    bool closed_ = false; // a prompt in chunks has the device for itself
+    bool closed_ = false; // a prompt in chunks was given the whole device
     Limit notResumed_ = Limit::None, holderWaits_ = Limit::None, queueLimit_ = Limit::None, promptLimit_ = Limit::None;
 };
 
@@ -388,7 +393,7 @@ Refusal Scheduler::neverFits(const Budget& budget, const ServeRequest& request) 
     const bool partitioned = options_.cache == CachePlan::Partition && options_.offload;
     const Amounts need = request.atAdmission();
     Budget alone = budget;
-    alone.workingSetControl = false; // its estimate alone keeps nobody from running
+    alone.workingSetControl = false; // the estimate of a working set keeps no request from running alone
     Limit limit = lacking(alone, {}, need);
     const std::int64_t device = need.device + request.aloneBytes(partitioned);
     if ((limit == Limit::None || limit == Limit::HardNeed) && device > budget.device) limit = Limit::DeviceMemory;

@@ -1,4 +1,4 @@
-// What the next iteration does: SparseServe's Algorithm 1 with the choices that the paper leaves open
+// Decides what the next iteration does: SparseServe's Algorithm 1, with our choices where the paper leaves them open
 // (docs/serving.md).
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace kvscope::serve {
 
-/// Everything that a plan depends on, as it is between two iterations.
+/// Everything from which a plan is made, as it is between two iterations.
 struct Snapshot {
     std::int64_t nowNs = 0;
     std::span<const ServeRequest> waiting; // in the order of arrival
@@ -23,60 +23,59 @@ struct Snapshot {
     std::span<const ServeRequest> paused;  // in the order of their pauses
     Budget budget;
     Amounts used;           // of the ledger
-    int iterationsOver = 0; // how many iterations in a row, up to the last one, had working sets above M_avl
-    double hitRate = 1;     // share of selected blocks found on the device, expected of warm rows
+    int iterationsOver = 0; // the last iterations without a gap whose working sets exceeded M_avl
+    double hitRate = 1;     // the share of selected blocks that warm rows are expected to find on the device
 };
 
-/// Where a request of the plan stands in the snapshot.
+/// The place of a planned request in the snapshot.
 struct Member {
     RequestId id = 0;
-    int index = 0; // in `running`, `paused` or `waiting`, as the list says
+    int index = 0; // index in `running`, `paused` or `waiting`, as each list of the plan says
 };
 
-/// A part of one prompt, read in one iteration. Layer-segmented: from one layer and token to another, layer by layer.
-/// In chunks: the tokens from.token to to.token through all layers.
+/// A part of one prompt that one iteration reads. Layer-segmented: from one layer and token to another, layer by layer.
+/// In chunks: the tokens from.token to to.token, through all layers.
 struct PrefillSegment {
     RequestId id = 0;
-    int index = 0;         // in `running`, or in `waiting` of a request that this plan admits
+    int index = 0;         // index in `running`; of a request that this plan admits, in `waiting`
     bool admitted = false; // which of the two
     PromptPosition from, to;
-    bool last = false; // the prompt is read behind it, and the first token is there
+    bool last = false; // the prompt's last segment: the first token follows it
     double ms = 0;     // predicted
 };
 
 struct Refusal {
     Member request;
     Limit limit = Limit::TooLarge;          // TooLarge or QueueFull
-    Limit of = Limit::None;                 // TooLarge: of which budget
+    Limit of = Limit::None;                 // with TooLarge: the budget that is too small
     std::int64_t needed = 0, available = 0; // of that budget
 };
 
-/// One iteration. Whoever executes it does so in this order: it takes what is paused out of the batch and brings what
-/// is resumed into it, reserves for what is admitted, reads the segments, and makes one token for every decoding
-/// request.
+/// The plan of one iteration. It is carried out in this order: paused requests leave the batch, resumed ones join it,
+/// admitted ones reserve memory, segments are read, and one token is made for every request that decodes.
 struct IterationPlan {
-    std::vector<Member> decode;   // of `running`; those that were resumed come besides
+    std::vector<Member> decode;   // indices in `running`; resumed requests decode besides
     std::vector<Member> paused;   // of `running`
-    std::vector<Member> resumed;  // of `paused`; they decode too
+    std::vector<Member> resumed;  // indices in `paused`; these requests decode too
     std::vector<Member> admitted; // of `waiting`
     std::vector<PrefillSegment> segments;
     std::vector<Refusal> refused; // of `waiting`
 
-    Limit limitedBy = Limit::None;         // what bound the plan; None: nothing waits
-    std::array<int, kLimits> waitingFor{}; // requests that stay in the queue, by what they wait for
-    std::int64_t workingSetBytes = 0;      // of those that run, after admissions
+    Limit limitedBy = Limit::None;         // what limited the plan; None: no request waits
+    std::array<int, kLimits> waitingFor{}; // how many requests stay in the queue for each reason
+    std::int64_t workingSetBytes = 0;      // of the requests that run, after admissions
     std::int64_t availableBytes = 0;       // M_avl, after admissions
-    std::int64_t hardBytes = 0;            // one layer's selections at once
+    std::int64_t hardBytes = 0;            // of one layer's selections together
     bool over = false;                     // the working sets exceed M_avl
-    double decodeMs = 0, predictedMs = 0;  // of the decode step; of the whole iteration
+    double decodeMs = 0, predictedMs = 0;  // predicted for the decode step; for the whole iteration
 
     int decodeRows() const { return int(decode.size() + resumed.size()); }
     bool empty() const { return decode.empty() && resumed.empty() && segments.empty(); }
     void clear();
 };
 
-/// Makes plans. It has no state but its options, reads no clock and knows no device, so that the engine's loop, the
-/// simulator and the tests use the same one.
+/// Makes plans. A scheduler has no state but its options, reads no clock and knows no device, so that the engine's
+/// loop, the simulator and the tests use the same one.
 class Scheduler {
 public:
     Scheduler(const SchedulerOptions& options, ServiceCosts costs) : options_(options), costs_(std::move(costs)) {}
@@ -84,11 +83,11 @@ public:
     const SchedulerOptions& options() const { return options_; }
     const ServiceCosts& costs() const { return costs_; }
 
-    /// Fills `plan`, whose memory is used again. Every request whose arrival was accepted gets work in the end, as long
-    /// as requests that run end.
+    /// Fills `plan`, whose memory is used again. Every request that the queue accepted gets work in the end, as long as
+    /// running requests end.
     void plan(const Snapshot& snapshot, IterationPlan& plan) const;
-    /// What keeps the request from running even when it is alone; limit None: it fits. Refused at once, because it
-    /// would wait for ever.
+    /// What keeps the request from running even alone; limit None: it can run. Such a request is refused at once,
+    /// because it would wait for ever.
     Refusal neverFits(const Budget& budget, const ServeRequest& request) const;
 
 private:

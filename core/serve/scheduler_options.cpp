@@ -21,7 +21,7 @@ Parameter choiceKnob(const char* key, std::vector<std::string> choices, const ch
     return {key, ParameterType::Choice, choices.front(), 0, 0, "", help, choices, nullptr};
 }
 
-/// The place of a choice's value among those that are declared.
+/// Finds the value of a choice among the declared ones, and returns its index as the enum.
 template <class Enum> Enum choiceOf(const ParameterValues& values, std::string_view key) {
     for (const Parameter& parameter : schedulerParameters()) {
         if (parameter.key != key) continue;
@@ -34,7 +34,7 @@ template <class Enum> Enum choiceOf(const ParameterValues& values, std::string_v
 } // namespace
 
 const std::vector<Parameter>& schedulerParameters() {
-    // The order of choices is that of their enums.
+    // The choices of a knob are listed in the order of its enum.
     static const std::vector<Parameter> parameters{
         countKnob("rows", "64", 1, 1024, "requests", "Requests that are admitted at once (R_max of SparseServe)."),
         countKnob("iteration_tokens", "262144", 1, 16777216, "tokens",

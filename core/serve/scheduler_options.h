@@ -1,5 +1,5 @@
-// The knobs of the scheduler, declared like a method's parameters: command line, form and docs/serving.md list them
-// from here.
+// The knobs of the scheduler. They are declared like a method's parameters, and the command line, the form and
+// docs/serving.md list them from these declarations.
 #pragma once
 
 #include "core/select/parameters.h"
@@ -11,7 +11,7 @@
 
 namespace kvscope::serve {
 
-enum class CachePlan : std::uint8_t { Partition, GlobalLru };      // whose slots a row may take
+enum class CachePlan : std::uint8_t { Partition, GlobalLru };      // which slots a row may take: its own, or any
 enum class PrefillPlan : std::uint8_t { Layers, Chunks };          // how a prompt is cut
 enum class TransferPlan : std::uint8_t { Calls, Batched, Kernel }; // how blocks are gathered
 enum class Parking : std::uint8_t { Device, DeviceBf16, Host };    // where a prompt's activations wait between segments
@@ -24,7 +24,7 @@ struct SchedulerOptions {
     double ttftBoundMs = 10000;            // X
     bool offload = true, workingSetControl = true;
     CachePlan cache = CachePlan::Partition;
-    int partitionBlocks = 0; // per layer and KV head; 0: twice what a step selects
+    int partitionBlocks = 0; // slots per layer and KV head; 0: twice what a step selects
     TransferPlan transfers = TransferPlan::Kernel;
     int window = 12; // w, steps
     PrefillPlan prefill = PrefillPlan::Layers;
@@ -36,15 +36,15 @@ struct SchedulerOptions {
     int maxSkips = 100, pauseAfter = 3, resumeTokens = 16, maxWaiting = 1024;
     bool batchInvariant = false; // of the engine on a GPU, see RowEngineSetup::invariant
 
-    /// Predicted milliseconds that an iteration may take.
+    /// How many milliseconds an iteration may take by the scheduler's prediction.
     double budgetMs() const { return iterationMs > 0 ? std::min(iterationMs, 0.8 * tbtBoundMs) : 0.8 * tbtBoundMs; }
 };
 
-/// In the order in which they are listed.
+/// The declarations of all knobs, in the order in which they are listed.
 const std::vector<Parameter>& schedulerParameters();
-/// The declared defaults.
+/// The default values of all knobs.
 ParameterValues schedulerDefaults();
-/// @throws Error(BadInput) where a value is missing or is no value of its parameter
+/// The knobs as options. @throws Error(BadInput) where a value is missing or not allowed
 SchedulerOptions schedulerOptions(const ParameterValues& values);
 
 } // namespace kvscope::serve

@@ -7,7 +7,7 @@
 namespace kvscope::serve {
 namespace {
 
-/// The first index of a backlog that holds at `ns`; -1: before its beginning.
+/// Index of the last change of the backlog at or before `ns`; -1: `ns` is before the first one.
 std::ptrdiff_t placeAt(const Backlog& backlog, std::int64_t ns) {
     return std::upper_bound(backlog.ns.begin(), backlog.ns.end(), ns) - backlog.ns.begin() - 1;
 }
@@ -22,7 +22,7 @@ double percentile(std::span<const double> samples, double p) {
 }
 
 std::pair<int, int> percentileRanks(int samples, double p) {
-    // How many of n are below the percentile is binomial: mean n p, variance n p (1 - p).
+    // How many of n samples lie below the percentile has the binomial distribution: mean n p, variance n p (1 - p).
     const double mean = samples * p, spread = 1.96 * std::sqrt(mean * (1 - p));
     const auto low = int(std::lround(mean - spread)), high = int(std::lround(mean + spread));
     return {std::max(low, 0), std::min(high, samples + 1)};

@@ -45,7 +45,8 @@ private:
         table_.begin(plan_, now_);
         for (const PrefillSegment& segment : plan_.segments) tally_.scheduled(segment.id, now_);
         if (plan_.empty()) {
-            // Whoever waits gets work at once unless something runs, so nothing is left but what may arrive.
+            // A waiting request gets work at once unless something runs. So no request is left, and the next event is
+            // an arrival.
             if (!table_.idle()) throw std::logic_error("the scheduler has requests and no work");
             return;
         }
@@ -73,7 +74,7 @@ private:
         tally_.arrived(number);
     }
 
-    /// What the plan takes by the table of costs, with the hits that its own rows have.
+    /// Time of the plan by the table of costs, with the share of hits that the plan's own rows have.
     double costOf(const IterationPlan& plan) {
         std::int64_t context = 0, warm = 0, cold = 0;
         const auto add = [&](const ServeRequest& request, bool isCold) {
@@ -129,8 +130,9 @@ double utilisationOf(const Workload& workload, const SimulationOptions& options)
         const RequestNeeds needs = costs.shape.needsOf(scheduler, line.promptTokens, line.outputTokens);
         const std::int64_t length = std::int64_t(line.promptTokens) + line.outputTokens;
         prefillMs += costs.prefillAll(line.promptTokens) / n;
-        tokens += (line.outputTokens - 1) / n; // the first one comes from the prefill
-        // Of the requests that decode together long answers are more.
+        tokens += (line.outputTokens - 1) / n; // the prefill makes the first token
+        // A request decodes for as many steps as its answer has tokens, so batches have long answers more often than
+        // short ones.
         const double share = line.outputTokens;
         deviceBytes += double(needs.deviceBytes) * share, hostBytes += double(needs.hostBytes) * share;
         stepBytes += double(needs.stepBytes) * share, context += double(length) * share;
@@ -145,7 +147,7 @@ double utilisationOf(const Workload& workload, const SimulationOptions& options)
     const double each = deviceBytes + workingSets;
     if (each > 0) rows = std::min(rows, double(options.budget.device) / each);
     if (hostBytes > 0) rows = std::min(rows, double(options.budget.host) / hostBytes);
-    // Of all batches that fit the one that makes most tokens per second.
+    // Finds the batch that makes most tokens per second among those that fit.
     double perToken = std::numeric_limits<double>::infinity();
     for (int batch = 1; batch <= std::max(1, int(rows)); ++batch) {
         const auto available = options.budget.device - std::int64_t(deviceBytes) * batch;

@@ -18,13 +18,14 @@ struct SimulationOptions : WindowOptions {
     std::function<void()> between; // called every 4,096 iterations where there is one; what it throws ends the run
 };
 
-/// The share of the server that the offered requests need: arrivals per second times the mean work of one, which is its
-/// prefill and its tokens at the rate of the best batch that memory and rows allow. At 1 nothing can be sustained.
+/// The share of the server that the offered requests need: arrivals per second times the mean work of a request, which
+/// is its prefill, and its tokens at the rate of the best batch that memory and rows allow. From 1 on the server cannot
+/// keep up.
 double utilisationOf(const Workload& workload, const SimulationOptions& options);
 
-/// Reads the workload over and over: first the warm-up, then the window, then on until every request of the window has
-/// ended, so that none is served under a falling load. `watch`, where given, sees every iteration: the table when it
-/// has ended, its plan and its time in ms.
+/// Reads the workload over and over: first the warm-up, then the window, and then on until every request of the window
+/// has ended, so that all are served under the same load. `watch`, if it is not empty, is called at the end of every
+/// iteration with the table, the plan and the time in ms.
 /// @throws Error(BadInput) for an empty workload
 using WatchIteration = std::function<void(const RequestTable&, const IterationPlan&, double)>;
 ServingResult simulate(const Workload& workload, const SimulationOptions& options, const WatchIteration& watch = {});

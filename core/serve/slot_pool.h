@@ -1,4 +1,5 @@
-// The slots of cache=global-lru: one pool for all rows and layers, the least recently selected block leaves first.
+// The slots of cache=global-lru: one pool for all rows and layers, in which the least recently selected block leaves
+// first.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,18 @@ struct PooledBlock {
     bool operator==(const PooledBlock&) const = default;
 };
 
-/// Says which blocks have a slot. It holds no keys and values: on a backend whose two tiers are the same memory nothing
-/// has to be copied to know what would be.
+/// Keeps a list of the blocks that have a slot. It holds no keys and values: on a backend whose two tiers are the same
+/// memory nothing is copied, and the pool says which blocks would be.
 class SlotPool {
 public:
-    /// A step selects these blocks of one layer, of all rows, each of them once. Those that have a slot are hits, and
-    /// none of them leaves before all have one; then least recently selected blocks leave until at most `slots` are
-    /// left, the layer's own last. @return those that had none, valid until the next call
+    /// A step selects these blocks of one layer, of all rows, each of them once. Blocks that have a slot are hits. None
+    /// of the selected blocks leaves before all of them have a slot; then the least recently selected blocks leave
+    /// until at most `slots` are left, those of this layer last. @return the blocks that had no slot, valid until the
+    /// next call
     std::span<const PooledBlock> select(std::span<const PooledBlock> blocks, std::int64_t slots);
-    /// A block that has been on the device anyway gets a slot.
+    /// Gives a slot to a block that is on the device already.
     void keep(const PooledBlock& block);
-    /// The row gives all its slots back.
+    /// Gives all slots of the row back.
     void release(int row);
 
     std::int64_t used() const { return std::int64_t(order_.size()); }

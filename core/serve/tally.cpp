@@ -28,9 +28,10 @@ Latency latencyOf(std::vector<double> samples) {
 Tally::Tally(const Workload& workload, const WindowOptions& options) : workload_(workload), options_(options) {
     const auto lines = std::int64_t(workload_.lines.size());
     if (lines == 0) throw Error(ErrorKind::BadInput, "a workload without requests");
-    // The window begins when both are over: so many requests, and so many seconds.
+    // The window begins when the warm-up has lasted for as many requests, and for as many seconds, as the options say.
     const double warmUpNs = options_.warmUpSeconds * 1e9;
-    const auto readings = std::int64_t(warmUpNs / (double(workload_.spanUs) * 1e3)); // whole ones of the workload
+    // whole readings of the workload that fit into the warm-up
+    const auto readings = std::int64_t(warmUpNs / (double(workload_.spanUs) * 1e3));
     first_ = std::max(std::int64_t(options_.warmUpRequests), readings * lines);
     while (double(arrivalNs(first_)) < warmUpNs) ++first_;
     behind_ = first_ + (options_.counted > 0 ? options_.counted : lines);
@@ -53,7 +54,8 @@ void Tally::arrived(std::int64_t request) {
     served.outcome.id = request;
     served.outcome.arrivalNs = arrivalNs(request);
     served.outcome.promptTokens = lineOf(request).promptTokens;
-    // Requests arrive in the middle of an iteration and are noticed at its end; the list is put in order at the end.
+    // A request that arrives during an iteration is noticed at the iteration's end, so changes are not in the order of
+    // time. They are sorted at the end of the run.
     changes_.emplace_back(served.outcome.arrivalNs, 1);
     served_.emplace(request, std::move(served));
     ++arrived_;
@@ -165,7 +167,7 @@ void Tally::integrateBacklog() {
     }
     result_.trend = trendOf(backlog, fromNs_, toNs_);
     result_.meanInSystem = backlog.mean(fromNs_, toNs_);
-    double inside = 0; // refused requests were in the system for a moment too
+    double inside = 0; // refused requests are among the outcomes: they were in the system for a moment
     for (const RequestOutcome& o : result_.outcomes) inside += o.e2eMs() / 1e3;
     result_.littleInSystem = inside / result_.seconds;
 }

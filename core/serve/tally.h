@@ -1,4 +1,5 @@
-// The numbers of a serving run, simulated or measured: what happened to every request, and what is said of the window.
+// Collects the numbers of a serving run, simulated or measured: what became of every request, and the sums of the
+// window.
 #pragma once
 
 #include "core/serve/ledger.h"
@@ -13,11 +14,11 @@
 
 namespace kvscope::serve {
 
-/// Which requests count. The workload is read over and over: first the warm-up, then the window, then on until every
-/// request of the window has ended, so that none is served under a falling load.
+/// Which requests count. The workload is read over and over: first the warm-up, then the window, and then on until
+/// every request of the window has ended, so that all are served under the same load.
 struct WindowOptions {
     int counted = 0;          // requests of the window; 0: as many as the workload has
-    int warmUpRequests = 100; // that arrive before the window, at least
+    int warmUpRequests = 100; // at least as many requests arrive before the window
     double warmUpSeconds = 60;
     Slo slo;
     bool keepGaps = true; // off: no gaps between tokens are kept, for runs of very many requests
@@ -26,7 +27,7 @@ struct WindowOptions {
 /// Percentiles of one latency, over its samples in ms.
 struct Latency {
     std::size_t samples = 0;
-    double mean = 0, median = 0, max = 0, p99 = 0; // p99 interpolated, however few samples there are
+    double mean = 0, median = 0, max = 0, p99 = 0; // p99 is interpolated, even from few samples
     std::vector<Percentile> shown;                 // P50, P90, P99, P99.9, where there are samples enough
 };
 Latency latencyOf(std::vector<double> samples);
@@ -34,34 +35,36 @@ Latency latencyOf(std::vector<double> samples);
 struct ServingResult {
     double offered = 0;                     // requests per second
     int warmUp = 0, counted = 0, after = 0; // requests that arrived before, in and after the window
-    int mserWarmUp = 0;                     // requests of the window that MSER-5 on TTFT would have cut off besides
-    double seconds = 0; // the window: from its first arrival to where the next one behind it arrives
-    Latency queue, ttft, tbt, worstTbt, tpot, e2e; // worstTbt: of each request the P99 of its gaps
+    // how many requests of the window MSER-5 on TTFT would have added to the warm-up
+    int mserWarmUp = 0;
+    double seconds = 0; // length of the window, from its first arrival to the first arrival behind it
+    Latency queue, ttft, tbt, worstTbt, tpot, e2e; // worstTbt: the P99 of each request's gaps
     int finished = 0, refused = 0, unfinished = 0, good = 0, pauses = 0, pausedLongerThanTbt = 0;
     double attainment = 0;  // good / counted
     double goodput = 0;     // good requests per second of the window
     double outputRate = 0;  // tokens made in the window, per second
     double busy = 0;        // share of the window in which an iteration ran
-    double utilisation = 0; // work that arrives / what can be done: see utilisationOf
+    double utilisation = 0; // offered work by possible work, see utilisationOf
     Trend trend;
     double meanInSystem = 0, littleInSystem = 0; // integrated; arrivals per second times mean E2E
     std::int64_t iterations = 0;                 // in the window
-    double meanRows = 0, meanIterationMs = 0, hitRate = 0, loadedBytes = 0; // of iterations of the window that decode
-    std::array<std::int64_t, kLimits> limitedBy{};                          // iterations of the window
-    double predictedError = 0;            // median of |predicted - simulated| / simulated over iterations
-    std::vector<RequestOutcome> outcomes; // of the window, in the order of arrival
+    // of the iterations of the window that decode
+    double meanRows = 0, meanIterationMs = 0, hitRate = 0, loadedBytes = 0;
+    std::array<std::int64_t, kLimits> limitedBy{}; // iterations of the window
+    double predictedError = 0;                     // median of |predicted - simulated| / simulated over iterations
+    std::vector<RequestOutcome> outcomes;          // of the window, in the order of arrival
 
-    /// Waiting times are given up to this utilisation: near saturation a small error of a cost changes them without
-    /// bound.
+    /// Waiting times are stated up to this utilisation. Nearer to saturation a small error in the costs changes them
+    /// without bound.
     static constexpr double kPromised = 0.8;
-    bool warmUpShort = false; // the warm-up lasted less than five mean E2E
-    bool measured = false;    // by an engine's clock; else simulated
+    bool warmUpShort = false; // the warm-up lasted less than five times the mean E2E
+    bool measured = false;    // by an engine's clock; false: simulated
 
-    /// What was measured is told as it was.
+    /// Whether the run's TTFT may be stated. A measured one always is.
     bool promisesTtft() const { return measured || (utilisation <= kPromised && !trend.grows()); }
 };
 
-/// Requests are named by their number in the order of arrival, from 0 on. Times are on one clock, which begins with the
+/// Requests are named by numbers in the order of arrival, from 0 on. All times are on one clock, which begins with the
 /// first reading of the workload.
 class Tally {
 public:
@@ -77,9 +80,9 @@ public:
 
     /// The request has arrived; requests arrive in their order.
     void arrived(std::int64_t request);
-    /// An iteration that works for it begins. Only the first one counts.
+    /// An iteration that works for the request begins. Only the first call for a request counts.
     void scheduled(std::int64_t request, std::int64_t ns);
-    /// It has a token more; first: that of its prompt.
+    /// The request has one more token; first: the token that its prompt makes.
     void token(std::int64_t request, std::int64_t ns, int generated, bool first);
     void paused(std::int64_t request, std::int64_t ns);
     void resumed(std::int64_t request, std::int64_t ns);
@@ -94,7 +97,7 @@ public:
     };
     void iteration(const Iteration& iteration);
 
-    /// The numbers of the window, but utilisation. Once, at the end.
+    /// Computes the numbers of the window, except utilisation. Called once, at the end.
     ServingResult finish();
 
 private:

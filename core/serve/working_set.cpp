@@ -13,22 +13,23 @@ WorkingSet::WorkingSet(int window) : window_(window) {
     recent_.resize(std::size_t(window));
 }
 
-void WorkingSet::step(std::span<const std::int32_t> blocks) {
+void WorkingSet::step(std::span<const PackedBlock> blocks) {
     surprises_ = 0;
     now_ = std::uint8_t(now_ % (2 * window_) + 1);
-    // Blocks are looked up before the step that leaves the window is forgotten: they were in the union until now.
-    for (const std::int32_t block : blocks) {
-        if (std::size_t(block) >= last_.size()) last_.resize(std::size_t(block) + 1, 0);
-        std::uint8_t& last = last_[std::size_t(block)];
+    // Blocks are looked up before the step that leaves the window is forgotten, because the union still had its blocks.
+    for (const PackedBlock block : blocks) {
+        const auto id = std::size_t(block.id());
+        if (id >= last_.size()) last_.resize(id + 1, 0);
+        std::uint8_t& last = last_[id];
         if (last == 0) ++size_, ++surprises_;
         last = now_;
     }
-    // The step of w steps ago takes with it the blocks that nobody has selected since.
-    std::vector<std::int32_t>& slot = recent_[std::size_t(now_ % window_)];
+    // When the step of w steps ago leaves the window, the blocks that no later step has selected leave the union.
+    std::vector<PackedBlock>& slot = recent_[std::size_t(now_ % window_)];
     if (steps_ == window_) {
         const std::uint8_t leaving = std::uint8_t(now_ > window_ ? now_ - window_ : now_ + window_);
-        for (const std::int32_t block : slot) {
-            std::uint8_t& last = last_[std::size_t(block)];
+        for (const PackedBlock block : slot) {
+            std::uint8_t& last = last_[std::size_t(block.id())];
             if (last == leaving) last = 0, --size_;
         }
     } else {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kUsPerSecond = 1e6;
 
-/// Gaps that add up one after the other; the last one reaches to the end of the span.
+/// Places each arrival one gap behind the one before it. The last gap reaches to the end of the span.
 void placeByGaps(Workload& workload, const std::vector<double>& seconds) {
     double now = 0;
     for (std::size_t i = 0; i < workload.lines.size(); ++i) {
@@ -104,7 +104,7 @@ Workload longmix(int count, std::uint64_t seed) {
                    {"long-qa", 0.16, 22000, 0.5, 2048, 65536, 128},
                    {"summary", 0.31, 11500, 0.7, 512, 65536, 512}};
     constexpr int kClasses = 4;
-    // Whole numbers of requests by the largest remainders, of equal ones the first.
+    // Rounds the shares to whole numbers of requests: the largest remainders are rounded up, of equal ones the first.
     int counts[kClasses], total = 0;
     double remainders[kClasses];
     for (int c = 0; c < kClasses; ++c) {

@@ -46,16 +46,16 @@ struct TokenRun final : SessionRun {
     const float* logits(int sequence) const override;
     void forceNextTokens(const std::vector<std::int32_t>& ids) override { nextToken = ids; }
     void sampleTokens(StepRecord& record);
-    std::int32_t sampledToken(std::size_t sequence, int row);
+    std::int32_t sampledToken(RowId sequence, int row);
     [[noreturn]] void refuseLogits(const ActiveSequence& sequence) const;
     void addTransfers(const StepRecord& record);
     void addCold(const StepRecord& record);
     void handOver(std::unique_ptr<StepRecord> record);
     void endGpuTrace() noexcept override;
-    /// Who records kernels; null: nobody.
+    /// The recorder of kernels; null: no kernels are recorded.
     GpuTrace* gpuTrace() const { return options.backend == Backend::Cuda ? options.gpuTrace : nullptr; }
-    bool done(int sequence) const {
-        const auto& ids = generated[std::size_t(sequence)];
+    bool done(RowId sequence) const {
+        const auto& ids = generated[index(sequence)];
         return !ids.empty() && EndRule(options, model->config()).ends(int(ids.size()), ids.back());
     }
 
@@ -110,7 +110,8 @@ void TokenRun::prefill(const Progress& progress, const std::stop_token& stop) {
     record->tokens = summary.promptTokens;
     engine->prefill(*record, progress, stop);
     active.clear();
-    for (std::size_t s = 0; s < prompts.size(); ++s) active.push_back({int(s), int(prompts[s].size()) - 1});
+    for (const RowId sequence : idsUpTo<RowId>(int(prompts.size())))
+        active.push_back({sequence, int(prompts[index(sequence)].size()) - 1});
     sampleTokens(*record);
     summary.prefillNs = record->durationNs;
     prefilled = true;
@@ -123,14 +124,14 @@ void TokenRun::sampleTokens(StepRecord& record) {
     const std::int64_t begin = steadyNowNs();
     nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
     for (std::size_t row = 0; row < active.size(); ++row) {
-        const auto s = std::size_t(active[row].sequence);
+        const auto s = index(active[row].sequence);
         const bool here = options.sampling.temperature > 0 && !engine->samples();
-        const std::int32_t id = here ? sampledToken(s, int(row)) : engine->chosenToken(int(row));
+        const std::int32_t id = here ? sampledToken(active[row].sequence, int(row)) : engine->chosenToken(int(row));
         if (id < 0) refuseLogits(active[row]);
         generated[s].push_back(id);
         nextToken[s] = id;
         record.generated.push_back(
-            {active[row].sequence, id, active[row].position + 1, model->tokenizer().bytesOf(id)});
+            {int(active[row].sequence), id, active[row].position + 1, model->tokenizer().bytesOf(id)});
     }
     nvtxPop();
     const std::int64_t duration = steadyNowNs() - begin;
@@ -139,9 +140,9 @@ void TokenRun::sampleTokens(StepRecord& record) {
 }
 
 /// Below 0: some of the row's logits are infinite or NaN.
-std::int32_t TokenRun::sampledToken(std::size_t sequence, int row) {
+std::int32_t TokenRun::sampledToken(RowId sequence, int row) {
     const std::span<const float> logits{engine->logits(row), std::size_t(model->config().vocab)};
-    return allFinite(logits) ? samplers[sequence].sample(logits) : -1;
+    return allFinite(logits) ? samplers[index(sequence)].sample(logits) : -1;
 }
 
 void TokenRun::refuseLogits(const ActiveSequence& sequence) const {
@@ -149,7 +150,7 @@ void TokenRun::refuseLogits(const ActiveSequence& sequence) const {
     throw Error(ErrorKind::BadInput,
                 fmt::format("{}: the logits after token {} of sequence {} are not all finite numbers, so that no next "
                             "token can be chosen",
-                            model->name(), sequence.position, sequence.sequence),
+                            model->name(), sequence.position, int(sequence.sequence)),
                 "weights of the model are infinite or NaN, or too large for their type: check its files, or download "
                 "them again");
 }
@@ -159,10 +160,11 @@ bool TokenRun::step() {
     active.clear();
     inputIds.clear();
     auto record = sink.acquire();
-    for (int s = 0; s < int(prompts.size()); ++s) {
-        if (done(s)) continue;
-        active.push_back({s, int(prompts[std::size_t(s)].size() + generated[std::size_t(s)].size()) - 1});
-        inputIds.push_back(nextToken[std::size_t(s)]);
+    for (const RowId sequence : idsUpTo<RowId>(int(prompts.size()))) {
+        if (done(sequence)) continue;
+        const std::size_t s = index(sequence);
+        active.push_back({sequence, int(prompts[s].size() + generated[s].size()) - 1});
+        inputIds.push_back(nextToken[s]);
         record->opensBlock |= active.back().position % spec.blockSize == 0;
     }
     if (active.empty()) return false;
@@ -204,7 +206,7 @@ void TokenRun::addTransfers(const StepRecord& record) {
     for (const SelectionRecord& selection : record.selections) {
         if (selection.kept < 0) continue;
         const auto row = std::find_if(active.begin(), active.end(),
-                                      [&](const ActiveSequence& a) { return a.sequence == selection.sequence; });
+                                      [&](const ActiveSequence& a) { return a.sequence == RowId{selection.sequence}; });
         if (row->position % spec.blockSize == 0)
             continue; // a new block begins, and moves the local window with any method
         const double locality = double(selection.kept) / selection.selected;
@@ -234,14 +236,14 @@ void TokenRun::addCold(const StepRecord& record) {
 }
 
 bool TokenRun::finished() const {
-    for (int s = 0; s < int(prompts.size()); ++s)
-        if (!done(s)) return false;
+    for (const RowId sequence : idsUpTo<RowId>(int(prompts.size())))
+        if (!done(sequence)) return false;
     return true;
 }
 
 const float* TokenRun::logits(int sequence) const {
     for (std::size_t row = 0; row < active.size(); ++row)
-        if (active[row].sequence == sequence) return engine->logits(int(row));
+        if (active[row].sequence == RowId{sequence}) return engine->logits(int(row));
     return nullptr;
 }
 
@@ -249,7 +251,9 @@ const float* TokenRun::logits(int sequence) const {
 
 DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts,
                              SessionOptions options, TraceSink& sink) {
-    if (model->config().diffusion)
+    if (const auto& diffusion = model->config().diffusion; diffusion && diffusion->canvas)
+        run_ = makeCanvasRun(std::move(model), std::move(prompts), std::move(options), sink);
+    else if (diffusion)
         run_ = makeDenoiseRun(std::move(model), std::move(prompts), std::move(options), sink);
     else
         run_ = std::make_unique<TokenRun>(std::move(model), std::move(prompts), std::move(options), sink);

@@ -50,7 +50,7 @@ struct SessionOptions {
     OracleObserver* oracleObserver = nullptr; // with the oracle: gets its record of every selection
     int threads = 0;                          // 0: all cores
     GpuTrace* gpuTrace = nullptr;             // CUDA: the recorder of kernels; outlives the session
-    bool lookahead = true;                    // CUDA: start the next step while the host records this one
+    bool twoInFlight = true;                  // CUDA: the next step starts while the host records this one
     std::string name;                         // name of the run; empty: made from method and model
     bool recordModelPath = true;              // whether the trace says where the model lies
 };

@@ -2,6 +2,7 @@
 // The session checks options, follows sequences, samples tokens and gives records to the sink.
 #pragma once
 
+#include "base/ids.h"
 #include "core/plan/memory_need.h"
 #include "core/select/selector.h"
 #include "core/session/decode_session.h"
@@ -20,7 +21,7 @@ struct MethodEntry;
 
 /// One sequence of a decode step.
 struct ActiveSequence {
-    int sequence = 0;
+    RowId sequence{};
     int position = 0; // of the token being fed
 };
 

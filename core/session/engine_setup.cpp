@@ -12,7 +12,7 @@
 namespace kvscope {
 namespace {
 
-/// A cache that no block goes through is nobody's to choose.
+/// Refuses a cache policy where no block goes through a cache.
 void refuseIdleCache(const SessionOptions& options, const MethodEntry& method, const SelectionSpec& spec) {
     const bool sized = options.deviceKvBlocks || options.deviceKvBytes;
     const bool policy = !options.cachePolicy.empty() && options.cachePolicy != "keep-selected";
@@ -70,7 +70,8 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
     const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
     const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get()};
-    if (cuda && method.makeSelector) requireGpu(); // without a GPU this refusal comes before those about the method
+    // without a GPU this refusal comes before the refusals about the method
+    if (cuda && method.makeSelector) requireGpu();
     refuseUnable(method, use, longest, model.get());
     setup.abilities = abilitiesOf(method, use);
     const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
@@ -88,7 +89,7 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
         if (slots < needed)
             refuse(
                 fmt::format(
-                    "a device pool of {} block slots per KV head is too small: method {} attends {} blocks at a time",
+                    "a device tier of {} block slots per KV head is too small: method {} attends {} blocks at a time",
                     slots, method.name, needed),
                 fmt::format("give at least --device-kv {}, or lower the budget", needed));
         setup.slots = int(std::min<std::int64_t>(slots, maxBlocks));

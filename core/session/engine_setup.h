@@ -1,4 +1,4 @@
-// From what was asked for to what an engine is made from.
+// From the options of a session to the setup of its engine.
 #pragma once
 
 #include "core/session/engine.h"

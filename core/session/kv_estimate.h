@@ -15,10 +15,11 @@ struct KvEstimate {
     std::int64_t hostBytes = 0, deviceBytes = 0; // KV blocks
     std::int64_t oracleBytes = 0;                // KV blocks that only the oracle reads, on the device tier
     std::int64_t indexBytes = 0;                 // block index, eviction scores and the method's index, on the device
-    std::int64_t sharedBytes = 0; // on the CPU: what counts as the device's and is read in the host store, the blocks
-                                  // of resident layers and those that a method with its own tier attends to
-    int blockSlots = 0;           // slots per (sequence, layer, KV head); 0: everything resident
-    int neededSlots = 0;          // fewest slots with which the method works
+    // CPU: what counts as device memory and is read in the host store: blocks of resident layers, and of methods with a
+    // tier of their own
+    std::int64_t sharedBytes = 0;
+    int blockSlots = 0;  // slots per (sequence, layer, KV head); 0: everything resident
+    int neededSlots = 0; // fewest slots with which the method works
 };
 
 /// Bytes of the common block index for one KV head in one layer: pooled keys and scores, or key ranges, and the ring of

@@ -38,7 +38,10 @@ std::string attentionOf(const ModelConfig& c) {
                            c.queryHeads == 1 ? "" : "s", c.kvHeads, c.kvHeads == 1 ? "" : "s", c.headDim);
     }
     if (c.queryKeyNorm) text += ", query and key norms";
-    if (c.diffusion)
+    if (c.diffusion && c.diffusion->canvas)
+        text +=
+            fmt::format(", every token sees every other one: denoises a canvas, mask token {}", c.diffusion->maskId);
+    else if (c.diffusion)
         text += fmt::format(", block diffusion: blocks of {} tokens see each other, mask token {}",
                             c.diffusion->blockLength, c.diffusion->maskId);
     if (const std::string windows = windowsOf(c); !windows.empty()) text += ", " + windows;
@@ -69,9 +72,10 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
         fit.remark = fmt::format("needs {}, and {} has none", method.needs, model.name());
         return fit;
     }
-    if (model.config().diffusion && method.denoisingParameters.empty()) {
+    if (const auto& diffusion = model.config().diffusion;
+        diffusion && denoisingParametersFor(method, *diffusion).empty()) {
         fit.applies = false;
-        fit.remark = "does not run on block-diffusion models";
+        fit.remark = fmt::format("does not run on {}", deniedModels(*diffusion));
         return fit;
     }
     SelectionSpec spec;
@@ -187,7 +191,7 @@ std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batc
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
             const bool gpu = backend == Backend::Cuda;
             if (gpu && (!gpuToo || !couldRun(method, c, backend, context))) continue;
-            const bool offloads = !c.diffusion; // whose prefix stays on the device
+            const bool offloads = !c.diffusion; // the prefix of a block-diffusion model stays on the device
             const KvEstimate kv = estimateKv(model, method, {values, spec, c, backend, offloads}, {context, 0}, batch);
             SessionMemory need;
             need.method = method.name;
@@ -195,8 +199,8 @@ std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batc
             need.hostKvBytes = kv.hostBytes;
             need.deviceKvBytes = kv.deviceBytes;
             need.indexBytes = kv.indexBytes;
-            need.blockSlots = gpu || !spec.ownDeviceTier ? kv.blockSlots : 0; // the CPU reads such a tier where every
-                                                                              // block is stored
+            // on the CPU such a method reads the store of all blocks
+            need.blockSlots = gpu || !spec.ownDeviceTier ? kv.blockSlots : 0;
             need.hostWeightBytes = backend == Backend::Cpu ? std::int64_t(model.fileBytes()) : 0;
             need.deviceWeightBytes = backend == Backend::Cuda ? gpuWeightBytes(model) : 0;
             needs.push_back(std::move(need));

@@ -1,4 +1,4 @@
-// What is checked of a session, or of a request to an engine that serves, before anything is planned.
+// Checks of a session's options, and of a request's to an engine that serves, before anything is planned.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -11,13 +11,14 @@
 
 namespace kvscope {
 
-/// @throws Error(BadInput), always: what was asked for cannot be done; `hint` says what to ask for instead
+/// Throws Error(BadInput) in any case. message: what was asked for and cannot be done; hint: what to ask for instead
 [[noreturn]] void refuse(const std::string& message, const std::string& hint);
 
 /// @throws Error(BadInput) where the new tokens, the sampling or the threads are out of range
 void checkSessionOptions(const SessionOptions& options);
 
-/// Every prompt has tokens of the vocabulary and room for `added` more; newTokens: as they were asked for.
+/// Checks that every prompt has tokens, that they are in the vocabulary, and that `added` more fit. newTokens: the
+/// number that was asked for.
 /// @throws Error(BadInput) naming the prompt
 void checkPrompts(std::span<const std::vector<std::int32_t>> prompts, const Model& model, int newTokens, int added);
 

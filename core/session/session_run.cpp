@@ -28,7 +28,7 @@ void SessionRun::describe(const std::string& device) {
     auto params = nlohmann::ordered_json::parse(parameters.toJson(parametersFor(method, config)));
     params["cache_policy"] = options.cachePolicy;
     params["offload"] = options.offload;
-    // What a person needs to run this again; what is not here had its default.
+    // The options that a person needs to run this again. Those that are not here had their defaults.
     params["max_new_tokens"] = options.maxNewTokens;
     if (!options.stopAtEos) params["ignore_eos"] = true;
     if (options.sampling.temperature > 0) {
@@ -59,7 +59,7 @@ void SessionRun::describe(const std::string& device) {
 
 void SessionRun::commit(std::unique_ptr<StepRecord> record) {
     ++stepNumber;
-    if (sink.level() == RecordLevel::Counters) record->blocks.clear(), record->origins.clear(), record->hit.clear();
+    if (sink.level() == RecordLevel::Counters) record->blocks.clear();
     if (sink.level() != RecordLevel::Full) record->scores.clear();
     sink.take(std::move(record));
 }

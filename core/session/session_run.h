@@ -1,5 +1,5 @@
-// What the two ways to decode have in common: token by token (decode_session.cpp), or block by block by denoising
-// (denoise_session.cpp). The model decides which.
+// What the ways to decode have in common: token by token (decode_session.cpp), or by denoising (diffusion_run.h). The
+// model decides which.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -25,7 +25,7 @@ struct SessionRun {
     virtual bool finished() const = 0;
     virtual const float* logits(int sequence) const = 0;
     virtual void forceNextTokens(const std::vector<std::int32_t>& ids) = 0;
-    /// Waits until whoever records the GPU's kernels has handed over those of this run.
+    /// Waits until the recorder of the GPU's kernels has handed over those of this run.
     virtual void endGpuTrace() noexcept {}
     void end(RunStatus status, const std::string& message);
 
@@ -53,9 +53,13 @@ struct SessionRun {
     bool prefilled = false, ended = false;
 };
 
-/// Of a block-diffusion model.
+/// The run of a block-diffusion model.
 std::unique_ptr<SessionRun> makeDenoiseRun(std::shared_ptr<const Model> model,
                                            std::vector<std::vector<std::int32_t>> prompts, SessionOptions options,
                                            TraceSink& sink);
+/// Of a model that denoises a canvas.
+std::unique_ptr<SessionRun> makeCanvasRun(std::shared_ptr<const Model> model,
+                                          std::vector<std::vector<std::int32_t>> prompts, SessionOptions options,
+                                          TraceSink& sink);
 
 } // namespace kvscope

@@ -27,12 +27,13 @@ std::optional<Error> vainOption(std::string_view option, const RunChoices& run) 
         return vain(name, "with --backend cpu: it says what is recorded of a GPU", fmt::format("leave {} out", name));
     if (isIn(kOffloading) && !run.offload)
         return vain(name, "with --no-offload: no block leaves the device", "leave one of them out");
-    if (isIn(kOffloading) && run.denoises)
-        return vain(name, "on a block-diffusion model, whose prefix stays on the device",
+    if (isIn(kOffloading) && run.denoises && !run.sizesDeviceTier)
+        return vain(name, "on a diffusion model, whose keys and values stay on the device",
                     fmt::format("leave {} out, or use another model", name));
     if (option == "--link" && run.backend == Backend::Cuda)
         return vain(name, "with --backend cuda, which measures the GPU's own link", "leave --link out");
-    if (option == "--link" && !run.method.blocksTravel)
+    const bool pagesTravel = run.sizesDeviceTier && !run.method.decodesTokens; // of a prefix that waits on the host
+    if (option == "--link" && !run.method.blocksTravel && !pagesTravel)
         return vain(name, fmt::format("with method {}, which keeps every block on the device", run.method.name),
                     "leave --link out, or choose a method whose blocks travel");
     return std::nullopt;

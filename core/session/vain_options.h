@@ -19,16 +19,16 @@ struct RunChoices {
     const MethodEntry& method;
     Backend backend = Backend::Cpu;
     bool offload = true;
-    bool sizesDeviceTier = false; // the session's options say how many block slots there are
+    bool sizesDeviceTier = false; // the session's options give the number of block slots
     double temperature = 0;
-    bool denoises = false; // on a block-diffusion model, whose prefix stays on the device
+    bool denoises = false; // the model denoises, and without sizesDeviceTier a prefix stays on the device
 };
 
 /// Why an option of `run` changes nothing and what to do, one sentence each; nothing where it has an effect.
 /// @param option as the command line writes it, e.g. "--link"
 std::optional<Error> vainOption(std::string_view option, const RunChoices& run);
 
-/// The same of a parameter of the method. Nothing for keys that the method does not have.
+/// Why a setting of the method's parameter `key` changes nothing. Nothing for keys that the method does not have.
 /// @param key e.g. "cached_blocks"
 std::optional<Error> vainSetting(std::string_view key, const RunChoices& run);
 

@@ -25,6 +25,10 @@ struct DenoiseLayer {
     /// The block's change scores are DenoiseStep::changes[firstChange .. firstChange + block); -1: there are none, or
     /// they are those of KV head 0.
     std::int64_t firstChange = -1;
+    /// Where every query head chose tiles of its own for each row of tiles of the block: their tokens / prefix are
+    /// DenoiseStep::rowDensities[firstRow .. firstRow + rows), query heads of the group first. -1: there are none.
+    std::int64_t firstRow = -1;
+    std::int32_t rows = 0; // query heads of the group * rows of tiles
 };
 
 /// One sequence's forward. Its tokens are DenoiseStep::tokens[firstToken .. firstToken + tokens).
@@ -42,6 +46,7 @@ struct DenoiseStep {
     std::vector<DenoiseToken> tokens;
     std::vector<DenoiseLayer> layers;
     std::vector<float> changes; // mean square change of a token's queries since the forward before
+    std::vector<float> rowDensities;
 
     bool empty() const { return forwards.empty(); }
     void clear() {
@@ -49,6 +54,7 @@ struct DenoiseStep {
         tokens.clear();
         layers.clear();
         changes.clear();
+        rowDensities.clear();
     }
 };
 

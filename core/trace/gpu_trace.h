@@ -1,4 +1,5 @@
-// What an engine on a GPU tells whoever records its kernels. Implemented by profiler/cupti; null where nobody does.
+// What an engine on a GPU tells a recorder of its kernels. Implemented by profiler/cupti; null where no kernels are
+// recorded.
 #pragma once
 
 #include "core/trace/trace_sink.h"
@@ -14,11 +15,11 @@ public:
     virtual ~GpuTrace() = default;
     /// Times are to be relative to `originNs` of the steady clock.
     virtual void timesBeginAt(std::int64_t originNs) = 0;
-    /// What is recorded goes to `sink`, which has begun a run, until endRun.
+    /// From now until endRun, everything that is recorded goes to `sink`, which has begun a run.
     virtual void beginRun(TraceSink& sink) = 0;
     /// The kernels launched from here on, or captured into a graph, belong to this layer (-1: none) and stage.
     virtual void atStage(int layer, StageId stage) = 0;
-    /// What is launched from here on belongs to this step; a captured graph that is launched belongs to it as a whole.
+    /// Launches from now on belong to this step. A captured graph that is launched belongs to the step as a whole.
     virtual void atStep(int step) = 0;
     /// A step is with the sink: now and then, what has finished meanwhile is handed over too.
     virtual void stepDone() = 0;

@@ -38,7 +38,7 @@ public:
     constexpr bool covers(Knowledge needed) const { return (needed.bits_ & ~unsigned(bits_)) == 0; }
     friend constexpr bool operator==(Knowledge, Knowledge) = default;
 
-    /// For people: "selections, hits"; `missing`: of what it does not have.
+    /// The groups in words, for people: "selections, hits". missing: the groups that the writer does not know.
     std::string list(bool missing = false) const;
     /// ["selections","hits", ...]
     std::string toJson() const;

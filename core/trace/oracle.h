@@ -1,4 +1,4 @@
-// What the oracle knows of one selection: the attention the method would have with every block, block by block.
+// What the oracle knows of one selection: the attention that the method would have with every block, block by block.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,21 @@ inline constexpr const char* kKvBlockTokens =
     "kv_block_tokens";                                 // where the units that are selected are parts of a block
 inline constexpr const char* kProcessor = "processor"; // as /proc/cpuinfo or the driver names it
 
-inline constexpr const char* kDenoisingBlock = "denoising_block"; // tokens of a block that is denoised
+inline constexpr const char* kDenoisingBlock = "denoising_block";   // tokens of a block that is denoised
+inline constexpr const char* kDenoisingCanvas = "denoising_canvas"; // tokens behind the prompt that all forwards see
+
+// Of one rank of a run in several processes.
+inline constexpr const char* kHost = "host";     // name of the machine
+inline constexpr const char* kClocks = "clocks"; // readings of other clocks: [[clock, own ns, its ns, error ns], ...]
+inline constexpr const char* kGroup = "group";   // the same text on all ranks
+inline constexpr const char* kRank = "rank";     // 0, 1, ...
+inline constexpr const char* kWorld = "world";   // ranks of the group
+inline constexpr const char* kLayout = "layout"; // "tp=1/4 dp=0/2": place and size in each dimension
+inline constexpr const char* kHeadFirst = "head_first";     // global number of this rank's KV head 0; absent: 0
+inline constexpr const char* kLayerFirst = "layer_first";   // global number of this rank's layer 0; absent: 0
+inline constexpr const char* kHeadRange = "head_range";     // "8..15": the KV heads of this rank, by global numbers
+inline constexpr const char* kMergedFrom = "merged_from";   // file and run that kvscope-cli merge copied
+inline constexpr const char* kClockOffset = "clock_offset"; // what merge added to all times, one JSON object
 
 inline constexpr const char* kServing = "serving"; // of a serving run: knobs, budgets and bounds, one JSON object
 

@@ -1,5 +1,5 @@
-// What an engine that serves tells of its requests and iterations: rows of the tables request, request_span, iteration
-// and member of a trace (docs/trace-format.md). Times are nanoseconds on the run's clock.
+// What an engine that serves tells of its requests and iterations: rows of the tables request, request_span, iteration,
+// member and row_event of a trace (docs/trace-format.md). Times are nanoseconds on the run's clock.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,19 @@
 #include <vector>
 
 namespace kvscope {
+
+/// What a request waits for or does.
+enum class ServedState : std::uint8_t { Queued, Prefill, Decode, Paused };
+inline constexpr int kServedStates = 4;
+/// A request's state while it has not ended, and then how it ended.
+enum class ServedStatus : std::uint8_t { Queued, Prefill, Decode, Paused, Stop, Length, Cancelled, Refused, Failed };
+constexpr const char* nameOf(ServedStatus status) {
+    constexpr const char* names[] = {"queued", "prefill",   "decode",  "paused", "stop",
+                                     "length", "cancelled", "refused", "failed"};
+    return names[int(status)];
+}
+constexpr ServedStatus statusOf(ServedState state) { return ServedStatus(int(state)); }
+constexpr const char* nameOf(ServedState state) { return nameOf(statusOf(state)); }
 
 /// One request as it is known now; a later record of the same number replaces it.
 struct ServedRequest {
@@ -16,8 +29,8 @@ struct ServedRequest {
     std::int64_t arrivalNs = 0;
     std::int64_t firstScheduledNs = -1, firstTokenNs = -1, endNs = -1; // -1: not yet
     std::int32_t promptTokens = 0, maxTokens = 0, outputTokens = 0;
-    std::string status = "queued"; // queued | prefill | decode | paused, or how it ended
-    std::string reason;            // why it was refused or failed; else empty
+    ServedStatus status = ServedStatus::Queued;
+    std::string reason; // why it was refused or failed, or on whose behalf it was cancelled; else empty
     std::int64_t pausedNs = 0;
     std::int32_t pauses = 0;
     std::int64_t hits = 0, misses = 0, missedBytes = 0;
@@ -25,24 +38,26 @@ struct ServedRequest {
     double ttftBoundMs = 0, tbtBoundMs = 0;
 };
 
-/// A time in which a request was in one state. The spans of a request follow each other without gaps from its arrival
-/// to its end.
+/// A time in which a request was in one state. The spans of a request have no gaps between them from its arrival to its
+/// end.
 struct RequestSpan {
     std::int64_t request = 0;
-    std::string state; // queued | prefill | decode | paused
+    ServedState state = ServedState::Queued;
     std::int64_t startNs = 0, endNs = 0;
-    std::int32_t firstIteration = -1, lastIteration = -1; // that worked for it; -1: none did
+    // the iterations of that time that worked for it; -1: none did
+    std::int32_t firstIteration = -1, lastIteration = -1;
 };
 
 /// What one iteration did for one request.
 struct IterationMember {
     std::int64_t request = 0;
     std::int32_t row = 0;
-    bool prefill = false;                               // else a decode step
-    std::int32_t tokens = 0;                            // of the prompt that were read, or 1
-    std::int32_t layerFrom = 0, layerTo = 0;            // of the prompt: layers [from, to) and what is begun of `to`
+    bool prefill = false;    // else a decode step
+    std::int32_t tokens = 0; // of the prompt that were read, or 1
+    // the layers [from, to) of the prompt, and layer `to` where it was begun
+    std::int32_t layerFrom = 0, layerTo = 0;
     std::int64_t hits = 0, misses = 0, missedBytes = 0; // of its selections
-    std::int64_t workingSetBytes = 0;                   // the estimate after the iteration
+    std::int64_t workingSetBytes = 0;                   // its estimated working set after the iteration
     std::int64_t tokenNs = -1;                          // when its token was there; -1: it made none
 };
 
@@ -51,20 +66,37 @@ struct ServingIteration {
     std::int64_t startNs = 0, durationNs = 0;
     std::int64_t decodeNs = 0, prefillNs = 0; // of the duration
     std::int64_t predictedNs = 0;
-    std::int32_t waiting = 0, paused = 0, admitted = 0, refused = 0; // requests; waiting and paused: after the plan
-    std::int64_t workingSetBytes = 0, availableBytes = 0;            // the sum of working sets, and M_avl
-    std::int64_t hardBytes = 0;                                      // one layer's selections at once
-    std::int64_t deviceBytes = 0, scratchBytes = 0, hostBytes = 0;   // reserved
+    // requests; waiting and paused are counted after the plan
+    std::int32_t waiting = 0, paused = 0, admitted = 0, refused = 0;
+    std::int64_t workingSetBytes = 0, availableBytes = 0;          // the sum of working sets, and M_avl
+    std::int64_t hardBytes = 0;                                    // one layer's selections at once
+    std::int64_t deviceBytes = 0, scratchBytes = 0, hostBytes = 0; // reserved
     std::int64_t surprises = 0; // with one pool for all rows: selected blocks outside of the working sets
     std::string limitedBy;      // what bound the plan; "none": nothing waits
     std::vector<IterationMember> members;
 };
 
-/// What is new since the last one.
+/// What happens to a request and its row. A pause gives back the device blocks of the request, not its row.
+enum class RowEventKind : std::uint8_t { Admitted, Paused, Resumed, Released };
+constexpr const char* nameOf(RowEventKind kind) {
+    constexpr const char* names[] = {"admitted", "paused", "resumed", "released"};
+    return names[int(kind)];
+}
+
+struct RowEvent {
+    std::int32_t iteration = 0; // the first one that it holds for; behind the last iteration where none followed
+    std::int32_t row = 0;
+    std::int64_t request = 0;
+    RowEventKind kind = RowEventKind::Admitted;
+    std::int64_t ns = 0;
+};
+
+/// What the engine has to tell since the last record.
 struct ServingRecord {
     std::vector<ServedRequest> requests;
     std::vector<RequestSpan> spans; // that have ended
     std::vector<ServingIteration> iterations;
+    std::vector<RowEvent> events; // in their order
 };
 
 } // namespace kvscope

@@ -11,10 +11,9 @@ void StepRecord::clear() {
     layers.clear();
     selections.clear();
     blocks.clear();
-    origins.clear();
-    hit.clear();
     scores.clear();
     generated.clear();
+    fed.clear();
     spans.clear();
     denoise.clear();
 }

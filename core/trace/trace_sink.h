@@ -1,12 +1,12 @@
-// What an engine, and whoever records its GPU, tell the world: a step, spans, counts or a remark at a time. The engine
-// fills one StepRecord per step and hands it over; it never waits.
+// What an engine and the recorder of its GPU tell a sink: a step, spans, counts or a remark at a time. The engine fills
+// one StepRecord for each step, hands it over and never waits.
 #pragma once
 
 #include "core/trace/denoise_record.h"
 #include "core/trace/knowledge.h"
 #include "core/trace/serving_record.h"
 #include "core/trace/stage.h"
-#include "kernels/selection.h"
+#include "kernels/packed_block.h"
 
 #include <array>
 #include <cstdint>
@@ -47,7 +47,7 @@ constexpr const char* nameOf(RunStatus status) {
 class RunPrompts {
 public:
     using Ids = std::vector<std::vector<std::int32_t>>; // [sequence]
-    /// What a token decodes to; may be part of a UTF-8 character. Called from the sink's thread.
+    /// The bytes that a token decodes to; they may be part of a UTF-8 character. Called from the sink's thread.
     using BytesOf = std::function<std::string(std::int32_t id)>;
 
     RunPrompts() = default; // none
@@ -79,7 +79,7 @@ struct RunInfo {
     int budgetBlocks = 0;        // blocks a KV head attends at most; 0: all
     std::int64_t blockBytes = 0; // one KV block of one KV head as transferred
     RecordLevel level = RecordLevel::Full;
-    Knowledge knows; // what the writer can see; of everything else the records hold 0
+    Knowledge knows; // the writer knows these groups; in all others its records hold 0
     /// More about the run, key and value: rows of table `run_meta`. docs/trace-format.md has the keys.
     std::vector<std::pair<std::string, std::string>> meta;
     RunPrompts prompts;
@@ -97,7 +97,8 @@ struct LayerRecord {
     std::int64_t exposedNs = 0;  // of that, on the critical path
 };
 
-/// One (layer, sequence, KV head) of one step. Its blocks are StepRecord::blocks[first .. first + selected).
+/// One (layer, sequence, KV head) of one step. Its blocks are StepRecord::blocks[first .. first + selected), which
+/// StepRecord::blocksOf gives.
 struct SelectionRecord {
     std::int32_t layer = 0, sequence = 0, kvHead = 0;
     std::int32_t selected = 0;
@@ -119,6 +120,11 @@ struct TokenRecord {
     std::string bytes;
 };
 
+/// A token that a sequence is fed in a step.
+struct FedPosition {
+    std::int32_t sequence = 0, position = 0; // position in the sequence, prompt included
+};
+
 /// Something that took time on a track of its own: a kernel, a copy, a range of another tool.
 struct SpanRecord {
     enum class Kind : std::uint8_t { Range = 0, Kernel = 1, Copy = 2 };
@@ -127,7 +133,7 @@ struct SpanRecord {
     std::string track, name;                  // name: without what the fields below say, e.g. "host to device"
     std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
     std::int32_t depth = 0;
-    StageId stage = {};      // that a kernel was launched for
+    StageId stage = {};      // the stage that a kernel was launched for
     std::int64_t bytes = -1; // moved or set; -1: not known
     /// A call (a Range) and the kernels and copies that it started have the same number; 0: not known. What a call
     /// started may be told later than the call, but not before it.
@@ -156,14 +162,17 @@ struct StepRecord {
     std::array<std::int64_t, kStepStageCount> stepStageNs{};
     std::vector<LayerRecord> layers;
     std::vector<SelectionRecord> selections;
-    std::vector<std::int32_t> blocks; // ascending within a selection; empty at level Counters
-    std::vector<Origin> origins;
-    std::vector<std::uint8_t> hit; // 1: was resident when selected
-    std::vector<float> scores;     // empty below level Full
+    std::vector<PackedBlock> blocks; // ids ascend within a selection; empty at level Counters
+    std::vector<float> scores;       // empty below level Full
     std::vector<TokenRecord> generated;
+    std::vector<FedPosition> fed;  // of sequences whose tokens are not recorded; for the others `generated` says it
     std::vector<SpanRecord> spans; // of transfers beside the step's kernels, where somebody records kernels
     DenoiseStep denoise;           // of a block-diffusion run
 
+    /// The blocks of one of its selections.
+    std::span<const PackedBlock> blocksOf(const SelectionRecord& selection) const {
+        return std::span(blocks).subspan(selection.first, std::size_t(selection.selected));
+    }
     /// Empties it, keeping its memory.
     void clear();
 };
@@ -172,8 +181,8 @@ struct StepRecord {
 using RunEvent = std::variant<std::unique_ptr<StepRecord>, std::vector<SpanRecord>, std::vector<CounterSample>, Remark,
                               std::unique_ptr<ServingRecord>>;
 
-/// Where a run's events go. The engine's thread begins and ends the run and hands over its steps; whoever records the
-/// GPU may hand over spans, counts and remarks on a thread of its own. No call blocks on storage, and only beginRun
+/// Where a run's events go. The engine's thread begins and ends the run and hands over its steps; the recorder of the
+/// GPU may hand over spans, counts and remarks on a thread of its own. No call waits for storage, and only beginRun
 /// throws.
 class TraceSink {
 public:

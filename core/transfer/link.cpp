@@ -18,9 +18,9 @@ Link Link::parse(std::string_view text) {
     if (text == "pcie4") return {"pcie4", 26, 10};
     double value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (code != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value <= 0 || value > 1e6)
+    if (code != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 1e-6 || value > 1e6)
         throw Error(ErrorKind::BadInput, fmt::format("unknown link '{}'", text),
-                    "use pcie4, pcie5 or a bandwidth in GB/s above 0, e.g. --link 20");
+                    "use pcie4, pcie5 or a bandwidth of 1e-06 to 1e+06 GB/s, e.g. --link 20");
     return {"custom", value, 10};
 }
 

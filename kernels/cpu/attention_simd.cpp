@@ -275,8 +275,46 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
     for (int row = 0; row < rows; ++row) {
         const int token = begin + row / group, head = kvHead * group + row % group;
         const float factor = 1.f / sums[row];
+        if (args.maxima != nullptr) {
+            const std::int64_t at = std::int64_t(token) * args.kvHeads * group + head;
+            args.maxima[at] = maxima[row];
+            args.sums[at] = sums[row];
+        }
         float* to = args.out + std::int64_t(token) * args.outStride + std::int64_t(head) * valueDim;
         for (int c = 0; c < valueDim; ++c) to[c] = out[std::int64_t(row) * valueDim + c] * factor;
+    }
+}
+
+void ReceivedByBlock(const PrefillAttentionArgs& args, int kvHead, int block, double* const* received,
+                     AttentionScratch& scratch) {
+    constexpr int kTogether = 64; // queries in one product with the keys
+    const int group = args.group, dim = args.dim, width = args.blockSize, firstKey = block * width;
+    const KvBlockView& view = args.blocks[kvHead][block];
+    if (scratch.scores.size() < std::size_t(kTogether * width)) scratch.scores.resize(std::size_t(kTogether * width));
+    float* scores = scratch.scores.data();
+    // Queries before the block do not see it. Queries whose window begins behind it do not see it either.
+    const int first = std::max(0, firstKey - args.firstPosition);
+    const int last =
+        args.window > 0 ? std::min(args.n, firstKey + width - 1 + args.window - args.firstPosition) : args.n;
+    for (int h = 0; h < group; ++h) {
+        const int head = kvHead * group + h;
+        double* sums = received[head] + firstKey;
+        for (int begin = first; begin < last; begin += kTogether) {
+            const int end = std::min(last, begin + kTogether);
+            Multiply<false>(args.q + std::int64_t(begin) * args.qStride + std::int64_t(head) * dim, args.qStride,
+                            end - begin, view.keys, width, dim, width, scores, width);
+            for (int token = begin; token < end; ++token) {
+                float* s = scores + std::int64_t(token - begin) * width;
+                const int position = args.firstPosition + token, visible = std::min(width, position - firstKey + 1);
+                if (args.window > 0) HideBefore(std::min(width, position - args.window + 1 - firstKey), s);
+                ScaleBiasMask(s, width, args.scale, args.biasScale != 0.f ? view.bias : nullptr, args.biasScale,
+                              visible);
+                const std::int64_t at = std::int64_t(token) * args.kvHeads * group + head;
+                ExpSum(s, width, args.maxima[at]);
+                const float factor = 1.f / args.sums[at];
+                for (int key = 0; key < visible; ++key) sums[key] += double(s[key] * factor);
+            }
+        }
     }
 }
 
@@ -331,6 +369,7 @@ namespace kvscope::cpu {
 
 HWY_EXPORT(AttendBlocks);
 HWY_EXPORT(PrefillTile);
+HWY_EXPORT(ReceivedByBlock);
 HWY_EXPORT(GroupScoreItemImpl);
 HWY_EXPORT(RangeBoundItemImpl);
 
@@ -340,6 +379,10 @@ void attendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
 }
 void prefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int end, AttentionScratch& scratch) {
     HWY_DYNAMIC_DISPATCH(PrefillTile)(args, kvHead, begin, end, scratch);
+}
+void receivedByBlock(const PrefillAttentionArgs& args, int kvHead, int block, double* const* received,
+                     AttentionScratch& scratch) {
+    HWY_DYNAMIC_DISPATCH(ReceivedByBlock)(args, kvHead, block, received, scratch);
 }
 void groupScoreItem(const GroupScoreArgs& args, const GroupScoreItem& item, AttentionScratch& scratch) {
     HWY_DYNAMIC_DISPATCH(GroupScoreItemImpl)(args, item, scratch);

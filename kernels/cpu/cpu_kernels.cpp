@@ -297,6 +297,23 @@ public:
         });
     }
 
+    void attentionReceived(const PrefillAttentionArgs& args, std::span<double* const> received) override {
+        if (args.n == 0) return;
+        checkHeads(args.group, args.dim, args.blockSize);
+        if (args.maxima == nullptr || args.sums == nullptr || received.size() != std::size_t(args.kvHeads * args.group))
+            reject(fmt::format("{} lists for what tokens received from {} query heads", received.size(),
+                               args.kvHeads * args.group),
+                   "it needs a list for every query head, and the maxima and sums that prefillAttention wrote");
+        const int oldest = args.window > 0 ? std::max(0, args.firstPosition - args.window + 1) / args.blockSize : 0;
+        const int blocks = (args.firstPosition + args.n - 1) / args.blockSize + 1 - oldest;
+        team_.each(blocks * args.kvHeads, [&](int job, int thread) {
+            // The first blocks are seen by the most queries. They are handed out first, so that the threads end
+            // together.
+            receivedByBlock(args, job % args.kvHeads, oldest + job / args.kvHeads, received.data(),
+                            scratch_[std::size_t(thread)]);
+        });
+    }
+
     void groupScores(const GroupScoreArgs& args) override {
         if (args.items.empty()) return;
         checkHeads(args.group, args.dim, args.tileSize);

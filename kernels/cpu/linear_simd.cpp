@@ -13,6 +13,8 @@
 #include <hwy/foreach_target.h> // must come before highway.h
 #include <hwy/highway.h>
 
+#include "kernels/cpu/half_simd.h"
+
 #include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -24,8 +26,6 @@ using V = hn::Vec<D>;
 constexpr int kLanes = int(hn::MaxLanes(D()));
 // Inputs of a prefill tile. Their sums fill most registers: 12 x 2 of 32 with AVX-512, 6 x 2 of 16 otherwise.
 constexpr int kTileRows = kLanes == 16 ? 12 : 6;
-// Whether the machine converts from half itself. If not, Highway does, and its conversion makes 65536 of infinity.
-constexpr bool kHardwareHalf = HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_SSSE3 && HWY_TARGET != HWY_SSE4;
 
 void RmsNormRow(const float* HWY_RESTRICT x, const float* HWY_RESTRICT weight, float eps, int n,
                 float* HWY_RESTRICT y) {
@@ -70,9 +70,8 @@ template <DType kType> HWY_INLINE void LoadWeights(const char* HWY_RESTRICT at, 
         first = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
         second = hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
     } else {
-        const hn::Rebind<hwy::float16_t, D> dh;
-        first = hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(at)));
-        second = hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(at) + kLanes));
+        first = LoadHalves(d, at);
+        second = LoadHalves(d, at + 2 * kLanes);
     }
 }
 
@@ -194,11 +193,8 @@ void WidenRow(DType type, const void* HWY_RESTRICT from, int n, float* HWY_RESTR
         for (; i + kLanes <= n; i += kLanes)
             hn::StoreU(hn::PromoteTo(d, hn::LoadU(db, reinterpret_cast<const hwy::bfloat16_t*>(raw + 2 * i))), d,
                        out + i);
-    } else if constexpr (kHardwareHalf) {
-        const hn::Rebind<hwy::float16_t, D> dh;
-        for (; i + kLanes <= n; i += kLanes)
-            hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(raw + 2 * i))), d,
-                       out + i);
+    } else {
+        for (; i + kLanes <= n; i += kLanes) hn::StoreU(LoadHalves(d, raw + 2 * i), d, out + i);
     }
     for (; i < n; ++i) out[i] = elementAt(from, type, i);
 }

@@ -13,6 +13,8 @@
 #include <hwy/foreach_target.h> // must come before highway.h
 #include <hwy/highway.h>
 
+#include "kernels/cpu/half_simd.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace kvscope::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -26,7 +28,6 @@ using VF = hn::Vec<DF>;
 constexpr int kWeightLanes = int(hn::MaxLanes(DW())), kParts = 16 / kWeightLanes, kLanes = int(hn::MaxLanes(DF()));
 constexpr int kGroup = kRoundedGroup;
 constexpr int kChunk = 8; // groups whose scales are unpacked together: one 256-weight block, or eight small ones
-constexpr bool kHardwareHalf = HWY_TARGET == HWY_AVX2 || HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON;
 
 struct Sixteen {
     hn::Vec<DW> part[kParts];
@@ -86,14 +87,7 @@ HWY_INLINE std::uint16_t LoadHalf(const std::uint8_t* at) {
 
 /// Converts kChunk numbers from half to float.
 HWY_INLINE void HalvesToFloats(const std::uint16_t* HWY_RESTRICT raw, float* HWY_RESTRICT out) {
-    if constexpr (kHardwareHalf) {
-        const hn::Rebind<hwy::float16_t, DF> halves;
-        for (int i = 0; i < kChunk; i += kLanes)
-            hn::Store(hn::PromoteTo(DF(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(raw) + i)), DF(),
-                      out + i);
-    } else {
-        for (int i = 0; i < kChunk; ++i) out[i] = halfToFloat(raw[i]);
-    }
+    for (int i = 0; i < kChunk; i += kLanes) hn::Store(LoadHalves(DF(), raw + i), DF(), out + i);
 }
 
 /// A block format, which tells how to get a chunk's scales and a group's integers from the bytes:

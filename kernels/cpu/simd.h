@@ -56,6 +56,11 @@ void attendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
 /// Attention of the query tokens [begin, end) with KV head `kvHead`; see PrefillAttentionArgs.
 void prefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int end, AttentionScratch& scratch);
 
+/// Adds to received[h][p], for the positions p of block `block` and the query heads h of KV head `kvHead`, what the
+/// queries of `args` give to p; see Kernels::attentionReceived.
+void receivedByBlock(const PrefillAttentionArgs& args, int kvHead, int block, double* const* received,
+                     AttentionScratch& scratch);
+
 void groupScoreItem(const GroupScoreArgs& args, const GroupScoreItem& item, AttentionScratch& scratch);
 void rangeBoundItem(const RangeBoundArgs& args, const RangeBoundItem& item);
 

@@ -17,32 +17,23 @@ constexpr std::array<BlobRule, kBlobRules> kRules{
      {"blob-count", "a selection has as many blocks as selected says", Concern::Selection, Needs::Selections},
      {"blob-hits", "hits and misses of a selection are those of its blocks", Concern::Hits, Needs::Hits},
      {"blob-kept", "kept is how many blocks the step before has selected, too", Concern::Selection, Needs::Selections},
-     {"blob-range", "blocks begin within their sequence, as far as its tokens are in the trace", Concern::Selection,
-      Needs::Selections},
+     {"blob-range", "blocks begin within their sequence or request, as far as its length is in the trace",
+      Concern::Selection, Needs::Selections},
      {"blob-scores", "blobs hold scores at level full only", Concern::Identity, Needs::Selections}}};
 
 struct Before {
     std::int64_t step = -2;
-    std::vector<std::int32_t> blocks;
+    std::vector<PackedBlock> blocks;
 };
 
-std::int64_t inBoth(const std::vector<std::int32_t>& a, const std::vector<std::int32_t>& b) {
-    std::int64_t count = 0;
-    for (auto x = a.begin(), y = b.begin(); x != a.end() && y != b.end();) {
-        count += *x == *y;
-        const bool first = *x <= *y, second = *y <= *x;
-        x += first;
-        y += second;
-    }
-    return count;
-}
-
-/// The first position that is not within a sequence, as far as the trace tells: by number of the sequence.
+/// The length of each sequence, by its number: the first position behind it, as far as the trace says. A canvas is
+/// there before its tokens are.
 std::unordered_map<std::int64_t, std::int64_t> lengths(Connection& connection, int runId) {
     std::unordered_map<std::int64_t, std::int64_t> result;
     Statement ends(connection, fmt::format("SELECT (id >> 10) & 1023, max(position) + 1 FROM token WHERE {0} GROUP BY 1"
-                                           " UNION ALL SELECT (id >> 45) & 1023, (max(id) & 0x1FFFFFFFFFFF) + 1 FROM"
-                                           " prompt WHERE {1} GROUP BY 1",
+                                           " UNION ALL SELECT (id >> 45) & 1023, (max(id) & 0x1FFFFFFFFFFF) + 1 +"
+                                           " coalesce((SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1"
+                                           " AND key = 'denoising_canvas'), 0) FROM prompt WHERE {1} GROUP BY 1",
                                            kTokens, kSelections));
     ends.bindAll(runId);
     while (ends.step()) {
@@ -52,20 +43,39 @@ std::unordered_map<std::int64_t, std::int64_t> lengths(Connection& connection, i
     return result;
 }
 
-/// What the run's row says of all its blobs.
+/// How many tokens the request has that has a row in an iteration which decodes, by iteration << 10 | row: its prompt
+/// and the tokens that it was fed.
+std::unordered_map<std::int64_t, std::int64_t> servedLengths(Connection& connection, int runId) {
+    std::unordered_map<std::int64_t, std::int64_t> result;
+    Statement members(connection, "SELECT m.id & 0x7FFFFFFFF, q.prompt_tokens + row_number() OVER (PARTITION BY"
+                                  " m.request ORDER BY m.id) FROM member m JOIN request q ON q.id = (?1 << 40 |"
+                                  " m.request) WHERE m.id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF AND"
+                                  " m.kind = 0");
+    members.bindAll(runId);
+    while (members.step()) result[members.int64(0)] = members.int64(1);
+    return result;
+}
+
+/// What the row of the run says about all blobs of the run.
 struct RunLimits {
-    RunLimits(Connection& connection, int runId) : lengthOf(lengths(connection, runId)) {
+    RunLimits(Connection& connection, int runId)
+        : lengthOf(lengths(connection, runId)), servedLengthOf(servedLengths(connection, runId)) {
         Statement row(connection, "SELECT block_size, level FROM run WHERE run_id = ?");
         if (!row.bind(1, runId).step()) return;
         blockSize = row.int64(0);
         scored = row.text(1) == "full";
     }
-    /// Whether the sequence ends before this block; never where its length is not known.
-    bool isBehind(std::int64_t block, std::int64_t sequence) const {
-        const auto length = lengthOf.find(sequence);
-        return length != lengthOf.end() && blockSize > 0 && block > (length->second - 1) / blockSize;
+    /// Whether the block begins behind the end of the sequence, or of the request that has its row; false where the
+    /// length is not known.
+    bool isBehind(std::int64_t block, std::int64_t sequence, std::int64_t step) const {
+        const auto behind = [&](const auto& lengths, std::int64_t key) {
+            const auto length = lengths.find(key);
+            return length != lengths.end() && length->second > 0 && blockSize > 0 &&
+                   block > (length->second - 1) / blockSize;
+        };
+        return behind(lengthOf, sequence) || behind(servedLengthOf, step << 10 | sequence);
     }
-    std::unordered_map<std::int64_t, std::int64_t> lengthOf;
+    std::unordered_map<std::int64_t, std::int64_t> lengthOf, servedLengthOf;
     std::int64_t blockSize = 0;
     bool scored = false;
 };
@@ -84,37 +94,39 @@ void checkBlobs(Connection& connection, int runId,
     rows.bindAll(low, high);
     const RunLimits limits(connection, runId);
     std::unordered_map<std::int64_t, Before> heads; // by layer, sequence and KV head
-    DecodedSelection now;
+    std::vector<PackedBlock> now;
+    std::vector<float> scores;
     for (std::int64_t count = 0; rows.step(); ++count) {
         if (count % kRowsPerReport == 0)
             report(progress, double(count) / double(count + 32 * kRowsPerReport),
                    fmt::format("checking blocks: {} selections", count));
         const std::int64_t key = rows.int64(0), selected = rows.int64(1), hits = rows.int64(3), misses = rows.int64(4);
         const std::int64_t step = trace::stepOf(key, trace::kSelectionShift);
-        if (!decodeSelection(rows.blob(5), now)) {
+        if (!decodeSelection(rows.blob(5), now, scores)) {
             broken(kDecodes, key, "the blob cannot be decoded");
             continue;
         }
-        const auto blocks = std::int64_t(now.blocks.size());
+        const auto blocks = std::int64_t(now.size());
         if (blocks != selected)
             broken(kCount, key, fmt::format("the blob has {} blocks, selected is {}", blocks, selected));
-        const auto resident = std::int64_t(std::count(now.hit.begin(), now.hit.end(), 1));
+        const auto resident =
+            std::int64_t(std::count_if(now.begin(), now.end(), [](PackedBlock block) { return block.hit(); }));
         if (resident != hits || blocks - resident != misses)
             broken(kHits, key,
                    fmt::format("of the blocks {} were resident and {} not, hits is {}, misses is {}", resident,
                                blocks - resident, hits, misses));
-        if (!now.blocks.empty() && limits.isBehind(now.blocks.back(), (key >> 10) & 1023))
+        if (!now.empty() && limits.isBehind(now.back().id(), (key >> 10) & 1023, step))
             broken(kRange, key,
-                   fmt::format("block {} of {} tokens begins behind the sequence's end", now.blocks.back(),
+                   fmt::format("block {} of {} tokens begins behind the sequence's end", now.back().id(),
                                limits.blockSize));
-        if (!limits.scored && !now.scores.empty()) broken(kScores, key, "the blob holds scores, the level is not full");
+        if (!limits.scored && !scores.empty()) broken(kScores, key, "the blob holds scores, the level is not full");
         Before& before = heads[key & ((std::int64_t(1) << trace::kSelectionShift) - 1)];
         if (!rows.isNull(2) && before.step == step - 1)
-            if (const std::int64_t kept = inBoth(before.blocks, now.blocks); kept != rows.int64(2))
+            if (const std::int64_t kept = commonBlocks(before.blocks, now); kept != rows.int64(2))
                 broken(kKept, key,
                        fmt::format("{} blocks were selected one step before, kept is {}", kept, rows.int64(2)));
         before.step = step;
-        before.blocks.swap(now.blocks);
+        before.blocks.swap(now);
     }
 }
 

@@ -108,7 +108,7 @@ private:
         Statement find(connection_, "SELECT 1 FROM selection WHERE id >> 55 = ? AND blocks IS NOT NULL LIMIT 1");
         return find.bind(1, result_.run).step();
     }
-    /// How many there are, counted up to `most`; < 0: all.
+    /// How many selections the run has, counted up to `most`; < 0: all.
     std::int64_t selections(std::int64_t most) {
         Statement count(connection_, "SELECT count(*) FROM (SELECT 1 FROM selection WHERE id BETWEEN ?1 << 55 AND"
                                      " (?1 << 55) | 0x7FFFFFFFFFFFFF LIMIT ?2)");
@@ -130,8 +130,9 @@ private:
 RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& options) {
     Checker checker(reader, runId, options);
     report(options.progress, 0, "checking rows");
-    for (const auto& rules : {runRules(), stepRules(), sumRules(), timeRules(), selectionRules(), tokenRules(),
-                              denoiseRules(), timelineRules(), servingRules()})
+    for (const auto& rules :
+         {runRules(), metaRules(), stepRules(), layerRules(), sumRules(), timeRules(), selectionRules(), tokenRules(),
+          denoiseRules(), denoiseOrderRules(), timelineRules(), servingRules()})
         checker.add(rules);
     checker.addKnowledge();
     checker.addBlobs([&](double fraction, std::string_view what) {

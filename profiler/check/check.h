@@ -12,7 +12,7 @@
 
 namespace kvscope {
 
-/// What a broken rule makes worthless: numbers of these kinds say nothing then.
+/// Kinds of numbers that a broken rule makes worthless.
 enum class Concern : std::uint8_t {
     Identity,
     Times,
@@ -27,7 +27,7 @@ enum class Concern : std::uint8_t {
     Serving
 };
 inline constexpr int kConcernCount = 11;
-/// In a sentence: "times", "hits and misses", ...
+/// The concern in words, for a sentence: "times", "hits and misses", ...
 std::string_view nameOf(Concern concern);
 
 /// Which rule of which run broke where.
@@ -50,12 +50,13 @@ struct RunCheck {
     int run = 0; // 0: the file
     std::vector<RuleResult> rules;
     std::vector<Violation> examples; // the first ones of each rule, as many as were asked for
-    std::int64_t unread = 0;         // selections whose blobs were not read, because there are more than were asked for
+    // selections whose blobs were not read, because the run has more than CheckOptions::blobs
+    std::int64_t unread = 0;
     std::int64_t violations() const;
     int untested() const;
-    /// "the rules blob, ... were not tested: the run has 5000000 selections"; empty: none was left out for that
+    /// "the rules blob, ... were not tested: the run has 5000000 selections"; empty: none was left out for that reason
     std::string leftOut() const;
-    void add(const RunCheck& other); // its rules and examples behind these
+    void add(const RunCheck& other); // appends the rules and examples of another check
     /// Whether a rule that concerns these numbers is broken.
     bool concerns(Concern concern) const;
     /// "3 rows break the rule hits-and-misses, 1 ..."; empty: none
@@ -64,12 +65,13 @@ struct RunCheck {
 
 struct CheckOptions {
     std::int64_t examples = 100; // of each rule and run; < 0: all
-    /// Most selections of a run whose blobs are read: of a run with more, no rule about blobs is tested. < 0: all
+    /// A run with more selections than this has none of its blobs read, and no rule about blobs is tested. < 0: all are
+    /// read
     std::int64_t blobs = -1;
     Progress progress{};
 };
 
-/// For who only counts: no examples, and blobs as long as that takes seconds.
+/// Options for callers that only count: no examples, and blobs of runs that are read within seconds.
 CheckOptions counting();
 
 /// The file as a whole, then every run. @throws Error(BadInput | Cancelled): a file that cannot be read at all
@@ -79,7 +81,7 @@ RunCheck checkFile(const TraceReader& reader, const CheckOptions& options = {});
 /// One run. @throws Error(BadInput) if there is no such run
 RunCheck checkRun(const TraceReader& reader, int runId, const CheckOptions& options = {});
 
-/// What a run knows, without the groups whose numbers a broken rule makes worthless: they are shown as not known.
+/// The knowledge of a run without the groups whose numbers a broken rule makes worthless: views show them as not known.
 Knowledge trusted(Knowledge knows, const RunCheck& check);
 
 } // namespace kvscope

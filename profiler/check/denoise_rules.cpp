@@ -11,6 +11,15 @@ constexpr const char* kForwards = kTokens; // and their tokens
 constexpr const char* kForwardLayers = kSelections;
 constexpr const char* kBlockTokens =
     "(SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1 AND key = 'denoising_block')";
+/// Blocks of a canvas are counted from the end of the prompt; others from the beginning of the sequence.
+constexpr const char* kHasCanvas = "EXISTS (SELECT 1 FROM run_meta WHERE run_id = ?1 AND key = 'denoising_canvas')";
+
+constexpr const char* kCanvasTokens =
+    "(SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1 AND key = 'denoising_canvas')";
+
+/// A query head of a row of denoise_tile is an element `h`, one of its rows of tiles an element `w`.
+constexpr const char* kTileHeads = "json_each(CASE WHEN json_valid(t.densities) THEN t.densities ELSE '[]' END) h";
+constexpr const char* kTileRows = "json_each(CASE h.type WHEN 'array' THEN h.value ELSE '[]' END) w";
 
 /// Forwards whose column is not what their token rows come to, where they have any.
 std::string sumOfTokens(const char* column, const char* ofTokens) {
@@ -20,7 +29,7 @@ std::string sumOfTokens(const char* column, const char* ofTokens) {
                        column, ofTokens, kForwards);
 }
 
-/// How many bits of a column are 1, in SQL.
+/// SQL for the number of bits that are 1 in a column.
 std::string bitsOf(const char* column) {
     std::string sum;
     for (int bit = 0; bit < 64; ++bit) sum += fmt::format("{}(({} >> {}) & 1)", bit > 0 ? " + " : "", column, bit);
@@ -102,12 +111,47 @@ std::span<const SqlRule> denoiseRules() {
          fmt::format("SELECT id, 'changes has ' || length(changes) || ' bytes, a block ' || {0} || ' tokens' FROM"
                      " denoise_layer WHERE {1} AND length(changes) <> 4 * {0}",
                      kBlockTokens, kForwardLayers)},
+        {"denoise-tile",
+         "densities has for each query head of the group as many shares of the prefix, at least one and each 0 to 1",
+         Concern::Selection, Needs::Nothing, "denoise_tile", Form::Selection,
+         fmt::format("SELECT t.id, 'densities is ' || substr(t.densities, 1, 60) FROM denoise_tile t JOIN run r ON"
+                     " r.run_id = ?1 WHERE t.{0} AND ((SELECT count(*) FROM {1}) * r.kv_heads <> r.query_heads OR"
+                     " (SELECT count(DISTINCT (SELECT count(*) FROM {2})) FROM {1}) <> 1 OR"
+                     " EXISTS (SELECT 1 FROM {1} WHERE NOT EXISTS (SELECT 1 FROM {2})) OR"
+                     " EXISTS (SELECT 1 FROM {1}, {2} WHERE w.type NOT IN ('real', 'integer') OR w.value NOT BETWEEN 0"
+                     " AND 1.0001))",
+                     kForwardLayers, kTileHeads, kTileRows)},
+        {"denoise-tile-layer", "densities of rows of tiles are of a sparse layer of a forward", Concern::Identity,
+         Needs::Nothing, "denoise_tile", Form::Selection,
+         fmt::format("SELECT id, 'there is no such sparse layer' FROM denoise_tile WHERE {} AND id NOT IN (SELECT id"
+                     " FROM denoise_layer WHERE mode = 1)",
+                     kForwardLayers)},
+        {"denoise-tile-union", "density is at least that of each row of tiles, and at most all of theirs together",
+         Concern::Selection, Needs::Nothing, "denoise_tile", Form::Selection,
+         fmt::format("SELECT id, 'density is ' || density || ', of its rows of tiles at most ' || most || ', together '"
+                     " || total FROM (SELECT t.id AS id, l.density AS density, (SELECT max(w.value) FROM {1}, {2}) AS"
+                     " most, (SELECT sum(w.value) FROM {1}, {2}) AS total FROM denoise_tile t JOIN denoise_layer l ON"
+                     " l.id = t.id WHERE t.{0}) WHERE density NOT BETWEEN most - 0.0001 AND total + 0.0001",
+                     kForwardLayers, kTileHeads, kTileRows)},
+    };
+    return rules;
+}
+
+std::span<const SqlRule> denoiseOrderRules() {
+    static const std::vector<SqlRule> rules{
         {"denoise-block", "a forward's block is the position of its tokens divided by the block's length",
          Concern::Tokens, Needs::Nothing, "denoise_token", Form::Token,
          fmt::format("SELECT t.id, 'position is ' || t.position || ', block is ' || d.block || ' of ' || {0} ||"
                      " ' tokens' FROM denoise_token t JOIN denoise d ON d.id = t.id >> 10 << 10 WHERE t.{1} AND"
-                     " (t.position / {0} <> d.block OR t.position % {0} <> (t.id & 1023))",
-                     kBlockTokens, kForwards)},
+                     " NOT {2} AND (t.position / {0} <> d.block OR t.position % {0} <> (t.id & 1023))",
+                     kBlockTokens, kForwards, kHasCanvas)},
+        {"denoise-canvas", "blocks of a canvas follow each other from the end of the prompt", Concern::Tokens,
+         Needs::Nothing, "denoise_token", Form::Token,
+         fmt::format("SELECT id, 'the canvas begins at ' || begin || ' here and at ' || least || ' elsewhere' FROM"
+                     " (SELECT t.id, t.position - d.block * {0} - (t.id & 1023) AS begin, min(t.position - d.block *"
+                     " {0} - (t.id & 1023)) OVER (PARTITION BY (t.id >> 10) & 1023) AS least FROM denoise_token t JOIN"
+                     " denoise d ON d.id = t.id >> 10 << 10 WHERE t.{1} AND {2}) WHERE begin <> least",
+                     kBlockTokens, kForwards, kHasCanvas)},
         {"denoise-order", "denoise_step counts the forwards of a block, in a run that dropped no step", Concern::Tokens,
          Needs::Nothing, "denoise", Form::Token,
          fmt::format("SELECT id, 'denoise_step is ' || denoise_step || ', forwards before it are ' || before FROM"
@@ -121,14 +165,18 @@ std::span<const SqlRule> denoiseRules() {
                      " 1023, position ORDER BY id) AS before FROM denoise_token WHERE {}) WHERE input_id <> before AND"
                      " {} = 0",
                      kForwards, kDropped)},
-        {"denoise-density", "density is the tokens of the pages divided by the tokens before the block",
+        {"denoise-density",
+         "density is the tokens of the pages divided by those before the block, on a canvas by all or those outside it",
          Concern::Selection, Needs::Nothing, "denoise_layer", Form::Selection,
-         fmt::format("SELECT l.id, 'density is ' || l.density || ' for ' || l.pages || ' pages of ' || r.block_size ||"
-                     " ', before the block are ' || d.block * {0} || ' tokens' FROM denoise_layer l JOIN run r ON"
-                     " r.run_id = ?1 JOIN denoise d ON d.id = ((l.id >> 30) << 20) | (l.id & 0xFFC00) WHERE l.{1} AND"
-                     " l.density * d.block * {0} NOT BETWEEN (l.pages - 1) * r.block_size - 1 AND l.pages *"
-                     " r.block_size + 1",
-                     kBlockTokens, kForwardLayers)},
+         fmt::format("SELECT id, 'density is ' || density || ' for ' || pages || ' pages of ' || size || ', of ' ||"
+                     " tokens || ' tokens' FROM (SELECT l.id AS id, l.density AS density, l.pages AS pages,"
+                     " r.block_size AS size, CASE WHEN {2} THEN (SELECT t.position FROM denoise_token t WHERE t.id ="
+                     " d.id) - d.block * {0} + {3} ELSE d.block * {0} END AS tokens, CASE WHEN {2} THEN {0} ELSE 0 END"
+                     " AS inside FROM denoise_layer l JOIN run r ON r.run_id = ?1 JOIN denoise d ON d.id = ((l.id >> "
+                     "30) << 20) | (l.id & 0xFFC00) WHERE l.{1}) WHERE density * tokens NOT BETWEEN (pages - 1) * size "
+                     "- 1 AND pages * size + 1 AND density * (tokens - inside) NOT BETWEEN (pages - 1) * size - 1 AND "
+                     "pages * size + 1",
+                     kBlockTokens, kForwardLayers, kHasCanvas, kCanvasTokens)},
         {"denoise-opens", "a step opens a block in a block's first forward and in its first one that chose pages",
          Concern::Selection, Needs::Nothing, "denoise", Form::Step,
          fmt::format("SELECT s.id, 'opens_block is ' || s.opens_block || ', forwards that open one are ' || f.opening"

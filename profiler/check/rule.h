@@ -25,39 +25,43 @@ enum class Needs : std::uint8_t {
     StageTimes
 };
 
-/// Its rows are those that break it: key, what. `key` is a packed key, or NULL where the row belongs to no step, and
-/// `form` says of which table.
+/// Each row of the statement breaks the rule; its columns are key and what. `key` is a packed key, or NULL where the
+/// row belongs to no step; `form` says of which table the key is.
 enum class Form : std::uint8_t { None, Step, Layer, Selection, Token, Prompt, Request, Iteration, Member };
 struct SqlRule {
     const char* id;
     const char* says;
     Concern concern;
     Needs needs;
-    const char* table; // it is about; where the trace lacks that, the rule is not tested
+    const char* table; // the table that the rule is about; where the trace lacks it, the rule is not tested
     Form form;
     std::string sql; // SELECT key, what FROM ...; ?1: run
 };
 
-/// Ranges of packed keys of run ?1, in SQL.
+/// SQL: the ranges of packed keys that belong to run ?1.
 inline constexpr const char* kSteps = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1FFFFFF";
 inline constexpr const char* kLayers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
 inline constexpr const char* kTokens = "id BETWEEN ?1 << 45 AND (?1 << 45) | 0x1FFFFFFFFFFF";
 inline constexpr const char* kSelections = "id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF"; // prompts, too
-/// Steps of run ?1 that never reached the file, in SQL.
+/// SQL: how many steps of run ?1 never reached the file.
 inline constexpr const char* kDropped = "coalesce((SELECT dropped_steps FROM health WHERE run_id = ?1), 0)";
 
 std::span<const SqlRule> fileRules(); // ?1 is not used: of all runs at once
 std::span<const SqlRule> runRules();
+std::span<const SqlRule> metaRules(); // run_meta
 std::span<const SqlRule> stepRules();
+std::span<const SqlRule> layerRules();
 std::span<const SqlRule> selectionRules();
-std::span<const SqlRule> denoiseRules();
+std::span<const SqlRule> denoiseRules();      // each row of a forward by itself
+std::span<const SqlRule> denoiseOrderRules(); // forwards of a block one after the other, and what they leave behind
 std::span<const SqlRule> timelineRules();
 std::span<const SqlRule> sumRules();
 std::span<const SqlRule> timeRules();
 std::span<const SqlRule> tokenRules();
 std::span<const SqlRule> servingRules();
 
-/// What only the blobs tell: they decode, agree with their row's counts, and with the ones of the step before.
+/// Rules that only the blobs can break: they decode, and agree with the counts of their row and with the blob of the
+/// step before.
 struct BlobRule {
     const char* id;
     const char* says;

@@ -10,16 +10,17 @@ namespace {
 
 /// Rows of a table whose run is not in the file. `run`: the run of a row, in SQL
 SqlRule orphans(const char* id, const char* says, const char* table, const char* run) {
-    return {
-        id,
-        says,
-        Concern::Identity,
-        Needs::Nothing,
-        table,
-        Form::None,
-        fmt::format("SELECT NULL, '{0} has ' || count(*) || ' rows of run ' || ({1}) || ', which is not in the file'"
-                    " FROM {0} WHERE ({1}) NOT IN (SELECT run_id FROM run) GROUP BY {1}",
-                    table, run)};
+    return {id,
+            says,
+            Concern::Identity,
+            Needs::Nothing,
+            table,
+            Form::None,
+            fmt::format("SELECT NULL, '{0} has ' || count(*) || CASE count(*) WHEN 1 THEN ' row' ELSE ' rows' END || ' "
+                        "of run ' || ({1}) ||"
+                        " ', which is not in the file'"
+                        " FROM {0} WHERE ({1}) NOT IN (SELECT run_id FROM run) GROUP BY {1}",
+                        table, run)};
 }
 
 /// A text that readers cut. The file's own table is asked, in which it is whole.
@@ -76,10 +77,13 @@ std::span<const SqlRule> fileRules() {
         orphans("denoise-run", "a denoising forward belongs to a run of the file", "denoise", "id >> 45"),
         orphans("denoise-token-run", "a token of a forward belongs to a run of the file", "denoise_token", "id >> 45"),
         orphans("denoise-layer-run", "a layer of a forward belongs to a run of the file", "denoise_layer", "id >> 55"),
+        orphans("denoise-tile-run", "densities of rows of tiles belong to a run of the file", "denoise_tile",
+                "id >> 55"),
         orphans("request-run", "a request belongs to a run of the file", "request", "id >> 40"),
         orphans("request-span-run", "a span of a request belongs to a run of the file", "request_span", "id >> 40"),
         orphans("iteration-run", "an iteration belongs to a run of the file", "iteration", "id >> 25"),
         orphans("member-run", "a member of an iteration belongs to a run of the file", "member", "id >> 35"),
+        orphans("event-run", "an event of a row belongs to a run of the file", "row_event", "id >> 40"),
         orphans("meta-run", "a row of run_meta belongs to a run of the file", "run_meta", "run_id"),
         {"detail-span", "a span_detail is of a span of the file", Concern::Timeline, Needs::Nothing, "span_detail",
          Form::None, "SELECT NULL, 'there is no span ' || id FROM span_detail WHERE id NOT IN (SELECT id FROM span)"},
@@ -149,12 +153,28 @@ std::span<const SqlRule> runRules() {
          " UNION ALL SELECT NULL, 'dropped_steps is ' || dropped_steps || ', writer_busy_ns is ' || writer_busy_ns ||"
          " ', heartbeat_ms is ' || heartbeat_ms FROM health WHERE run_id = ?1 AND (dropped_steps NOT BETWEEN 0 AND"
          " 33554432 OR writer_busy_ns < 0 OR heartbeat_ms NOT BETWEEN 0 AND 9999999999999)"},
+        {"heartbeat-time", "the writer's last sign of life is between the run's start and today, give or take a day",
+         Concern::Identity, Needs::Nothing, "health", Form::None,
+         "SELECT NULL, 'heartbeat_ms is ' || h.heartbeat_ms || ', created_utc ' || substr(r.created_utc, 1, 60) FROM"
+         " health h JOIN run r ON r.run_id = h.run_id WHERE h.run_id = ?1 AND h.heartbeat_ms > 0 AND (h.heartbeat_ms <"
+         " 1000 * (strftime('%s', substr(r.created_utc, 1, 19)) - 86400) OR h.heartbeat_ms > 1000 *"
+         " (strftime('%s', 'now') + 86400))"},
         {"writer-busy", "the writer was busy for no longer than the run lasted, give or take an hour",
          Concern::Identity, Needs::Nothing, "health", Form::None,
          "SELECT NULL, 'writer_busy_ns is ' || h.writer_busy_ns || ', the run lasted for ' || (h.heartbeat_ms - 1000 *"
          " strftime('%s', substr(r.created_utc, 1, 19))) || ' ms' FROM health h JOIN run r ON r.run_id = h.run_id"
          " WHERE h.run_id = ?1 AND h.heartbeat_ms > 0 AND h.writer_busy_ns > (h.heartbeat_ms - 1000 * strftime('%s',"
          " substr(r.created_utc, 1, 19)) + 3600000) * 1000000"},
+        {"finished-without-error", "a run whose recording ended with an error is not finished", Concern::Identity,
+         Needs::Nothing, "health", Form::None,
+         "SELECT NULL, 'status is finished, error is ''' || substr(h.error, 1, 60) || '''' FROM run r JOIN health h ON"
+         " h.run_id = r.run_id WHERE r.run_id = ?1 AND r.status = 'finished' AND h.error <> ''"},
+    };
+    return rules;
+}
+
+std::span<const SqlRule> metaRules() {
+    static const std::vector<SqlRule> rules{
         {"fingerprint-form", "model_fingerprint is VERSION:FILES:BYTES:HASH", Concern::Identity, Needs::Nothing,
          "run_meta", Form::None,
          "SELECT NULL, 'model_fingerprint is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND"
@@ -195,10 +215,6 @@ std::span<const SqlRule> runRules() {
          "SELECT NULL, key || ' is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND key IN"
          " ('denoising_block', 'kv_block_tokens') AND (value GLOB '*[^0-9]*' OR CAST(value AS INTEGER) NOT BETWEEN 1"
          " AND 16777216)"},
-        {"finished-without-error", "a run whose recording ended with an error is not finished", Concern::Identity,
-         Needs::Nothing, "health", Form::None,
-         "SELECT NULL, 'status is finished, error is ''' || substr(h.error, 1, 60) || '''' FROM run r JOIN health h ON"
-         " h.run_id = r.run_id WHERE r.run_id = ?1 AND r.status = 'finished' AND h.error <> ''"},
     };
     return rules;
 }

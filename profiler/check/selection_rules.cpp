@@ -1,4 +1,4 @@
-// Rules about selections and what belongs to them, about tokens and prompts.
+// Rules about selections and what belongs to them, and about the timeline.
 #include "profiler/check/rule.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ std::string sumOfSelections(const char* column) {
         column, kSelections);
 }
 
-/// Selections of more blocks than a size of the run allows; 0: it allows any.
+/// SQL for selections with more blocks than the size of the run that `size` names. A size of 0 limits nothing.
 std::string atMost(const char* size) {
     return fmt::format("SELECT c.id, 'selected is ' || c.selected || ', {0} is ' || r.{0} FROM selection c, run r WHERE"
                        " c.{1} AND r.run_id = ?1 AND r.{0} > 0 AND c.selected > r.{0}",
@@ -72,8 +72,12 @@ std::span<const SqlRule> selectionRules() {
          fmt::format("SELECT id, 'kept is ' || kept || ', selected is ' || selected FROM selection WHERE {} AND"
                      " (kept > selected OR kept < 0)",
                      kSelections)},
-        {"selection-slots", "a KV head selects no more blocks than the device cache has slots, where it has any",
-         Concern::Selection, Needs::Selections, "selection", Form::Selection, atMost("device_slots")},
+        {"selection-slots",
+         "a KV head selects no more blocks than the device tier has slots, where it has any and blocks are not "
+         "denoised",
+         Concern::Selection, Needs::Selections, "selection", Form::Selection,
+         atMost("device_slots") + " AND NOT EXISTS (SELECT 1 FROM run_meta m WHERE m.run_id = ?1 AND m.key = "
+                                  "'denoising_block')"},
         {"selection-budget", "a KV head selects no more blocks than its budget, where it has one", Concern::Selection,
          Needs::Selections, "selection", Form::Selection, atMost("budget_blocks")},
         {"selection-mass", "mass is 0 to 1, in a selection", Concern::Mass, Needs::Nothing, "selection",
@@ -132,33 +136,6 @@ std::span<const SqlRule> selectionRules() {
                      " 'NULL') FROM oracle o JOIN selection c ON c.id = o.id WHERE o.{} AND (c.mass > o.best_mass +"
                      " 0.001 OR o.far_mass > o.far_best_mass + 0.001)",
                      kSelections)},
-        {"token-step", "a token has a step", Concern::Tokens, Needs::Nothing, "token", Form::Token,
-         fmt::format("SELECT id, 'there is no such step' FROM token WHERE {} AND id >> 20 NOT IN (SELECT id FROM step)",
-                     kTokens)},
-        {"token-sequence", "a token's sequence is one of the run's", Concern::Tokens, Needs::Nothing, "token",
-         Form::Token,
-         fmt::format("SELECT t.id, 'the run has ' || r.sequences || ' sequences' FROM token t, run r WHERE t.{} AND"
-                     " r.run_id = ?1 AND ((t.id >> 10) & 1023) >= r.sequences",
-                     kTokens)},
-        {"token-numbers", "a token's id and position are not negative", Concern::Tokens, Needs::Nothing, "token",
-         Form::Token,
-         fmt::format("SELECT id, 'token_id is ' || token_id || ', position is ' || position FROM token WHERE {} AND"
-                     " (token_id < 0 OR position < 0)",
-                     kTokens)},
-        {"token-order", "positions of a sequence's tokens grow", Concern::Tokens, Needs::Nothing, "token", Form::Token,
-         fmt::format(
-             "SELECT id, 'position is ' || position || ', that of the token before it ' || before FROM (SELECT id,"
-             " position, lag(position) OVER (PARTITION BY (id >> 10) & 1023 ORDER BY id) AS before FROM token"
-             " WHERE {}) WHERE position <= before",
-             kTokens)},
-        {"prompt-sequence", "a prompt's sequence is one of the run's", Concern::Tokens, Needs::Nothing, "prompt",
-         Form::Prompt,
-         fmt::format("SELECT p.id, 'the run has ' || r.sequences || ' sequences' FROM prompt p, run r WHERE p.{} AND"
-                     " r.run_id = ?1 AND ((p.id >> 45) & 1023) >= r.sequences",
-                     kSelections)},
-        {"prompt-numbers", "a prompt token's id is not negative", Concern::Tokens, Needs::Nothing, "prompt",
-         Form::Prompt,
-         fmt::format("SELECT id, 'token_id is ' || token_id FROM prompt WHERE {} AND token_id < 0", kSelections)},
     };
     return rules;
 }

@@ -122,6 +122,19 @@ std::span<const SqlRule> stepRules() {
          "layer_step", Form::Step, sumOfLayers({{"transfer_ns", "h2d_ns + d2h_ns"}})},
         {"step-sum-exposed", "exposed time of a step is the sum over its layers", Concern::Exposed, Needs::ExposedTimes,
          "layer_step", Form::Step, sumOfLayers({{"exposed_ns", "exposed_ns"}})},
+        // A method that keeps its own device tier has no slots either, but it loads.
+        {"resident-hits", "with every block resident (device_slots 0, and no byte is ever loaded) nothing is missed",
+         Concern::Hits, Needs::Hits, "step", Form::Step,
+         fmt::format("SELECT s.id, 'misses is ' || s.misses FROM step s, run r WHERE s.{0} AND r.run_id = ?1 AND"
+                     " r.device_slots = 0 AND s.misses > 0 AND NOT EXISTS (SELECT 1 FROM step t WHERE t.{0} AND"
+                     " t.h2d_bytes > 0)",
+                     kSteps)},
+    };
+    return rules;
+}
+
+std::span<const SqlRule> layerRules() {
+    static const std::vector<SqlRule> rules{
         {"layer-step", "a layer_step has a step", Concern::Identity, Needs::Nothing, "layer_step", Form::Layer,
          fmt::format("SELECT id, 'there is no such step' FROM layer_step WHERE {} AND id >> 10 NOT IN"
                      " (SELECT id FROM step)",
@@ -164,13 +177,6 @@ std::span<const SqlRule> stepRules() {
         {"layer-mass", "mass is 0 to 1, in a layer", Concern::Mass, Needs::Nothing, "layer_step", Form::Layer,
          fmt::format("SELECT id, 'mass is ' || mass FROM layer_step WHERE {} AND NOT (mass BETWEEN 0 AND 1.0001)",
                      kLayers)},
-        // A method that keeps its own device tier has no slots either, but it loads.
-        {"resident-hits", "with every block resident (device_slots 0, and no byte is ever loaded) nothing is missed",
-         Concern::Hits, Needs::Hits, "step", Form::Step,
-         fmt::format("SELECT s.id, 'misses is ' || s.misses FROM step s, run r WHERE s.{0} AND r.run_id = ?1 AND"
-                     " r.device_slots = 0 AND s.misses > 0 AND NOT EXISTS (SELECT 1 FROM step t WHERE t.{0} AND"
-                     " t.h2d_bytes > 0)",
-                     kSteps)},
     };
     return rules;
 }

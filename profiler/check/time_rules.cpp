@@ -12,7 +12,7 @@ constexpr const char* kLayerEnd =
     " attention_ns + o_linear_ns + ffn_ns";
 constexpr const char* kHourNs = "3600000000000";
 
-/// Rows of the timeline that lie far from every step of the run.
+/// SQL for rows of a timeline table that lie far from every step of the run.
 std::string farFromSteps(const char* table) {
     return fmt::format(
         "SELECT NULL, '{0} ' || x.id || ' lasts from ' || x.start_ns || ' to ' || (x.start_ns + x.duration_ns) || ','"
@@ -21,14 +21,20 @@ std::string farFromSteps(const char* table) {
         table, kSteps, kHourNs);
 }
 
+/// A serving run has no step where an iteration decoded nothing.
 std::string gaps() {
-    return fmt::format("SELECT NULL, count(*) || ' steps are numbered ' || (min(id) & 0x1FFFFFF) || ' to ' ||"
-                       " (max(id) & 0x1FFFFFF) || ', and ' || {1} || ' were dropped' FROM step WHERE {0} HAVING"
-                       " max(id) - min(id) + 1 - count(*) > {1}",
-                       kSteps, kDropped);
+    return fmt::format(
+        "SELECT NULL, s.count || ' steps are numbered ' || (s.first & 0x1FFFFFF) || ' to ' ||"
+        " (s.last & 0x1FFFFFF) || ', and ' || {1} || ' were dropped' FROM (SELECT count(*) AS count,"
+        " min(id) AS first, max(id) AS last FROM step WHERE {0}) s WHERE s.count > 0 AND s.last - s.first"
+        " + 1 - s.count - (SELECT count(*) FROM iteration WHERE {0} AND id BETWEEN s.first AND s.last AND"
+        " id NOT IN (SELECT id >> 10 FROM member WHERE id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF"
+        " AND kind = 0 AND token_ns IS NOT NULL)) > {1}",
+        kSteps, kDropped);
 }
 
-/// The time that a modelled link takes, from the least (all in one transfer) to the most (a transfer for every block).
+/// SQL for the time that a modelled link takes: from the shortest (all blocks in one transfer) to the longest (a
+/// transfer for every block).
 std::string modelled() {
     const auto direction = [](const char* way) {
         return fmt::format(
@@ -47,8 +53,8 @@ std::string modelled() {
 
 std::span<const SqlRule> timeRules() {
     static const std::vector<SqlRule> rules{
-        {"step-gaps", "numbers of steps follow each other, but for those that were dropped", Concern::Identity,
-         Needs::Nothing, "step", Form::None, gaps()},
+        {"step-gaps", "numbers of steps follow each other, but for those dropped and iterations without a decode step",
+         Concern::Identity, Needs::Nothing, "step", Form::None, gaps()},
         {"step-overlap", "a step ends before the next one starts", Concern::Times, Needs::StepTimes, "step", Form::Step,
          fmt::format("SELECT id, 'start_ns is ' || start_ns || ', the step before ends at ' || before FROM (SELECT id,"
                      " start_ns, lag(start_ns + duration_ns) OVER (ORDER BY id) AS before FROM step WHERE {}) WHERE"

@@ -1,4 +1,4 @@
-// Rules about tokens: which there can be, at which positions, and the blocks that they begin.
+// Rules about tokens: their ids, their positions, and the blocks that begin with them.
 #include "profiler/check/rule.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kOfOurs = "EXISTS (SELECT 1 FROM run_meta WHERE run_id = ?1 AND key = 'engine' AND value ="
                                 " 'kvscope')";
 
-/// A number of run_meta, in SQL; NULL where it is not known.
+/// SQL for a number of run_meta; NULL where the run does not state it.
 std::string metaNumber(const char* key) {
     return fmt::format("(SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1 AND key = '{}')", key);
 }
@@ -32,13 +32,40 @@ std::string bytesOfText(const char* table, const char* range) {
                        table, range);
 }
 
-/// Tokens of a KV block, in SQL: the units that are selected may be parts of one.
+/// SQL for the tokens of a KV block. The units that are selected may be smaller.
 std::string blockTokens() { return fmt::format("coalesce({}, r.block_size)", metaNumber("kv_block_tokens")); }
 
 } // namespace
 
 std::span<const SqlRule> tokenRules() {
     static const std::vector<SqlRule> rules{
+        {"token-step", "a token has a step", Concern::Tokens, Needs::Nothing, "token", Form::Token,
+         fmt::format("SELECT id, 'there is no such step' FROM token WHERE {} AND id >> 20 NOT IN (SELECT id FROM step)",
+                     kTokens)},
+        {"token-sequence", "a token's sequence is one of the run's", Concern::Tokens, Needs::Nothing, "token",
+         Form::Token,
+         fmt::format("SELECT t.id, 'the run has ' || r.sequences || ' sequences' FROM token t, run r WHERE t.{} AND"
+                     " r.run_id = ?1 AND ((t.id >> 10) & 1023) >= r.sequences",
+                     kTokens)},
+        {"token-numbers", "a token's id and position are not negative", Concern::Tokens, Needs::Nothing, "token",
+         Form::Token,
+         fmt::format("SELECT id, 'token_id is ' || token_id || ', position is ' || position FROM token WHERE {} AND"
+                     " (token_id < 0 OR position < 0)",
+                     kTokens)},
+        {"token-order", "positions of a sequence's tokens grow", Concern::Tokens, Needs::Nothing, "token", Form::Token,
+         fmt::format(
+             "SELECT id, 'position is ' || position || ', that of the token before it ' || before FROM (SELECT id,"
+             " position, lag(position) OVER (PARTITION BY (id >> 10) & 1023 ORDER BY id) AS before FROM token"
+             " WHERE {}) WHERE position <= before",
+             kTokens)},
+        {"prompt-sequence", "a prompt's sequence is one of the run's", Concern::Tokens, Needs::Nothing, "prompt",
+         Form::Prompt,
+         fmt::format("SELECT p.id, 'the run has ' || r.sequences || ' sequences' FROM prompt p, run r WHERE p.{} AND"
+                     " r.run_id = ?1 AND ((p.id >> 45) & 1023) >= r.sequences",
+                     kSelections)},
+        {"prompt-numbers", "a prompt token's id is not negative", Concern::Tokens, Needs::Nothing, "prompt",
+         Form::Prompt,
+         fmt::format("SELECT id, 'token_id is ' || token_id FROM prompt WHERE {} AND token_id < 0", kSelections)},
         {"token-vocab", "a token's id is in the vocabulary of model_shape", Concern::Tokens, Needs::Nothing, "token",
          Form::Token, beyondVocab("token", kTokens, "token_id")},
         {"prompt-vocab", "a prompt token's id is in the vocabulary of model_shape", Concern::Tokens, Needs::Nothing,

@@ -21,7 +21,7 @@ struct StepPair {
     bool operator==(const StepPair&) const = default;
 };
 
-/// What aligning needs to know about a run.
+/// The steps of a run, as an alignment needs them.
 struct StepIndex {
     struct Step {
         int step = 0, position = -1; // position of the first token the sequence gets in it; -1: it gets none

@@ -86,8 +86,8 @@ int bootstrapBlockLength(std::span<const double> series) {
 BlockBootstrap::BlockBootstrap(std::size_t length, int blockLength, double confidence, std::uint64_t seed,
                                int resamples)
     : length_(length), blockLength_(std::clamp<std::size_t>(std::size_t(blockLength), 1, length)),
-      blocks_((length + blockLength_ - 1) / blockLength_), confidence_(confidence), resamples_(resamples),
-      starts_(std::size_t(resamples) * blocks_) {
+      blocks_((length + blockLength_ - 1) / blockLength_), places_(resamples, int(blocks_)), confidence_(confidence),
+      resamples_(resamples), starts_(places_.size()) {
     for (std::uint32_t& start : starts_) start = std::uint32_t(splitmix64(seed) % length);
     const double blocks = double(length_) / double(blockLength_);
     constexpr int kAlmostNormal = 100'000;

@@ -1,6 +1,7 @@
 // Confidence intervals for series whose neighbours resemble each other, as the times of decode steps do.
 #pragma once
 
+#include "base/extents.h"
 #include "profiler/compare/range_ranks.h"
 
 #include <cstddef>
@@ -32,21 +33,20 @@ class BlockBootstrap {
 public:
     BlockBootstrap(std::size_t length, int blockLength, double confidence, std::uint64_t seed, int resamples = 2000);
 
-    /// Of a series of `length` values.
+    /// Intervals of a series of `length` values.
     Interval median(std::span<const double> series) const;
     Interval mean(std::span<const double> series) const;
     /// sum(above) / sum(below)
     Interval ratioOfSums(std::span<const double> above, std::span<const double> below) const;
 
 private:
-    std::span<const std::uint32_t> starts(int resample) const {
-        return std::span(starts_).subspan(std::size_t(resample) * blocks_, blocks_);
-    }
+    std::span<const std::uint32_t> starts(int resample) const { return places_.part(std::span(starts_), resample); }
     std::vector<RangeRanks::Piece> piecesOf(int resample) const;
     Interval percentiles(double value, std::vector<double>& statistics) const;
     std::vector<double> resampledSums(std::span<const double> series) const; // [resample]
 
     std::size_t length_, blockLength_, blocks_;
+    Extents<int, int> places_; // [resample][block]
     double confidence_, widening_ = 1;
     int resamples_;
     std::vector<std::uint32_t> starts_; // [resample][block]

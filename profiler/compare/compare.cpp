@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "profiler/compare/common_steps.h"
 #include "profiler/compare/verdict_text.h"
+#include "profiler/read/denoising.h"
 
 #include <algorithm>
 #include <cmath>
@@ -104,27 +105,31 @@ void widen(Interval& interval, double halfWidth) {
 Interval exponential(const Interval& i) { return {std::exp(i.value), std::exp(i.low), std::exp(i.high)}; }
 
 void addQuantities(std::span<const RunSample> a, std::span<const RunSample> b, Comparison& out) {
-    const auto add = [&](const char* name, const char* unit, const std::function<double(const RunSummary&)>& value) {
+    const auto add = [&](const char* name, const char* unit, const std::function<double(const RunSample&)>& value) {
         const auto mean = [&](std::span<const RunSample> side) {
             double sum = 0;
-            for (const RunSample& run : side) sum += value(run.summary);
+            for (const RunSample& run : side) sum += value(run);
             return sum / double(side.size());
         };
         out.quantities.push_back({name, unit, mean(a), mean(b)});
     };
-    using S = RunSummary;
-    add("tokens_per_s", "tokens/s", [](const S& s) { return s.tokensPerSecond; });
+    using S = RunSample;
+    add("tokens_per_s", "tokens/s", [](const S& s) { return s.summary.tokensPerSecond; });
     const auto gapsMatter = [](std::span<const RunSample> side) {
         return std::any_of(side.begin(), side.end(), [](const RunSample& run) { return run.summary.gapsMatter(); });
     };
     if (gapsMatter(a) || gapsMatter(b))
-        add("tokens_per_s_with_gaps", "tokens/s", [](const S& s) { return s.tokensPerSecondWithGaps; });
-    add("prefill", "ms", [](const S& s) { return s.prefillMs; });
-    add("hit_rate", "fraction", [](const S& s) { return s.hitRate; });
-    add("locality_mean", "fraction", [](const S& s) { return s.localityCount > 0 ? s.localityMean : kNan; });
-    add("misses_per_step", "blocks", [](const S& s) { return s.missesPerStep; });
-    add("h2d_bytes_per_step", "bytes", [](const S& s) { return s.h2dBytesPerStep; });
-    add("exposed_per_step", "ms", [](const S& s) { return s.exposedMsPerStep; });
+        add("tokens_per_s_with_gaps", "tokens/s", [](const S& s) { return s.summary.tokensPerSecondWithGaps; });
+    add("prefill", "ms", [](const S& s) { // a serving run reads its prompts in iterations, a canvas in every forward
+        const bool none = s.run.serves() || denoisesCanvas(s.run) || !s.run.knows.has(Known::StepTimes);
+        return none ? kNan : s.summary.prefillMs;
+    });
+    add("hit_rate", "fraction", [](const S& s) { return s.summary.hitRate; });
+    add("locality_mean", "fraction",
+        [](const S& s) { return s.summary.localityCount > 0 ? s.summary.localityMean : kNan; });
+    add("misses_per_step", "blocks", [](const S& s) { return s.summary.missesPerStep; });
+    add("h2d_bytes_per_step", "bytes", [](const S& s) { return s.summary.h2dBytesPerStep; });
+    add("exposed_per_step", "ms", [](const S& s) { return s.summary.exposedMsPerStep; });
 }
 
 Verdict verdictOf(const Interval& ratio, double threshold) {

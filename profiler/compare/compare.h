@@ -26,7 +26,7 @@ struct StepSample { // one decode step
     std::array<std::int64_t, kComponentCount> componentNs{}; // sums over all layers
 };
 
-/// What a comparison needs to know about a run.
+/// The numbers of a run that a comparison needs.
 struct RunSample {
     std::string path;
     RunRow run;

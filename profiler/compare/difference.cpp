@@ -14,14 +14,15 @@ constexpr std::size_t kFewestPairs = 10; // with fewer pairs, resampling says no
 /// Reads the wanted steps of a run, a row of all layers for each.
 std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric, const ReadFilter& filter, int sequence,
                             const std::vector<int>& steps, int layers) {
-    std::vector<float> values(steps.size() * std::size_t(layers), kUndefined);
+    const Extents<int, int> cells(int(steps.size()), layers);
+    std::vector<float> values(cells.size(), kUndefined);
     if (steps.empty()) return values;
     const StepMatrix matrix = filteredLayers(reader, runId, metric, sequence, filter, steps.front(), steps.back());
     for (std::size_t pair = 0; pair < steps.size(); ++pair) {
         const int column = steps[pair] - matrix.firstStep;
         if (column < 0 || column >= matrix.steps) continue; // a live run does not have this step yet
         for (int layer = 0; layer < std::min(layers, matrix.rows); ++layer)
-            values[pair * std::size_t(layers) + std::size_t(layer)] = matrix.at(column, layer);
+            values[cells.offset(int(pair), layer)] = matrix.at(column, layer);
     }
     return values;
 }
@@ -45,6 +46,7 @@ PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int r
 
 std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, std::span<const StepPair> pairs, double confidence,
                                     std::uint64_t seed) {
+    const Extents<int, int> cells = matrix.extents();
     std::vector<LayerDelta> result;
     for (int layer = 0; layer < matrix.layers; ++layer) {
         std::vector<double> left, right;
@@ -53,7 +55,7 @@ std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, std::span<const St
             for (int pair = 0; pair < matrix.pairs; ++pair) {
                 if (steadyOnly && !pairs[std::size_t(pair)].steady) continue;
                 if (std::isnan(matrix.difference(pair, layer))) continue;
-                const auto at = std::size_t(pair) * std::size_t(matrix.layers) + std::size_t(layer);
+                const std::size_t at = cells.offset(pair, layer);
                 left.push_back(double(matrix.a[at])), right.push_back(double(matrix.b[at]));
             }
         };

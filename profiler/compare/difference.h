@@ -1,6 +1,7 @@
 // One metric of two runs, compared step by step and layer by layer.
 #pragma once
 
+#include "base/extents.h"
 #include "profiler/compare/alignment.h"
 #include "profiler/compare/bootstrap.h"
 #include "profiler/read/filtered.h"
@@ -15,8 +16,9 @@ namespace kvscope {
 struct PairMatrix {
     int pairs = 0, layers = 0;
     std::vector<float> a, b;
+    Extents<int, int> extents() const { return Extents<int, int>(pairs, layers); } // of a and of b
     float difference(int pair, int layer) const { // b - a; NaN where either is undefined
-        const auto at = std::size_t(pair) * std::size_t(layers) + std::size_t(layer);
+        const std::size_t at = extents().offset(pair, layer);
         return b[at] - a[at];
     }
 };

@@ -13,7 +13,7 @@
 namespace kvscope {
 namespace {
 
-using Blocks = std::span<const std::int32_t>;
+using Blocks = std::span<const PackedBlock>;
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 /// The number of tokens that both selections cover. Blocks are in ascending order, so that one pass over both lists is
@@ -22,7 +22,8 @@ std::int64_t commonTokens(Blocks a, std::int64_t sizeA, Blocks b, std::int64_t s
     std::int64_t common = 0;
     std::size_t i = 0, j = 0;
     while (i < a.size() && j < b.size()) {
-        const std::int64_t beginA = a[i] * sizeA, endA = beginA + sizeA, beginB = b[j] * sizeB, endB = beginB + sizeB;
+        const std::int64_t beginA = a[i].id() * sizeA, endA = beginA + sizeA, beginB = b[j].id() * sizeB,
+                           endB = beginB + sizeB;
         common += std::max<std::int64_t>(0, std::min(endA, endB) - std::max(beginA, beginB));
         endA <= endB ? ++i : ++j;
     }
@@ -32,11 +33,12 @@ std::int64_t commonTokens(Blocks a, std::int64_t sizeA, Blocks b, std::int64_t s
 /// The blocks that have no token in common with the other selection.
 std::vector<std::int32_t> apart(Blocks blocks, std::int64_t size, Blocks others, std::int64_t otherSize) {
     std::vector<std::int32_t> result;
-    for (const std::int32_t block : blocks) {
-        const std::int64_t begin = block * size, end = begin + size;
-        const auto other = std::partition_point(
-            others.begin(), others.end(), [&](std::int32_t o) { return (std::int64_t(o) + 1) * otherSize <= begin; });
-        if (other == others.end() || *other * otherSize >= end) result.push_back(block);
+    for (const PackedBlock block : blocks) {
+        const std::int64_t begin = block.id() * size, end = begin + size;
+        const auto other = std::partition_point(others.begin(), others.end(), [&](PackedBlock o) {
+            return (std::int64_t(o.id()) + 1) * otherSize <= begin;
+        });
+        if (other == others.end() || other->id() * otherSize >= end) result.push_back(block.id());
     }
     return result;
 }
@@ -50,24 +52,24 @@ public:
                 "SELECT id, selected, kept, hits, misses, mass, blocks FROM selection WHERE id BETWEEN ? AND ?"
                 " ORDER BY id",
                 true) {}
-    const std::vector<SelectionRow>& of(int step) {
+    /// Valid until the next call.
+    std::span<const SelectionRow> of(int step) {
         rows_.reset();
         const auto [low, high] = trace::keysOfSteps(runId_, step, step, trace::kSelectionShift);
         rows_.bindAll(low, high);
-        selections_.clear();
-        while (rows_.step()) {
-            selections_.push_back(impl_.selectionRow(rows_, {}));
-            auto& blocks = selections_.back().blocks;
-            if (!std::is_sorted(blocks.begin(), blocks.end())) std::sort(blocks.begin(), blocks.end());
+        std::size_t count = 0;
+        for (; rows_.step(); ++count) {
+            if (count == selections_.size()) selections_.emplace_back();
+            impl_.readSelection(rows_, {}, selections_[count]);
         }
-        return selections_;
+        return std::span(selections_).first(count);
     }
 
 private:
     const ReaderAccess::Impl& impl_;
     int runId_;
     Statement rows_;
-    std::vector<SelectionRow> selections_;
+    std::vector<SelectionRow> selections_; // as many as a step ever had: each keeps its memory
 };
 
 auto placeOf(const SelectionRow& row) { return std::tuple(row.layer, row.sequence, row.kvHead); }
@@ -108,13 +110,13 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
     OverlapRows result;
     result.pairs = int(pairs.size());
     result.layers = left.layers;
-    result.jaccard.assign(pairs.size() * std::size_t(left.layers), float(kNoValue));
+    const Extents<int, int> cells = result.extents();
+    result.jaccard.assign(cells.size(), float(kNoValue));
     StepSelections selectionsA(a, runA), selectionsB(b, runB);
     std::vector<double> sums(std::size_t(left.layers));
     std::vector<int> counts(std::size_t(left.layers));
     for (std::size_t pair = 0; pair < pairs.size(); ++pair) {
-        const auto& rowsA = selectionsA.of(pairs[pair].a);
-        const auto& rowsB = selectionsB.of(pairs[pair].b);
+        const auto rowsA = selectionsA.of(pairs[pair].a), rowsB = selectionsB.of(pairs[pair].b);
         const auto selects = [&](const SelectionRow& row) {
             return !row.blocks.empty() && (sequence < 0 || row.sequence == sequence) &&
                    (heads.empty() || (std::size_t(row.kvHead) < heads.size() && heads[std::size_t(row.kvHead)]));
@@ -144,18 +146,20 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
                                 apart(rowB->blocks, right.blockSize, rowA.blocks, left.blockSize)};
         }
         for (std::size_t layer = 0; layer < sums.size(); ++layer)
-            if (counts[layer] > 0) result.jaccard[pair * sums.size() + layer] = float(sums[layer] / counts[layer]);
+            if (counts[layer] > 0)
+                result.jaccard[cells.offset(int(pair), int(layer))] = float(sums[layer] / counts[layer]);
     }
     return result;
 }
 
 std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const StepPair> pairs) {
+    const Extents<int, int> cells = rows.extents();
     std::vector<double> result;
     for (int layer = 0; layer < rows.layers; ++layer) {
         double sum = 0, steadySum = 0;
         int count = 0, steadyCount = 0;
         for (int pair = 0; pair < rows.pairs; ++pair) {
-            const auto value = double(rows.jaccard[std::size_t(pair) * std::size_t(rows.layers) + std::size_t(layer)]);
+            const auto value = double(rows.jaccard[cells.offset(pair, layer)]);
             if (std::isnan(value)) continue;
             sum += value, ++count;
             if (pairs[std::size_t(pair)].steady) steadySum += value, ++steadyCount;
@@ -166,12 +170,13 @@ std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const Ste
 }
 
 std::vector<double> overlapPerPair(const OverlapRows& rows) {
+    const Extents<int, int> cells = rows.extents();
     std::vector<double> result;
     for (int pair = 0; pair < rows.pairs; ++pair) {
         double sum = 0;
         int count = 0;
         for (int layer = 0; layer < rows.layers; ++layer) {
-            const auto value = double(rows.jaccard[std::size_t(pair) * std::size_t(rows.layers) + std::size_t(layer)]);
+            const auto value = double(rows.jaccard[cells.offset(pair, layer)]);
             if (!std::isnan(value)) sum += value, ++count;
         }
         result.push_back(count > 0 ? sum / count : kNoValue);

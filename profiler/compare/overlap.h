@@ -1,6 +1,7 @@
 // Compares the selections of two runs: the Jaccard index of their blocks, and where they differ first.
 #pragma once
 
+#include "base/extents.h"
 #include "profiler/compare/alignment.h"
 
 #include <cstdint>
@@ -11,9 +12,9 @@
 
 namespace kvscope {
 
-/// The Jaccard index |A and B| / |A or B| of two selections, given as ascending block ids. Counted in tokens where
+/// The Jaccard index |A and B| / |A or B| of two selections, whose ids ascend. Counted in tokens where
 /// block sizes differ. NaN if both are empty.
-double jaccard(std::span<const std::int32_t> a, int blockSizeA, std::span<const std::int32_t> b, int blockSizeB);
+double jaccard(std::span<const PackedBlock> a, int blockSizeA, std::span<const PackedBlock> b, int blockSizeB);
 
 /// One KV head whose selections differ. Where block sizes differ, blocks have the numbers of their own run, and only
 /// blocks without a token in common with the other selection are listed.
@@ -24,7 +25,7 @@ struct SelectionDifference {
     std::vector<std::int32_t> onlyA, onlyB;
 };
 
-/// What there was to lay over each other, of the KV heads that count.
+/// How much of the selections could be laid over each other, of the KV heads that count.
 struct SelectionCoverage {
     bool a = false, b = false; // some KV head of A, of B, has selected blocks
     std::int64_t compared = 0; // (pair, layer, sequence, KV head) that selected in both
@@ -42,6 +43,7 @@ struct OverlapRows {
     int pairs = 0, layers = 0;
     /// [pair][layer] mean Jaccard index over every (sequence, KV head) that selects in both runs; NaN: none does.
     std::vector<float> jaccard;
+    Extents<int, int> extents() const { return Extents<int, int>(pairs, layers); } // of jaccard
     std::optional<SelectionDifference> first; // in order of step, layer, sequence, KV head
     SelectionCoverage coverage;
 };

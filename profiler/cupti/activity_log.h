@@ -75,7 +75,7 @@ private:
     std::int64_t forgottenIdle_ = 0, late_ = 0;
     std::unordered_map<const char*, std::string> names_;       // CUPTI keeps kernel names for the process's life
     std::unordered_map<std::uint32_t, std::string> callNames_; // empty: a call that is not drawn
-    std::vector<std::uint32_t> threads_;                       // that made calls, the first one first
+    std::vector<std::uint32_t> threads_;                       // threads that made calls, the first one first
     std::vector<Pending> records_;
     std::unordered_map<std::string, std::int64_t> lastEnd_; // [track] when its last kernel ended
     std::int64_t untimed_ = 0;

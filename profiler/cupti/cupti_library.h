@@ -7,14 +7,14 @@
 
 namespace kvscope {
 
-/// Found once per process and never closed, because CUPTI's own threads may outlive whoever used it.
+/// The library is looked for once per process and never closed, because CUPTI's own threads may outlive its user.
 class CuptiLibrary {
 public:
     /// Looks at KVSCOPE_CUPTI_PATH, through the loader and in the CUDA toolkit's usual folders.
     /// @return null, with the reason, where there is none
     static const CuptiLibrary* find(std::string& refusal);
 
-    /// Sets `function` to the library's. @return false if this version has none of the name
+    /// Sets `function` to the library's function of this name. @return false if this version of the library has none
     template <class Function> bool find(Function& function, const char* name) const {
         function = reinterpret_cast<std::remove_reference_t<Function>>(symbol(name));
         return function != nullptr;

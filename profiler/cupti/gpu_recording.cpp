@@ -54,7 +54,7 @@ void GpuRecording::atStep(int step) {
         countersAsked_ = true;
         const auto openPm = [this](std::string& refusal) -> std::unique_ptr<GpuCounters> {
             if (cupti_.tracer) return PmSampling::open(refusal);
-            refusal = cupti_.refusal; // its clock would be another one
+            refusal = cupti_.refusal; // without the tracer PM sampling would have another clock
             return nullptr;
         };
         ChosenCounters chosen = chooseCounters(pcieCounting_, openPm, openNvml);

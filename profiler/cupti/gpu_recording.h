@@ -14,13 +14,13 @@
 
 namespace kvscope {
 
-/// For SessionOptions::gpuTrace. One at a time in a process, made before the process's first CUDA call; outlives the
-/// session and the sink of its run.
+/// A recorder for SessionOptions::gpuTrace. A process has one at a time. It is made before the process's first CUDA
+/// call, and outlives the session and the sink of its run.
 class GpuRecording final : public GpuTrace {
 public:
     /// calls: CUDA calls too. They cost a span each, a dozen a step; CUPTI counts them in any case.
     explicit GpuRecording(bool calls = true, PcieCounting pcie = PcieCounting::Auto);
-    /// With a tracer that was started elsewhere; for tests.
+    /// Takes a tracer that was started elsewhere, for tests.
     GpuRecording(GpuTracing tracing, PcieCounting pcie);
     ~GpuRecording() override;
     GpuRecording(const GpuRecording&) = delete;
@@ -28,9 +28,9 @@ public:
 
     /// Why kernels are not recorded, e.g. "another tool is already recording this process through CUPTI"; else empty.
     const std::string& refusal() const { return cupti_.refusal; }
-    /// From the next step on the link is counted so; between runs.
+    /// Chooses how the link is counted from the next step on. Called between runs.
     void countPcie(PcieCounting counting);
-    /// Once a step has begun: why the link is counted in another way than was asked for; else empty.
+    /// When a step has begun: the reason why the link is counted in another way than was asked for; empty: it is not.
     const std::string& pcieRemark() const { return pcieRemark_; }
 
     void timesBeginAt(std::int64_t originNs) override { originNs_ = originNs; }

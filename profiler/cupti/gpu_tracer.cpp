@@ -319,7 +319,7 @@ private:
         drained_.notify_all();
     }
 
-    /// For ActivityLog: the name of a runtime call.
+    /// The name of a runtime call, which ActivityLog asks for.
     std::string callName(std::uint32_t callback) const {
         const char* name = nullptr;
         const bool known =

@@ -17,12 +17,12 @@ namespace kvscope {
 
 struct CuptiCalls;
 
-/// What it hands over are spans; it counts what it loses.
+/// Hands over spans, and counts the records that it loses.
 class GpuTracer {
 public:
     virtual ~GpuTracer() = default;
-    /// What is read from here on goes to `sink`, with times relative to `originNs` of the steady clock. sink: null:
-    /// nowhere; otherwise it lives until it is replaced or the tracer ends, and takes events on the tracer's thread.
+    /// Sends what is read from now on to `sink`, with times relative to `originNs` of the steady clock. sink: null:
+    /// nowhere. It must live until it is replaced or the tracer ends, and takes events on the tracer's thread.
     virtual void sendTo(TraceSink* sink, std::int64_t originNs) = 0;
     /// The calling thread's launches from here on, and nodes of a graph made from here on, belong to this layer and
     /// stage.
@@ -37,7 +37,7 @@ public:
     virtual std::int64_t lostRecords() const = 0;
 };
 
-/// What became of starting a tracer: either `tracer`, or a sentence why not.
+/// The result of starting a tracer: either `tracer`, or a sentence that says why there is none.
 struct GpuTracing {
     std::unique_ptr<GpuTracer> tracer;
     std::string refusal; // e.g. "libcupti was not found"
@@ -46,7 +46,7 @@ struct GpuTracing {
 /// Looks for libcupti at KVSCOPE_CUPTI_PATH, through the loader and in the CUDA toolkit's usual folders.
 /// calls: the CUDA runtime's calls are kept as well, as spans of the threads that made them.
 GpuTracing startGpuTracing(bool calls);
-/// The same through a table of functions; for tests.
+/// Starts a tracer with a table of functions in place of the library's, for tests.
 GpuTracing startGpuTracing(bool calls, const CuptiCalls& cupti);
 
 } // namespace kvscope

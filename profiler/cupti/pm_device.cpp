@@ -18,11 +18,11 @@
 namespace kvscope {
 namespace {
 
-// What the hardware writes before it is fetched. Setting it up takes longer the larger it is: 67 ms for 16 MiB, 180 for
-// 256.
+// Memory that the hardware writes until it is fetched. Setting it up takes longer the larger it is: 67 ms for 16 MiB,
+// 180 for 256.
 constexpr std::size_t kHardwareBuffer = std::size_t(16) << 20;
-// What one image can take, 0.2 s of samples. A fetch that fills it decodes on, as long as it does not chase what the
-// hardware writes meanwhile.
+// Samples that one image can take, 0.2 s of them. A fetch that fills the image decodes on, as long as it does not run
+// after what the hardware writes meanwhile.
 constexpr std::uint32_t kSamplesAtOnce = 4096;
 constexpr int kImagesAtOnce = 16;
 
@@ -156,7 +156,7 @@ private:
         return {};
     }
 
-    /// What the image holds.
+    /// Appends the samples that the image holds.
     void append(std::vector<PmSample>& samples) const {
         auto info = KVSCOPE_CUPTI_STRUCT(CUpti_PmSampling_GetCounterDataInfo_Params);
         info.pCounterDataImage = image_.data();

@@ -194,7 +194,7 @@ bool PmHost::evaluate(const std::vector<std::uint8_t>& image, std::size_t sample
 
 #else
 
-// Without the headers make() refuses, so nobody ever has a PmHost; its members exist for the linker.
+// Without the headers make() refuses, so no PmHost exists. Its members are there for the linker.
 struct PmHost::Impl {
     std::vector<PmMetric> metrics;
     std::vector<const char*> names;

@@ -33,7 +33,7 @@ public:
     const std::vector<PmMetric>& metrics() const;
     /// Their names, as CUPTI's calls want them.
     std::span<const char*> names() const;
-    /// What the hardware is told; lives as long as this.
+    /// What the hardware is told to count. Lives as long as this object.
     const std::vector<std::uint8_t>& config() const;
     /// The values of a decoded sample. @return false if CUPTI cannot
     bool evaluate(const std::vector<std::uint8_t>& image, std::size_t sample, PmSample& values) const;

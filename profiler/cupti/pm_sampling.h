@@ -29,7 +29,7 @@ public:
     /// @return empty, or why the hardware does not sample
     std::string begin();
     void atStep(int step) override;
-    /// At the end also how many samples were lost.
+    /// At the end of a run the remark also says how many samples were lost.
     std::vector<CounterSample> take(std::int64_t originNs, bool all) override;
     std::string remark() override;
 

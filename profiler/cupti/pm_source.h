@@ -23,7 +23,7 @@ public:
     virtual ~PmSource() = default;
     /// @return empty, or why the hardware does not sample
     virtual std::string start() = 0;
-    /// Nothing is sampled any more; what was sampled can still be read.
+    /// Stops sampling. Samples that were taken can still be read.
     virtual void stop() = 0;
     /// Appends what was sampled since the last call, in the order of time. The first sample after a start may reach
     /// back to before it.

@@ -24,12 +24,12 @@ class PmTracks {
 public:
     PmTracks(std::vector<PmMetric> metrics, std::int64_t intervalNs);
 
-    /// In the order of time. A sample that goes back in it, or has no length, is lost.
+    /// Adds samples in the order of time. A sample that goes back in time, or has no length, is lost.
     void add(std::span<const PmSample> samples);
     /// The hardware's buffer was full: at least one sample is missing, and those that are seen to be missing count
     /// once.
     void overflowed() { ++overflows_; }
-    /// What was added since the last call; times relative to `originNs`.
+    /// Returns what was added since the last call. Times are relative to `originNs`.
     std::vector<CounterSample> take(std::int64_t originNs);
     /// After a pause the next sample follows nothing.
     void pause() { lastEndNs_ = 0; }

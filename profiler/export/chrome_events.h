@@ -37,8 +37,8 @@ public:
         std::int64_t bytes = -1;
         std::string_view args{}; // more of them, as a JSON object; empty: none
     };
-    /// Slices of a thread come by start, outer ones first. One that would overlap another without lying in it goes to
-    /// the thread's next lane. @return where it went
+    /// Adds a slice. The slices of a thread come by start, outer ones first. A slice that would overlap another one
+    /// without lying inside it goes to the thread's next lane. @return the track that it went to
     EventTrack slice(const Slice& slice);
     /// A value that holds until the next one. Perfetto calls the track by its name and its unit.
     void counter(int process, std::string_view name, std::string_view unit, std::int64_t timeNs, double value);

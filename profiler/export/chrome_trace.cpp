@@ -301,7 +301,8 @@ void RunExport::write(std::string_view name, std::string_view timing, int device
     events_.closeCounters(lastNs_);
 }
 
-/// Of all runs that are written; at most 0, the time their first step may begin. A profiler is at work before that.
+/// The earliest time of all runs that are written, at most 0, at which the first step of a run may begin: a profiler
+/// records before that.
 std::int64_t earliest(Connection& connection, std::optional<int> runId) {
     std::int64_t first = 0;
     for (const auto& [table, column] : {std::pair("span", "start_ns"), {"counter", "start_ns"}, {"gauge", "time_ns"}}) {
@@ -323,7 +324,10 @@ ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const
     const std::int64_t originNs = earliest(*trace.connection, options.runId);
     writer.add(R"({{"otherData":{{"producer":"KVScope","time_zero_ns":{}}},"traceEvents":[)", originNs);
     ChromeEvents events(writer, originNs);
-    Statement runs(*trace.connection, "SELECT run_id, name, timing, device_slots, backend FROM run ORDER BY run_id");
+    // A request of a serving run takes its blocks with it when it leaves its row, so that they cannot be counted.
+    Statement runs(*trace.connection,
+                   "SELECT run_id, name, timing, CASE WHEN EXISTS (SELECT 1 FROM run_meta m WHERE m.run_id = r.run_id"
+                   " AND m.key = 'serving') THEN 0 ELSE device_slots END, backend FROM run r ORDER BY run_id");
     while (runs.step())
         if (!options.runId || *options.runId == runs.int64(0))
             RunExport(*trace.connection, events, runs.int32(0), options)

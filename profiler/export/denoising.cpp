@@ -1,6 +1,7 @@
 #include "profiler/export/denoising.h"
 
 #include "base/error.h"
+#include "base/json_reading.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
 
@@ -20,9 +21,10 @@ struct Head {
     int kvHead = 0;
     std::uint64_t active = 0;
     double density = 0;
-    std::vector<std::int32_t> pages;
+    std::vector<PackedBlock> pages;
     bool hasPages = false;
     std::vector<float> changes;
+    std::string tileRows; // JSON; empty: the query heads chose no tiles of their own, or the trace does not say
 };
 
 /// "[1,2]" of what `text` makes of each value.
@@ -51,8 +53,9 @@ public:
         : connection_(connection), writer_(writer),
           tokens_(connection, "SELECT position, input_id, candidate, confidence, written FROM denoise_token"
                               " WHERE id BETWEEN ?1 AND ?1 | 1023 ORDER BY id"),
-          layers_(connection, "SELECT d.id, d.mode, d.active_set, d.density, d.changes, s.blocks FROM denoise_layer d"
-                              " LEFT JOIN selection s ON s.id = d.id WHERE d.id BETWEEN ?1 AND ?2 ORDER BY d.id") {}
+          layers_(connection, "SELECT d.id, d.mode, d.active_set, d.density, d.changes, s.blocks, t.densities FROM"
+                              " denoise_layer d LEFT JOIN selection s ON s.id = d.id LEFT JOIN denoise_tile t ON t.id ="
+                              " d.id WHERE d.id BETWEEN ?1 AND ?2 ORDER BY d.id") {}
 
     /// key: of table denoise.
     void write(std::int64_t key, std::int64_t block, std::int64_t step, bool final) {
@@ -113,16 +116,22 @@ private:
         const auto changes = layers_.blob(4);
         out.changes.resize(changes.size() / sizeof(float));
         if (!out.changes.empty()) std::memcpy(out.changes.data(), changes.data(), out.changes.size() * sizeof(float));
+        out.tileRows = tileRows(layers_.text(6));
         out.hasPages = !layers_.isNull(5);
         if (!out.hasPages) return out;
-        DecodedSelection decoded;
-        if (!decodeSelection(layers_.blob(5), decoded))
+        std::vector<float> scores;
+        if (!decodeSelection(layers_.blob(5), out.pages, scores))
             throw Error(ErrorKind::BadInput,
                         fmt::format("{} is damaged (a selection of step {} cannot be decoded)", connection_.path(),
                                     trace::stepOf(key, trace::kSelectionShift)),
                         "record it again");
-        out.pages = std::move(decoded.blocks);
         return out;
+    }
+
+    /// The densities of rows of tiles as they stand in the trace; empty where there are none, or no list of them.
+    static std::string tileRows(std::string_view text) {
+        const nlohmann::json list = text.empty() ? nlohmann::json() : parseJson(text);
+        return list.is_array() ? list.dump() : std::string();
     }
 
     void addLayer(const std::vector<Head>& heads) {
@@ -131,16 +140,20 @@ private:
         if (sparse) {
             writer_.add(",\"active\":{}", list(heads, [](const Head& head) { return bitsOf(head.active); }));
             if (std::all_of(heads.begin(), heads.end(), [](const Head& head) { return head.hasPages; }))
-                writer_.add(",\"pages\":{}", list(heads, [](const Head& head) { return list(head.pages, integer); }));
+                writer_.add(",\"pages\":{}", list(heads, [](const Head& head) {
+                                return list(head.pages, [](PackedBlock page) { return integer(page.id()); });
+                            }));
             else
                 lackedPages_ = true;
             writer_.add(",\"density\":{}", list(heads, [](const Head& head) { return number(head.density); }));
+            if (std::all_of(heads.begin(), heads.end(), [](const Head& head) { return !head.tileRows.empty(); }))
+                writer_.add(",\"rows\":{}", list(heads, [](const Head& head) { return head.tileRows; }));
         }
         addChanges(heads);
         writer_.addText("}");
     }
 
-    /// Of the layer one number a token; of KV heads a list a token.
+    /// Adds the changes of a layer: for the layer one number for each token, for KV heads a list for each token.
     void addChanges(const std::vector<Head>& heads) {
         if (heads.front().changes.empty()) return;
         if (heads.size() == 1 || heads[1].changes.empty()) {
@@ -179,7 +192,8 @@ ExportResult exportDenoising(Connection& connection, LineWriter& writer, const E
         forwards.write(rows.int64(0), rows.int64(1), rows.int64(2), rows.int64(3) != 0);
     }
     if (forwards.lackedPages())
-        result.note = "the trace was recorded at level counters: it has no pages and no changes";
+        result.note =
+            "the trace was recorded at level counters: it has no pages, changes and densities of rows of tiles";
     return result;
 }
 

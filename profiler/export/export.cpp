@@ -2,7 +2,9 @@
 
 #include "base/error.h"
 #include "profiler/export/denoising.h"
+#include "profiler/export/figure_numbers.h"
 #include "profiler/export/has_table.h"
+#include "profiler/export/layer_overlap.h"
 #include "profiler/export/line_writer.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
@@ -61,8 +63,16 @@ TableQuery queryOf(ExportTable table) {
         return {"*", "v_iteration", ""};
     case ExportTable::Members:
         return {"*", "v_member", ""};
+    case ExportTable::RowEvents:
+        return {"*", "v_row_event", ""};
+    case ExportTable::ServedSelections:
+        return {"*", "v_served_selection", " ORDER BY run_id, request, step, layer, kv_head"};
     case ExportTable::Kernels:
     case ExportTable::Selections:
+    case ExportTable::LayerOverlap:
+    case ExportTable::WindowOverlap:
+    case ExportTable::TokenChanges:
+    case ExportTable::ActiveSets:
         break;
     }
     return {"run_id, step, layer, track, name, start_ns, duration_ns", "v_kernel", " ORDER BY run_id, start_ns"};
@@ -106,7 +116,7 @@ public:
             needs_.push_back(neededByColumn(name));
         }
     }
-    /// Of the row that the statement is at.
+    /// Whether the row at which the statement stands has a value in the column.
     bool has(int column) {
         const auto& needed = needs_[std::size_t(column)];
         if (!needed || runColumn_ < 0) return true;
@@ -174,11 +184,12 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
     Statement rows(connection, "SELECT id, blocks FROM selection WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(trace::selectionKey(firstRun, 0, 0, 0, 0),
                  trace::keysOfSteps(lastRun, 0, trace::kMaxStep, trace::kSelectionShift).second);
-    DecodedSelection decoded;
+    std::vector<PackedBlock> blocks;
+    std::vector<float> scores;
     bool blockless = false, knowsHits = true;
     std::int64_t selections = 0, knownRun = 0;
-    const auto hitOf = [&](std::size_t i, const char* unknown) -> std::string {
-        return knowsHits ? std::string(decoded.hit[i] != 0 ? "1" : "0") : unknown;
+    const auto hitOf = [&](PackedBlock block, const char* unknown) {
+        return knowsHits ? (block.hit() ? "1" : "0") : unknown;
     };
     while (rows.step()) {
         if (rows.isNull(1)) {
@@ -189,7 +200,7 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
         const std::int64_t run = id >> 55;
         const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
                   sequence = int((id >> 10) & 1023), head = int(id & 1023);
-        if (!decodeSelection(rows.blob(1), decoded))
+        if (!decodeSelection(rows.blob(1), blocks, scores))
             throw Error(
                 ErrorKind::BadInput,
                 fmt::format("{} is damaged (the selection of step {}, layer {}, sequence {}, KV head {} cannot be "
@@ -198,16 +209,17 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
                 "record it again");
         if (++selections % (kRowsPerReport / 16) == 0) reportRows(options.progress, result.rows);
         if (run != knownRun) knownRun = run, knowsHits = knowledgeOf(connection, int(run)).has(Known::Hits);
-        for (std::size_t i = 0; i < decoded.blocks.size(); ++i, ++result.rows) {
+        for (const PackedBlock block : blocks) {
             if (format == ExportFormat::Csv)
-                writer.add("{},{},{},{},{},{},{},{}\n", run, step, layer, sequence, head, decoded.blocks[i],
-                           nameOf(decoded.origins[i]), hitOf(i, ""));
+                writer.add("{},{},{},{},{},{},{},{}\n", run, step, layer, sequence, head, block.id(),
+                           nameOf(block.origin()), hitOf(block, ""));
             else
                 writer.add(
                     "{{\"run_id\":{},\"step\":{},\"layer\":{},\"seq\":{},\"kv_head\":{},\"block\":{},\"origin\":\"{}\","
                     "\"hit\":{}}}\n",
-                    run, step, layer, sequence, head, decoded.blocks[i], nameOf(decoded.origins[i]), hitOf(i, "null"));
+                    run, step, layer, sequence, head, block.id(), nameOf(block.origin()), hitOf(block, "null"));
             writer.endRow();
+            ++result.rows;
         }
     }
     if (result.rows == 0)
@@ -233,10 +245,11 @@ bool hasTimes(ExportTable table) {
 } // namespace
 
 const std::vector<std::string>& exportTableNames() {
-    static const std::vector<std::string> names{"selections", "steps",         "breakdown",  "transfers", "tokens",
-                                                "kernels",    "layers",        "locality",   "spans",     "counters",
-                                                "gauges",     "flows",         "prompt",     "runs",      "denoising",
-                                                "requests",   "request-spans", "iterations", "members"};
+    static const std::vector<std::string> names{
+        "selections", "steps",         "breakdown",      "transfers",        "tokens",      "kernels",  "layers",
+        "locality",   "spans",         "counters",       "gauges",           "flows",       "prompt",   "runs",
+        "denoising",  "layer-overlap", "window-overlap", "token-changes",    "active-sets", "requests", "request-spans",
+        "iterations", "members",       "row-events",     "served-selections"};
     return names;
 }
 
@@ -275,15 +288,28 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         return {0, "the trace has no counters: it was recorded before there were any"};
     if (table == ExportTable::Denoising && !hasTable(*trace.connection, "denoise"))
         return {0, "the trace has no denoising forwards: it was recorded before there were any"};
+    const bool isOfFigures =
+        table == ExportTable::WindowOverlap || table == ExportTable::TokenChanges || table == ExportTable::ActiveSets;
     const bool forwards = table == ExportTable::Denoising && format == ExportFormat::Jsonl; // with what they hold
-    ExportResult result = table == ExportTable::Selections
-                              ? exportSelections(*trace.connection, format, writer, options)
-                          : forwards ? exportDenoising(*trace.connection, writer, options)
-                                     : exportView(*trace.connection, queryOf(table), format, writer, options);
+    ExportResult result =
+        table == ExportTable::Selections     ? exportSelections(*trace.connection, format, writer, options)
+        : table == ExportTable::LayerOverlap ? exportLayerOverlap(*trace.connection, format, writer, options)
+        : isOfFigures                        ? exportFigureNumbers(path, table, format, writer, options)
+        : forwards                           ? exportDenoising(*trace.connection, writer, options)
+                                             : exportView(*trace.connection, queryOf(table), format, writer, options);
     if (table == ExportTable::Denoising && result.rows == 0)
         result.note = "the trace has no denoising forwards: its model decodes token by token";
     if (table >= ExportTable::Requests && result.rows == 0)
-        result.note = "the trace has no serving runs: kvscope-cli load --trace records them";
+        result.note = table == ExportTable::ServedSelections
+                          ? "the trace has no selections of served requests: kvscope-cli load --trace FILE --record "
+                            "selections records them"
+                          : "the trace has no serving runs: kvscope-cli load --trace records them";
+    if (table == ExportTable::Transfers && result.rows == 0 && !options.range)
+        result.note = "no transfers are recorded: nothing crossed the link, or the engine did not see it";
+    if (table == ExportTable::Locality && result.rows == 0)
+        result.note =
+            "no selections are recorded: every step attended to everything, or the engine did not see what it "
+            "chose";
     if (table == ExportTable::Kernels && result.rows == 0)
         result.note = "the trace has no kernels: they are recorded on GPUs only";
     if (table == ExportTable::Counters && result.rows == 0)

@@ -29,11 +29,17 @@ enum class ExportTable {
     Flows,
     Prompt,
     Runs,
-    Denoising, // JSON lines hold whole forwards, see denoising.h; CSV the rows of v_denoise
-    Requests,  // of serving runs, as the three below
+    Denoising,     // JSON lines hold whole forwards, see denoising.h; CSV the rows of v_denoise
+    LayerOverlap,  // see layer_overlap.h
+    WindowOverlap, // see figure_numbers.h, like the next two
+    TokenChanges,
+    ActiveSets,
+    Requests, // of serving runs, like all that follow
     RequestSpans,
     Iterations,
-    Members
+    Members,
+    RowEvents,
+    ServedSelections
 };
 enum class ExportFormat { Csv, Jsonl };
 

@@ -1,4 +1,4 @@
-// Traces of other programs, and older ones, lack tables.
+// Whether a trace has a table: traces of other programs, and older ones, lack some.
 #pragma once
 
 #include "profiler/sqlite/sqlite.h"

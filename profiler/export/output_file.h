@@ -15,7 +15,7 @@ namespace kvscope {
 
 class OutputFile {
 public:
-    /// What ends in .gz, however it is written, is compressed.
+    /// Whether the path ends in .gz, in small or large letters: the file is then compressed.
     static bool isPacked(std::string_view path);
     /// Devices and pipes are written to as they are; what has a packed name is compressed. @throws Error(Storage) if
     /// nothing can be written there, Error(Unsupported) if it should be compressed and this program was built without

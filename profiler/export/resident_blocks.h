@@ -13,7 +13,8 @@ class ResidentBlocks {
 public:
     /// `connection` outlives it. `deviceSlots`: of each pool; 0: everything is resident and there is nothing to count.
     ResidentBlocks(Connection& connection, int runId, int deviceSlots);
-    /// Of all pools. Steps in ascending order; absent before the first selection, or with everything resident.
+    /// Blocks in all pools after the step; steps are asked for in ascending order. Nothing before the first selection,
+    /// or where everything is resident.
     std::optional<std::int64_t> after(std::int32_t step);
 
 private:

@@ -9,7 +9,7 @@ namespace kvscope {
 constexpr const char* kPcieToDevice = "PCIe bytes to device";
 constexpr const char* kPcieToHost = "PCIe bytes to host";
 constexpr const char* kLostGpuRecords = "GPU records lost";
-// The same through PM sampling, and what it counts beside it.
+// The track of the same bytes counted by PM sampling, and the tracks that it counts besides.
 constexpr const char* kPmToDevice = "PCIe bytes to device (PM)";
 constexpr const char* kPmToHost = "PCIe bytes to host (PM)";
 constexpr const char* kPmMemoryRead = "DRAM bytes read (PM)";

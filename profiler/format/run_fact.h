@@ -1,7 +1,9 @@
-// What a trace says of its run in one word of a short list: parsed once, when the run is read, and compared as a value.
-// A word that is on no list of ours, of another engine or a later version, is kept as it is.
+// What a trace says of its run in one word of a short list. The word is parsed once, when the run is read, and then
+// compared as a value. A word that is not in the list, because another engine or a later version wrote it, is kept as
+// text.
 #pragma once
 
+#include "core/trace/serving_record.h"
 #include "core/trace/trace_sink.h"
 
 #include <array>
@@ -14,12 +16,12 @@
 namespace kvscope {
 
 /// Where the steps of a run were computed.
-enum class RunBackend : std::uint8_t { Cpu, Cuda, Imported }; // Imported: by whatever another tool has recorded
+enum class RunBackend : std::uint8_t { Cpu, Cuda, Imported }; // Imported: on what another tool has recorded
 constexpr const char* nameOf(RunBackend backend) {
     return backend == RunBackend::Cpu ? "cpu" : backend == RunBackend::Cuda ? "cuda" : "imported";
 }
 
-/// Every value of an enum that a run's fact may have.
+/// Every value that a run's fact of type E may have.
 template <class E> inline constexpr std::array<E, 0> kFactsOf{};
 template <> inline constexpr std::array kFactsOf<RunBackend>{RunBackend::Cpu, RunBackend::Cuda, RunBackend::Imported};
 template <> inline constexpr std::array kFactsOf<Timing>{Timing::Measured, Timing::Modelled};
@@ -28,6 +30,11 @@ inline constexpr std::array kFactsOf<RunStatus>{RunStatus::Running, RunStatus::F
                                                 RunStatus::Failed};
 template <>
 inline constexpr std::array kFactsOf<RecordLevel>{RecordLevel::Counters, RecordLevel::Selections, RecordLevel::Full};
+
+template <>
+inline constexpr std::array kFactsOf<ServedStatus>{
+    ServedStatus::Queued, ServedStatus::Prefill,   ServedStatus::Decode,  ServedStatus::Paused, ServedStatus::Stop,
+    ServedStatus::Length, ServedStatus::Cancelled, ServedStatus::Refused, ServedStatus::Failed};
 
 template <class E> class RunFact {
 public:
@@ -41,9 +48,9 @@ public:
         return unknown;
     }
 
-    /// Nothing: a word that is not ours, or none.
+    /// The value; nothing where the trace has no word, or one that is not in the list.
     const std::optional<E>& value() const { return value_; }
-    /// As the trace says it; empty: not read yet.
+    /// The word that the trace has; empty: not read yet.
     const std::string& text() const { return text_; }
 
     friend bool operator==(const RunFact&, const RunFact&) = default;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 namespace kvscope {
@@ -27,12 +26,12 @@ public:
         for (; value >= 0x80; value >>= 7) byte(unsigned(value & 0x7f) | 0x80u);
         byte(unsigned(value));
     }
-    /// Values of a fixed width, the first in the lowest bits of the first byte.
-    template <class Values> void bits(const Values& values, int width) {
+    /// What `valueOf` gives for each block, in a fixed width, the first in the lowest bits of the first byte.
+    template <class ValueOf> void bits(std::span<const PackedBlock> blocks, int width, ValueOf valueOf) {
         unsigned held = 0;
         int count = 0;
-        for (const auto& value : values) {
-            held |= unsigned(value) << count;
+        for (const PackedBlock block : blocks) {
+            held |= unsigned(valueOf(block)) << count;
             for (count += width; count >= 8; count -= 8, held >>= 8) byte(held);
         }
         if (count > 0) byte(held);
@@ -71,17 +70,28 @@ private:
     std::size_t at_ = 0;
 };
 
-unsigned bitsAt(std::span<const std::byte> bytes, std::size_t index, std::size_t width) {
-    unsigned value = 0;
-    for (std::size_t i = 0; i < width; ++i) {
-        const std::size_t bit = index * width + i;
-        value |= unsigned((unsigned(bytes[bit / 8]) >> (bit % 8)) & 1u) << i;
+/// Reads values of a fixed width in order, as Writer::bits writes them.
+class Bits {
+public:
+    Bits(std::span<const std::byte> bytes, int width) : bytes_(bytes), width_(width), mask_((1u << width) - 1) {}
+    unsigned next() {
+        if (count_ < width_) held_ |= unsigned(bytes_[at_++]) << count_, count_ += 8;
+        const unsigned value = held_ & mask_;
+        held_ >>= width_;
+        count_ -= width_;
+        return value;
     }
-    return value;
-}
 
-bool decodeIds(Ids format, std::uint64_t count, Cursor& cursor, std::vector<std::int32_t>& blocks) {
-    constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
+private:
+    std::span<const std::byte> bytes_;
+    int width_, count_ = 0;
+    unsigned mask_, held_ = 0;
+    std::size_t at_ = 0;
+};
+
+/// Makes `blocks` blocks with the ids, of the first origin and without a hit.
+bool decodeIds(Ids format, std::uint64_t count, Cursor& cursor, std::vector<PackedBlock>& blocks) {
+    constexpr std::int64_t limit = PackedBlock::kMaxId;
     blocks.clear();
     if (count == 0) return format == Ids::Gaps;
     std::uint64_t value = 0;
@@ -93,7 +103,7 @@ bool decodeIds(Ids format, std::uint64_t count, Cursor& cursor, std::vector<std:
             if (!cursor.varint(value) || value > std::uint64_t(limit)) return false;
             id += std::int64_t(value) + 1;
             if (id > limit) return false;
-            blocks.push_back(std::int32_t(id));
+            blocks.emplace_back(std::int32_t(id), Origin{}, false);
         }
         return true;
     }
@@ -107,33 +117,43 @@ bool decodeIds(Ids format, std::uint64_t count, Cursor& cursor, std::vector<std:
         for (unsigned rest = unsigned(bits[byte]); rest != 0; rest &= rest - 1) {
             const std::uint64_t id = base + byte * 8 + unsigned(std::countr_zero(rest));
             if (id > std::uint64_t(limit)) return false;
-            blocks.push_back(std::int32_t(id));
+            blocks.emplace_back(std::int32_t(id), Origin{}, false);
         }
     return blocks.size() == count;
 }
 
-bool decodeOrigins(Origins format, std::size_t count, Cursor& cursor, std::vector<Origin>& origins) {
+bool decodeOrigins(Origins format, Cursor& cursor, std::span<PackedBlock> blocks) {
     constexpr unsigned last = unsigned(Origin::TokenLevel);
-    origins.clear();
-    origins.reserve(count);
     if (format == Origins::Runs) {
         std::uint64_t value = 0;
-        while (origins.size() < count) {
+        while (!blocks.empty()) {
             if (!cursor.varint(value)) return false;
             const std::uint64_t length = (value >> 3) + 1;
-            if ((value & 7) > last || length > count - origins.size()) return false;
-            origins.insert(origins.end(), std::size_t(length), Origin(value & 7));
+            if ((value & 7) > last || length > blocks.size()) return false;
+            for (PackedBlock& block : blocks.first(std::size_t(length)))
+                block = PackedBlock(block.id(), Origin(value & 7), false);
+            blocks = blocks.subspan(std::size_t(length));
         }
         return true;
     }
     const std::size_t width = format == Origins::TwoBits ? 2 : 3;
-    std::span<const std::byte> bits;
-    if (!cursor.take((count * width + 7) / 8, bits)) return false;
-    for (std::size_t i = 0; i < count; ++i) {
-        const unsigned origin = bitsAt(bits, i, width);
+    std::span<const std::byte> bytes;
+    if (!cursor.take((blocks.size() * width + 7) / 8, bytes)) return false;
+    Bits bits(bytes, int(width));
+    for (PackedBlock& block : blocks) {
+        const unsigned origin = bits.next();
         if (origin > last) return false;
-        origins.push_back(Origin(origin));
+        block = PackedBlock(block.id(), Origin(origin), false);
     }
+    return true;
+}
+
+bool decodeHits(Hits format, Cursor& cursor, std::span<PackedBlock> blocks) {
+    if (format == Hits::None) return true;
+    std::span<const std::byte> bytes;
+    if (format == Hits::Bits && !cursor.take((blocks.size() + 7) / 8, bytes)) return false;
+    Bits bits(bytes, 1);
+    for (PackedBlock& block : blocks) block = block.withHit(format == Hits::All || bits.next() != 0);
     return true;
 }
 
@@ -142,33 +162,34 @@ bool decodeOrigins(Origins format, std::size_t count, Cursor& cursor, std::vecto
 bool encodeSelection(const SelectionView& selection, std::vector<std::byte>& bytes) {
     bytes.clear();
     const std::size_t count = selection.blocks.size();
-    if (count > kMaxCount || selection.origins.size() != count || selection.hit.size() != count) return false;
+    if (count > kMaxCount) return false;
     if (!selection.scores.empty() && selection.scores.size() != count) return false;
 
     std::size_t gapBytes = 0, runBytes = 0, runLength = 0, hits = 0;
     unsigned highest = 0;
     std::int64_t previous = -1;
     for (std::size_t i = 0; i < count; ++i) {
-        const std::int64_t id = selection.blocks[i];
+        const PackedBlock block = selection.blocks[i];
+        const std::int64_t id = block.id();
         if (id <= previous) return false;
         gapBytes += std::size_t(varintBytes(std::uint64_t(id - previous - 1)));
         previous = id;
-        const auto origin = unsigned(selection.origins[i]);
+        const auto origin = unsigned(block.origin());
         if (origin > unsigned(Origin::TokenLevel)) return false;
         highest = std::max(highest, origin);
         ++runLength;
-        if (i + 1 == count || selection.origins[i + 1] != selection.origins[i]) {
+        if (i + 1 == count || selection.blocks[i + 1].origin() != block.origin()) {
             runBytes += std::size_t(varintBytes((runLength - 1) << 3 | origin));
             runLength = 0;
         }
-        hits += selection.hit[i] != 0;
+        hits += block.hit() ? 1U : 0U;
     }
 
     Ids ids = Ids::Gaps;
     std::uint64_t base = 0, length = 0;
     if (count > 0) {
-        base = std::uint64_t(selection.blocks.front());
-        length = (std::uint64_t(selection.blocks.back()) - base) / 8 + 1;
+        base = std::uint64_t(selection.blocks.front().id());
+        length = (std::uint64_t(selection.blocks.back().id()) - base) / 8 + 1;
         if (std::size_t(varintBytes(base)) + std::size_t(varintBytes(length)) + length < gapBytes) ids = Ids::Bitset;
     }
     const std::size_t width = highest < 4 ? 2 : 3;
@@ -185,36 +206,32 @@ bool encodeSelection(const SelectionView& selection, std::vector<std::byte>& byt
 
     if (ids == Ids::Gaps) {
         previous = -1;
-        for (const std::int32_t id : selection.blocks) {
-            writer.varint(std::uint64_t(id - previous - 1));
-            previous = id;
+        for (const PackedBlock block : selection.blocks) {
+            writer.varint(std::uint64_t(block.id() - previous - 1));
+            previous = block.id();
         }
     } else {
         writer.varint(base);
         writer.varint(length);
         std::byte* bits = writer.take(std::size_t(length));
         std::memset(bits, 0, std::size_t(length));
-        for (const std::int32_t id : selection.blocks) {
-            const std::uint64_t bit = std::uint64_t(id) - base;
+        for (const PackedBlock block : selection.blocks) {
+            const std::uint64_t bit = std::uint64_t(block.id()) - base;
             bits[bit / 8] |= std::byte(1u << (bit % 8));
         }
     }
     if (origins == Origins::Runs) {
         for (std::size_t i = 0; i < count;) {
             std::size_t end = i + 1;
-            while (end < count && selection.origins[end] == selection.origins[i]) ++end;
-            writer.varint((end - i - 1) << 3 | unsigned(selection.origins[i]));
+            const Origin origin = selection.blocks[i].origin();
+            while (end < count && selection.blocks[end].origin() == origin) ++end;
+            writer.varint((end - i - 1) << 3 | unsigned(origin));
             i = end;
         }
     } else {
-        writer.bits(selection.origins, int(width));
+        writer.bits(selection.blocks, int(width), [](PackedBlock block) { return block.origin(); });
     }
-    if (hitFormat == Hits::Bits) {
-        std::byte* bits = writer.take((count + 7) / 8);
-        std::memset(bits, 0, (count + 7) / 8);
-        for (std::size_t i = 0; i < count; ++i)
-            if (selection.hit[i] != 0) bits[i / 8] |= std::byte(1u << (i % 8));
-    }
+    if (hitFormat == Hits::Bits) writer.bits(selection.blocks, 1, [](PackedBlock block) { return block.hit(); });
     static_assert(std::endian::native == std::endian::little, "scores are stored little-endian");
     if (!selection.scores.empty())
         std::memcpy(writer.take(selection.scores.size_bytes()), selection.scores.data(), selection.scores.size_bytes());
@@ -222,7 +239,7 @@ bool encodeSelection(const SelectionView& selection, std::vector<std::byte>& byt
     return true;
 }
 
-bool decodeSelection(std::span<const std::byte> bytes, DecodedSelection& selection) {
+bool decodeSelection(std::span<const std::byte> bytes, std::vector<PackedBlock>& blocks, std::vector<float>& scores) {
     if (bytes.empty()) return false;
     const auto format = unsigned(bytes.front());
     const unsigned originFormat = (format >> kOriginShift) & 3u, hitFormat = (format >> kHitShift) & 3u;
@@ -231,19 +248,15 @@ bool decodeSelection(std::span<const std::byte> bytes, DecodedSelection& selecti
     Cursor cursor(bytes.subspan(1));
     std::uint64_t count = 0;
     if (!cursor.varint(count) || count > kMaxCount) return false;
-    if (!decodeIds(Ids(format & 1u), count, cursor, selection.blocks)) return false;
-    if (!decodeOrigins(Origins(originFormat), std::size_t(count), cursor, selection.origins)) return false;
-    selection.hit.assign(std::size_t(count), Hits(hitFormat) == Hits::All ? 1 : 0);
-    std::span<const std::byte> taken;
-    if (Hits(hitFormat) == Hits::Bits) {
-        if (!cursor.take((std::size_t(count) + 7) / 8, taken)) return false;
-        for (std::size_t i = 0; i < selection.hit.size(); ++i) selection.hit[i] = std::uint8_t(bitsAt(taken, i, 1));
-    }
-    selection.scores.clear();
+    if (!decodeIds(Ids(format & 1u), count, cursor, blocks)) return false;
+    if (!decodeOrigins(Origins(originFormat), cursor, blocks)) return false;
+    if (!decodeHits(Hits(hitFormat), cursor, blocks)) return false;
+    scores.clear();
     if ((format & kScoreBit) != 0) {
+        std::span<const std::byte> taken;
         if (!cursor.take(std::size_t(count) * sizeof(float), taken)) return false;
-        selection.scores.resize(std::size_t(count));
-        if (count > 0) std::memcpy(selection.scores.data(), taken.data(), taken.size());
+        scores.resize(std::size_t(count));
+        if (count > 0) std::memcpy(scores.data(), taken.data(), taken.size());
     }
     return cursor.atEnd();
 }

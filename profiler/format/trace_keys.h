@@ -24,7 +24,7 @@ constexpr std::int64_t tokenKey(int run, int step, int sequence, int index) {
 constexpr std::int64_t promptKey(int run, int sequence, std::int64_t position) {
     return std::int64_t(run) << 55 | std::int64_t(sequence) << 45 | position;
 }
-/// Of the tables request and request_span, of which number counts the run's rows.
+/// Key in the tables request and request_span; `number` counts the run's rows in the table.
 constexpr std::int64_t servedKey(int run, std::int64_t number) { return std::int64_t(run) << 40 | number; }
 inline constexpr std::int64_t kMaxServed = (std::int64_t(1) << 40) - 1;
 constexpr std::int64_t memberKey(int run, int iteration, int row) { return stepKey(run, iteration) << 10 | row; }

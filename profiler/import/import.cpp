@@ -65,7 +65,7 @@ ImportResult convert(const ImportFormat& format, const std::string& path, const 
         info.method = info.backend = kImported;
         info.device = facts.device;
         info.linkTiming = Timing::Measured;
-        info.knows = Knowledge::nothing(); // but spans, counters and flows
+        info.knows = Knowledge::nothing(); // the trace knows spans, counters and flows alone
         store.beginRun(info, RecordLevel::Counters);
         store.commit();
         store.finish();
@@ -130,7 +130,7 @@ ImportResult importTrace(const std::string& path, const std::string& out, const 
         throw Error(ErrorKind::BadInput, fmt::format("{} is of no format that can be imported", path),
                     fmt::format("choose a file of one of these: {}", fmt::join(titles, ", ")));
     }
-    const WriterLock lock(out); // what is there may be a trace that somebody records
+    const WriterLock lock(out); // the file may be a trace that another program is recording
     if (fs::exists(out, ignored)) refuseWhileWritten(out, lock.tookOver() ? Heartbeat::IsOver : Heartbeat::Counts);
     WholeFile whole(out);
     ImportResult result = convert(*format, path, whole.aside(), progress, stop);

@@ -1,4 +1,4 @@
-// Why blocks are missing from the device cache, and whether its size and budget are right.
+// Why blocks are missing from the device tier, and whether its size and budget are right.
 #include "profiler/insights/insight_rule.h"
 #include "profiler/insights/words.h"
 #include "profiler/replay/replay.h"
@@ -49,7 +49,7 @@ int slotsOf(const CacheFacts& caches) { return std::max(caches.trace.run.deviceS
 
 /// LRU against the recorded policy, at the recorded size.
 bool betterPolicy(const CacheFacts& caches) {
-    return double(caches.lru.at(slotsOf(caches))) <= (1 - kPolicyGain) * double(caches.misses);
+    return caches.misses > 0 && double(caches.lru.at(slotsOf(caches))) <= (1 - kPolicyGain) * double(caches.misses);
 }
 
 double bytesPerSlot(const CacheFacts& caches) {
@@ -93,7 +93,7 @@ void findLowLocality(RunFacts& facts, std::vector<Insight>& out) {
         const double locality = at->second.locality();
         if (locality >= kLowLocality || at->second.misses == 0) continue;
         low.push_back(exposed);
-        // What it would not wait for if as much changed as at the threshold.
+        // The time that would not be waited for if only as much changed from step to step as at the threshold.
         saved += double(loadNs(exposed.time)) * (1 - (1 - kLowLocality) / (1 - locality));
         waiting += exposed.share;
         if (locality < worst) worst = locality, worstLayer = exposed.layer;
@@ -138,7 +138,7 @@ void findThrash(RunFacts& facts, std::vector<Insight>& out) {
     const MissCauses causes = causesOf(facts, *caches);
     const double impact = impactOf(facts, causes);
     if (causes.misses == 0 || causes.avoidable < kAvoidable * causes.misses || impact < kNoteImpact) return;
-    if (betterPolicy(*caches)) return; // that is the other finding
+    if (betterPolicy(*caches)) return; // the finding about policies says this already
 
     int heads = 0;
     std::size_t worst = 0;
@@ -171,6 +171,11 @@ void findThrash(RunFacts& facts, std::vector<Insight>& out) {
     insight.advice = fmt::format("Give the device tier more slots (--device-kv {}), or select fewer blocks per step. "
                                  "kvscope-cli replay --curves shows the misses of every size.",
                                  enough);
+    if (enough > slots) {
+        insight.proposal = Proposal{.deviceSlots = enough, .cachePolicy = "lru"};
+        insight.predicted =
+            loadShare(facts) * std::max(0.0, 1 - double(caches->lru.at(enough)) / double(caches->misses));
+    }
     insight.evidence = facts.evidence("selection");
     insight.evidence.layer = caches->trace.pools[worst].layer;
     insight.evidence.kvHead = caches->trace.pools[worst].kvHead;
@@ -202,6 +207,8 @@ void findWrongPolicy(RunFacts& facts, std::vector<Insight>& out) {
         fmt::format("Belady's optimum would miss {} times; {} misses are first uses that no cache avoids.",
                     words::count(double(caches->belady.at(slots))), words::count(double(caches->compulsory)));
     insight.advice = "Run with --cache-policy lru; kvscope-cli replay compares every policy.";
+    insight.proposal = Proposal{.cachePolicy = "lru"};
+    insight.predicted = insight.impact;
     insight.evidence = facts.evidence("cache");
     insight.figures = {{"misses", recorded, "blocks"},
                        {"lru_misses", lru, "blocks"},
@@ -230,6 +237,7 @@ void findOversizedCache(RunFacts& facts, std::vector<Insight>& out) {
         enough, words::count(double(caches->misses)), slots, words::count(double(caches->compulsory)));
     insight.advice =
         fmt::format("Use --device-kv {} and spend the memory on a larger batch or a longer context.", enough);
+    insight.proposal = Proposal{.deviceSlots = enough, .cachePolicy = "lru"};
     insight.evidence = facts.evidence("cache");
     insight.figures = {{"slots", double(slots), "blocks"},
                        {"slots_needed", double(enough), "blocks"},
@@ -251,7 +259,9 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     const double mean = selections > 0 ? selected / selections : 0;
     if (selections == 0 || mean >= kUnusedBudget * run.budgetBlocks) return;
     std::int64_t selecting = 0, wall = 0;
-    for (const StepExposure& step : facts.exposure().steps) {
+    const ExposureReport& exposure = facts.exposure();
+    for (const StepExposure& step : exposure.steps) {
+        if (exposure.counted().steps > 0 && !exposure.counts(step.kind)) continue;
         wall += step.durationNs;
         selecting += step.selectingNs;
     }
@@ -263,11 +273,12 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     insight.severity = severityOf(insight.impact);
     insight.title = fmt::format("The budget of {} blocks is never used: a head attends {:.1f} on average, {} at most",
                                 run.budgetBlocks, mean, largest);
-    insight.detail =
-        everything ? fmt::format("The context ends at {} tokens, {} blocks of {}, so every block is attended: the "
-                                 "selection decides nothing and takes {} of decode time.",
-                                 words::count(context), blocks, run.blockSize, words::percent(insight.impact))
-                   : fmt::format("Over {} selections of the decode steps.", words::count(selections));
+    insight.detail = everything
+                         ? fmt::format("The context ends at {}, {} of {}, so every block is attended: the selection "
+                                       "decides nothing and takes {} of decode time.",
+                                       words::many(context, "token"), words::many(blocks, "block"), run.blockSize,
+                                       words::percent(insight.impact))
+                         : fmt::format("Over {} selections of the decode steps.", words::count(selections));
     insight.advice = everything
                          ? "Use a longer prompt or a smaller budget to see sparse attention, or --method full here."
                          : "Lower the budget to what is used, or look why the method fills it so little.";

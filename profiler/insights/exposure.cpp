@@ -1,5 +1,6 @@
 #include "profiler/insights/exposure.h"
 
+#include "core/trace/run_meta.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/insights/words.h"
 #include "profiler/read/reader_impl.h"
@@ -117,21 +118,28 @@ void describe(ExposureReport& report) {
     }
     if (report.all.time.transferNs == 0) {
         report.headline = "No transfers: nothing was loaded over the link in the decode steps";
-        report.detail = fmt::format(
-            "{} decode steps took {} of wall time. {}", report.all.steps, words::ms(report.all.wallNs),
-            report.run.deviceSlots == 0 && report.run.knows.has(Known::Hits) ? "Every block is resident." : "");
+        const char* const why = !report.run.metaOr(run_meta::kDenoisingBlock).empty()
+                                    ? "Keys and values of a diffusion model stay on the device."
+                                : report.run.deviceSlots == 0 && report.run.knows.has(Known::Hits)
+                                    ? "Every block is resident."
+                                    : "";
+        report.detail = fmt::format("{} took {} of wall time. {}", words::many(report.all.steps, "decode step"),
+                                    words::ms(report.all.wallNs), why);
         return;
     }
     if (counted.steps == 0) {
         report.headline = fmt::format("Only cold decode steps are recorded: {} of transfer exposed ({})",
                                       words::ms(report.all.time.exposedNs), timing);
-        report.detail = "The first decode step fills an empty device cache; record more steps to see the method.";
+        report.detail = "The first decode step fills an empty device tier; record more steps to see the method.";
         return;
     }
     const double share = report.exposedShare();
     const std::string of = report.measured ? "of decode time is exposed transfer (measured)"
                                            : "of decode time would be exposed transfer (modelled link)";
-    if (counted.time.exposedNs == 0)
+    if (counted.time.transferNs == 0)
+        report.headline = fmt::format("Nothing crosses the link but in {}",
+                                      report.cold.steps == 1 ? "the cold step" : "the cold steps");
+    else if (counted.time.exposedNs == 0)
         report.headline = fmt::format("No transfer is exposed: all of it is hidden ({})", timing);
     else if (share < kBarelyExposed)
         report.headline = fmt::format("Less than 0.1 % {}", of);

@@ -17,17 +17,17 @@ namespace kvscope {
 
 /// Why exposed time is exposed; every exposed nanosecond has one reason. In order of blame:
 enum class Exposure : std::uint8_t {
-    WriteBack, // it is the copy of full blocks back to the host
+    WriteBack, // the copy of full blocks back to the host
     Late,      // the load had begun before it was asked for (part of it was hidden), but came late or had guessed wrong
     Latency,   // the fixed cost of a transfer, whatever its size
     Serial, // it would have fitted beside one layer's compute, but begins only when the layer's own selection is known
-    Bandwidth // what is longer than a layer's compute: no loading one layer ahead could have hidden it
+    Bandwidth // longer than a layer's compute: loading one layer ahead could not have hidden it
 };
 inline constexpr int kExposureCount = 5;
 /// Short identifiers for columns and JSON.
 inline constexpr std::array<std::string_view, kExposureCount> kExposureNames{"write_back", "late", "latency", "serial",
                                                                              "bandwidth"};
-/// For people.
+/// The reasons in words, for people.
 inline constexpr std::array<std::string_view, kExposureCount> kExposureTitles{
     "write-back", "late or wrong prediction", "latency per transfer", "serial dependency", "bandwidth"};
 
@@ -99,7 +99,7 @@ struct ExposureReport {
     std::string detail;   // the numbers behind it, and what was left out
 };
 
-/// What the steps' own sums say, a moment's work for any run: totals and shares, neither reasons nor layers.
+/// Exposure by the steps' own sums, which takes a moment for any run: totals and shares, without reasons and layers.
 ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps);
 /// Reads the layer rows of those steps once: reasons, layers, the group. @throws Error(Cancelled)
 void readLayerExposure(const TraceReader& reader, ExposureReport& report);

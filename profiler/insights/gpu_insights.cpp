@@ -9,7 +9,7 @@ namespace {
 
 enum class Idle { WaitsForKv, LaunchBound, Other };
 
-/// Who explains at least half of the idle time has caused it.
+/// The cause of the idle time: the one that explains at least half of it.
 Idle causeOf(const GpuFacts& gpu) {
     if (2 * gpu.idleInOffloadingNs >= gpu.idleNs) return Idle::WaitsForKv;
     if (2 * gpu.shortGapsNs >= gpu.idleNs) return Idle::LaunchBound;

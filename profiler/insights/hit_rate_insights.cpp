@@ -21,16 +21,15 @@ double rate(std::int64_t hits, std::int64_t misses) {
 void findResidentHitRate(RunFacts& facts, std::vector<Insight>& out) {
     std::int64_t hits = 0, misses = 0;
     for (const StepRow& step : facts.decodeSteps()) hits += step.hits, misses += step.misses;
-    if (facts.run().deviceSlots != 0 || hits == 0 || misses != 0) return;
+    if (facts.run().deviceSlots != 0 || facts.run().sharesPool() || hits == 0 || misses != 0) return;
     Insight insight;
-    insight.title =
-        fmt::format("The hit rate of 100 % says nothing about a cache: every block is resident ({} hits, no "
-                    "transfers)",
-                    words::count(double(hits)));
+    insight.title = fmt::format("The hit rate of 100 % says nothing about a cache: everything is resident ({} hits, no "
+                                "transfers)",
+                                words::count(double(hits)));
     insight.detail = "The run was made without offloading, so every selected block counts as a hit.";
     if (!facts.run().metaOr(run_meta::kDenoisingBlock).empty()) {
         insight.detail =
-            "The prefix of a block-diffusion run stays on the device, so every selected block counts as a hit.";
+            "Keys and values of a diffusion model stay on the device, so everything that is selected counts as a hit.";
         insight.advice =
             "Look at the density of the forwards instead: kvscope-cli export --what denoising, or v_denoise_layer.";
     } else {
@@ -58,8 +57,12 @@ void findColdHitRate(RunFacts& facts, std::vector<Insight>& out) {
     const double all = rate(hits, misses), warm = rate(warmHits, warmMisses);
     if (cold == 0 || std::isnan(warm) || std::abs(warm - all) < kMisleading) return;
     Insight insight;
-    insight.title = fmt::format("The hit rate is {} without the cold first step, and would be {} with it",
-                                words::percent(warm), words::percent(all));
+    const bool counted = facts.exposure().coldCounted;
+    const bool several = facts.exposure().cold.steps > 1;
+    insight.title = fmt::format("The hit rate is {} {} {}, and would be {} {}", words::percent(counted ? all : warm),
+                                counted ? "with" : "without", several ? "the cold steps" : "the cold first step",
+                                words::percent(counted ? warm : all), counted ? "without" : "with") +
+                    (several ? " them" : " it");
     insight.detail =
         fmt::format("{} of {} misses fill the empty cache in {}; over {} decode steps they weigh much. "
                     "Denominator: selected blocks, hits plus misses.",
@@ -71,8 +74,10 @@ void findColdHitRate(RunFacts& facts, std::vector<Insight>& out) {
                      "(--count-cold), or generate more tokens.";
     insight.evidence = facts.evidence("transfers", "hit_rate");
     insight.evidence.firstStep = insight.evidence.lastStep = cold;
-    insight.figures = {
-        {"hit_rate", all, ""}, {"warm_hit_rate", warm, ""}, {"cold_misses", double(misses - warmMisses), "blocks"}};
+    insight.figures = {{"hit_rate", counted ? all : warm, ""}, // as everywhere
+                       {"hit_rate_of_all_steps", all, ""},
+                       {"warm_hit_rate", warm, ""},
+                       {"cold_misses", double(misses - warmMisses), "blocks"}};
     out.push_back(std::move(insight));
 }
 

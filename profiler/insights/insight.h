@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,11 +34,37 @@ struct Figure {
     std::string unit; // "ms", "blocks", "%", "": a count or ratio
 };
 
+/// A change of the run that a finding proposes; what it does not name stays as it was recorded.
+struct Proposal {
+    int deviceSlots = 0;       // block slots per sequence, layer and KV head; 0: as recorded
+    std::string cachePolicy{}; // empty: as recorded
+    int layersAhead = 0;       // blocks are guessed so many layers before they are needed
+    bool resident = false;     // every block lies on the device
+    bool canRun() const { return deviceSlots > 0 || !cachePolicy.empty() || resident; } // a session has such options
+    bool canReplay() const { return deviceSlots > 0 || !cachePolicy.empty() || layersAhead > 0; }
+};
+
+/// What a mend would win: shares of the decode time that it saves, 0..1, from the least to the most, and the tokens per
+/// second that come of them.
+struct Price {
+    double low = 0, high = 0;
+    double tokensPerSecondLow = 0, tokensPerSecondHigh = 0;
+    /// "+10 to +15 % (602 to 629 tokens/s)", "up to +15 % (629 tokens/s)".
+    std::string text() const;
+};
+/// How far a predicted saving may be from the real one: a third of it, or this share of the step.
+inline constexpr double kPriceError = 0.02;
+
 struct Insight {
     std::string id; // of its rule
     Severity severity = Severity::Note;
     bool trust = false; // about whether numbers or output can be trusted: alarms of this kind come first
     double impact = 0;  // share of the decode time that it concerns, 0..1; what the list is ranked by
+    /// Share of the decode time that the proposal saves, where a replay or a recorded twin says so.
+    std::optional<double> predicted;
+    bool priced = true;         // false: the mend does not win the time that the finding concerns
+    std::optional<Price> price; // findings about time have one
+    std::optional<Proposal> proposal;
     std::string title;  // one sentence with numbers
     std::string detail; // where they come from
     std::string advice; // what to try

@@ -27,7 +27,7 @@ struct HeadFacts { // one (layer, sequence, KV head): its selections that are no
     double massSum = 0, massCount = 0;
 };
 
-struct CacheFacts { // what replaying the recorded requests says
+struct CacheFacts { // the results of replaying the recorded requests
     SelectionTrace trace;
     std::vector<MissCurve> lruPools, beladyPools; // [pool]
     MissCurve lru, belady;                        // sums
@@ -47,10 +47,10 @@ public:
 
     const TraceReader& reader() const { return reader_; }
     const RunRow& run() const { return exposure_.run; }
-    /// Which rules of the format the run's rows break, and the file as a whole. A run that is being recorded is not
-    /// read again every second: none.
+    /// Which rules of the format the run's rows and the file as a whole break. Nothing for a run that is being
+    /// recorded, because the check would read the whole run every second.
     const RunCheck& check();
-    /// Of the steps; once readLayers() was called, with reasons and layers.
+    /// The exposure by the steps' sums; with reasons and layers once readLayers() was called.
     const ExposureReport& exposure() const { return exposure_; }
     void readLayers() { readLayerExposure(reader_, exposure_); }
     ExposureReport takeExposure() { return std::move(exposure_); }
@@ -77,8 +77,7 @@ private:
     std::optional<RunCheck> check_;
 };
 
-/// What a rule has to read, by cost: those that read little are asked first, so that a long run's first findings come
-/// soon.
+/// How much a rule reads. Rules that read little run first, so that the first findings about a long run come soon.
 enum class RuleReads : std::uint8_t {
     Steps,      // rows of steps and runs
     Tokens,     // tokens, and the steps of other runs

@@ -74,6 +74,8 @@ void findOffloadSlower(RunFacts& facts, std::vector<Insight>& out) {
                                  words::percent(facts.exposure().exposedShare()), measured ? "measured" : "modelled");
     insight.advice = "If the context fits into device memory, do without offloading here; it pays from the batch or "
                      "context on that does not fit.";
+    insight.proposal = Proposal{.resident = true};
+    insight.predicted = insight.impact;
     insight.evidence = facts.evidence("compare");
     insight.evidence.compareRun = twin->runId;
     insight.figures = {{"offloaded_ms", offloaded / 1e6, "ms"},

@@ -86,7 +86,7 @@ void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
     insight.trust = true;
     insight.severity = share >= kFullWriter ? Severity::Alarm : Severity::Note;
     insight.impact =
-        facts.run().backend == RunBackend::Cpu ? share : 0; // on a GPU the writer's core is not the decode's
+        facts.run().backend == RunBackend::Cpu ? share : 0; // with a GPU the writer's core is not the one that decodes
     insight.title = fmt::format("Recording keeps a core busy for {} of the wall time ({} of writing)",
                                 words::percent(share), words::ms(busy));
     insight.detail = fmt::format("CPU time of the writer thread against {} of prefill and decode, level {}.{}",
@@ -100,7 +100,7 @@ void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
 
 namespace {
 
-/// What was tested holds; of a very long run that is not everything.
+/// Says what was not tested, where a very long run was tested in part and breaks no rule.
 void noteUntested(const RunCheck& check, const RunFacts& facts, std::vector<Insight>& out) {
     if (check.unread == 0) return;
     Insight insight;
@@ -129,8 +129,8 @@ void findBrokenRules(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.severity = Severity::Alarm;
     insight.trust = true;
-    insight.title = fmt::format("{} of the trace break rules of its format: numbers about {} mean nothing",
-                                words::many(violations, "row"), concerned);
+    insight.title = fmt::format("{} of the trace {} rules of its format: numbers about {} mean nothing",
+                                words::many(violations, "row"), violations == 1 ? "breaks" : "break", concerned);
     insight.detail = check.sentence() + ".";
     if (const std::string left = check.leftOut(); !left.empty()) insight.detail += " Beside these, " + left + ".";
     if (!check.examples.empty())

@@ -1,7 +1,9 @@
 #include "profiler/insights/insight_rule.h"
+#include "profiler/insights/words.h"
 
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <iterator>
 
 namespace kvscope {
@@ -54,7 +56,7 @@ std::span<const InsightRule> insightRules() {
                     kSteps},
         InsightRule{"prefill-dominates", "Most of the time passes before the first token", RuleReads::Steps,
                     findPrefillDominates, kSteps},
-        InsightRule{"hit-rate-resident", "The hit rate says nothing: every block is resident", RuleReads::Steps,
+        InsightRule{"hit-rate-resident", "The hit rate says nothing: everything is resident", RuleReads::Steps,
                     findResidentHitRate, kHits},
         InsightRule{"hit-rate-cold", "The cold first step pulls the hit rate down", RuleReads::Steps, findColdHitRate,
                     kHits},
@@ -68,6 +70,15 @@ std::span<const InsightRule> insightRules() {
     return rules;
 }
 
+std::string Price::text() const {
+    const auto gain = [](double saved) { return words::percent(saved / (1 - saved)); };
+    const std::string most = words::count(tokensPerSecondHigh);
+    if (low <= 0) return fmt::format("up to +{} ({} tokens/s)", gain(high), most);
+    std::string least = gain(low);
+    least.resize(least.size() - 2); // " %" stands behind the other number
+    return fmt::format("+{} to +{} ({} to {} tokens/s)", least, gain(high), words::count(tokensPerSecondLow), most);
+}
+
 int InsightReport::alarms() const {
     return int(std::count_if(insights.begin(), insights.end(),
                              [](const Insight& insight) { return insight.severity == Severity::Alarm; }));
@@ -75,14 +86,17 @@ int InsightReport::alarms() const {
 
 namespace {
 
-/// Alarms first, those about trust before the others, then by impact; ties in the order of the registry.
+/// What the mend of a finding would win at most; what the finding concerns, where it has no price.
+double worthOf(const Insight& insight) { return insight.price ? insight.price->high : insight.impact; }
+
+/// Alarms first, those about trust before the others, then by price; ties in the order of the registry.
 std::vector<Insight> ranked(const std::vector<std::vector<Insight>>& byRule) {
     std::vector<Insight> all;
     for (const auto& found : byRule) all.insert(all.end(), found.begin(), found.end());
     std::stable_sort(all.begin(), all.end(), [](const Insight& a, const Insight& b) {
         if (a.severity != b.severity) return a.severity == Severity::Alarm;
         if (a.trust != b.trust) return a.trust;
-        return a.impact > b.impact;
+        return worthOf(a) > worthOf(b);
     });
     return all;
 }
@@ -91,20 +105,46 @@ std::vector<Insight> ranked(const std::vector<std::vector<Insight>>& byRule) {
 
 namespace {
 
-/// Whether a broken rule concerns numbers that findings are made of.
+/// Whether a broken rule concerns numbers from which findings are made.
 bool breaksNumbers(const RunCheck& check) {
     constexpr Concern kNumbers[] = {Concern::Times, Concern::Selection, Concern::Hits,
                                     Concern::Bytes, Concern::Transfer,  Concern::Exposed};
     return std::any_of(std::begin(kNumbers), std::end(kNumbers), [&](Concern each) { return check.concerns(each); });
 }
 
-/// Selections that cannot be decoded, so that nothing reads them.
+/// Whether the run has selections that cannot be decoded; no reader uses them.
 bool hasDamagedBlobs(const RunCheck& check) {
     return std::any_of(check.rules.begin(), check.rules.end(),
                        [](const RuleResult& rule) { return rule.id == "blob" && rule.violations > 0; });
 }
 
-/// Where rows break rules: no statement about exposed time, and no finding but those about trust.
+constexpr double kMostSaved = 0.99; // of the decode time: nobody decodes in no time
+
+/// The most that a mend wins is what its finding concerns, the least nothing. Where the saving was predicted, it lies
+/// within the error of predictions around that.
+void setPrices(std::vector<Insight>& found, const RunFacts& facts) {
+    const ExposureReport& exposure = facts.exposure();
+    double tokens = 0;
+    for (std::size_t i = 0; i < exposure.steps.size() && i < facts.decodeSteps().size(); ++i)
+        if (exposure.counts(exposure.steps[i].kind)) tokens += facts.decodeSteps()[i].tokens;
+    const double decodeNs = exposure.decodeNs();
+    if (decodeNs <= 0 || tokens <= 0) return;
+    for (Insight& insight : found) {
+        if (insight.trust || !insight.priced || insight.impact <= 0 || insight.impact >= 1) continue;
+        Price price;
+        price.high = insight.impact;
+        if (insight.predicted) {
+            const double error = std::max(*insight.predicted / 3, kPriceError);
+            price.low = std::max(0.0, *insight.predicted - error);
+            price.high = std::min(std::max(price.high, *insight.predicted + error), kMostSaved);
+        }
+        price.tokensPerSecondLow = tokens / (decodeNs * (1 - price.low)) * 1e9;
+        price.tokensPerSecondHigh = tokens / (decodeNs * (1 - price.high)) * 1e9;
+        insight.price = price;
+    }
+}
+
+/// The report of a run whose rows break rules: no statement about exposed time, and no findings but those about trust.
 InsightReport refused(InsightReport report, const RunCheck& check) {
     if (!breaksNumbers(check)) return report;
     report.refusal = check.sentence();
@@ -139,6 +179,7 @@ InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOpti
             else
                 unasked.emplace_back(rules[i].id);
             for (Insight& insight : byRule[i]) insight.id = rules[i].id;
+            setPrices(byRule[i], facts);
         }
     }
     const RunCheck check = facts.check();

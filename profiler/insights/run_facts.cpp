@@ -1,5 +1,6 @@
 #include "profiler/format/trace_keys.h"
 #include "profiler/insights/insight_rule.h"
+#include "profiler/read/denoising.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/replay/replay.h"
 
@@ -151,7 +152,9 @@ const CacheFacts* RunFacts::caches() {
         caches_.emplace();
         const bool selected =
             std::any_of(decode_.begin(), decode_.end(), [](const StepRow& s) { return s.selected > 0; });
-        if (options_.replay && selected && run().deviceSlots > 0 && run().level != RecordLevel::Counters)
+        // The advice of these findings is about the device tier of one batch that decodes token by token.
+        if (options_.replay && selected && run().deviceSlots > 0 && run().level != RecordLevel::Counters &&
+            !run().serves() && denoisingBlock(run()) == 0)
             *caches_ = readCaches(reader_, run().runId);
     }
     return *caches_ ? &**caches_ : nullptr;

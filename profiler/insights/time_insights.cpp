@@ -1,4 +1,5 @@
 // Where the wall time of a run goes that is no transfer.
+#include "core/trace/run_meta.h"
 #include "profiler/insights/insight_rule.h"
 #include "profiler/insights/words.h"
 
@@ -40,6 +41,7 @@ void findSelectionGrowth(RunFacts& facts, std::vector<Insight>& out) {
     if (first.selectionNs <= 0 || last.selectionNs < kGrowth * first.selectionNs || last.share < kNoteImpact) return;
     Insight insight;
     insight.impact = last.share;
+    insight.priced = false; // what is selected has to be chosen in any case
     insight.severity = severityOf(last.share);
     const double perThousand = (last.selectionNs - first.selectionNs) * 1000 / double(to - from);
     insight.title =
@@ -70,7 +72,10 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
         if (exposure.counts(step.kind)) durations.push_back(double(step.durationNs));
     const double median = medianOf(durations);
     double excess = 0, slowMisses = 0, otherMisses = 0, worst = 0;
-    int slow = 0, opening = 0, worstStep = 0;
+    int slow = 0, opening = 0, whole = 0, worstStep = 0;
+    const bool denoises = !facts.run().metaOr(run_meta::kDenoisingBlock).empty();
+    const bool chooses = std::any_of(facts.decodeSteps().begin(), facts.decodeSteps().end(),
+                                     [](const StepRow& step) { return step.selected > 0; });
     for (std::size_t i = 0; i < exposure.steps.size(); ++i) {
         const StepExposure& step = exposure.steps[i];
         if (!exposure.counts(step.kind)) continue;
@@ -81,6 +86,7 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
         }
         ++slow;
         opening += step.kind == StepKind::Opening;
+        whole += step.kind == StepKind::Opening || (chooses && facts.decodeSteps()[i].selected == 0);
         slowMisses += double(facts.decodeSteps()[i].misses);
         excess += duration - median;
         if (duration > worst) worst = duration, worstStep = step.step;
@@ -96,8 +102,15 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
     const double missesThere = slowMisses / slow;
     const double missesElse = exposure.counted().steps > slow ? otherMisses / (exposure.counted().steps - slow) : 0;
     std::string why;
-    // What the method does is an alarm; what the machine did beside it is worth a note.
-    if (2 * opening >= slow) {
+    // Slow steps that the method causes are an alarm; slow steps that the machine causes are a note.
+    if (denoises && 2 * whole >= slow) {
+        insight.severity = severityOf(insight.impact);
+        why = fmt::format("{} of them are forwards with which a block begins, or that attend to everything.", whole);
+    } else if (denoises) {
+        why =
+            "Neither forwards with which a block begins nor those that attend to everything explain them: look at the "
+            "machine (other processes, clocks, a container's CPU limit).";
+    } else if (2 * opening >= slow) {
         insight.severity = severityOf(insight.impact);
         why = fmt::format("{} of them open a new block.", opening);
     } else if (!facts.run().knows.has(Known::Hits)) {

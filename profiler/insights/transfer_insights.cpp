@@ -32,7 +32,7 @@ std::string linkName(const ExposureReport& exposure) {
                        exposure.link->latencyUs, exposure.measured ? "fitted to the measured times" : "modelled");
 }
 
-/// What all insights about one reason have in common.
+/// The parts that all insights about one reason have in common.
 Insight make(RunFacts& facts, Exposure reason, double impact) {
     const ExposureReport& exposure = facts.exposure();
     Insight insight;
@@ -121,6 +121,7 @@ void findSerialTransfers(RunFacts& facts, std::vector<Insight>& out) {
     insight.advice =
         "Load ahead: predict a layer's blocks one layer or one step early. kvscope-cli replay --lookahead 1 "
         "--accuracy 0.9 predicts the gain.";
+    insight.proposal = Proposal{.layersAhead = 1};
     out.push_back(std::move(insight));
 }
 

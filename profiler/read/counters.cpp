@@ -53,9 +53,9 @@ public:
         usualLength_ = *middle;
     }
     bool empty() const { return starts_.empty(); }
-    /// Of the samples that counted something; 0: none did.
+    /// The usual length of the samples that counted something; 0: none did.
     double usualLength() const { return usualLength_; }
-    /// Nothing of the range was sampled: absent.
+    /// The sum over a range; nothing where no part of the range was sampled.
     std::optional<double> between(double from, double to) const {
         const auto first = std::size_t(std::upper_bound(ends_.begin(), ends_.end(), from) - ends_.begin());
         const auto last = std::size_t(std::lower_bound(starts_.begin(), starts_.end(), to) - starts_.begin());
@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    /// Of a sample's value, the share of its time that is not in the range.
+    /// The part of a sample's value that belongs to the share of its time outside of the range.
     double outside(std::size_t sample, double from, double to) const {
         const double length = ends_[sample] - starts_[sample];
         const double within = std::min(to, ends_[sample]) - std::max(from, starts_[sample]);

@@ -10,7 +10,7 @@
 
 namespace kvscope {
 
-/// In the order of time, tracks side by side. Empty in traces from before there were counters.
+/// The samples in the order of time, those of all tracks together. Empty for traces from before there were counters.
 std::vector<CounterSample> counterSamples(const TraceReader& reader, int runId);
 
 /// Bytes over the link while decode steps ran, as the GPU's PCIe counters saw them and as the engine counted them. The
@@ -20,7 +20,7 @@ struct PcieTraffic {
     std::int64_t countedToDevice = 0, countedToHost = 0;
     std::int64_t engineToDevice = 0, engineToHost = 0;
 
-    /// What the engine's bytes take on the link: kernels read and write 128 bytes a packet.
+    /// Bytes that the engine's bytes should take on the link: kernels read and write 128 bytes a packet.
     std::int64_t expectedToDevice() const;
     std::int64_t expectedToHost() const; // with the requests for what is read
 };
@@ -29,7 +29,7 @@ struct PcieTraffic {
 /// or no decode step.
 std::optional<PcieTraffic> pcieTraffic(const TraceReader& reader, int runId);
 
-/// The same of every decode step that is long enough for its samples; in the order of the steps.
+/// The traffic of one decode step. Steps that are too short for their samples are left out; the others are in order.
 struct PcieStep {
     int step = 0;
     PcieTraffic traffic;

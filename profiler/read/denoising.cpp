@@ -1,5 +1,6 @@
 #include "profiler/read/denoising.h"
 
+#include "base/json_reading.h"
 #include "core/trace/run_meta.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
@@ -12,11 +13,11 @@
 namespace kvscope {
 namespace {
 
-constexpr int kActiveBits = 64;
+constexpr std::size_t kActiveBits = 64;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-/// A share of a row, unless it is NULL or, in a damaged file, none.
+/// Reads a share from a row; NaN where it is NULL, or where a damaged file has a number that is no share.
 double shareIn(const Statement& row, int column) {
     if (row.isNull(column)) return kUnknown;
     const double value = row.real(column);
@@ -35,7 +36,7 @@ struct MeanOf {
     float value() const { return count > 0 ? float(sum / count) : std::numeric_limits<float>::quiet_NaN(); }
 };
 
-/// What the layers of one forward come to, row by row in the order of layers and KV heads.
+/// Combines the layers of one forward. Rows come in the order of layers and KV heads.
 class ForwardLayers {
 public:
     ForwardLayers(const DenoiseRequest& request, std::size_t tokens)
@@ -58,6 +59,7 @@ public:
         density_.add(density);
         if (sparse) {
             pages_.add(double(row.int64(3)));
+            addTileRows(row.text(6));
             ++sparse_;
             for (std::size_t i = 0; i < std::min<std::size_t>(active_.size(), kActiveBits); ++i)
                 active_[i] += int(set >> i & 1);
@@ -66,7 +68,8 @@ public:
         keep(row.blob(5), own);
         const std::vector<float>& changes = own.empty() ? changesOfLayer_ : own;
         for (std::size_t i = 0; i < std::min(changes.size(), changes_.size()); ++i)
-            if (changes[i] >= 0) changes_[i].add(double(changes[i])); // else not known, or of a damaged file
+            // a change below 0 is not known, or comes from a damaged file
+            if (changes[i] >= 0) changes_[i].add(double(changes[i]));
     }
 
     void finish(ForwardRow& row, std::span<ForwardCell> cells) {
@@ -77,10 +80,13 @@ public:
         row.density = density_.value();
         row.pages = pages_.value();
         row.meanDensity = meanDensity_.value();
+        row.meanRow = tileRows_.value();
+        if (tileRows_.count > 0) row.leastRow = float(leastRow_), row.mostRow = float(mostRow_);
         for (std::size_t i = 0; i < cells.size(); ++i) {
             cells[i].change = changes_[i].value();
-            cells[i].activeLayers = activeLayers_[i];
-            if (sparse_ > 0) cells[i].active = float(active_[i]) / float(sparse_);
+            const bool isKnown = i < kActiveBits; // of later tokens a trace does not say it
+            cells[i].activeLayers = isKnown || sparseLayers_ == 0 ? activeLayers_[i] : -1;
+            if (sparse_ > 0 && isKnown) cells[i].active = float(active_[i]) / float(sparse_);
         }
     }
 
@@ -88,6 +94,17 @@ private:
     static void keep(std::span<const std::byte> blob, std::vector<float>& values) {
         values.resize(blob.size() / sizeof(float));
         if (!values.empty()) std::memcpy(values.data(), blob.data(), values.size() * sizeof(float));
+    }
+    /// Reads the numbers of a list of lists. Of a damaged one it takes what are shares.
+    void addTileRows(std::string_view text) {
+        for (const char *at = text.data(), *const end = at + text.size(); at < end;) {
+            double share = 0;
+            const auto [next, error] = std::from_chars(at, end, share);
+            at = error == std::errc() ? next : at + 1;
+            if (error != std::errc() || !(share >= 0 && share <= 1)) continue;
+            tileRows_.add(share);
+            leastRow_ = std::min(leastRow_, share), mostRow_ = std::max(mostRow_, share);
+        }
     }
     void beginLayer(int layer) {
         for (std::size_t i = 0; i < std::min<std::size_t>(activeLayers_.size(), kActiveBits); ++i)
@@ -101,13 +118,15 @@ private:
 
     const DenoiseRequest& request_;
     int layer_ = -1, layers_ = 0, sparseLayers_ = 0;
-    int wanted_ = 0, sparse_ = 0;               // rows of the requested layers and KV heads; of those, sparse ones
-    bool sparseHere_ = false, counted_ = false; // of the layer that is being read
+    // rows of the requested layers and KV heads; rows of those that chose pages
+    int wanted_ = 0, sparse_ = 0;
+    bool sparseHere_ = false, counted_ = false; // sparseHere_: of the layer that is being read
     std::uint64_t activeInLayer_ = 0;
     std::vector<float> changesOfLayer_;
-    std::vector<MeanOf> changes_; // by token of the block, as the two below
+    std::vector<MeanOf> changes_; // [token of the block], like the next two
     std::vector<int> active_, activeLayers_;
-    MeanOf density_, pages_, meanDensity_;
+    MeanOf density_, pages_, meanDensity_, tileRows_;
+    double leastRow_ = 1, mostRow_ = 0; // of those in tileRows_
 };
 
 void readTokens(Connection& connection, const DenoiseRequest& request, std::pair<std::int64_t, std::int64_t> keys,
@@ -120,7 +139,7 @@ void readTokens(Connection& connection, const DenoiseRequest& request, std::pair
         const int step = trace::stepOf(tokens.int64(0), trace::kTokenShift);
         while (row != result.rows.end() && row->step < step) ++row;
         if (row == result.rows.end()) break;
-        if (row->step != step) continue; // a step that the filter leaves out
+        if (row->step != step) continue; // the filter leaves this step out
         ForwardCell cell;
         cell.position = std::max(tokens.int32(1), 0); // below 0 only in a damaged file
         cell.input = tokens.int32(2);
@@ -141,8 +160,9 @@ void readTokens(Connection& connection, const DenoiseRequest& request, std::pair
 
 void readLayers(Connection& connection, const DenoiseRequest& request, int first, int last, ForwardRows& result) {
     const auto [low, high] = trace::keysOfSteps(request.runId, first, last, trace::kSelectionShift);
-    Statement layers(connection, "SELECT id, mode, active_set, pages, density, changes FROM denoise_layer"
-                                 " WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 = ? ORDER BY id");
+    Statement layers(connection, "SELECT l.id, mode, active_set, pages, density, changes, densities FROM"
+                                 " denoise_layer l LEFT JOIN denoise_tile t ON t.id = l.id WHERE l.id BETWEEN ? AND ?"
+                                 " AND (l.id >> 10) & 1023 = ? ORDER BY l.id");
     layers.bindAll(low, high, request.sequence);
     bool there = layers.step();
     for (ForwardRow& row : result.rows) {
@@ -155,13 +175,25 @@ void readLayers(Connection& connection, const DenoiseRequest& request, int first
     }
 }
 
-} // namespace
-
-int denoisingBlock(const RunRow& run) {
-    const std::string& text = run.metaOr(run_meta::kDenoisingBlock);
+int tokensIn(const std::string& text) {
     int tokens = 0;
     std::from_chars(text.data(), text.data() + text.size(), tokens);
     return std::max(tokens, 0);
+}
+
+} // namespace
+
+int denoisingBlock(const RunRow& run) { return tokensIn(run.metaOr(run_meta::kDenoisingBlock)); }
+
+bool denoisesCanvas(const RunRow& run) { return !run.metaOr(run_meta::kDenoisingCanvas).empty(); }
+
+int canvasTokens(const RunRow& run) { return tokensIn(run.metaOr(run_meta::kDenoisingCanvas)); }
+
+bool choosesWithoutBound(const RunRow& run) {
+    // what a query, or a row of a mask, may choose; methods that attend to everything have no such parameter
+    if (denoisingBlock(run) == 0 || run.budgetBlocks != 0) return false;
+    const auto params = parseJson(run.paramsJson);
+    return params.contains("budget") || params.contains("select");
 }
 
 ForwardRows readForwards(const TraceReader& reader, const DenoiseRequest& request, int first, int last) {
@@ -181,7 +213,7 @@ ForwardRows readForwards(const TraceReader& reader, const DenoiseRequest& reques
         ForwardRow row;
         row.step = trace::stepOf(rows.int64(0), trace::kTokenShift);
         if (!passes[std::size_t(row.step - first)] || (!result.rows.empty() && result.rows.back().step == row.step))
-            continue; // left out, or a second forward of a damaged file
+            continue; // the filter leaves the step out, or a damaged file has a second forward in it
         row.block = rows.int32(1);
         row.denoiseStep = rows.int32(2);
         row.final = rows.int64(3) != 0;

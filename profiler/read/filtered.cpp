@@ -168,8 +168,8 @@ void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, st
     });
 }
 
-/// What a metric makes of columns selected (of those with a step before), kept, hits, misses, the mean of
-/// meanedColumn(), and whether the bytes are those of the misses.
+/// The metric's value, from a row's columns: selected (of selections with a step before), kept, hits, misses, the mean
+/// of meanedColumn(), and whether the bytes are those of the misses.
 float headValue(const Statement& row, int column, Metric metric, double blockBytes) {
     constexpr float undefined = std::numeric_limits<float>::quiet_NaN();
     const auto share = [&](double part, double whole) { return whole > 0 ? float(part / whole) : undefined; };
@@ -277,8 +277,7 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
             const int layer = int(rows.int64(0) & 1023);
             const int step = trace::stepOf(rows.int64(0), trace::kLayerShift) - matrix.firstStep;
             if (layer >= matrix.rows || step < 0 || step >= matrix.steps) continue;
-            matrix.values[std::size_t(step) * std::size_t(matrix.rows) + std::size_t(layer)] =
-                byHead ? headValue(rows, 1, metric, double(run.blockBytes)) : float(rows.real(1));
+            matrix.at(step, layer) = byHead ? headValue(rows, 1, metric, double(run.blockBytes)) : float(rows.real(1));
         }
     } else {
         matrix = reader.layerMatrix(runId, metric, {sequence, -1}, firstStep, lastStep);
@@ -287,8 +286,7 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
     for (int step = 0; step < matrix.steps; ++step)
         for (int layer = 0; layer < matrix.rows; ++layer)
             if (!passes[std::size_t(step)] || !filter.hasLayer(layer))
-                matrix.values[std::size_t(step) * std::size_t(matrix.rows) + std::size_t(layer)] =
-                    std::numeric_limits<float>::quiet_NaN();
+                matrix.at(step, layer) = std::numeric_limits<float>::quiet_NaN();
     return matrix;
 }
 
@@ -314,67 +312,101 @@ std::vector<BreakdownStep> filteredBreakdownSteps(const TraceReader& reader, int
     return steps;
 }
 
-std::vector<BreakdownRow> filteredBreakdown(const TraceReader& reader, int runId, const ReadFilter& filter) {
-    if (filter.layers.empty() && filter.steps.empty() && filter.text.empty()) return reader.breakdown(runId);
+namespace {
+
+/// A breakdown in the making.
+class BreakdownSums {
+public:
+    BreakdownSums(const TraceReader& reader, const ReadFilter& filter) : filter_(filter) {
+        Connection& open = *ReaderAccess::of(reader).connection;
+        const std::string steps = condition(filter.steps, "s.id & 0x1FFFFFF"), texts = textCondition(filter, "s.id");
+        layers_ = Statement(open, fmt::format("SELECT s.phase, l.id & 1023, {} FROM step s CROSS JOIN layer_step l"
+                                              " ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 1023"
+                                              " WHERE s.id BETWEEN ?1 AND ?2 AND {} AND {} AND {}",
+                                              kStageColumns, steps, texts, condition(filter.layers, "l.id & 1023")));
+        if (filter.layers.empty())
+            steps_ =
+                Statement(open, fmt::format("SELECT phase, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step s"
+                                            " WHERE s.id BETWEEN ?1 AND ?2 AND {} AND {}",
+                                            steps, texts));
+    }
+
+    /// Adds those steps of the run, from the first to the last one, that pass the filter.
+    void add(int runId, int first, int last) {
+        const auto bind = [&](Statement& statement) {
+            statement.reset();
+            statement.bindAll(trace::stepKey(runId, first), trace::stepKey(runId, last));
+            if (!filter_.text.empty()) statement.bind(3, std::string_view(likePattern(filter_.text)));
+        };
+        bind(layers_);
+        while (layers_.step()) {
+            const int phase = layers_.int64(0) == 0 ? 0 : 1;
+            for (int i = 0; i < kStageCount; ++i) {
+                const std::int64_t ns = layers_.int64(2 + i);
+                sums_[{phase, layers_.int32(1), i}].add(ns);
+                inLayers_[std::size_t(phase)] += std::uint64_t(ns);
+            }
+        }
+        if (!filter_.layers.empty()) return;
+        bind(steps_);
+        while (steps_.step()) {
+            const int phase = steps_.int64(0) == 0 ? 0 : 1;
+            auto other = std::uint64_t(steps_.int64(1));
+            for (int i = 0; i < kStepStageCount; ++i) {
+                sums_[{phase, -1, kStageCount + i}].add(steps_.int64(2 + i));
+                other -= std::uint64_t(steps_.int64(2 + i));
+            }
+            Sum& rest = sums_[{phase, -1, kRest}];
+            ++rest.calls;
+            rest.ns += other;
+        }
+    }
+
+    std::vector<BreakdownRow> rows() const {
+        std::vector<BreakdownRow> result;
+        for (const auto& [key, sum] : sums_) {
+            if (sum.calls == 0) continue;
+            const auto [phase, layer, component] = key;
+            const std::string_view name = component < kStageCount ? kStageNames[std::size_t(component)]
+                                          : component < kRest ? kStepStageNames[std::size_t(component - kStageCount)]
+                                                              : kOtherName;
+            const std::uint64_t ns = component == kRest ? sum.ns - inLayers_[std::size_t(phase)] : sum.ns;
+            result.push_back({Phase(phase), std::string(name), layer, sum.calls, std::int64_t(ns)});
+        }
+        return result;
+    }
+
+private:
+    static constexpr int kRest = kStageCount + kStepStageCount;
     struct Sum {
         std::int64_t calls = 0;
         std::uint64_t ns = 0; // unsigned: absurd numbers of a damaged file wrap instead of being undefined
         void add(std::int64_t value) { calls += value != 0, ns += std::uint64_t(value); }
     };
-    using Key = std::tuple<int, int, int>; // phase, layer (-1: outside), component in pipeline order
-    std::map<Key, Sum> sums;
-    Connection& open = *ReaderAccess::of(reader).connection;
-    const std::pair keys = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kLayerShift);
-    Statement layers(open, fmt::format("SELECT s.phase, l.id & 1023, {} FROM step s CROSS JOIN layer_step l"
-                                       " ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 1023"
-                                       " WHERE s.id BETWEEN ?1 AND ?2 AND {} AND {} AND {}",
-                                       kStageColumns, condition(filter.steps, "s.id & 0x1FFFFFF"),
-                                       textCondition(filter, "s.id"), condition(filter.layers, "l.id & 1023")));
-    const auto bind = [&](Statement& statement) {
-        statement.bindAll(keys.first >> trace::kLayerShift, keys.second >> trace::kLayerShift);
-        if (!filter.text.empty()) statement.bind(3, std::string_view(likePattern(filter.text)));
-    };
-    bind(layers);
-    std::array<std::uint64_t, 2> inLayers{};
-    while (layers.step()) {
-        const int phase = layers.int64(0) == 0 ? 0 : 1;
-        for (int i = 0; i < kStageCount; ++i) {
-            const std::int64_t ns = layers.int64(2 + i);
-            sums[{phase, layers.int32(1), i}].add(ns);
-            inLayers[std::size_t(phase)] += std::uint64_t(ns);
-        }
+    const ReadFilter& filter_;
+    Statement layers_, steps_;
+    std::map<std::tuple<int, int, int>, Sum> sums_; // phase, layer (-1: outside), component in pipeline order
+    std::array<std::uint64_t, 2> inLayers_{};
+};
+
+} // namespace
+
+std::vector<BreakdownRow> filteredBreakdown(const TraceReader& reader, int runId, const ReadFilter& filter) {
+    if (filter.layers.empty() && filter.steps.empty() && filter.text.empty()) return reader.breakdown(runId);
+    BreakdownSums sums(reader, filter);
+    sums.add(runId, 0, trace::kMaxStep);
+    return sums.rows();
+}
+
+std::vector<BreakdownRow> breakdownOf(const TraceReader& reader, int runId, const ReadFilter& filter,
+                                      std::span<const int> steps) {
+    BreakdownSums sums(reader, filter);
+    for (std::size_t first = 0, last = 0; first < steps.size(); first = last + 1) {
+        last = first;
+        while (last + 1 < steps.size() && steps[last + 1] == steps[last] + 1) ++last;
+        sums.add(runId, steps[first], steps[last]);
     }
-    if (filter.layers.empty()) {
-        Statement steps(open, fmt::format("SELECT phase, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step s"
-                                          " WHERE s.id BETWEEN ?1 AND ?2 AND {} AND {}",
-                                          condition(filter.steps, "s.id & 0x1FFFFFF"), textCondition(filter, "s.id")));
-        bind(steps);
-        while (steps.step()) {
-            const int phase = steps.int64(0) == 0 ? 0 : 1;
-            auto other = std::uint64_t(steps.int64(1));
-            for (int i = 0; i < kStepStageCount; ++i) {
-                sums[{phase, -1, kStageCount + i}].add(steps.int64(2 + i));
-                other -= std::uint64_t(steps.int64(2 + i));
-            }
-            Sum& rest = sums[{phase, -1, kStageCount + kStepStageCount}];
-            ++rest.calls;
-            rest.ns += other;
-        }
-        for (int phase = 0; phase < 2; ++phase)
-            if (const auto rest = sums.find({phase, -1, kStageCount + kStepStageCount}); rest != sums.end())
-                rest->second.ns -= inLayers[std::size_t(phase)];
-    }
-    std::vector<BreakdownRow> result;
-    for (const auto& [key, sum] : sums) {
-        if (sum.calls == 0) continue;
-        const auto [phase, layer, component] = key;
-        const std::string_view name = component < kStageCount ? kStageNames[std::size_t(component)]
-                                      : component < kStageCount + kStepStageCount
-                                          ? kStepStageNames[std::size_t(component - kStageCount)]
-                                          : kOtherName;
-        result.push_back({nameOf(Phase(phase)), std::string(name), layer, sum.calls, std::int64_t(sum.ns)});
-    }
-    return result;
+    return sums.rows();
 }
 
 } // namespace kvscope

@@ -3,6 +3,7 @@
 
 #include "profiler/read/trace_reader.h"
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,5 +51,8 @@ std::vector<BreakdownStep> filteredBreakdownSteps(const TraceReader& reader, int
                                                   int firstStep = 0, int lastStep = -1);
 /// As TraceReader::breakdown, under the same rule.
 std::vector<BreakdownRow> filteredBreakdown(const TraceReader& reader, int runId, const ReadFilter& filter);
+/// Likewise, of only these steps, which ascend.
+std::vector<BreakdownRow> breakdownOf(const TraceReader& reader, int runId, const ReadFilter& filter,
+                                      std::span<const int> steps);
 
 } // namespace kvscope

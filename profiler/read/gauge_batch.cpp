@@ -32,15 +32,17 @@ public:
     GaugeBatch read() {
         if (isThere("counter")) counters();
         if (left_ > 0 && isThere("gauge")) gauges();
+        // A request of a serving run takes its blocks with it when it leaves its row, which a row's misses do not say.
         if (left_ > 0 && info_.knows.has(Known::Hits) && info_.deviceSlots > 0 && info_.blockBytes > 0 &&
-            isThere("selection"))
+            !info_.serves() && isThere("selection"))
             residency();
         batch_.atEnd = left_ > 0;
         return std::move(batch_);
     }
 
 private:
-    /// A table, not a view that looks like it: a view in a foreign file could run for ever.
+    /// Whether there is a table of this name. A view of the name does not count, because a view in a foreign file could
+    /// run for ever.
     bool isThere(std::string_view table) {
         Statement found(connection_, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
         found.bind(1, table);

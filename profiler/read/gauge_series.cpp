@@ -57,7 +57,7 @@ void GaugeSeries::append(std::vector<Sample> samples) {
     if (samples.empty()) return;
     const auto earlier = [](const Sample& a, const Sample& b) { return a.startNs < b.startNs; };
     std::stable_sort(samples.begin(), samples.end(), earlier);
-    // What is held from the first new sample on is taken out and merged: usually nothing.
+    // Samples behind the first new one are taken out and merged with the new ones. Usually there are none.
     const auto kept =
         std::size_t(std::lower_bound(start_.begin(), start_.end(), samples.front().startNs) - start_.begin());
     std::vector<Sample> late;
@@ -103,7 +103,7 @@ std::int64_t GaugeSeries::lastNs() const {
     return end_.back() == kOpen ? start_.back() : end_.back();
 }
 
-/// Of the nodes first..last of a level; level 0 are the samples.
+/// The extremes of the nodes first..last of a level. Level 0 are the samples.
 GaugeSeries::Extremes GaugeSeries::under(std::size_t level, std::size_t first, std::size_t last) const {
     Extremes all;
     while (first < last) {

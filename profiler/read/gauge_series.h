@@ -23,7 +23,7 @@ struct GaugeInfo {
     bool operator==(const GaugeInfo&) const = default;
 };
 
-/// What the name of a track says: "memory allocated (bytes)", "PCIe Read Throughput [%]"; bytes that were counted in
+/// What the name of a track says: "memory allocated (bytes)", "PCIe Read Throughput [%]". Bytes that were counted in
 /// intervals become bytes per second.
 GaugeInfo describeGauge(GaugeInfo::Source source, std::string_view track);
 
@@ -35,8 +35,8 @@ public:
         std::int64_t startNs = 0, endNs = kOpen;
         double value = 0;
     };
-    /// In any order, though the order of time is quickest. A sample at the start of another replaces it; values that
-    /// are no numbers, or too large to be drawn, are left out.
+    /// Appends samples in any order; the order of time is quickest. A sample replaces an earlier one at the same time.
+    /// Values that are no numbers, or too large to be drawn, are left out.
     void append(std::vector<Sample> samples);
 
     std::size_t size() const { return start_.size(); }

@@ -18,7 +18,7 @@ struct LinkClock {
         Cupti     // the kernels' clock
     };
     Source source = Source::Modelled;
-    /// What is added to a time of the GPU timer to have it on CUPTI's clock: the median over the first layers that
+    /// Added to a time of the GPU timer, this gives the time on CUPTI's clock: the median, over the first layers that
     /// loaded on demand, of the end of the kernel that moved the blocks minus the end of its offloading stage.
     std::int64_t offsetNs = 0;
     std::int64_t spreadNs = 0; // median distance from that median: what remains between bar and kernel

@@ -6,7 +6,7 @@ namespace kvscope {
 
 std::optional<LookaheadTotals> lookaheadTotals(const TraceReader& reader, int runId) {
     Connection& connection = *ReaderAccess::of(reader).connection;
-    // A table, not a view that looks like it: a view in a foreign file could run for ever.
+    // Reads a table only. A view of the name does not count, because a view in a foreign file could run for ever.
     Statement there(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name='lookahead'");
     if (!there.step()) return std::nullopt;
     Statement rows(connection, "SELECT count(*), sum(predicted), sum(used), sum(wasted), sum(late), sum(stale)"

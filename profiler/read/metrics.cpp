@@ -13,12 +13,12 @@ const std::vector<MetricInfo>& metrics() {
          "Undefined for the first decode step of a sequence and for dense layers.",
          0, 1},
         {Metric::HitRate, "hit_rate", "Hit rate", "",
-         "Share of the selected blocks that were in the device cache when they were selected: hits / (hits + misses).",
+         "Share of the selected blocks that were in the device tier when they were selected: hits / (hits + misses).",
          0, 1},
         {Metric::Misses, "misses", "Misses", "blocks",
-         "Selected blocks that were not in the device cache and had to be loaded.", 0, open},
+         "Selected blocks that were not in the device tier and had to be loaded.", 0, open},
         {Metric::H2dBytes, "h2d_bytes", "Host to device", "B",
-         "Bytes loaded from the host store into the device cache. They are recorded for whole layers; for one sequence "
+         "Bytes loaded from the host store into the device tier. They are recorded for whole layers; for one sequence "
          "or KV head they are its misses times the block size, and undefined where the layer loaded something else: "
          "blocks ahead of the step that misses them, or values only.",
          0, open},

@@ -11,7 +11,7 @@
 namespace kvscope {
 namespace {
 
-// The same as in resources/sql/schema.sql; a test compares the two.
+// This statement is also in resources/sql/schema.sql; a test compares the two.
 constexpr const char* kTable = "CREATE TABLE IF NOT EXISTS note ("
                                "id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, start_ns INTEGER NOT NULL,"
                                "duration_ns INTEGER NOT NULL, text TEXT NOT NULL, created_utc TEXT NOT NULL) STRICT";

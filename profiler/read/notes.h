@@ -17,7 +17,8 @@ struct Note {
     std::string createdUtc;                   // given when it is written
 };
 
-/// Of one run, in order of time; none where the trace has no such table. @throws Error(BadInput | Cancelled)
+/// The notes of one run in the order of time; none where the trace has no such table. @throws Error(BadInput |
+/// Cancelled)
 std::vector<Note> readNotes(const TraceReader& reader, int runId);
 
 /// Each opens the trace for writing, changes one row and closes it; the trace may be read, and recorded, meanwhile.
@@ -25,8 +26,9 @@ std::vector<Note> readNotes(const TraceReader& reader, int runId);
 /// @throws Error(Storage) with a sentence when the file or its folder cannot be written
 /// A note that was removed comes back under its own id, if that is still free, and with its own time.
 Note addNote(const std::string& path, const Note& note); // @return it as it is kept, with its id and time
-/// `note` is the row as it was read: ids are given again, and another row under its id is somebody else's.
-/// @throws Error(BadInput) when no such row is there any more; then nothing is changed
+/// Changes a note. `note` is the row as it was read: ids are given again, so that a different row under the id is
+/// another note.
+/// @throws Error(BadInput) where the row is not there any more; then nothing is changed
 void changeNote(const std::string& path, const Note& note, const std::string& text);
 void removeNote(const std::string& path, const Note& note);
 

@@ -44,7 +44,7 @@ void check(Connection& connection) {
                     "update KVScope");
     if (version < 1)
         throw Error(ErrorKind::BadInput, fmt::format("{} has no trace format number", path), "record it again");
-    // Tables, not views that look like them: a view in a foreign file could run for ever.
+    // Tables must be tables. A view of such a name is refused, because a view in a foreign file could run for ever.
     for (const char* table : {"run", "health", "prompt", "step", "layer_step", "selection", "token", "text", "span"}) {
         Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND rootpage>0 AND name=?");
         find.bind(1, std::string_view(table));
@@ -110,7 +110,7 @@ void removeLeftFolders(const fs::path& base) {
             continue;
         const int lock = open((entry->path().string() + kFolderLock).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
         if (lock < 0) continue;
-        // One that was made this moment may not be locked yet.
+        // A file that was made in this moment may not be locked yet.
         const bool old = std::time(nullptr) - status.st_mtime > kSurelyLocked;
         std::error_code failure;
         if (old && flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry->path(), failure);

@@ -30,7 +30,7 @@ std::string viewOfOlderSpans(Connection& connection) {
            (stage ? "stage" : "NULL AS stage") + (bytes ? ", bytes" : ", NULL AS bytes") + " FROM main.span;\n";
 }
 
-/// Columns of a table with texts that are shown and kept as a whole.
+/// The columns of a table whose texts readers show and keep in memory whole.
 struct TextColumns {
     const char* table;
     std::vector<const char*> columns;
@@ -46,11 +46,13 @@ const std::vector<TextColumns>& texts() {
                                               {"span_detail", {"args"}},
                                               {"request", {"class", "status", "reason"}},
                                               {"request_span", {"state"}},
-                                              {"iteration", {"limited_by"}}};
+                                              {"iteration", {"limited_by"}},
+                                              {"row_event", {"kind"}}};
     return all;
 }
 
-/// Such a column, cut where it is too long. Parameters are one document: half of it is none.
+/// SQL for such a column, cut where a text is too long. Parameters are one JSON document and are dropped instead,
+/// because half of one cannot be read.
 std::string cut(std::string_view column, std::string_view quoted) {
     if (column == "params_json")
         return fmt::format("CASE WHEN length({0}) > {1} THEN '{{}}' ELSE {0} END AS {0}", quoted, kLongestParameters);
@@ -58,7 +60,7 @@ std::string cut(std::string_view column, std::string_view quoted) {
                        kLongestName);
 }
 
-/// All columns of a table as the file has them, but for its texts, which are cut. Empty: no text is too long.
+/// SQL for all columns of a table, with long texts cut. Empty: no text is too long.
 std::string columnsOf(Connection& connection, const TextColumns& of) {
     Statement names(connection, "SELECT name FROM pragma_table_info(?, 'main')");
     names.bind(1, std::string_view(of.table));

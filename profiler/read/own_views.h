@@ -9,7 +9,7 @@ namespace kvscope {
 /// Most characters of a text that is shown as a whole: a name, a note, a span's arguments. A longer one is read as its
 /// beginning with an ellipsis behind it; the rules text-length, note-length, ... of `kvscope-cli check` name it.
 inline constexpr int kLongestName = 1 << 16;
-/// Most characters of a run's parameters. Longer ones are read as none.
+/// Most characters of a run's parameters. Longer parameters are read as if there were none.
 inline constexpr int kLongestParameters = 1 << 20;
 
 /// Makes them as temporary views, which are found before the file's own. Tables that the file lacks, because it was

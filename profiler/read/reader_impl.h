@@ -4,6 +4,7 @@
 #include "profiler/read/open_trace.h"
 #include "profiler/read/trace_reader.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,18 +33,25 @@ struct TraceReader::Impl {
     int previousStep(int runId, int step) const;
     /// [first, last] cut to what is there; last < 0: to the end.
     StepRange range(int runId, int first, int last) const;
-    /// From columns id, selected, kept, hits, misses, mass, blocks. @throws Error(BadInput) if the blob is damaged
-    SelectionRow selectionRow(const Statement& row, Knowledge knows) const;
-    /// What a metric averages over selections `c`, in SQL; "NULL" for other metrics and where the trace has none.
+    /// Makes `into` a row with the columns id, selected, kept, hits, misses, mass, blocks, keeping its memory.
+    /// @throws Error(BadInput) if the blob is damaged
+    void readSelection(const Statement& row, Knowledge knows, SelectionRow& into) const;
+    /// Calls `visit` with each selection of one head in steps first..last, in their order; the row is lent for the
+    /// call.
+    void eachSelection(int runId, int layer, int sequence, int kvHead, int firstStep, int lastStep,
+                       const std::function<void(SelectionRow& row)>& visit) const;
+    /// SQL for the number that a metric averages over selections `c`; "NULL" for other metrics, and where the trace has
+    /// none.
     std::string meanedColumn(Metric metric) const;
-    /// Of selections `c`: id, selected, kept, hits, misses, meanedColumn(), whether the bytes are those of the misses.
+    /// SQL for columns of selections `c`: id, selected, kept, hits, misses, meanedColumn(), whether the bytes are those
+    /// of the misses.
     std::string headColumns(Metric metric, std::int64_t blockBytes) const;
-    bool hasTable(std::string_view name) const; // those that came later are missing in older traces
+    bool hasTable(std::string_view name) const; // tables that came later are missing in older traces
     /// A matrix of NaN for these steps. @throws Error(Unsupported) when it would not fit into memory
     StepMatrix emptyMatrix(int runId, int firstStep, int lastStep, int rows) const;
 };
 
-/// For files of the profiler whose reading is too special for TraceReader itself.
+/// Gives other files of the profiler access to the reader's connection, for reads that are too special for TraceReader.
 struct ReaderAccess {
     using Impl = TraceReader::Impl;
     static const Impl& of(const TraceReader& reader) { return *reader.impl_; }

@@ -13,8 +13,9 @@ struct RecordedFlow {
     SpanPlace other;
 };
 
-/// At most 64, in order of the other span's time, of the first thousand that the trace has each way; none where it has
-/// no flows. Looks at every span once, unless `rows` has read them. @throws Error(BadInput | Cancelled)
+/// The flows of a span, in the order of the other span's time: at most 64 of the first thousand that the trace has in
+/// each direction; none where it has no flows. Looks at every span once, unless `rows` has read them. @throws
+/// Error(BadInput | Cancelled)
 std::vector<RecordedFlow> recordedFlows(const TraceReader& reader, int runId, const SpanPlace& span,
                                         const SpanRows* rows = nullptr);
 

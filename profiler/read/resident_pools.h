@@ -25,7 +25,8 @@ public:
         int first = 0, last = 0;
         bool all = true; // else only those with misses or a new block: every pool of these layers is known
     };
-    /// Without layers that are full. Where a layer has few pools, stepping over it would cost more than it saves.
+    /// The layers without those that are full. Where a layer has few pools, stepping over it would cost more than it
+    /// saves.
     const std::vector<Layers>& changing();
 
 private:

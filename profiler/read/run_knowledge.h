@@ -1,4 +1,4 @@
-// What the writer of a run could see, by what the file says and, where it does not say, by what its rows hold.
+// What the writer of a run could see, as the file says; where the file does not say, as the run's rows show.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -20,7 +20,7 @@ Knowledge knowledgeOf(Connection& connection, int runId);
 /// steps that took no time mean unknown step times.
 Knowledge knowledgeFromRows(Connection& connection, int runId);
 
-/// What a column of the trace's views needs; nothing: every run knows it.
+/// The group that a run must know for a column of the trace's views; nothing: every run knows the column.
 std::optional<Known> neededByColumn(std::string_view column);
 /// Puts -1 where a run does not know a number.
 void hideUnknown(Knowledge knows, std::span<StepRow> rows);

@@ -19,7 +19,7 @@ SelfTimeSum::SelfTimeSum(const SpanIndex& index, std::int64_t fromNs, std::int64
         Lane lane{track, which, nested == laneOf.end() ? -1 : nested->second, 0, 0, 0, 0};
         lane.next = index.lowerBound(which, from_);
         lane.end = index.lowerBound(which, to_);
-        // Those that reach into the range from before it.
+        // Spans that reach into the range from before it.
         index.cover(which, from_, from_ + 1, -1,
                     [&](const SpanBar& bar) { lane.next = std::min(lane.next, bar.first); });
         if (lane.children >= 0) {

@@ -24,10 +24,10 @@ enum class SelfTimeBy {
     Component // SpanIndex::components: kernels by the stage they were launched for
 };
 
-/// Adds up [fromNs, toNs) of an index piece by piece, so that millions of spans stop nobody's thread. On one track,
+/// Adds up [fromNs, toNs) of an index piece by piece, so that millions of spans block no thread for long. On one track,
 /// spans at depth d + 1 are inside those at depth d; spans that overlap others of their track and depth have no
-/// children. Spans that `keep` refuses are not counted; what they claim of an enclosing one is not its own all the
-/// same. The index outlives the sum and may grow meanwhile: what comes behind the spans of before is left out. Once its
+/// children. Spans that `keep` refuses are not counted, and their time is still no self time of the span around them.
+/// The index must outlive the sum and may grow meanwhile; spans that are added behind the others are left out. When its
 /// moves() have changed, places in it mean other spans, and the sum has to begin again.
 class SelfTimeSum {
 public:
@@ -37,7 +37,7 @@ public:
     bool advance(std::size_t spans);
     std::size_t looked() const { return looked_; } // at so many spans
     std::size_t spans() const { return spans_; }   // of so many
-    /// What is added up so far, longest self time first.
+    /// The rows that are added up so far, longest self time first.
     std::vector<SelfTime> rows() const;
 
 private:

@@ -11,7 +11,7 @@
 namespace kvscope {
 namespace {
 
-/// A time that may be NULL, or of a damaged file.
+/// Reads a time; -1 where it is NULL, or where a damaged file has no time there.
 std::int64_t timeIn(const Statement& row, int column) {
     return row.isNull(column) ? -1 : std::max<std::int64_t>(row.int64(column), -1);
 }
@@ -28,8 +28,8 @@ Statement ofRun(const TraceReader& reader, int runId, std::string_view sql) {
     return rows;
 }
 
-/// visit(request, ns of the token, ns of the one before it) for every token but the first of each request, in the order
-/// of iterations.
+/// Calls visit(request, ns of the token, ns of the token before it) for every token of each request but its first, in
+/// the order of iterations.
 template <class Visit> void forEachGap(const TraceReader& reader, int runId, const Visit& visit) {
     Statement tokens = ofRun(reader, runId,
                              "SELECT request, token_ns FROM v_member WHERE run_id = ? AND token_ns IS NOT NULL"
@@ -50,7 +50,7 @@ bool isServing(const TraceReader& reader, int runId) {
     return false;
 }
 
-ServingRows readServing(const TraceReader& reader, int runId) {
+ServingRows readServing(const TraceReader& reader, int runId, std::vector<TokenGap>* gaps) {
     ServingRows out;
     Statement requests = ofRun(reader, runId,
                                "SELECT request, coalesce(row, -1), class, arrival_ns, first_sched_ns, first_token_ns,"
@@ -65,7 +65,7 @@ ServingRows readServing(const TraceReader& reader, int runId) {
         row.firstScheduledNs = timeIn(requests, 4), row.firstTokenNs = timeIn(requests, 5);
         row.endNs = timeIn(requests, 6);
         row.promptTokens = requests.int64(7), row.maxTokens = requests.int64(8), row.outputTokens = requests.int64(9);
-        row.status = requests.text(10), row.reason = requests.text(11);
+        row.status = RunFact<ServedStatus>::parse(requests.text(10)), row.reason = requests.text(11);
         row.pausedNs = requests.int64(12), row.pauses = requests.int64(13);
         row.hits = requests.int64(14), row.misses = requests.int64(15), row.h2dBytes = requests.int64(16);
         row.ttftBoundMs = requests.real(17), row.tbtBoundMs = requests.real(18);
@@ -97,6 +97,7 @@ ServingRows readServing(const TraceReader& reader, int runId) {
     forEachGap(reader, runId, [&](std::int64_t request, std::int64_t ns, std::int64_t before) {
         const auto bound = bounds.find(request);
         const double gap = double(ns) - double(before);
+        if (gaps != nullptr) gaps->push_back({request, ns, std::int64_t(gap)});
         if (bound != bounds.end() && bound->second > 0 && gap > bound->second)
             out.late.push_back({request, ns, std::int64_t(gap)});
     });
@@ -130,7 +131,7 @@ std::optional<ServingSummary> summarizeServing(const TraceReader& reader, int ru
     out.iterations = std::int64_t(rows.iterations.size());
     for (const RequestRow& request : rows.requests) {
         out.finished += request.finished() ? 1 : 0;
-        out.refused += request.status == "refused" ? 1 : 0;
+        out.refused += request.status == ServedStatus::Refused ? 1 : 0;
         out.open += request.ended() ? 0 : 1;
         out.tokens += request.outputTokens;
         if (request.firstTokenNs >= 0) out.ttftMs.push_back(double(request.firstTokenNs - request.arrivalNs) / 1e6);

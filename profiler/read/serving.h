@@ -1,6 +1,8 @@
 // What a serving run did: its requests, the states they went through, and the iterations that served them.
 #pragma once
 
+#include "core/trace/serving_record.h"
+#include "profiler/format/run_fact.h"
 #include "profiler/read/trace_reader.h"
 
 #include <cstdint>
@@ -11,19 +13,12 @@
 
 namespace kvscope {
 
-/// What a request was doing for a time.
-enum class ServedState : std::uint8_t { Queued, Prefill, Decode, Paused };
-inline constexpr int kServedStates = 4;
-constexpr std::string_view nameOf(ServedState state) {
-    constexpr std::string_view names[] = {"queued", "prefill", "decode", "paused"};
-    return names[int(state)];
-}
-
-/// Times are nanoseconds on the run's clock; -1: it did not come to that.
+/// Times are nanoseconds on the run's clock; -1: the request did not get so far.
 struct RequestRow {
     std::int64_t number = 0;
     int row = -1;
-    std::string kind, status, reason;
+    std::string kind, reason;
+    RunFact<ServedStatus> status;
     std::int64_t arrivalNs = 0, firstScheduledNs = -1, firstTokenNs = -1, endNs = -1;
     std::int64_t promptTokens = 0, maxTokens = 0, outputTokens = 0;
     std::int64_t pausedNs = 0, pauses = 0;
@@ -31,7 +26,7 @@ struct RequestRow {
     double ttftBoundMs = 0, tbtBoundMs = 0;
 
     bool ended() const { return endNs >= 0; }
-    bool finished() const { return status == "length" || status == "stop"; }
+    bool finished() const { return status == ServedStatus::Length || status == ServedStatus::Stop; }
 };
 
 struct RequestSpanRow {
@@ -50,7 +45,7 @@ struct IterationRow {
     std::int64_t endNs() const { return startNs + durationNs; }
 };
 
-/// What an iteration did for a request.
+/// What an iteration did for one request.
 struct MemberRow {
     int iteration = 0, row = 0;
     std::int64_t request = 0;
@@ -59,32 +54,32 @@ struct MemberRow {
     std::int64_t tokenNs = -1; // -1: it made no token
 };
 
-/// A token that came later behind the one before it than its request's bound allows.
-struct LateToken {
+/// A token that is not the first of its request, and the time since the one before it.
+struct TokenGap {
     std::int64_t request = 0, ns = 0, gapNs = 0;
 };
 
 struct ServingRows {
     std::vector<RequestRow> requests;     // by number
-    std::vector<RequestSpanRow> spans;    // that have ended, in the order of their ends
+    std::vector<RequestSpanRow> spans;    // spans that have ended, in the order of their ends
     std::vector<IterationRow> iterations; // in their order
-    std::vector<LateToken> late;          // in the order of their times
+    std::vector<TokenGap> late;           // gaps beyond the bounds of their requests, in the order of their times
 };
 
 /// Whether the run has requests or iterations of a server.
 bool isServing(const TraceReader& reader, int runId);
-/// @throws Error as TraceReader does
-ServingRows readServing(const TraceReader& reader, int runId);
-/// Those of one iteration, by row. @throws Error as TraceReader does
+/// gaps: takes all gaps in the order of their times, unless it is null. @throws Error as TraceReader does
+ServingRows readServing(const TraceReader& reader, int runId, std::vector<TokenGap>* gaps = nullptr);
+/// Reads what one iteration did for requests, in the order of their rows. @throws Error as TraceReader does
 std::vector<MemberRow> readMembers(const TraceReader& reader, int runId, int iteration);
 
-/// Of all requests that the trace has, those of a warm-up among them.
+/// Sums over all requests that the trace has; those of a warm-up count too.
 struct ServingSummary {
     std::int64_t requests = 0, finished = 0, refused = 0, open = 0; // open: without an end
     std::int64_t iterations = 0, tokens = 0;
     std::vector<double> ttftMs, queueMs, tbtMs; // samples, ascending
 };
-/// Nothing where isServing() is false.
+/// The summary; nothing where isServing() is false.
 std::optional<ServingSummary> summarizeServing(const TraceReader& reader, int runId);
 
 } // namespace kvscope

@@ -85,7 +85,7 @@ private:
         }
     }
 
-    /// The stages outside the layers, of the steps up to this one that do not have them yet.
+    /// Adds the stages outside the layers for the steps up to this one that do not have them yet.
     void stepStages(int lastStep) {
         if (lastStep <= batch_.next.stages) return;
         // Prepared once: a run may have millions of steps of a layer or two.
@@ -143,7 +143,8 @@ private:
     }
 
     void others() {
-        // In the order of the key, which has no gaps worth skipping: other runs' rows are only stepped over.
+        // Reads in the order of the key. Rows of other runs are stepped over, because the key has no gaps that would be
+        // worth skipping.
         Statement rows(connection_, "SELECT id, run_id, step, layer, track, name, start_ns, duration_ns, depth, kind,"
                                     " stage, bytes FROM span WHERE id > ? ORDER BY id LIMIT ?");
         rows.bindAll(batch_.next.span, std::int64_t(left_));
@@ -190,7 +191,7 @@ private:
             return std::size_t(hash ^ hash >> 32);
         }
     };
-    /// The shown name. One that was stored as a whole is taken apart here, once.
+    /// The shown name. A name that was stored as a whole is taken apart here, once.
     std::int32_t nameText(const NameKey& key) {
         const auto [at, isNew] = names_.try_emplace(key, 0);
         if (!isNew) return at->second;

@@ -31,7 +31,7 @@ struct SpanPosition {
     std::optional<LinkClock> clock; // of the transfers; found with the first rows and kept, so that a track has one
 };
 
-/// What a shown name is made of, beside the name proper.
+/// The parts of a shown name, beside the name proper.
 struct SpanNameFields {
     std::string stage;       // empty: none
     std::int64_t bytes = -1; // -1: not known
@@ -49,7 +49,8 @@ struct SpanBatch {
 
 /// Names of the tracks that KVScope computes from steps and layers.
 inline constexpr const char* kHostTrack = "host";
-/// Those of the link begin so and say behind it, in brackets, on whose clock they are: "... (CUPTI's clock)".
+/// Names of the link's tracks begin with these words, and say behind them, in brackets, whose clock the times are on:
+/// "... (CUPTI's clock)".
 inline constexpr std::string_view kToDeviceTrack = "link, host to device";
 inline constexpr std::string_view kToHostTrack = "link, device to host";
 std::string linkTrack(std::string_view kind, const LinkClock& clock);

@@ -1,4 +1,4 @@
-// What another tool said of a span beside its name and time.
+// What another tool said of a span, beside its name and time.
 #pragma once
 
 #include "profiler/read/span_rows.h"
@@ -11,7 +11,7 @@ namespace kvscope {
 
 struct SpanDetail {
     std::string category; // empty: none
-    /// In the order of the file; texts without their quotes, everything else as JSON writes it.
+    /// In the order of the file. Texts are without their quotes; everything else is as JSON writes it.
     std::vector<std::pair<std::string, std::string>> args;
 };
 

@@ -159,7 +159,7 @@ void SpanIndex::pushInOrder(const std::pair<int, int>& place, Group& group, cons
 void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans, std::size_t& movable) {
     if (!std::is_sorted(spans.begin(), spans.end(), earlier)) std::stable_sort(spans.begin(), spans.end(), earlier);
     Group& group = groups_[place];
-    // What lies behind the first newcomer has to move.
+    // Spans behind the first newcomer have to move.
     std::size_t behind = 0;
     std::int64_t lastStart = std::numeric_limits<std::int64_t>::min();
     for (const int which : group.rows) {
@@ -173,7 +173,7 @@ void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<Indexe
         group.late.insert(group.late.end(), spans.begin(), inOrder);
         return pushInOrder(place, group, spans.data() + (inOrder - spans.begin()), spans.data() + spans.size());
     }
-    if (behind > 0) { // it is taken out and put in again in order
+    if (behind > 0) { // they are taken out and put in again in order
         movable -= std::min(movable, behind);
         std::vector<IndexedSpan> moved;
         for (const int which : group.rows) {
@@ -196,7 +196,7 @@ bool SpanIndex::settle(std::size_t spans, bool all) {
         if (!group.merge && !group.late.empty()) {
             std::size_t there = 0;
             for (const int which : group.rows) there += lanes_[std::size_t(which)].size;
-            // In growing strides, so that what is moved stays in proportion to what there is.
+            // Strides grow, so that the number of moved spans stays in proportion to the number of spans.
             if (!all && group.late.size() * 4 < there) continue;
             group.merge = std::make_unique<Merge>();
             group.merge->late.swap(group.late);

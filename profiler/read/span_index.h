@@ -30,7 +30,7 @@ struct IndexedSpan {
     std::int64_t endNs() const { return startNs + durationNs; }
 };
 
-/// What to draw: one span exactly, or neighbours too close together to tell apart.
+/// A bar that is drawn: one span exactly, or neighbours that are too close together to tell apart.
 struct SpanBar {
     std::int64_t startNs = 0, endNs = 0;
     std::int64_t busyNs = 0; // of the time between; the span's duration where it is one
@@ -69,7 +69,7 @@ public:
     const std::vector<std::string>& names() const { return names_; } // as shown
     /// [name] the stage that such a kernel was launched for; of every other name the name itself.
     const std::vector<std::string>& components() const { return components_; }
-    /// What a copy of such a name moved; nothing where that is not known.
+    /// The bytes that a copy with such a name moved; nothing where they are not known.
     std::optional<std::int64_t> bytesOf(int name) const;
     const std::vector<std::uint32_t>& nameCounts() const { return nameCounts_; }
     const std::vector<std::string>& tracks() const { return tracks_; }
@@ -81,15 +81,15 @@ public:
     int nameAt(SpanRef ref) const {
         return lanes_[std::size_t(ref.lane)].chunks[ref.index / kChunk]->name[ref.index % kChunk];
     }
-    /// Names by their last eight bits, for stepping over stretches that hold none of them.
+    /// A set of names by their last eight bits, by which stretches without any of the names are stepped over.
     using NameSet = std::array<std::uint64_t, 4>;
     static NameSet namesIn(const std::vector<bool>& names);
     /// The first place from `index` on where a span may have one of the names; the lane's size if there is none.
     std::uint32_t nextLike(int lane, std::uint32_t index, const NameSet& names) const;
-    /// The same backwards: none of the spans from the returned place up to `index` has one of the names.
+    /// The same backwards: no span from the returned place up to `index` has one of the names.
     std::uint32_t previousLike(int lane, std::uint32_t index, const NameSet& names) const;
-    /// The bars that meet [fromNs, toNs): nothing shorter than `mergeNs` is told apart from its neighbours, and every
-    /// span is in exactly one bar. Costs about what it yields, not what there is.
+    /// Visits the bars that meet [fromNs, toNs). Spans shorter than `mergeNs` share a bar with their neighbours, and
+    /// every span is in exactly one bar. The time that it takes depends on the number of bars, not of spans.
     template <class Visit>
     void cover(int lane, std::int64_t fromNs, std::int64_t toNs, double mergeNs, Visit&& visit) const;
     /// Index of the first span of a lane that starts at ns or later; the lane's size if there is none.

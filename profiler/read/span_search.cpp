@@ -58,7 +58,7 @@ std::size_t matchNumber(const SpanIndex& index, const std::vector<bool>& matches
     const SpanIndex::NameSet names = SpanIndex::namesIn(matches);
     std::size_t number = 1;
     for (int lane = 0; lane < index.laneCount(); ++lane) {
-        // At the same start lower lanes come first; within the lane, what lies before.
+        // At the same start, lower lanes come first; within a lane, earlier spans.
         std::uint32_t end =
             lane == ref.lane ? ref.index : index.lowerBound(lane, wanted.startNs + (lane < ref.lane ? 1 : 0));
         end = std::min(end, index.lane(lane).spans);

@@ -15,7 +15,7 @@ namespace kvscope {
 /// a name's component (SpanIndex::components); null: nothing.
 std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
                                 const std::function<std::string(std::string_view component)>& also = {});
-/// The same for an index that has more names than when `matches` were found: only those are looked at.
+/// Goes on where the index has more names than when `matches` were found: looks only at the new ones.
 void matchNewNames(const SpanIndex& index, std::string_view text,
                    const std::function<std::string(std::string_view component)>& also, std::vector<bool>& matches);
 

@@ -18,10 +18,10 @@ const CounterInfo& StepCounters::info(Counter counter) {
          "KV bytes of the step over its wall time: what the link carried on average, not its speed while busy"},
         {"to-host", "device to host", "bytes/s", "KV bytes written back in the step over its wall time"},
         {"occupancy", "device slots filled (at most)", "share",
-         "Blocks loaded since the decode began, of the device cache's slots, at most all: an upper bound that counts "
+         "Blocks loaded since the decode began, of the device tier's slots, at most all: an upper bound that counts "
          "every miss as a new slot until none is empty"},
         {"kv-tokens", "KV tokens on the device", "tokens",
-         "Tokens fed so far, all sequences: without a device cache the KV of every one of them stays resident"},
+         "Tokens fed so far, all sequences: without a device tier the KV of every one of them stays resident"},
     };
     return table[counter];
 }

@@ -13,9 +13,9 @@ struct CounterInfo {
     const char *id, *title, *unit, *help; // unit: "tokens/s", "share", "bytes/s", "tokens"
 };
 
-/// What a step did (rates, shares, bytes a second) is known while it runs: from its start to its end, at the latest to
-/// the start of the next. What its steps leave behind (Occupancy, KvTokens) holds until the next step changes it, and
-/// ends with the last one.
+/// What a step did (rates, shares, bytes a second) is known from its start to its end, at the latest to the start of
+/// the next step. What its steps leave behind (Occupancy, KvTokens) holds until the next step changes it, and ends with
+/// the last one.
 class StepCounters {
 public:
     enum Counter { TokenRate, HitRate, ToDevice, ToHost, Occupancy, KvTokens, kCount };
@@ -23,10 +23,10 @@ public:
     /// Whether the value holds between two steps.
     static constexpr bool holds(Counter counter) { return counter == Occupancy || counter == KvTokens; }
 
-    /// slotBlocks: block slots of the device cache in all layers, sequences and KV heads; 0: everything is resident;
+    /// slotBlocks: block slots of the device tier in all layers, sequences and KV heads; 0: everything is resident;
     /// negative: not known.
     explicit StepCounters(std::int64_t slotBlocks = 0) : slotBlocks_(slotBlocks) {}
-    /// Of a run that is only beginning they may be known later than its first steps.
+    /// Slots may become known after the first steps of a run that has just begun.
     void setSlotBlocks(std::int64_t slotBlocks);
     /// Steps in order of their number.
     void append(const std::vector<StepRow>& steps);
@@ -43,7 +43,8 @@ public:
     int stepAt(std::int64_t ns) const;
     /// Where a step begins and ends; false: not recorded.
     bool timesOf(int step, std::int64_t& startNs, std::int64_t& endNs) const;
-    /// From the first step's start to the last one's end, of all steps or of the decode steps; false: there are none.
+    /// The time from the first step's start to the last one's end, of all steps or of the decode steps; false: there
+    /// are none.
     bool timesOfAll(bool decodeOnly, std::int64_t& startNs, std::int64_t& endNs) const;
     int firstDecodeStep() const {
         return firstDecode_ == kNowhere ? -1 : number_[firstDecode_];
@@ -56,7 +57,8 @@ private:
         float low, high;
     };
     std::size_t indexAt(std::int64_t ns) const; // of the last step that starts at ns or before; size() if none
-    bool isOver(Counter counter, std::size_t step, std::int64_t ns) const; // its value is known no longer
+    // the value is not known any more at this time
+    bool isOver(Counter counter, std::size_t step, std::int64_t ns) const;
     Extremes of(Counter counter, std::size_t first, std::size_t last) const;
     float occupancyOf(std::size_t step) const;
     float kvTokensOf(std::size_t step) const;

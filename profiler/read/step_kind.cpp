@@ -1,5 +1,7 @@
 #include "profiler/read/step_kind.h"
 
+#include "profiler/read/reader_impl.h"
+
 #include <algorithm>
 #include <atomic>
 
@@ -35,6 +37,22 @@ std::vector<StepKind> kindsOf(const std::vector<StepRow>& decodeSteps) {
     marks.reserve(decodeSteps.size());
     for (const StepRow& row : decodeSteps) marks.push_back(markOf(row));
     return kindsOf(marks);
+}
+
+std::vector<int> coldStepsOf(const TraceReader& reader, int runId) {
+    constexpr int kPieceSteps = 8192;
+    std::vector<StepMark> marks;
+    const int steps = reader.stepCount(runId);
+    for (int first = 0; first < steps; first += kPieceSteps) {
+        first = ReaderAccess::of(reader).nextStep(runId, first); // rows bound the work, not their numbers
+        for (const StepRow& row : reader.steps(runId, first, std::min(first + kPieceSteps, steps) - 1))
+            if (row.phase == Phase::Decode) marks.push_back(markOf(row));
+    }
+    const std::vector<StepKind> kinds = kindsOf(marks);
+    std::vector<int> cold;
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+        if (kinds[i] == StepKind::Cold) cold.push_back(marks[i].step);
+    return cold;
 }
 
 ColdSteps coldSteps() { return choice.load(std::memory_order_relaxed); }

@@ -13,13 +13,13 @@ namespace kvscope {
 enum class StepKind : std::uint8_t {
     Steady,
     Opening, // some sequence begins a new KV block, which moves the window whatever the method does
-    Cold     // a sequence selects for the first time: its device cache is empty
+    Cold     // a sequence selects for the first time: its device tier is empty
 };
 constexpr const char* nameOf(StepKind kind) {
     return kind == StepKind::Cold ? "cold" : kind == StepKind::Opening ? "opens_block" : "steady";
 }
 
-/// What decides the kind of a decode step.
+/// The facts that decide the kind of a decode step.
 struct StepMark {
     int step = 0;
     bool selects = false;  // some layer selected blocks
@@ -27,14 +27,16 @@ struct StepMark {
     bool opensBlock = false;
 };
 StepMark markOf(const StepRow& row);
-/// Of all decode steps of a run, in their order. Cold is a step in which some sequence selects for the first time. In a
-/// run that never says what was kept it is the first step that selects, and in a run that never selects it is step 1,
-/// the first one after the prefill.
+/// The kinds of all decode steps of a run, in their order. A step is cold if some sequence selects for the first time
+/// in it. In a run that never says what was kept, the first step that selects is cold; in a run that never selects,
+/// step 1 is, the first one after the prefill.
 std::vector<StepKind> kindsOf(std::span<const StepMark> steps);
 std::vector<StepKind> kindsOf(const std::vector<StepRow>& decodeSteps);
+/// The numbers of a run's cold steps, ascending. Reads the rows of all steps.
+std::vector<int> coldStepsOf(const TraceReader& reader, int runId);
 
 /// Totals (hits, misses, bytes, exposed time) always count every step. Rates, shares and means leave cold steps out,
-/// unless somebody asks for them or a run has no other steps.
+/// unless they are asked to count them or a run has no other steps.
 enum class ColdSteps : std::uint8_t { LeftOut, Counted };
 /// The switch, one for the whole program: --count-cold of kvscope-cli, a setting of the desktop. Any thread.
 ColdSteps coldSteps();

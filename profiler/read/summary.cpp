@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kPieceSteps = 8192; // read at once: a megabyte of their numbers
 
-/// In the order of the pipeline: embed, the stages of a layer, what follows the layers, the rest of the step.
+/// The components in the order of the pipeline: embed, the stages of a layer, what follows the layers, the rest of the
+/// step.
 std::string_view pipelineName(int component) {
     if (component == 0) return kStepStageNames[0];
     if (component <= kStageCount) return kStageNames[std::size_t(component - 1)];
@@ -40,14 +41,14 @@ void SummarySums::read(const TraceReader& reader, int runId, int first, int last
         while (of != stages.end() && of->step < step.step) ++of;
         if (of == stages.end()) break;
         if (of->step != step.step) continue;
-        addStep(step);
+        addStep(step, &*of);
         addStages(step.phase, *of);
         if (take) take(step, *of);
     }
     addSelections(reader, runId, first, last);
 }
 
-void SummarySums::addStep(const StepRow& step) {
+void SummarySums::addStep(const StepRow& step, const BreakdownStep* stages) {
     PhaseSums& phase = phases_[step.phase == Phase::Prefill ? 0 : 1];
     ++phase.steps;
     add(phase.tokens, step.tokens);
@@ -63,16 +64,16 @@ void SummarySums::addStep(const StepRow& step) {
     const std::int64_t end = std::int64_t(std::uint64_t(step.startNs) + std::uint64_t(step.durationNs));
     firstStartNs_ = decode_.steps == 0 ? step.startNs : std::min(firstStartNs_, step.startNs);
     lastEndNs_ = decode_.steps == 0 ? end : std::max(lastEndNs_, end);
-    decode_.add(step);
+    decode_.add(step, stages);
     const StepMark mark = markOf(step);
-    if (mark.selects && !mark.saysKept) newcomers_.add(step);
-    if (mark.selects && !selects_) firstSelecting_.add(step);
-    if (step.step <= 1) firstStep_.add(step);
+    if (mark.selects && !mark.saysKept) newcomers_.add(step, stages);
+    if (mark.selects && !selects_) firstSelecting_.add(step, stages);
+    if (step.step <= 1) firstStep_.add(step, stages);
     selects_ |= mark.selects;
     saysKept_ |= mark.saysKept;
 }
 
-void SummarySums::RateSums::add(const StepRow& step) {
+void SummarySums::RateSums::add(const StepRow& step, const BreakdownStep* stages) {
     ++steps;
     kvscope::add(tokens, step.tokens);
     kvscope::add(hits, step.hits);
@@ -80,6 +81,7 @@ void SummarySums::RateSums::add(const StepRow& step) {
     kvscope::add(h2dBytes, step.h2dBytes);
     durationNs += double(step.durationNs);
     exposedNs += double(step.exposedNs);
+    for (int c = 0; stages && c < kComponents; ++c) kvscope::add(componentNs[std::size_t(c)], pipelineNs(*stages, c));
 }
 
 SummarySums::RateSums SummarySums::RateSums::without(const RateSums& other) const {
@@ -91,6 +93,7 @@ SummarySums::RateSums SummarySums::RateSums::without(const RateSums& other) cons
     rest.h2dBytes -= other.h2dBytes;
     rest.durationNs -= other.durationNs;
     rest.exposedNs -= other.exposedNs;
+    for (std::size_t c = 0; c < rest.componentNs.size(); ++c) rest.componentNs[c] -= other.componentNs[c];
     return rest;
 }
 
@@ -169,13 +172,14 @@ RunSummary SummarySums::summary(const RunRow& run) const {
     summary.localityMin = localityCount_ > 0 ? localityMin_ : undefined;
     for (const Phase phase : {Phase::Prefill, Phase::Decode}) {
         const PhaseSums& sums = phases_[phase == Phase::Prefill ? 0 : 1];
+        const auto& shared = phase == Phase::Prefill ? sums.componentNs : counted.componentNs;
         double whole = 0;
-        for (const std::uint64_t ns : sums.componentNs) whole += double(std::int64_t(ns));
+        for (const std::uint64_t ns : shared) whole += signedSum(ns);
         for (int c = 0; c < kComponents; ++c) {
             if (!sums.took[std::size_t(c)]) continue;
             const auto ns = std::int64_t(sums.componentNs[std::size_t(c)]);
-            summary.components.push_back(
-                {nameOf(phase), std::string(pipelineName(c)), ns, whole > 0 ? double(ns) / whole : 0});
+            const double share = whole > 0 ? signedSum(shared[std::size_t(c)]) / whole : 0;
+            summary.components.push_back({phase, std::string(pipelineName(c)), ns, share});
         }
     }
     return summary;

@@ -12,9 +12,10 @@
 namespace kvscope {
 
 struct ComponentShare {
-    std::string phase, component;
+    Phase phase = Phase::Decode;
+    std::string component;
     std::int64_t totalNs = 0; // all layers
-    double share = 0;         // of the phase's wall time, 0..1
+    double share = 0;         // of the phase's wall time, 0..1; of decode steps without cold ones, as coldSteps() says
 };
 
 struct RunSummary {
@@ -53,7 +54,7 @@ struct RunSummary {
     std::int64_t h2dBytes = 0, d2hBytes = 0;
     RunFact<Timing> timing; // of the next two
     double transferMs = 0;  // link busy
-    double exposedMs = 0;   // of that, on the critical path
+    double exposedMs = 0;   // the part of it that is on the critical path
 
     std::vector<ComponentShare> components; // by phase, prefill first, in pipeline order, `other` last
 };
@@ -66,9 +67,9 @@ class SummarySums {
 public:
     /// Everything of the steps [first, last]; each is shown to `take` as well. @throws Error as TraceReader does
     void read(const TraceReader& reader, int runId, int first, int last, const TakeStep& take = {});
-    /// What a step's own row says: no components, no locality.
-    void addStep(const StepRow& step);
-    /// Of what was added.
+    /// Adds what a step's own row says: no components, no locality.
+    void addStep(const StepRow& step) { addStep(step, nullptr); }
+    /// The summary of the steps that were added.
     RunSummary summary(const RunRow& run) const;
 
 private:
@@ -83,11 +84,13 @@ private:
     struct RateSums {
         std::uint64_t steps = 0, tokens = 0, hits = 0, misses = 0, h2dBytes = 0;
         double durationNs = 0, exposedNs = 0;
-        void add(const StepRow& step);
+        std::array<std::uint64_t, kComponents> componentNs{};
+        void add(const StepRow& step, const BreakdownStep* stages);
         RateSums without(const RateSums& other) const;
     };
-    /// Of the steps that are cold, as far as the run is read.
+    /// Sums over the steps that are cold, as far as the run is read.
     const RateSums& cold() const;
+    void addStep(const StepRow& step, const BreakdownStep* stages);
     void addStages(Phase phase, const BreakdownStep& step);
     void addSelections(const TraceReader& reader, int runId, int first, int last);
 

@@ -1,4 +1,4 @@
-// What the first page of a file says of it, before anything opens it.
+// What the first page of a file says of the file, read before a connection opens it.
 #pragma once
 
 #include <string>

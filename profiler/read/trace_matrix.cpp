@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
+#include <utility>
 
 namespace kvscope {
 namespace {
 
 constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
-constexpr std::int64_t kMostCells = std::int64_t(1) << 26; // 256 MiB: more than any screen or trace of ours needs
+constexpr std::size_t kMostCells = std::size_t(1) << 26; // 256 MiB: more than any screen or trace of ours needs
 
 const char* layerExpression(Metric metric) {
     switch (metric) {
@@ -55,7 +56,7 @@ struct HeadSums {
         ++rows;
         bytesKnown &= row.int64(column + 5) != 0;
         const bool possible = row.int64(column + 1) >= 0 && row.int64(column + 1) <= row.int64(column);
-        if (!row.isNull(column + 1) && possible) { // else a row breaks a rule of the format
+        if (!row.isNull(column + 1) && possible) { // otherwise the row breaks a rule of the format
             comparable += row.real(column);
             kept += row.real(column + 1);
         }
@@ -111,12 +112,12 @@ StepMatrix TraceReader::Impl::emptyMatrix(int runId, int firstStep, int lastStep
     matrix.firstStep = steps.first;
     matrix.steps = steps.count();
     matrix.rows = rows;
-    const std::int64_t cells = std::int64_t(matrix.steps) * rows;
+    const std::size_t cells = matrix.extents().size();
     if (cells > kMostCells)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("{} steps x {} rows of {} do not fit into one picture", matrix.steps, rows, path),
                     "choose a shorter range of steps");
-    matrix.values.assign(std::size_t(cells), kUndefined);
+    matrix.values.assign(cells, kUndefined);
     return matrix;
 }
 
@@ -128,7 +129,7 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
     const int last = matrix.firstStep + matrix.steps - 1;
     const auto cell = [&](int step, int layer) -> float* {
         if (layer >= matrix.rows) return nullptr; // a row of a layer the run says it does not have
-        return &matrix.values[std::size_t(step - matrix.firstStep) * std::size_t(matrix.rows) + std::size_t(layer)];
+        return &matrix.at(step - matrix.firstStep, layer);
     };
 
     if (filter.sequence < 0 && filter.kvHead < 0) {
@@ -195,6 +196,7 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
                                impl_->headColumns(metric, run.blockBytes)));
     rows.bindAll(trace::stepKey(runId, matrix.firstStep), trace::stepKey(runId, matrix.firstStep + matrix.steps - 1),
                  layer);
+    const Extents<int, int, int> cells(matrix.steps, run.sequences, run.kvHeads);
     while (rows.step()) {
         const std::int64_t id = rows.int64(0);
         const int sequence = int((id >> 10) & 1023), head = int(id & 1023);
@@ -202,51 +204,55 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
         HeadSums sums;
         sums.add(rows, 1);
         const int step = trace::stepOf(id, trace::kSelectionShift) - matrix.firstStep;
-        matrix.values[std::size_t(step) * std::size_t(matrix.rows) + std::size_t(sequence * run.kvHeads + head)] =
-            sums.value(metric, double(run.blockBytes));
+        matrix.values[cells.offset(step, sequence, head)] = sums.value(metric, double(run.blockBytes));
     }
     return matrix;
 }
 
-SelectionRow TraceReader::Impl::selectionRow(const Statement& row, Knowledge knows) const {
+void TraceReader::Impl::readSelection(const Statement& row, Knowledge knows, SelectionRow& into) const {
     const std::int64_t id = row.int64(0);
-    SelectionRow result;
-    result.step = trace::stepOf(id, trace::kSelectionShift);
-    result.layer = int((id >> 20) & 1023);
-    result.sequence = int((id >> 10) & 1023);
-    result.kvHead = int(id & 1023);
+    into.step = trace::stepOf(id, trace::kSelectionShift);
+    into.layer = int((id >> 20) & 1023);
+    into.sequence = int((id >> 10) & 1023);
+    into.kvHead = int(id & 1023);
     const std::int64_t selected = row.int64(1);
-    result.selected = int(std::clamp<std::int64_t>(selected, 0, std::numeric_limits<int>::max()));
-    result.kept = row.isNull(2) ? -1 : row.int32(2);
-    result.hits = row.int32(3);
-    result.misses = row.int32(4);
-    result.mass = row.isNull(5) ? kUndefined : float(row.real(5));
-    if (row.isNull(6)) return result;
-    DecodedSelection decoded;
-    if (!decodeSelection(row.blob(6), decoded) || std::int64_t(decoded.blocks.size()) != selected)
-        damaged(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} cannot be decoded",
-                            result.step, result.layer, result.sequence, result.kvHead));
-    result.blocks = std::move(decoded.blocks);
-    result.origins = std::move(decoded.origins);
-    if (knows.has(Known::Hits)) result.hit = std::move(decoded.hit);
-    result.scores = std::move(decoded.scores);
-    return result;
+    into.selected = int(std::clamp<std::int64_t>(selected, 0, std::numeric_limits<int>::max()));
+    into.kept = row.isNull(2) ? -1 : row.int32(2);
+    into.hits = row.int32(3);
+    into.misses = row.int32(4);
+    into.mass = row.isNull(5) ? kUndefined : float(row.real(5));
+    into.knowsHits = knows.has(Known::Hits);
+    into.blocks.clear();
+    into.scores.clear();
+    if (row.isNull(6)) return;
+    if (!decodeSelection(row.blob(6), into.blocks, into.scores) || std::int64_t(into.blocks.size()) != selected)
+        damaged(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} cannot be decoded", into.step,
+                            into.layer, into.sequence, into.kvHead));
+}
+
+void TraceReader::Impl::eachSelection(int runId, int layer, int sequence, int kvHead, int firstStep, int lastStep,
+                                      const std::function<void(SelectionRow& row)>& visit) const {
+    const bool inside = layer >= 0 && layer < trace::kMaxLayers && sequence >= 0 && sequence < trace::kMaxSequences &&
+                        kvHead >= 0 && kvHead < trace::kMaxKvHeads;
+    const StepRange steps = range(runId, firstStep, lastStep);
+    if (!inside || steps.count() == 0) return;
+    Statement rows(*connection, "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass, c.blocks FROM step s"
+                                " CROSS JOIN selection c ON c.id = (s.id << 30) | ?3 WHERE s.id BETWEEN ?1 AND ?2");
+    rows.bindAll(trace::stepKey(runId, steps.first), trace::stepKey(runId, steps.last),
+                 trace::selectionKey(0, 0, layer, sequence, kvHead));
+    const Knowledge knows = known(runId).knows;
+    SelectionRow row;
+    while (rows.step()) {
+        readSelection(rows, knows, row);
+        visit(row);
+    }
 }
 
 std::vector<SelectionRow> TraceReader::selections(int runId, int layer, int sequence, int kvHead, int firstStep,
                                                   int lastStep) const {
     std::vector<SelectionRow> result;
-    const bool inside = layer >= 0 && layer < trace::kMaxLayers && sequence >= 0 && sequence < trace::kMaxSequences &&
-                        kvHead >= 0 && kvHead < trace::kMaxKvHeads;
-    const StepRange range = impl_->range(runId, firstStep, lastStep);
-    if (!inside || range.count() == 0) return result;
-    Statement rows(*impl_->connection,
-                   "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass, c.blocks FROM step s"
-                   " CROSS JOIN selection c ON c.id = (s.id << 30) | ?3 WHERE s.id BETWEEN ?1 AND ?2");
-    rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last),
-                 trace::selectionKey(0, 0, layer, sequence, kvHead));
-    const Knowledge knows = impl_->known(runId).knows;
-    while (rows.step()) result.push_back(impl_->selectionRow(rows, knows));
+    impl_->eachSelection(runId, layer, sequence, kvHead, firstStep, lastStep,
+                         [&](SelectionRow& row) { result.push_back(std::exchange(row, {})); });
     return result;
 }
 

@@ -1,6 +1,7 @@
 #include "profiler/read/trace_reader.h"
 
 #include "base/error.h"
+#include "base/json_reading.h"
 #include "base/utf8.h"
 #include "core/trace/run_meta.h"
 #include "profiler/format/selection_blob.h"
@@ -56,7 +57,7 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
     int column = 1;
     for (std::string* text : texts) {
         const std::string_view value = row.text(column);
-        // useOwnViews cuts long texts by their characters; bytes behind a NUL are no characters.
+        // useOwnViews cuts long texts by their number of characters, and SQLite counts no characters behind a NUL byte.
         if (value.size() > std::size_t(4) * (text == &run.paramsJson ? kLongestParameters : kLongestName + 1))
             damaged(fmt::format("run {} has a {} of {} bytes", run.runId, row.columnName(column), value.size()));
         *text = toValidUtf8(value);
@@ -111,6 +112,10 @@ void TraceReader::Impl::readMeta(RunRow& run) const {
 }
 
 bool RunRow::serves() const { return !metaOr(run_meta::kServing).empty(); }
+bool RunRow::sharesPool() const {
+    const nlohmann::json serving = parseJson(metaOr(run_meta::kServing));
+    return member(serving, "cache") == "global-lru" && member(serving, "offload") != false;
+}
 
 const std::string& RunRow::metaOr(const std::string& key) const {
     static const std::string none;
@@ -347,7 +352,7 @@ std::vector<BreakdownRow> TraceReader::breakdown(int runId) const {
         const auto add = [&](std::string_view component, int layer, const Sum& sum) {
             if (sum.calls > 0)
                 result.push_back(
-                    {nameOf(Phase(p)), std::string(component), layer, std::int64_t(sum.calls), std::int64_t(sum.ns)});
+                    {Phase(p), std::string(component), layer, std::int64_t(sum.calls), std::int64_t(sum.ns)});
         };
         for (std::size_t i = 0; i < phase.outside.size(); ++i) add(kStepStageNames[i], -1, phase.outside[i]);
         for (std::size_t layer = 0; layer < phase.layers.size(); ++layer)

@@ -2,6 +2,7 @@
 // line, the reports and the tests use it. One object per thread.
 #pragma once
 
+#include "base/extents.h"
 #include "base/progress.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/format/run_fact.h"
@@ -33,15 +34,18 @@ struct RunRow {
     std::int64_t droppedSteps = 0, writerBusyNs = 0;
     int steps = 0;      // the last recorded step's number + 1; dropped steps leave gaps
     bool stale = false; // says "running", but nothing was written for seconds: the writer is gone
-    /// What the writer could see: of the rest, its rows hold 0 and kept, hit flags and scores nothing. Where the file
-    /// does not say (key `knows` of run_meta), it is told from the first decode steps.
+    /// What the writer could see. In all other groups its rows hold 0, and have no kept, hit flags and scores. Where
+    /// the file does not say (key `knows` of run_meta), the first decode steps show it.
     Knowledge knows;
     std::map<std::string, std::string> meta; // table run_meta; empty in older traces
 
     /// A value of run_meta; empty: there is none.
     const std::string& metaOr(const std::string& key) const;
-    /// Its writer says that it served requests: it has iterations in place of steps.
+    /// Whether the run's writer says that the run served requests. It has iterations then; its steps, if any were
+    /// recorded, are the decode steps of these, and its sequences are rows, which one request after another has.
     bool serves() const;
+    /// Whether the rows of a serving run shared one pool of device slots.
+    bool sharesPool() const;
 };
 
 struct StepRow {
@@ -70,7 +74,7 @@ struct MetricInfo {
     double fixedMin, fixedMax; // NaN: from the data
 };
 const std::vector<MetricInfo>& metrics();
-/// What a run must know for a metric to have values.
+/// The group that a run must know for the metric to have values.
 Known neededBy(Metric metric);
 
 /// A dense matrix, column = step, rows top to bottom; NaN = undefined (e.g. locality of the first decode step).
@@ -78,24 +82,26 @@ struct StepMatrix {
     int firstStep = 0, steps = 0, rows = 0;
     std::vector<float> values; // [steps][rows]: step-major, so that a live run appends
     std::vector<std::string> rowNames;
-    float at(int step, int row) const { return values[std::size_t(step) * std::size_t(rows) + std::size_t(row)]; }
+    Extents<int, int> extents() const { return Extents<int, int>(steps, rows); } // of values
+    float at(int step, int row) const { return values[extents().offset(step, row)]; }
+    float& at(int step, int row) { return values[extents().offset(step, row)]; }
 };
 
 /// One recorded selection.
 struct SelectionRow {
     int step = 0, layer = 0, sequence = 0, kvHead = 0;
     int kept = -1, hits = 0, misses = 0;
-    float mass = 0; // NaN unless recorded with the oracle
-    std::vector<std::int32_t> blocks;
-    std::vector<Origin> origins;
-    std::vector<std::uint8_t> hit; // empty where the run does not know its hits
-    std::vector<float> scores;     // empty unless recorded at level full
-    int selected = 0;              // blocks, also where they were not recorded one by one
-    double locality() const;       // NaN where undefined
+    float mass = 0;                  // NaN unless recorded with the oracle
+    std::vector<PackedBlock> blocks; // ids ascend
+    bool knowsHits = false;          // false: PackedBlock::hit() of the blocks means nothing
+    std::vector<float> scores;       // empty unless recorded at level full
+    int selected = 0;                // blocks, also where they were not recorded one by one
+    double locality() const;         // NaN where undefined
 };
 
 struct BreakdownRow {
-    std::string phase, component;
+    Phase phase = Phase::Decode;
+    std::string component;
     int layer = -1; // -1: outside the layers
     std::int64_t calls = 0, totalNs = 0;
 };

@@ -45,16 +45,17 @@ std::size_t bytesOf(const std::vector<SpanRecord>& spans) {
 std::size_t bytesOf(const StepRecord& record) {
     std::size_t bytes =
         sizeof record + record.layers.size() * sizeof(LayerRecord) +
-        record.selections.size() * sizeof(SelectionRecord) + record.blocks.size() * sizeof(std::int32_t) +
-        record.origins.size() + record.hit.size() + record.scores.size() * sizeof(float) +
-        record.denoise.forwards.size() * sizeof(DenoiseForward) + record.denoise.tokens.size() * sizeof(DenoiseToken) +
-        record.denoise.layers.size() * sizeof(DenoiseLayer) + record.denoise.changes.size() * sizeof(float);
+        record.selections.size() * sizeof(SelectionRecord) + record.blocks.size() * sizeof(PackedBlock) +
+        record.scores.size() * sizeof(float) + record.denoise.forwards.size() * sizeof(DenoiseForward) +
+        record.denoise.tokens.size() * sizeof(DenoiseToken) + record.denoise.layers.size() * sizeof(DenoiseLayer) +
+        (record.denoise.changes.size() + record.denoise.rowDensities.size()) * sizeof(float) +
+        record.fed.size() * sizeof(FedPosition);
     for (const TokenRecord& token : record.generated) bytes += sizeof token + token.bytes.size();
     return bytes + bytesOf(record.spans);
 }
 
 std::size_t bytesOf(const ServingRecord& record) {
-    std::size_t bytes = record.spans.size() * sizeof(RequestSpan);
+    std::size_t bytes = record.spans.size() * sizeof(RequestSpan) + record.events.size() * sizeof(RowEvent);
     for (const ServedRequest& request : record.requests) bytes += sizeof request + request.reason.size();
     for (const ServingIteration& iteration : record.iterations)
         bytes += sizeof iteration + iteration.members.size() * sizeof(IterationMember);
@@ -98,6 +99,8 @@ struct Recorder::Impl {
     }
 
     void writeLoop();
+    /// Waits until everything that was handed over is in the file. `lock` has the mutex before and after.
+    void flush(std::unique_lock<std::mutex>& lock);
     void handle(RunEvent& event);
     void handle(Begin& message);
     void handle(const End& message);
@@ -179,6 +182,13 @@ void Recorder::Impl::writeLoop() {
     }
 }
 
+void Recorder::Impl::flush(std::unique_lock<std::mutex>& lock) {
+    const std::int64_t ticket = ++flushAsked;
+    urgent = true;
+    wake.notify_one();
+    done.wait(lock, [&] { return flushDone >= ticket; });
+}
+
 /// Under the mutex.
 void Recorder::Impl::keepSpare(std::unique_ptr<StepRecord> record) {
     if (record && spare.size() < kSpareRecords) spare.push_back(std::move(record));
@@ -244,7 +254,7 @@ void Recorder::Impl::handle(Begin& message) {
     {
         const std::lock_guard lock(mutex);
         health = {};
-        beginError = std::move(error); // whole: the engine's thread destroys it
+        beginError = std::move(error); // moved as a whole: the engine's thread destroys it
         if (!failed) run = id;
         ++beginsDone;
     }
@@ -314,8 +324,8 @@ void Recorder::Impl::beat(bool always) {
     commit();
 }
 
-/// Gives up when the file's name means another file or none, or the file was truncated: nobody would find what is
-/// written.
+/// Stops recording when the path of the file names another file or none, or when the file was truncated: nobody would
+/// find what is written.
 void Recorder::Impl::lookForFile() {
     if (failed) return;
     const TraceStore::Loss loss = store.loss();
@@ -327,7 +337,8 @@ void Recorder::Impl::fail(const std::string& sentence) {
     fail(loss.sentence.empty() ? sentence : loss.sentence, loss);
 }
 
-/// Gives up recording this run: what was committed stays readable where nobody took it away, the engine goes on.
+/// Stops recording this run while the engine goes on. What was committed can still be read, unless somebody took the
+/// file away.
 void Recorder::Impl::fail(const std::string& sentence, const TraceStore::Loss& loss) {
     store.rollback();
     {
@@ -344,7 +355,7 @@ void Recorder::Impl::fail(const std::string& sentence, const TraceStore::Loss& l
     failed = true;
     store.giveRoom();
     tellFailure();
-    // The log does not go with a file that was renamed: what is in it is put into the file now.
+    // A file's log does not follow when the file is renamed, so what is in the log is put into the file now.
     if (!loss.sentence.empty() && !loss.everything) store.finish();
 }
 
@@ -457,13 +468,16 @@ void Recorder::endRun(RunStatus status, const std::string& message) noexcept {
 
 void Recorder::flush() {
     std::unique_lock lock(impl_->mutex);
-    const std::int64_t ticket = ++impl_->flushAsked;
-    impl_->urgent = true;
-    lock.unlock();
-    impl_->wake.notify_one();
-    lock.lock();
-    impl_->done.wait(lock, [&] { return impl_->flushDone >= ticket; });
+    impl_->flush(lock);
 }
+
+void Recorder::hold() {
+    std::unique_lock lock(impl_->mutex);
+    impl_->flush(lock);
+    lock.release(); // the writer thread has written its batch and needs the mutex for the next one
+}
+
+void Recorder::letGo() { impl_->mutex.unlock(); }
 
 RecorderHealth Recorder::health() const {
     const std::lock_guard lock(impl_->mutex);

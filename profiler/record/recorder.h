@@ -17,14 +17,16 @@ struct RecorderOptions {
     std::function<void(std::int64_t revision)> onCommit;
 };
 
-/// What a recorder lost or cost; also written into the trace.
+/// The losses and costs of a recorder; they are also written into the trace.
 struct RecorderHealth {
     std::int64_t droppedSteps = 0;
     std::int64_t writerBusyNs = 0; // CPU time of the writer thread
-    std::string error;   // first storage error, e.g. a full disk; recording stopped there, earlier steps are safe
-    bool lost = false;   // they are not: the file was deleted, replaced or truncated
-    std::string movedTo; // where they are: the file was renamed
-    /// Of a run whose recording ended with an error: "steps recorded before it are safe", or what is true instead.
+    // first storage error, e.g. a full disk; recording stopped there, and the steps before are safe
+    std::string error;
+    bool lost = false;   // the steps before are not safe: the file was deleted, replaced or truncated
+    std::string movedTo; // where the file with the steps is now, if it was renamed
+    /// Half a sentence about a run whose recording ended with an error: "steps recorded before it are safe", or what is
+    /// true instead.
     std::string whatIsLeft() const;
 };
 
@@ -36,12 +38,16 @@ public:
     RecordLevel level() const override;
     void beginRun(const RunInfo& info) override;
     std::unique_ptr<StepRecord> acquire() override;
-    /// From any thread. What comes while no run is on is dropped.
+    /// Any thread may call it. Events that come while no run is on are dropped.
     void take(RunEvent event) noexcept override;
     void endRun(RunStatus status, const std::string& message) noexcept override;
 
     /// Waits until everything committed so far is in the file.
     void flush();
+    /// Flushes, and keeps the writer thread out of SQLite and of the file until letGo() in the same thread. Other
+    /// threads that hand events over wait meanwhile.
+    void hold();
+    void letGo();
     RecorderHealth health() const;
     int runId() const; // of the current or last run
 

@@ -4,11 +4,17 @@
 
 namespace kvscope {
 
-void BlockVisits::add(std::span<const std::int32_t> wanted, std::int32_t fresh, bool counted) {
+namespace {
+std::int32_t idOf(PackedBlock block) { return block.id(); }
+std::int32_t idOf(std::int32_t id) { return id; }
+} // namespace
+
+template <class Block> void BlockVisits::addBlocks(std::span<const Block> wanted, std::int32_t fresh, bool counted) {
     const auto request = std::int32_t(steps_.size());
-    if (!wanted.empty() && std::size_t(wanted.back()) >= lastRequest_.size())
-        lastRequest_.resize(std::size_t(wanted.back()) + 1, -1);
-    for (const std::int32_t block : wanted) {
+    if (!wanted.empty() && std::size_t(idOf(wanted.back())) >= lastRequest_.size())
+        lastRequest_.resize(std::size_t(idOf(wanted.back())) + 1, -1);
+    for (const Block wantedBlock : wanted) {
+        const std::int32_t block = idOf(wantedBlock);
         std::int32_t& last = lastRequest_[std::size_t(block)];
         if (last != request - 1 || last < 0) {
             entered_.emplace_back(block, block == fresh, counted, last < 0);
@@ -18,9 +24,18 @@ void BlockVisits::add(std::span<const std::int32_t> wanted, std::int32_t fresh, 
     }
     for (const std::int32_t block : current_)
         if (lastRequest_[std::size_t(block)] != request) left_.push_back(block);
-    current_.assign(wanted.begin(), wanted.end());
+    current_.clear();
+    for (const Block block : wanted) current_.push_back(idOf(block));
     blockLimit_ = std::int32_t(lastRequest_.size());
     endRequest(int(wanted.size()), counted ? int(wanted.size()) : 0);
+}
+
+void BlockVisits::add(std::span<const PackedBlock> wanted, std::int32_t fresh, bool counted) {
+    addBlocks(wanted, fresh, counted);
+}
+
+void BlockVisits::add(std::span<const std::int32_t> wanted, std::int32_t fresh, bool counted) {
+    addBlocks(wanted, fresh, counted);
 }
 
 void BlockVisits::addChange(std::span<const Entry> entered, std::span<const std::int32_t> left, int size, int counted) {

@@ -2,6 +2,8 @@
 // before, so that the changes take a tenth of the memory of the sets, and a replay takes time for changed blocks only.
 #pragma once
 
+#include "kernels/packed_block.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -37,9 +39,11 @@ public:
     static constexpr std::int32_t kMaxBlock = (1 << 29) - 1;
     static constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
 
-    /// Appends a request. wanted: its blocks, ascending, without duplicates, 0..kMaxBlock. fresh: the block that is new
-    /// with this request, or -1. counted: whether its hits and misses count; false for a request that only fills the
-    /// cache.
+    /// Appends a request. wanted: its blocks, their ids ascending, without duplicates, 0..kMaxBlock. fresh: the block
+    /// that is new with this request, or -1. counted: whether its hits and misses count; false for a request that only
+    /// fills the cache.
+    void add(std::span<const PackedBlock> wanted, std::int32_t fresh = -1, bool counted = true);
+    /// The same for blocks that are ids alone.
     void add(std::span<const std::int32_t> wanted, std::int32_t fresh = -1, bool counted = true);
     /// Appends the request that results when `left` leave the last request and `entered` enter, both ascending. It has
     /// `size` blocks, of which `counted` count.
@@ -69,6 +73,7 @@ public:
     std::size_t departures() const { return left_.size(); }
 
 private:
+    template <class Block> void addBlocks(std::span<const Block> wanted, std::int32_t fresh, bool counted);
     void endRequest(int size, int counted);
 
     struct Step {
@@ -79,7 +84,7 @@ private:
     std::vector<Entry> entered_;
     std::vector<std::int32_t> left_;
     std::vector<std::int32_t> lastRequest_; // [block] the last request that had the block; -1: none
-    std::vector<std::int32_t> current_;     // blocks of the last request. Both are used by add() only
+    std::vector<std::int32_t> current_;     // ids of the last request's blocks. Both are used by add() only
     std::int64_t references_ = 0, compulsory_ = 0;
     int largest_ = 0;
     std::int32_t blockLimit_ = 0;

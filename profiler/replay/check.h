@@ -23,7 +23,7 @@ struct EngineCache {
 /// is modelled.
 std::vector<EngineCache> otherCaches(const SelectionTrace& trace, int count);
 
-/// What the run did, in the units of ReplayConfig.
+/// The results of the run, in the units of ReplayConfig.
 struct RunOutcome {
     std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0;
     double computeNs = 0, tokensPerSecond = 0;
@@ -38,8 +38,8 @@ struct CheckedConfig {
     }
 };
 
-/// That a model's weight files are those of a run, by their fingerprint; traces of before it pass. @throws
-/// Error(BadInput) naming both fingerprints
+/// Checks by their fingerprint that a model's weight files are those of a run. Traces from before there were
+/// fingerprints pass. @throws Error(BadInput) naming both fingerprints
 void requireSameWeights(const RunRow& run, const Model& model);
 
 /// Relative error of a prediction in percent; 0 where both are 0, infinite where only the truth is.

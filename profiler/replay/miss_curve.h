@@ -21,7 +21,7 @@ struct MissCurve {
     std::int64_t at(int slots) const;
     /// Misses per reference, 0..1; NaN without references. slots >= smallest
     double ratio(int slots) const;
-    /// From this number of slots on only compulsory misses are left.
+    /// The number of slots from which on only compulsory misses are left.
     int largest() const { return smallest + int(misses.size()) - 1; }
     MissCurve& operator+=(const MissCurve& other);
 };

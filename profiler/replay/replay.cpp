@@ -102,10 +102,9 @@ PrefetchedTime prefetchedOver(const SelectionTrace& trace, const CacheReplay& ca
                               const Prefetch& prefetch, const ReplayConfig& config) {
     PrefetchedTime out;
     PrefetchedStep step(link, trace.run.blockBytes, prefetch);
-    const auto layers = std::size_t(trace.run.layers);
-    for (std::size_t first = 0; first < cache.loads.size(); first += layers)
-        step.add(std::span(cache.loads).subspan(first, layers), std::span(trace.layerTimes).subspan(first, layers),
-                 out);
+    const Extents<int, int> cells = trace.layerSteps();
+    for (int i = 0; i < cells.length(0); ++i)
+        step.add(cells.part(std::span(cache.loads), i), cells.part(std::span(trace.layerTimes), i), out);
     const double ns = config.computeNs + double(out.exposedNs);
     out.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
     return out;
@@ -123,15 +122,6 @@ std::vector<Link> linksOf(const SelectionTrace& trace, const ReplayOptions& opti
     return links;
 }
 
-std::vector<TransferSize> transferSizes(const std::vector<std::int32_t>& loads) {
-    std::vector<std::int64_t> count(loads.empty() ? 0 : std::size_t(*std::ranges::max_element(loads)) + 1, 0);
-    for (const std::int32_t blocks : loads) ++count[std::size_t(blocks)];
-    std::vector<TransferSize> sizes;
-    for (std::size_t blocks = 1; blocks < count.size(); ++blocks)
-        if (count[blocks] > 0) sizes.push_back({std::int32_t(blocks), count[blocks]});
-    return sizes;
-}
-
 std::vector<const ReplayPolicyEntry*> policiesOf(const ReplayOptions& options) {
     std::vector<const ReplayPolicyEntry*> result;
     for (const std::string& name : options.policies) result.push_back(&findReplayPolicy(name));
@@ -141,6 +131,15 @@ std::vector<const ReplayPolicyEntry*> policiesOf(const ReplayOptions& options) {
 }
 
 } // namespace
+
+std::vector<TransferSize> transferSizes(const std::vector<std::int32_t>& loads) {
+    std::vector<std::int64_t> count(loads.empty() ? 0 : std::size_t(*std::ranges::max_element(loads)) + 1, 0);
+    for (const std::int32_t blocks : loads) ++count[std::size_t(blocks)];
+    std::vector<TransferSize> sizes;
+    for (std::size_t blocks = 1; blocks < count.size(); ++blocks)
+        if (count[blocks] > 0) sizes.push_back({std::int32_t(blocks), count[blocks]});
+    return sizes;
+}
 
 void CacheCounts::add(const RequestOutcome& outcome) {
     hits += outcome.hits;
@@ -181,8 +180,9 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
                                 trace.shared ? "for all sequences" : "per KV head", trace.run.runId, trace.largest),
                     fmt::format("give at least --cache-blocks {}", trace.largest));
     const auto layers = std::size_t(trace.run.layers);
+    const Extents<int, int> cells = trace.layerSteps();
     CacheReplay result;
-    result.loads.assign(trace.steps.size() * layers, 0);
+    result.loads.assign(cells.size(), 0);
     result.pools.resize(trace.pools.size());
     std::vector<std::vector<std::size_t>> poolsOf(layers); // a layer is one thread's work: no two threads share a cell
     for (std::size_t i = 0; i < trace.pools.size(); ++i) poolsOf[std::size_t(trace.pools[i].layer)].push_back(i);
@@ -196,7 +196,7 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
             CacheCounts counts;
             replayPool(pool.visits, *state, [&](std::size_t request, const RequestOutcome& outcome) {
                 const std::int32_t step = pool.steps[request];
-                if (step >= 0) result.loads[std::size_t(step) * layers + layer] += outcome.loads;
+                if (step >= 0) result.loads[cells.offset(step, int(layer))] += outcome.loads;
                 counts.add(outcome);
             });
             result.pools[index] = counts;

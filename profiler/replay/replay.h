@@ -37,6 +37,9 @@ struct TransferSize {
     std::int64_t transfers = 0;
 };
 
+/// Counts loads by size, ascending, without 0.
+std::vector<TransferSize> transferSizes(const std::vector<std::int32_t>& loads);
+
 /// The result of one policy with one number of slots, for all pools. Nothing in it depends on the link.
 struct CacheReplay {
     CacheCounts total;

@@ -11,10 +11,11 @@
 #include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 namespace kvscope {
 namespace {
@@ -52,15 +53,18 @@ std::string recordedPolicy(const std::string& paramsJson) {
     throw Error(ErrorKind::BadInput, fmt::format("{} is damaged ({})", connection.path(), what), "record it again");
 }
 
-using FedTokens = std::map<int, std::vector<FedToken>>; // by sequence, in step order
+/// By sequence or, of a serving run, by request; in step order.
+using FedTokens = std::map<std::int64_t, std::vector<FedToken>>;
 
 /// Builds the pools of a run while its selections are read, step by step.
 class Pools {
 public:
-    Pools(SelectionTrace& trace, const FedTokens& fed) : trace_(trace), fed_(fed) {}
+    Pools(SelectionTrace& trace, const FedTokens& fed, const ServedRows& served)
+        : trace_(trace), fed_(fed), served_(served) {}
 
-    void addSelection(int step, int layer, int sequence, int kvHead, std::span<const std::int32_t> blocks, bool opens,
-                      RecordedOutcome recorded) {
+    /// sequence: its number or, of a serving run, that of the request.
+    void addSelection(int step, int layer, std::int64_t sequence, int kvHead, std::span<const PackedBlock> blocks,
+                      bool opens, RecordedOutcome recorded) {
         Pool& pool = at(layer, sequence, kvHead);
         addDenseSteps(pool, step);
         if (pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step == step) ++pool.nextFed;
@@ -86,12 +90,14 @@ private:
         std::int32_t tail = -1; // the last block of the request before
     };
 
-    Pool& at(int layer, int sequence, int kvHead) {
-        const auto [entry, isNew] = pools_.try_emplace(trace::selectionKey(0, 0, layer, sequence, kvHead),
-                                                       Pool{trace_.pools.size(), {}, 0, -1, -1});
+    Pool& at(int layer, std::int64_t sequence, int kvHead) {
+        const auto [entry, isNew] =
+            pools_.try_emplace(std::tuple(layer, sequence, kvHead), Pool{trace_.pools.size(), {}, 0, -1, -1});
         if (isNew) {
             PoolTrace& pool = trace_.pools.emplace_back();
-            pool.sequence = sequence, pool.layer = layer, pool.kvHead = kvHead;
+            pool.sequence = served_.empty() ? int(sequence) : served_.rowOf(sequence);
+            if (!served_.empty()) pool.request = sequence;
+            pool.layer = layer, pool.kvHead = kvHead;
             const auto fed = fed_.find(sequence);
             if (fed != fed_.end()) entry->second.fed = fed->second;
         }
@@ -103,26 +109,26 @@ private:
         for (; pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step < end; ++pool.nextFed) {
             const FedToken& token = pool.fed[pool.nextFed];
             if (trace_.run.blockSize <= 0) continue;
-            all_.resize(std::size_t(token.position / trace_.run.blockSize) + 1);
-            std::iota(all_.begin(), all_.end(), 0);
-            add(pool, token.step, all_, token.position % trace_.run.blockSize == 0, false, {});
+            const auto blocks = std::size_t(token.position / trace_.run.blockSize) + 1;
+            while (all_.size() < blocks) all_.emplace_back(std::int32_t(all_.size()), Origin{}, true);
+            add(pool, token.step, std::span(all_).first(blocks), token.position % trace_.run.blockSize == 0, false, {});
         }
     }
-    void add(Pool& pool, int step, std::span<const std::int32_t> blocks, bool opens, bool counted,
+    void add(Pool& pool, int step, std::span<const PackedBlock> blocks, bool opens, bool counted,
              RecordedOutcome recorded) {
         PoolTrace& out = trace_.pools[pool.index];
-        const auto append = [&](int at, std::span<const std::int32_t> wanted, std::int32_t fresh, bool isCounted) {
+        const auto append = [&](int at, std::span<const PackedBlock> wanted, std::int32_t fresh, bool isCounted) {
             out.visits.add(wanted, fresh, isCounted);
             out.steps.push_back(at);
             out.recorded.push_back(isCounted ? recorded : RecordedOutcome{});
         };
         std::int32_t fresh = -1;
         if (!blocks.empty()) {
-            const std::int32_t current = blocks.back();
+            const std::int32_t current = blocks.back().id();
             const int recordedStep = trace_.steps[std::size_t(step)].step;
             const bool dropped = pool.tail >= 0 && recordedStep != pool.lastStep + 1 && current != pool.tail;
             if (opens || dropped) fresh = current; // the block began in this step, or in a step that was not recorded
-            if (pool.tail < 0 && !opens) append(-1, std::span(&current, 1), current, false);
+            if (pool.tail < 0 && !opens) append(-1, blocks.last(1), current, false);
             pool.lastStep = recordedStep;
             pool.tail = current;
         }
@@ -131,19 +137,21 @@ private:
 
     SelectionTrace& trace_;
     const FedTokens& fed_;
-    std::map<std::int64_t, Pool> pools_; // by layer, sequence and KV head
-    std::vector<std::int32_t> all_;
+    const ServedRows& served_;
+    std::map<std::tuple<int, std::int64_t, int>, Pool> pools_; // by layer, sequence and KV head
+    std::vector<PackedBlock> all_;                             // block i at place i
 };
 
 /// @return whether there are selections without blocks
-bool readSelections(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace, Pools& pools,
-                    const Progress& progress, const std::stop_token& stop) {
+bool readSelections(Connection& connection, const StepIndex& index, int lastStep, const ServedRows& served,
+                    SelectionTrace& trace, Pools& pools, const Progress& progress, const std::stop_token& stop) {
     const RunRow run = trace.run;
     const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kSelectionShift);
     Statement rows(connection, "SELECT id, opens_block, hits, misses, blocks FROM selection"
                                " WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(low, high);
-    DecodedSelection decoded;
+    std::vector<PackedBlock> blocks;
+    std::vector<float> scores;
     for (std::int64_t row = 0; rows.step(); ++row) {
         const std::int64_t id = rows.int64(0);
         const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
@@ -160,11 +168,12 @@ bool readSelections(Connection& connection, const StepIndex& index, int lastStep
         if (index[step] < 0) continue;
         if (rows.isNull(4)) return true;
         if (layer >= run.layers || sequence >= run.sequences || kvHead >= run.kvHeads) refuse("is outside the run");
-        if (!decodeSelection(rows.blob(4), decoded) || (!decoded.blocks.empty() && decoded.blocks.back() >= kMaxBlocks))
+        if (!decodeSelection(rows.blob(4), blocks, scores) || (!blocks.empty() && blocks.back().id() >= kMaxBlocks))
             refuse("cannot be decoded");
         const RecordedOutcome recorded{rows.int32(2), rows.int32(3)};
-        pools.addSelection(index[step], layer, sequence, kvHead, decoded.blocks,
-                           rows.int64(1) != 0 && !decoded.blocks.empty(), recorded);
+        const std::int64_t owner = served.empty() ? sequence : served.requestAt(step, sequence);
+        if (owner < 0) refuse("is of no request");
+        pools.addSelection(index[step], layer, owner, kvHead, blocks, rows.int64(1) != 0 && !blocks.empty(), recorded);
         trace.hits += recorded.hits;
         trace.misses += recorded.misses;
     }
@@ -190,6 +199,20 @@ FedTokens readFedTokens(Connection& connection, const StepIndex& index, int last
     return fed;
 }
 
+/// As readFedTokens, of a serving run, whose tokens are not in the trace.
+FedTokens servedTokens(const Connection& connection, const StepIndex& index, const ServedRows& served,
+                       const RunRow& run) {
+    FedTokens fed;
+    for (const ServedRows::Decoded& decoded : served.decoded()) {
+        if (!index.knows(decoded.step) || index[decoded.step] < 0) continue;
+        if (decoded.position < 0 || decoded.position / std::max(run.blockSize, 1) >= kMaxBlocks)
+            damaged(connection, fmt::format("request {} decodes in step {} at position {}", decoded.request,
+                                            decoded.step, decoded.position));
+        fed[decoded.request].push_back({index[decoded.step], decoded.position});
+    }
+    return fed;
+}
+
 /// Fits latency and bandwidth to the exposed time of a layer in a step by its bytes (least squares). Where the bytes do
 /// not differ enough, the latency is 0 and the bandwidth explains all of the time.
 std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) {
@@ -211,8 +234,8 @@ std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) 
 
 /// Reads the recorded compute times. trace.run and trace.steps must be set.
 void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace) {
-    const auto layers = std::size_t(trace.run.layers);
-    trace.layerTimes.assign(trace.steps.size() * layers, {});
+    const Extents<int, int> cells = trace.layerSteps();
+    trace.layerTimes.assign(cells.size(), {});
     const bool measured = trace.run.timing == Timing::Measured;
     const auto [low, high] = trace::keysOfSteps(trace.run.runId, 0, lastStep, trace::kLayerShift);
     // Sums are made as real numbers, because the integers of a damaged file may overflow.
@@ -224,10 +247,10 @@ void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep
     while (rows.step()) {
         const std::int64_t id = rows.int64(0);
         const int step = trace::stepOf(id, trace::kLayerShift);
-        const auto layer = std::size_t(id & (trace::kMaxLayers - 1));
-        if (!index.knows(step) || index[step] < 0 || layer >= layers) continue;
+        const int layer = int(id & (trace::kMaxLayers - 1));
+        if (!index.knows(step) || index[step] < 0 || layer >= trace.run.layers) continue;
         const double waited = measured ? rows.real(3) : 0;
-        trace.layerTimes[std::size_t(index[step]) * layers + layer] = {ns(rows.real(1) - waited), ns(rows.real(2))};
+        trace.layerTimes[cells.offset(index[step], layer)] = {ns(rows.real(1) - waited), ns(rows.real(2))};
     }
 }
 
@@ -312,7 +335,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
 
     if (!trace.run.metaOr(run_meta::kDenoisingBlock).empty())
         throw Error(ErrorKind::Unsupported,
-                    fmt::format("run {} of {} denoises blocks, whose dense forwards read the whole prefix without a "
+                    fmt::format("run {} of {} is of a diffusion model, whose dense forwards read everything without a "
                                 "selection: there is no whole list of requests to replay",
                                 runId, reader.path()),
                     "choose a run that decodes token by token");
@@ -320,9 +343,13 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     const int lastStep = rows.back().step; // later steps of a live run are left out
     if (const auto link = recordedLink(reader, trace.run, lastStep)) trace.link = *link;
     readLayerTimes(*impl.connection, index, lastStep, trace);
-    const FedTokens fed = readFedTokens(*impl.connection, index, lastStep, trace.run);
-    Pools pools(trace, fed);
-    if (readSelections(*impl.connection, index, lastStep, trace, pools, progress, stop))
+    ServedRows served;
+    if (trace.run.serves()) served = ServedRows(*impl.connection, trace.run, lastStep);
+    trace.leaves = served.leaves();
+    const FedTokens fed = served.empty() ? readFedTokens(*impl.connection, index, lastStep, trace.run)
+                                         : servedTokens(*impl.connection, index, served, trace.run);
+    Pools pools(trace, fed, served);
+    if (readSelections(*impl.connection, index, lastStep, served, trace, pools, progress, stop))
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} was recorded at level counters: it has no selected blocks to replay",
                                 runId, reader.path()),
@@ -344,8 +371,9 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
 }
 
 SelectionTrace withSharedPools(const SelectionTrace& trace) {
-    SelectionTrace shared{trace.run, trace.cachePolicy, trace.link,   trace.steps,    trace.layerTimes, {},
-                          0,         trace.hits,        trace.misses, trace.h2dBytes, trace.exposedNs,  true};
+    SelectionTrace shared{trace.run,   trace.cachePolicy, trace.link,   trace.steps,    trace.layerTimes, {},
+                          0,           trace.hits,        trace.misses, trace.h2dBytes, trace.exposedNs,  true,
+                          trace.leaves};
     std::map<std::pair<int, int>, std::vector<SharedPart>> parts; // by layer and KV head
     for (const PoolTrace& pool : trace.pools) parts[{pool.layer, pool.kvHead}].push_back({&pool, 0, 0, {}, false});
     for (auto& [place, members] : parts) {
@@ -353,8 +381,9 @@ SelectionTrace withSharedPools(const SelectionTrace& trace) {
         pool.sequence = -1;
         pool.layer = place.first;
         pool.kvHead = place.second;
-        std::sort(members.begin(), members.end(),
-                  [](const SharedPart& a, const SharedPart& b) { return a.pool->sequence < b.pool->sequence; });
+        std::sort(members.begin(), members.end(), [](const SharedPart& a, const SharedPart& b) {
+            return std::pair(a.pool->sequence, a.pool->request) < std::pair(b.pool->sequence, b.pool->request);
+        });
         std::int64_t blocks = 0;
         std::set<std::int32_t> steps;
         for (SharedPart& part : members) {

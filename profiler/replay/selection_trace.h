@@ -2,10 +2,12 @@
 // head).
 #pragma once
 
+#include "base/extents.h"
 #include "base/progress.h"
 #include "core/transfer/link.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/replay/block_visits.h"
+#include "profiler/replay/served_rows.h"
 
 #include <cstdint>
 #include <optional>
@@ -22,6 +24,7 @@ struct RecordedOutcome {
 /// The requests of one pool of block slots. A request is the set of blocks that a KV head attends in one step.
 struct PoolTrace {
     int sequence = 0, layer = 0, kvHead = 0; // sequence -1: shared by all
+    std::int64_t request = -1;               // of a serving run: the request that had the row `sequence`; else -1
     /// Includes the steps in which a head attended to every block (dense_len). These do not count as hits or misses,
     /// but load blocks.
     BlockVisits visits;
@@ -53,8 +56,12 @@ struct SelectionTrace {
     int largest = 0;                                                // blocks of the largest request of any pool
     std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0; // as recorded, over all decode steps
     bool shared = false;
+    /// Of layerTimes, and of the loads of a replay.
+    Extents<int, int> layerSteps() const { return Extents<int, int>(int(steps.size()), run.layers); }
+    std::vector<RequestLeave> leaves; // of a serving run, in the order of steps
 };
 
+/// The pools of a serving run are those of its requests: a row that another request has had before begins empty.
 /// @throws Error(BadInput | Storage | Cancelled): no such run, no selected blocks in it, damaged
 SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress = {},
                                   const std::stop_token& stop = {});
@@ -63,7 +70,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
 /// times of steps 0 .. lastStep (-1: all); nothing if no bytes crossed it.
 std::optional<Link> recordedLink(const TraceReader& reader, const RunRow& run, int lastStep = -1);
 
-/// The same run with one pool for each (layer, KV head), which all sequences share. A step's request then has the
+/// The run with one pool for each (layer, KV head), which all sequences share. The request of a step then has the
 /// blocks of all sequences. Blocks of a sequence that has ended stay until they are replaced.
 SelectionTrace withSharedPools(const SelectionTrace& trace);
 

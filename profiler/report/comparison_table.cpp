@@ -107,9 +107,11 @@ Table comparison(const std::vector<RunData>& runs) {
 std::vector<Table> verdicts(const std::vector<RunData>& runs, const Progress& progress) {
     Table verdict{"verdict",
                   "Verdict on the step times",
-                  "Whether the decode steps of a run take longer than those of the first one, beyond what chance "
-                  "explains: the median over common steps of this run's time over the first run's in the same step. "
-                  "Cold steps and steps that open a block are left out.",
+                  fmt::format("Whether the decode steps of a run take longer than those of the first one, beyond what "
+                              "chance explains: the median over common steps of this run's time over the first run's "
+                              "in the same step. {} left out.",
+                              coldSteps() == ColdSteps::Counted ? "Cold steps are counted; steps that open a block are"
+                                                                : "Cold steps and steps that open a block are"),
                   {{"run", "Run", "", false},
                    {"verdict", "Verdict", "", false},
                    {"ratio", "Time ratio", "this run / first run", false},

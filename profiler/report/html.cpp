@@ -93,8 +93,10 @@ std::string card(const Report& report, std::size_t index) {
     const auto value = [&](const char* quantity) { return display((*key.find("quantity", quantity))[index + 1]); };
     const std::string interval = intervalOf(report, run, "Tokens per second");
     fact(value("Decode speed, tokens per second"),
-         "tokens per second, measured" + (interval.empty() ? "" : "; " + interval));
-    fact(value("Hit rate"), "hit rate");
+         fmt::format("tokens per second of the steps' time, measured{}", interval.empty() ? "" : "; " + interval));
+    if (run.summary.gapsMatter())
+        fact(value("Decode speed with the time between steps"), "tokens per second by the clock, pauses counted");
+    fact(value("Hit rate"), "hit rate, " + run.summary.ratesCount());
     fact(value("Locality γ, mean"), "mean locality γ");
     fact(value("Exposed transfer time"), "exposed transfer time, " + run.row.timing.text());
     return out + "</div></section>";
@@ -197,7 +199,7 @@ std::string pictureMarkup(const std::vector<Picture>& pictures) {
     return out;
 }
 
-/// What nobody can know who made the trace: 16 random bytes.
+/// 16 random bytes, which the maker of the trace cannot know.
 std::string nonce() {
     std::random_device random; // the system's own generator
     std::string bytes;

@@ -217,7 +217,7 @@ std::string breakdownChart(const Report& report) {
         if (!(run.summary.stepMs > 0)) continue; // nothing, or not known
         longest = std::max(longest, 1e6 * (run.summary.stepMs + (extra ? run.summary.exposedMsPerStep : 0)));
         for (const ComponentShare& part : run.summary.components)
-            if (part.phase == nameOf(Phase::Decode) &&
+            if (part.phase == Phase::Decode &&
                 std::find(components.begin(), components.end(), part.component) == components.end())
                 components.push_back(part.component);
     }
@@ -234,7 +234,7 @@ std::string breakdownChart(const Report& report) {
         if (!(wall > 0)) continue;
         double x = 0;
         for (const ComponentShare& part : run.summary.components) {
-            if (part.phase != nameOf(Phase::Decode) || part.totalNs <= 0) continue;
+            if (part.phase != Phase::Decode || part.totalNs <= 0) continue;
             const double mean = run.componentMeanNs(part.component);
             append(out,
                    "<rect class=\"seg\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"var(--c{})\" "
@@ -353,14 +353,14 @@ std::string layerCharts(const Report& report) {
     return out;
 }
 
-/// Means over the columns of a heatmap, [column][layer]; NaN: undefined.
+/// Means over a heatmap's columns, [column][layer]; NaN: undefined.
 struct HeatMeans {
     std::vector<float> values;
     std::vector<std::string> rowNames;
     bool any = false;
 };
 
-/// Reads the run in pieces of some columns and passes over those without steps: these may be numbered with any gaps.
+/// Reads the run in pieces of a few columns, and passes over columns without steps: the numbers of steps may have gaps.
 HeatMeans meansOf(const TraceReader& reader, const RunData& run, Metric metric, int perColumn) {
     const int first = run.steps.front().step, last = run.steps.back().step;
     const int columns = (last - first) / perColumn + 1, atOnce = std::max(kStepsAtOnce / perColumn, 1);

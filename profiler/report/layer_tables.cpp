@@ -2,6 +2,7 @@
 #include "profiler/report/ratio.h"
 #include "profiler/report/report.h"
 
+#include <fmt/format.h>
 #include <limits>
 
 namespace kvscope::reports {
@@ -10,9 +11,10 @@ namespace {} // namespace
 Table layers(const std::vector<RunData>& runs) {
     Table table{"layers",
                 "Layer by layer",
-                "Sums over all decode steps; time per step and hit rate without cold steps, as the key numbers. "
-                "Locality is the mean over steps, sequences and KV heads, without steps "
-                "that open a block. Dense layers select nothing.",
+                fmt::format("Sums over all decode steps; time per step and hit rate {}, as the key numbers. "
+                            "Locality is the mean over steps, sequences and KV heads, without steps "
+                            "that open a block. Dense layers select nothing.",
+                            coldSteps() == ColdSteps::Counted ? "of all steps, cold ones too" : "without cold steps"),
                 {{"run", "Run", "", false},
                  {"layer", "Layer", "", false},
                  {"steps", "Steps", "", false},
@@ -86,7 +88,7 @@ Table transfers(const std::vector<RunData>& runs) {
             const Basis basis = basisOf(run.row.timing);
             if (!run.row.knows.has(Known::Bytes)) continue;
             table.rows.push_back(
-                {text(run.row.name), text(t.phase), text(t.direction == "h2d" ? "to device" : "to host"),
+                {text(run.row.name), text(nameOf(t.phase)), text(t.toDevice ? "to device" : "to host"),
                  count(t.transfers), count(t.blocks), whole(t.bytes, Quantity::Bytes),
                  whole(run.row.blockBytes, Quantity::Bytes),
                  real(ratio(double(t.blocks), double(t.transfers)), Quantity::Count),

@@ -1,4 +1,4 @@
-// What the GPU's own counters saw on its link, beside what the engine says it moved.
+// The counts of the GPU's own counters on its link, beside the bytes that the engine says it moved.
 #include "profiler/report/report.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // Tables of a report about time: key numbers, how sure they are, breakdown, slowest steps.
+#include "profiler/read/denoising.h"
 #include "profiler/report/ratio.h"
 #include "profiler/report/report.h"
 #include "profiler/report/step_intervals.h"
@@ -27,6 +28,45 @@ const StepRow* slowestOf(const RunData& run) {
     return slowest == run.steps.end() ? nullptr : &*slowest;
 }
 
+/// How well blocks were asked for ahead, where a run has such numbers.
+void addLookahead(WideTable& table, const std::vector<RunData>& runs) {
+    if (std::none_of(runs.begin(), runs.end(), [](const RunData& run) { return run.lookahead.has_value(); })) return;
+    const auto ahead = [&](const char* name, const char* note, std::int64_t LookaheadTotals::*blocks) {
+        table.add(name, note, [=](const RunData& r) { return r.lookahead ? count((*r.lookahead).*blocks) : Cell{}; });
+    };
+    ahead("Blocks asked for ahead", "of the attention that needs them", &LookaheadTotals::predicted);
+    ahead("Used, of those asked for ahead", "selected in the end", &LookaheadTotals::used);
+    ahead("Wasted, of those asked for ahead", "transferred and not selected", &LookaheadTotals::wasted);
+    ahead("Late, of those asked for ahead", "still on their way when the attention needed them",
+          &LookaheadTotals::late);
+    table.add("Stale", "blocks a query wanted that a method lagging one step could not attend",
+              [](const RunData& r) { return r.lookahead && r.lookahead->stale ? count(*r.lookahead->stale) : Cell{}; });
+    table.add("Hidden transfer time", "busy and not exposed, all decode steps", [&](const RunData& r) {
+        return r.ifKnown(Known::TransferTimes,
+                         whole(r.decodeSum(&StepRow::transferNs) - r.decodeSum(&StepRow::exposedNs),
+                               Quantity::Nanoseconds, basisOf(r.row.timing)));
+    });
+}
+
+/// What the GPU's counters say of the link, where a run has them.
+void addPcie(WideTable& table, const std::vector<RunData>& runs) {
+    if (std::none_of(runs.begin(), runs.end(), [](const RunData& run) { return run.pcie.has_value(); })) return;
+    const auto counted = [&](const char* name, const char* note, std::int64_t PcieTraffic::*bytes,
+                             std::int64_t PcieTraffic::*engine) {
+        table.add(name, note, [=](const RunData& r) {
+            return r.pcie ? whole((*r.pcie).*bytes - (engine ? (*r.pcie).*engine : 0), Quantity::Bytes) : Cell{};
+        });
+    };
+    table.add("PCIe counter is", "see the table of PCIe bytes for what the two count",
+              [](const RunData& r) { return r.pcie ? text(r.pcie->sampled ? "PM sampling" : "NVML") : Cell{}; });
+    counted("PCIe counter, to device", "the GPU's own; decode steps", &PcieTraffic::countedToDevice, nullptr);
+    counted("PCIe counter minus engine, to device", "packet headers, launches, whatever else used the link",
+            &PcieTraffic::countedToDevice, &PcieTraffic::engineToDevice);
+    counted("PCIe counter, to host", "likewise", &PcieTraffic::countedToHost, nullptr);
+    counted("PCIe counter minus engine, to host", "likewise, and the steps' reports", &PcieTraffic::countedToHost,
+            &PcieTraffic::engineToHost);
+}
+
 } // namespace
 
 Table keyNumbers(const std::vector<RunData>& runs) {
@@ -53,9 +93,15 @@ Table keyNumbers(const std::vector<RunData>& runs) {
                          : "a sequence selects for the first time; left out of rates and means, counted in totals",
               [](const RunData& r) { return count(r.summary.coldSteps); });
     table.add("Tokens decoded", "all sequences", [](const RunData& r) { return count(r.summary.decodedTokens); });
-    table.add("Prompt tokens", "all sequences", [](const RunData& r) { return count(r.summary.promptTokens); });
-    table.add("Prefill time", "",
-              [](const RunData& r) { return r.ifKnown(Known::StepTimes, nanoseconds(r.summary.prefillMs * 1e6)); });
+    // The iterations of a serving run read its prompts, and are no steps.
+    table.add("Prompt tokens", "all sequences", [](const RunData& r) {
+        return r.row.serves() ? notKnown(Quantity::Count) : count(r.summary.promptTokens);
+    });
+    table.add("Prefill time", "", [](const RunData& r) {
+        if (denoisesCanvas(r.row)) return text("none: every forward reads the prompt");
+        return r.row.serves() ? notKnown(Quantity::Nanoseconds)
+                              : r.ifKnown(Known::StepTimes, nanoseconds(r.summary.prefillMs * 1e6));
+    });
     table.add("Decode time", "all decode steps", [](const RunData& r) {
         return r.ifKnown(Known::StepTimes,
                          whole(r.decodeSum(&StepRow::durationNs), Quantity::Nanoseconds, Basis::Measured));
@@ -95,41 +141,8 @@ Table keyNumbers(const std::vector<RunData>& runs) {
     table.add("Exposed per step", rates, [&](const RunData& r) {
         return r.ifKnown(Known::ExposedTimes, nanoseconds(r.summary.exposedMsPerStep * 1e6, timing(r)));
     });
-    if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.lookahead.has_value(); })) {
-        const auto ahead = [&](const char* name, const char* note, std::int64_t LookaheadTotals::*blocks) {
-            table.add(name, note,
-                      [=](const RunData& r) { return r.lookahead ? count((*r.lookahead).*blocks) : Cell{}; });
-        };
-        ahead("Blocks asked for ahead", "of the attention that needs them", &LookaheadTotals::predicted);
-        ahead("Used, of those asked for ahead", "selected in the end", &LookaheadTotals::used);
-        ahead("Wasted, of those asked for ahead", "transferred and not selected", &LookaheadTotals::wasted);
-        ahead("Late, of those asked for ahead", "still on their way when the attention needed them",
-              &LookaheadTotals::late);
-        table.add(
-            "Stale", "blocks a query wanted that a method lagging one step could not attend",
-            [](const RunData& r) { return r.lookahead && r.lookahead->stale ? count(*r.lookahead->stale) : Cell{}; });
-        table.add("Hidden transfer time", "busy and not exposed, all decode steps", [&](const RunData& r) {
-            return r.ifKnown(Known::TransferTimes,
-                             whole(r.decodeSum(&StepRow::transferNs) - r.decodeSum(&StepRow::exposedNs),
-                                   Quantity::Nanoseconds, timing(r)));
-        });
-    }
-    if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.pcie.has_value(); })) {
-        const auto counted = [&](const char* name, const char* note, std::int64_t PcieTraffic::*bytes,
-                                 std::int64_t PcieTraffic::*engine) {
-            table.add(name, note, [=](const RunData& r) {
-                return r.pcie ? whole((*r.pcie).*bytes - (engine ? (*r.pcie).*engine : 0), Quantity::Bytes) : Cell{};
-            });
-        };
-        table.add("PCIe counter is", "see the table of PCIe bytes for what the two count",
-                  [](const RunData& r) { return r.pcie ? text(r.pcie->sampled ? "PM sampling" : "NVML") : Cell{}; });
-        counted("PCIe counter, to device", "the GPU's own; decode steps", &PcieTraffic::countedToDevice, nullptr);
-        counted("PCIe counter minus engine, to device", "packet headers, launches, whatever else used the link",
-                &PcieTraffic::countedToDevice, &PcieTraffic::engineToDevice);
-        counted("PCIe counter, to host", "likewise", &PcieTraffic::countedToHost, nullptr);
-        counted("PCIe counter minus engine, to host", "likewise, and the steps' reports", &PcieTraffic::countedToHost,
-                &PcieTraffic::engineToHost);
-    }
+    addLookahead(table, runs);
+    addPcie(table, runs);
     return table.take();
 }
 
@@ -185,15 +198,16 @@ Table intervals(const std::vector<RunData>& runs) {
 Table breakdown(const std::vector<RunData>& runs) {
     Table table{"breakdown",
                 "Where the time goes",
-                "Measured wall time by component. All components, the rest (other) included, add up to the wall time "
-                "of the phase, every step counted; "
-                "modelled link time is not in it. The mean per step leaves cold steps out, as the key numbers do, and "
-                "has a 95 % interval where the steps are enough for one.",
+                fmt::format("Measured wall time by component. All components, the rest (other) included, add up to the "
+                            "wall time of the phase, every step counted; modelled link time is not in it. Shares and "
+                            "means per step {}, as the key numbers do; a mean has a 95 % interval where the steps are "
+                            "enough for one.",
+                            coldSteps() == ColdSteps::Counted ? "count cold steps" : "leave cold steps out"),
                 {{"run", "Run", "", false},
                  {"phase", "Phase", "", false},
                  {"component", "Component", "", false},
                  {"total_ns", "Total", "", false},
-                 {"share", "Share", "of the phase's wall time", false},
+                 {"share", "Share", "of the phase's wall time; of decode steps as the means", false},
                  {"mean_ns", "Mean per step", "", false},
                  {"mean_low_ns", "95 % from", "", false},
                  {"mean_high_ns", "to", "", false}},
@@ -202,16 +216,16 @@ Table breakdown(const std::vector<RunData>& runs) {
         const StepIntervals sure(run);
         std::vector<ComponentShare> parts = run.summary.components;
         std::stable_partition(parts.begin(), parts.end(), // decoding is what people ask about
-                              [](const ComponentShare& part) { return part.phase == nameOf(Phase::Decode); });
+                              [](const ComponentShare& part) { return part.phase == Phase::Decode; });
         for (const ComponentShare& part : parts) {
             Interval interval{kUndefined, kUndefined, kUndefined};
-            if (part.phase == nameOf(Phase::Decode) && !run.stepParts.empty()) {
+            if (part.phase == Phase::Decode && !run.stepParts.empty()) {
                 std::vector<double> values;
                 for (std::size_t i = 0; i < run.stepParts.size(); ++i)
                     if (run.counts(i)) values.push_back(double(partOf(run.stepParts[i], part.component)));
                 interval = sure.mean(values);
             }
-            table.rows.push_back({text(run.row.name), text(part.phase), text(part.component),
+            table.rows.push_back({text(run.row.name), text(nameOf(part.phase)), text(part.component),
                                   whole(part.totalNs, Quantity::Nanoseconds, Basis::Measured),
                                   real(part.share, Quantity::Share, Basis::Measured), nanoseconds(interval.value),
                                   nanoseconds(interval.low), nanoseconds(interval.high)});

@@ -29,7 +29,7 @@ Report makeReport(const std::vector<std::string>& traces, const Progress& progre
 /// `kvscope-cli run --prompt-ids`). Makes the folder. @return the files written. @throws Error(Storage)
 std::vector<std::string> writeCsvFolder(const Report& report, const std::string& folder);
 
-/// What the recorder lost, as a sentence; empty if nothing.
+/// The recorder's losses in a sentence; empty: it lost nothing.
 std::string lossText(const RunData& run);
 
 // The tables, one function each. A table with one line per run and thing has the run's name in its first column; the

@@ -17,6 +17,13 @@
 namespace kvscope::reports {
 namespace {
 
+/// Those that the method had on the run's model; byDream: the run names parameters of Dream's loop.
+const std::vector<Parameter>& parametersOf(const MethodEntry& method, const RunRow& row, bool byDream) {
+    if (row.metaOr(run_meta::kDenoisingBlock).empty()) return method.parameters;
+    if (row.metaOr(run_meta::kDenoisingCanvas).empty()) return method.denoisingParameters;
+    return byDream ? method.shiftedCanvasParameters : method.canvasParameters;
+}
+
 /// pcie5 and pcie4 by name, else the bandwidth.
 std::string linkWord(const RunRow& run) {
     const std::string name = run.link.substr(0, run.link.find(','));
@@ -29,8 +36,8 @@ std::string settingText(const nlohmann::json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-/// Whether a session has these slots by itself: fewer than the method needs were one for each block of a short
-/// sequence, and a method can size the device tier by its own parameters.
+/// Whether a session gets this number of slots without being asked for it. It gets fewer than the method needs where
+/// each block of a short sequence has a slot, and a method may size the device tier by its own parameters.
 bool hasOwnSlots(const RunRow& row, const MethodEntry& method,
                  const std::vector<std::pair<std::string, std::string>>& settings) {
     ModelConfig config;
@@ -40,7 +47,7 @@ bool hasOwnSlots(const RunRow& row, const MethodEntry& method,
         return row.deviceSlots < spec.neededSlots() ||
                (spec.deviceSlots > 0 && row.deviceSlots == std::max(spec.neededSlots(), spec.deviceSlots));
     } catch (const Error&) {
-        return false; // settings that the method refuses; the command says so when it is run
+        return false; // the method refuses the settings; the command says so when it is run
     }
 }
 
@@ -74,6 +81,11 @@ Reproduction reproduce(const RunData& run) {
                                "KVScope that repeats it.");
         return result;
     }
+    if (row.serves()) {
+        result.notes.push_back("This run served requests that came at their times: kvscope-cli load with the workload "
+                               "repeats it, and no command that decodes one batch does.");
+        return result;
+    }
     std::vector<std::string>& out = result.arguments;
     const auto add = [&](const std::string& option, const std::string& value) {
         out.push_back(option);
@@ -89,8 +101,7 @@ Reproduction reproduce(const RunData& run) {
         fmt::format("{}:{}", run.file, row.runId));
     add("--method", row.method);
     std::vector<std::pair<std::string, std::string>> settings;
-    const bool denoises = !row.metaOr(run_meta::kDenoisingBlock).empty();
-    for (const Parameter& parameter : denoises ? method->denoisingParameters : method->parameters)
+    for (const Parameter& parameter : parametersOf(*method, row, params.contains("alg")))
         if (params.contains(parameter.key)) settings.emplace_back(parameter.key, settingText(params.at(parameter.key)));
     RunChoices choices{*method, row.backend == RunBackend::Cuda ? Backend::Cuda : Backend::Cpu,
                        params.value("offload", true), false, 0};

@@ -17,7 +17,7 @@
 namespace kvscope::reports {
 namespace {
 
-/// What v_layer and v_transfer have, summed by layer, and by phase and direction: one pass in the order of the rows.
+/// The sums of v_layer by layer, and of v_transfer by layer, phase and direction, in one pass in the order of the rows;
 /// SQL's grouping would sort all of them. Sums of absurd numbers wrap.
 class LayerSums {
 public:
@@ -83,8 +83,8 @@ public:
         for (std::size_t way = 0; way < 2; ++way)
             for (const Phase phase : {Phase::Prefill, Phase::Decode})
                 if (TransferTotals sums = transfers_[phase == Phase::Decode][way]; sums.transfers > 0) {
-                    sums.phase = nameOf(phase);
-                    sums.direction = way == 0 ? "h2d" : "d2h";
+                    sums.phase = phase;
+                    sums.toDevice = way == 0;
                     totals.push_back(sums);
                 }
         return totals;
@@ -194,7 +194,7 @@ double RunData::componentMeanNs(std::string_view component) const {
 }
 
 double RunData::meanContext() const {
-    if (steps.empty() || row.sequences < 1) return kUndefined;
+    if (steps.empty() || row.sequences < 1 || row.serves()) return kUndefined; // rows of requests come and go
     // A sequence that has not ended holds its prompt and one more token with every decode step.
     return double(summary.promptTokens) / row.sequences + (double(steps.size()) + 1) / 2;
 }
@@ -257,10 +257,14 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
     run.layers = layers.layers();
     run.transfers = layers.transfers();
     if (row.backend != RunBackend::Imported)
-        run.notes = readNotes(*trace.connection, row.runId); // else the track is another's
+        // another tool may use the track of the notes for something else
+        run.notes = readNotes(*trace.connection, row.runId);
     run.pcie = pcieTraffic(reader, row.runId);
     run.pcieSteps = pcieOfSteps(reader, row.runId);
     run.lookahead = lookaheadTotals(reader, row.runId);
+    run.activeSets = readActiveSets(reader, row.runId);
+    run.changeRanks = readChangeRanks(reader, row.runId);
+    run.served = readServedLoad(reader, row.runId);
     run.lostGpuRecords = lostGpuRecords(reader, row.runId).value_or(0);
     run.lostPmSamples = lostPmSamples(reader, row.runId).value_or(0);
     if (row.backend != RunBackend::Imported && (row.status != RunStatus::Running || row.stale))

@@ -1,10 +1,13 @@
 // Everything a report or a figure needs of one recorded run, read once.
 #pragma once
 
+#include "profiler/read/active_sets.h"
 #include "profiler/read/counters.h"
 #include "profiler/read/lookahead.h"
+#include "profiler/read/served_load.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/read/summary.h"
+#include "profiler/read/token_changes.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/report/table.h"
 
@@ -21,7 +24,7 @@ struct LayerTotals {
     std::int64_t steps = 0, durationNs = 0;
     std::array<std::int64_t, kStageCount> stageNs{};
     std::int64_t selected = 0, hits = 0, misses = 0, h2dBlocks = 0, h2dBytes = 0, h2dNs = 0, exposedNs = 0;
-    // Of the steps that rates and means count.
+    // Sums over the steps that rates and means count.
     std::int64_t warmSteps = 0, warmDurationNs = 0, warmHits = 0, warmMisses = 0, warmExposedNs = 0;
     std::array<std::int64_t, kStageCount> warmStageNs{};
     double localityMean = 0, localityMin = 0; // NaN: none; steps that open a block left out
@@ -30,13 +33,14 @@ struct LayerTotals {
 
 /// Rows of v_transfer of one phase and direction, summed.
 struct TransferTotals {
-    std::string phase, direction; // "prefill" | "decode"; "h2d" | "d2h"
+    Phase phase = Phase::Decode;
+    bool toDevice = true;
     std::int64_t transfers = 0, blocks = 0, bytes = 0, durationNs = 0;
 };
 
 struct RunData {
     std::string path, file; // absolute; its last part
-    RunRow row;             // its name is unique within a report
+    RunRow row;             // names are unique within a report
     RunSummary summary;
     std::string program;                  // name and version of the writer
     std::vector<StepRow> steps;           // decode steps
@@ -49,6 +53,9 @@ struct RunData {
     std::optional<PcieTraffic> pcie;          // where the GPU's counters were recorded
     std::vector<PcieStep> pcieSteps;          // where they are fine enough, in the order of the steps
     std::optional<LookaheadTotals> lookahead; // where blocks were asked for ahead
+    std::vector<ActiveSets> activeSets;       // where blocks that are denoised chose pages
+    std::vector<ChangeRanks> changeRanks;     // where the changes of their queries were recorded
+    std::optional<ServedLoad> served;         // where it served requests
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;
     /// The cell where the run knows its number, else one that says "not known".

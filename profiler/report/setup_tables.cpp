@@ -1,4 +1,5 @@
 // Tables of a report about what ran, on what, how well it was recorded, and how to repeat it.
+#include "profiler/read/denoising.h"
 #include "profiler/report/report.h"
 #include "profiler/report/reproduce.h"
 #include "profiler/report/wide_table.h"
@@ -55,10 +56,12 @@ Table configuration(const std::vector<RunData>& runs) {
     table.add("Block bytes", "one block of one KV head, as transferred",
               [](const RunData& r) { return whole(r.row.blockBytes, Quantity::Bytes); });
     table.add("Budget", "most blocks a KV head attends to", [](const RunData& r) {
+        if (choosesWithoutBound(r.row)) return text("no bound: what queries choose together");
         return r.row.budgetBlocks == 0 ? text("all blocks") : count(r.row.budgetBlocks);
     });
     table.add("Device slots", "blocks per sequence, layer and KV head", [](const RunData& r) {
         if (!r.row.knows.has(Known::Hits) && r.row.deviceSlots == 0) return notKnown(Quantity::Count);
+        if (r.row.sharesPool()) return text("one pool for all rows");
         return r.row.deviceSlots == 0 ? text("everything resident") : count(r.row.deviceSlots);
     });
     return table.take();

@@ -35,7 +35,7 @@ struct Step {
     const char* name;
 };
 
-/// In the largest unit that leaves at least 1.
+/// The value in the largest unit in which it is at least 1.
 template <std::size_t N> std::string scaled(double value, const std::array<Step, N>& steps) {
     for (const Step& step : steps)
         if (std::abs(value) >= step.factor) return digits(value / step.factor) + " " + step.name;

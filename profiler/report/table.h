@@ -12,7 +12,7 @@
 
 namespace kvscope::reports {
 
-/// What a number counts; decides how people read it. CSV holds it in the unit named here.
+/// What a number counts, which decides how people read it. CSV holds it in the unit named here.
 enum class Quantity : std::uint8_t { Text, Count, Nanoseconds, Bytes, Share, Ratio, PerSecond, GigabytesPerSecond };
 /// "ns", "B", "fraction", ...; empty for text.
 std::string_view unitOf(Quantity quantity);
@@ -21,7 +21,7 @@ std::string_view unitOf(Quantity quantity);
 enum class Basis : std::uint8_t { Plain, Measured, Modelled, Predicted };
 /// "measured", "modelled", "predicted"; empty for Plain.
 std::string_view nameOf(Basis basis);
-/// Of a run's transfer times; an unknown word is Plain.
+/// The basis of a run's transfer times; Plain where the trace has an unknown word.
 Basis basisOf(const RunFact<Timing>& timing);
 
 struct Cell {

@@ -12,7 +12,7 @@ namespace kvscope {
 namespace {
 
 constexpr double kGib = 1073741824.0, kGiga = 1e9, kTera = 1e12;
-// What a program needs besides weights and KV: the driver's context, workspaces, activations, fragmentation.
+// Memory that a program needs besides weights and KV: the driver's context, workspaces, activations, fragmentation.
 constexpr double kReservedGib = 0.5, kReservedShare = 0.05;
 constexpr int kScoreBytes = 4; // pooled eviction scores are float32 on every device
 
@@ -75,7 +75,7 @@ struct Parts {
     double tokenBytes() const {
         return double(format().numbers()) / s.method.blockSize * s.model.kvHeads * s.bytesPerElement;
     }
-    /// Of one KV head; bytesPerElement stands in for the type of its numbers.
+    /// The format of a block of one KV head; bytesPerElement stands in for the type of its numbers.
     KvFormat format() const { return {KvType::BF16, s.method.blockSize, s.model.headDim, s.model.headDim, false}; }
     Work projections() const {
         const double weights = double(s.model.layerWeights());
@@ -107,7 +107,7 @@ struct Parts {
     double blockBytes = 0, indexBytesPerHead = 0, scoreOperationsPerQueryHead = 0;
 };
 
-/// Whole blocks of one sequence on the host, every offloaded layer.
+/// Bytes of the whole blocks of one sequence on the host, every offloaded layer.
 double hostBytes(const Parts& p) {
     return p.offloaded ? double(p.sparseLayers) * p.s.model.kvHeads * p.blocks * p.blockBytes : 0;
 }
@@ -120,7 +120,7 @@ double readRate(const GpuSpec& gpu, double bytes) {
     return bytes / (cached / (gpu.cacheReadGbps * kGiga) + (bytes - cached) / memory);
 }
 
-/// What keeps more sequences out.
+/// The resource that keeps more sequences out.
 Resource capacityLimit(const DecodeScenario& s, const Parts& p, std::int64_t& fits) {
     const double device = bytesForSequences(s) / double(sequenceBytes(s)); // a sequence takes at least one block
     double most = std::max(0.0, std::floor(device));
@@ -201,9 +201,25 @@ StepCost predictStep(const DecodeScenario& s) {
         (memory >= compute ? cost.hbmBoundNs : cost.computeBoundNs) += times * std::max(memory, compute);
         return std::max(memory, compute);
     };
+    const auto floorOf = [&](StageId stage, const Work& work, double ns) {
+        const bool memory = work.bytes / bytesPerNs >= work.operations / operationsPerNs;
+        cost.stages[std::size_t(stage.number())] = {ns, memory ? Resource::MemoryBandwidth : Resource::Compute};
+    };
     const double projectionNs = run(projections, layers), headNs = run(head, 1);
     const double selectionNs = run(selection, sparseLayers), sparseNs = run(sparse, sparseLayers);
     const double denseNs = run(dense, denseLayers);
+    // The projections' bytes and operations are those of their weights, so their time divides as the weights do.
+    const double weights = double(s.model.layerWeights()), query = double(s.model.queryHeads) * s.model.headDim,
+                 keyValue = double(s.model.kvHeads) * s.model.headDim;
+    const double qkvShare = s.model.hidden * (query + 2 * keyValue) / weights,
+                 outputShare = s.model.hidden * query / weights;
+    floorOf(Stage::QkvLinear, projections, layers * projectionNs * qkvShare);
+    floorOf(Stage::OLinear, projections, layers * projectionNs * outputShare);
+    floorOf(Stage::Ffn, projections, layers * projectionNs * (1 - qkvShare - outputShare));
+    floorOf(StepStage::LmHead, head, headNs);
+    floorOf(Stage::Stage1, selection, sparseLayers * selectionNs);
+    floorOf(Stage::Stage2, sparse, sparseLayers * sparseNs);
+    floorOf(Stage::Attention, dense, denseLayers * denseNs);
     const double layerNs = projectionNs + selectionNs + sparseNs;
 
     bool linkLonger = false; // ahead of time, and still longer than what it hides behind
@@ -212,6 +228,9 @@ StepCost predictStep(const DecodeScenario& s) {
         const double transferNs =
             moves * s.gpu.latencyUs * 1e3 + (loaded + returned) / s.gpu.linkGbps; // GB/s = bytes/ns
         cost.linkNs = sparseLayers * transferNs;
+        cost.linkLatencyNs = sparseLayers * moves * s.gpu.latencyUs * 1e3;
+        cost.linkLoadNs = sparseLayers * loaded / s.gpu.linkGbps;
+        cost.linkReturnNs = sparseLayers * returned / s.gpu.linkGbps;
         linkLonger = s.placement == Placement::Lookahead && transferNs > layerNs;
         // The first layer's blocks have nothing to travel behind.
         cost.exposedNs = s.placement == Placement::OnDemand

@@ -4,6 +4,7 @@
 
 #include "core/model/model_shape.h"
 #include "core/plan/selection_spec.h"
+#include "core/trace/stage.h"
 #include "profiler/roofline/gpu_table.h"
 
 #include <array>
@@ -22,7 +23,7 @@ enum class Placement : std::uint8_t {
 inline constexpr std::array kPlacements{Placement::Resident, Placement::OnDemand, Placement::Lookahead};
 const char* nameOf(Placement placement); // "resident", "offloaded", "lookahead"
 
-/// What a step spends its time on, or what keeps more sequences from being decoded together.
+/// The resource on which a step spends its time, or which keeps more sequences from being decoded together.
 enum class Resource : std::uint8_t { MemoryBandwidth, Compute, Link, MemoryCapacity, HostCapacity };
 inline constexpr std::array kResources{Resource::MemoryBandwidth, Resource::Compute, Resource::Link,
                                        Resource::MemoryCapacity, Resource::HostCapacity};
@@ -51,6 +52,12 @@ struct StepParts {
     double otherNs = 0;   // wall time that no stage claims; 0 in a prediction
 };
 
+/// What a stage takes at best, in all layers together, and which of the two rates bounds it.
+struct StageFloor {
+    double ns = 0; // 0: the model of costs has no bytes and no operations for the stage
+    Resource bound = Resource::MemoryBandwidth;
+};
+
 /// One decode step of all sequences that fit. Times in nanoseconds, bytes and operations per step.
 struct StepCost {
     std::int64_t fits = 0;  // sequences the memories hold
@@ -62,9 +69,14 @@ struct StepCost {
 
     // Each resource alone, as if nothing else took time.
     double hbmNs = 0, computeNs = 0, linkNs = 0;
-    // On the critical path; they add up to stepNs.
+    // The parts of stepNs on the critical path, which add up to it.
     double hbmBoundNs = 0, computeBoundNs = 0, exposedNs = 0;
-    StepParts parts;            // add up to stepNs too
+    StepParts parts; // add up to stepNs too
+    // By StageId::number(); with exposedNs they add up to stepNs. Scores of the index are in stage1, attention in
+    // stage2 where blocks are selected and in attention elsewhere.
+    std::array<StageFloor, 1 + kStageCount + kStepStageCount> stages{};
+    // The parts of linkNs: the fixed cost of transfers, the bytes of loads, the bytes that go back to the host.
+    double linkLatencyNs = 0, linkLoadNs = 0, linkReturnNs = 0;
     double stepNs = 0;          // NaN where not even one sequence fits
     double tokensPerSecond = 0; // 0 where not even one sequence fits
     Resource binding = Resource::MemoryBandwidth;

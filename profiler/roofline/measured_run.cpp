@@ -38,7 +38,7 @@ SelectionSpec methodOf(const RunRow& row, const MethodEntry& method) {
         throw Error(ErrorKind::BadInput, fmt::format("the block size is {} tokens", row.blockSize),
                     "the trace is damaged; record it again");
     if (!spec.dense) spec.blockSize = spec.grid.blockSize = row.blockSize;
-    // What was attended counts, whatever the parameters said.
+    // The number of blocks that were attended counts, whatever the parameters said.
     if (!spec.dense && row.budgetBlocks > spec.budgetBlocks())
         spec.budget.queryAware += row.budgetBlocks - spec.budgetBlocks();
     if (!spec.dense && row.budgetBlocks > 0)
@@ -113,10 +113,16 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
     if (!row.metaOr(run_meta::kDenoisingBlock).empty())
         throw Error(
             ErrorKind::Unsupported,
-            fmt::format("run {} of {} denoises blocks, and the model of costs is of steps that decode one token of "
-                        "each sequence",
+            fmt::format("run {} of {} is of a diffusion model, and the model of costs is of steps that decode one "
+                        "token of each sequence",
                         row.runId, reader.path()),
             "choose a run that decodes token by token");
+    if (row.serves())
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("run {} of {} served requests, and the model of costs is of steps with one number of "
+                                "sequences of about one length",
+                                row.runId, reader.path()),
+                    "choose a run of kvscope-cli run");
     MeasuredRun run;
     run.row = row;
     const MethodEntry* method = knownMethod(row.method);
@@ -173,7 +179,7 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
 
 bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSteps) {
     const int first = std::max(next, run.firstStep),
-              end = run.row.steps; // those of the means: a live run has more by now
+              end = run.row.steps; // the last step that the means count: a live run has more by now
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, first + mostSteps - 1);
     if (first <= last)
         for (const BreakdownStep& step : reader.breakdownSteps(run.row.runId, first, last)) {

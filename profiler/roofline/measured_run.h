@@ -26,7 +26,8 @@ struct MeasuredRun {
     double linkBytes = 0;       // host to device, per step
     StepParts parts;            // of stepNs, by recorded stages
     SelectionSpec method;       // of its recorded parameters
-    bool methodKnown = true;    // else of another engine: `method` is its block size and budget, without a score
+    // false: the method is another engine's, and `method` holds its block size and budget, without a score
+    bool methodKnown = true;
     bool offloaded() const { return row.deviceSlots > 0 && !method.dense; }
     bool linkMeasured() const { return row.timing == Timing::Measured; }
 };
@@ -36,7 +37,7 @@ MeasuredRun measuredRun(const TraceReader& reader, int runId);
 /// All but the parts, which need every layer of every step: in a moment, however long the run is. @throws as
 /// measuredRun
 MeasuredRun measuredSteps(const TraceReader& reader, int runId);
-/// Over the steps that the row knows of: a live run has more by the time that it is read.
+/// Measures the steps that the row knows of. A live run has more by the time that they are read.
 MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row);
 /// Adds the parts of at most so many steps (-1: all of them) from `next` on, which begins with 0 and moves on. The
 /// parts are means when all steps were added. @return whether they were
@@ -54,13 +55,13 @@ const GpuSpec* gpuOfRun(const GpuTable& table, const RunRow& run);
 /// The scenario that the run is: its model, method, context, batch, hit rate and placement (on demand when offloaded).
 DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);
 
-/// How far above its roof a run may lie before somebody is told: rates of the table are known that well.
+/// How far above its roof a run may lie without a warning: the rates of the table are known that well.
 inline constexpr double kRoofTolerance = 0.02;
 
 /// Measured beside predicted. Where link time is modelled, it is in neither of the two.
 struct RunBesideFloor {
     StepCost predicted;
-    double predictedNs = 0;  // what stepNs is compared with
+    double predictedNs = 0;  // the time that stepNs is compared with
     double shareOfFloor = 0; // predictedNs / measured stepNs: 1 is as fast as the device allows
     bool aboveRoof = false;  // faster than the device allows, beyond kRoofTolerance: some number here is wrong
     std::string why;         // one sentence: where the difference is

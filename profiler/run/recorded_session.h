@@ -17,7 +17,7 @@ namespace kvscope {
 /// Used from one thread: construct, begin, run.
 class RecordedSession {
 public:
-    /// What whoever follows a run wants next.
+    /// Whether the run is to go on.
     enum class Go : std::uint8_t { On, Stop };
     /// Called once the prompts are read and after every decode step, also the last one.
     using EachStep = std::function<Go(DecodeSession& session)>;

@@ -2,9 +2,37 @@
 
 #include "base/error.h"
 
+#include <filesystem>
 #include <utility>
 
 namespace kvscope {
+
+/// The file of a recording. It is replaced when the run begins: one that is refused before leaves the run that the file
+/// holds.
+class RunRecording::File final : public TraceSink {
+public:
+    File(std::string path, RecorderOptions options) : path_(std::move(path)), options_(std::move(options)) {
+        std::error_code ignored;
+        if (!options_.overwrite || !std::filesystem::exists(path_, ignored)) open();
+    }
+    RecordLevel level() const override { return options_.level; }
+    void beginRun(const RunInfo& info) override {
+        if (!recorder_) open();
+        recorder_->beginRun(info);
+    }
+    std::unique_ptr<StepRecord> acquire() override { return recorder_->acquire(); }
+    void take(RunEvent event) noexcept override { recorder_->take(std::move(event)); }
+    void endRun(RunStatus status, const std::string& message) noexcept override {
+        if (recorder_) recorder_->endRun(status, message);
+    }
+    Recorder* recorder() const { return recorder_.get(); }
+
+private:
+    void open() { recorder_ = std::make_unique<Recorder>(path_, options_); }
+    const std::string path_;
+    const RecorderOptions options_;
+    std::unique_ptr<Recorder> recorder_; // null: the file is not open yet
+};
 
 RunRecording::RunRecording(RecordingRequest request, Backend backend) : request_(std::move(request)) {
     if (backend == Backend::Cuda && records() && request_.kernels && request_.level == RecordLevel::Full)
@@ -22,17 +50,19 @@ void RunRecording::open() {
     options.level = request_.level;
     options.overwrite = request_.overwrite;
     options.onCommit = request_.onCommit;
-    auto recorder = std::make_unique<Recorder>(request_.trace, std::move(options));
-    recorder_ = recorder.get();
-    sink_ = std::move(recorder);
+    auto file = std::make_unique<File>(request_.trace, std::move(options));
+    file_ = file.get();
+    sink_ = std::move(file);
 }
+
+Recorder* RunRecording::recorder() const { return file_ != nullptr ? file_->recorder() : nullptr; }
 
 void RunRecording::flush() {
-    if (recorder_ != nullptr) recorder_->flush();
+    if (recorder() != nullptr) recorder()->flush();
 }
 
-RecorderHealth RunRecording::health() const { return recorder_ != nullptr ? recorder_->health() : RecorderHealth(); }
-int RunRecording::runId() const { return recorder_ != nullptr ? recorder_->runId() : 0; }
+RecorderHealth RunRecording::health() const { return recorder() != nullptr ? recorder()->health() : RecorderHealth(); }
+int RunRecording::runId() const { return recorder() != nullptr ? recorder()->runId() : 0; }
 
 RecorderHealth RunRecording::finish() {
     flush();

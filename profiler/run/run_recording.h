@@ -1,4 +1,4 @@
-// What a run is recorded with: whoever watches the GPU, and the file. Makes both in the order that they need, and says
+// What a run is recorded with: the recorder of the GPU, and the file. Makes both in the order that they need, and says
 // what they could not do.
 #pragma once
 
@@ -32,14 +32,15 @@ public:
     RunRecording(RecordingRequest request, Backend backend);
     ~RunRecording();
 
-    /// For the engine; null: nobody records kernels.
+    /// The recorder for the engine; null: no kernels are recorded.
     GpuTrace* gpuTrace() { return gpu_.get(); }
     /// Why kernels are not recorded although that was asked for; else empty.
     std::string kernelRefusal() const { return gpu_ ? gpu_->refusal() : std::string(); }
-    /// Once a step was made: why the link is counted in another way than was asked for; else empty.
+    /// When a step was made: the reason why the link is counted in another way than was asked for; empty: it is not.
     std::string pcieRemark() const { return gpu_ ? gpu_->pcieRemark() : std::string(); }
 
-    /// Creates or opens the file. @throws Error(Storage) naming it
+    /// Creates or opens the file. One that is to be replaced stays as it is until the run begins, which then throws.
+    /// @throws Error(Storage) naming it
     void open();
     /// Where the run goes; after open. Drops everything where nothing is recorded.
     TraceSink& sink() { return *sink_; }
@@ -54,10 +55,13 @@ public:
     RecorderHealth finish();
 
 private:
+    class File;
+    Recorder* recorder() const; // null: no file is open
+
     const RecordingRequest request_;
     std::unique_ptr<GpuRecording> gpu_; // outlives the sink
     std::unique_ptr<TraceSink> sink_;
-    Recorder* recorder_ = nullptr; // the sink, where there is a file
+    File* file_ = nullptr; // the sink, where there is a file
 };
 
 } // namespace kvscope

@@ -19,7 +19,7 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-/// Without the marks of Markdown: `code`, **strong**, [text](address), \|.
+/// The text without the marks of Markdown: `code`, **strong**, [text](address), \\|.
 std::string plain(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {

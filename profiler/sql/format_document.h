@@ -1,4 +1,4 @@
-// What docs/trace-format.md, which is compiled in, says of tables and columns.
+// What docs/trace-format.md, which is compiled into the program, says of tables and columns.
 #pragma once
 
 #include <string>

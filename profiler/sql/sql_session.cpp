@@ -71,7 +71,7 @@ struct SqlSession::Impl {
     OpenTrace trace;
     std::string path;
     std::atomic<bool> stop{false};
-    const char* refused = nullptr; // what the statement being prepared may not do
+    const char* refused = nullptr; // the kind of statement that is refused, set while a statement is prepared
     int offset = -1;
     std::function<void()> meanwhile; // on the thread of the query, while it looks for its next row
 
@@ -252,7 +252,7 @@ SqlOutcome SqlSession::run(std::string_view sql, const SqlParameters& parameters
         const int code = sqlite3_step(statement.get());
         if (code == SQLITE_DONE) break;
         if (code != SQLITE_ROW) {
-            if (part->rows() > 0) handOn(); // what came before it was stopped
+            if (part->rows() > 0) handOn(); // rows from before it was stopped
             impl_->fail(code);
         }
         if (columns == 0) continue;

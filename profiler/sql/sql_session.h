@@ -1,4 +1,4 @@
-// A person's own SQL on a trace. Read-only whatever the statement says, can be stopped, and bounded in memory.
+// A user's own SQL on a trace. It is read-only whatever the statement says, can be stopped, and takes bounded memory.
 #pragma once
 
 #include "profiler/sql/sql_rows.h"
@@ -54,8 +54,8 @@ public:
                    const std::function<void(const std::vector<std::string>&)>& header,
                    const std::function<void(std::shared_ptr<const SqlRows>)>& rows);
 
-    /// The whole result as CSV (RFC 4180, header line, UTF-8), without the limits and never in memory at once.
-    /// `progress` hears how many rows were written, now and then. @throws as run, and what `write` throws
+    /// Writes the whole result as CSV (RFC 4180, header line, UTF-8), without the limits and without holding all of it
+    /// in memory. `progress` is called with the number of rows now and then. @throws as run, and what `write` throws
     std::size_t writeCsv(std::string_view sql, const SqlParameters& parameters,
                          const std::function<void(std::string_view)>& write,
                          const std::function<void(std::size_t)>& progress = {});

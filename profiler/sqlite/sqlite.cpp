@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <utility>
 
@@ -22,6 +23,12 @@ bool isOnReadOnlyDisk(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
     return statvfs(folder.c_str(), &system) == 0 && (system.f_flag & ST_RDONLY) != 0;
+}
+
+/// Whether this process may not write files of any size: a write beyond the limit fails as on a broken disk.
+bool sizesAreLimited() {
+    struct rlimit limit {};
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
 /// A file name as a URI: everything but plain characters is escaped.
@@ -116,7 +123,8 @@ void Connection::fail(int code, const char* doing) const {
     case SQLITE_IOERR:
         throw Error(ErrorKind::Storage,
                     fmt::format("{} {} failed: {}", doing, path_, system ? std::strerror(system) : detail.c_str()),
-                    "check the disk");
+                    sizesAreLimited() ? "check the disk, and the limit of a file's size (ulimit -f)"
+                                      : "check the disk");
     case SQLITE_ERROR:
     case SQLITE_SCHEMA:
     case SQLITE_MISMATCH:

@@ -6,7 +6,7 @@
 #include "core/transfer/link.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
-#include "resources/resources.h"
+#include "profiler/store/trace_schema.h"
 
 #include <algorithm>
 #include <bit>
@@ -16,6 +16,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <optional>
 
 #ifndef KVSCOPE_VERSION
@@ -65,7 +66,7 @@ const std::string& usablePath(const std::string& path) {
     return path;
 }
 
-/// Makes room for a new file. Whoever asks holds the lock of the old one.
+/// Makes room for a new file. The caller holds the lock of the old one.
 const std::string& removed(const std::string& path, const WriterLock& lock) {
     std::error_code failure;
     if (!fs::exists(path, failure)) return path;
@@ -101,15 +102,15 @@ TraceStore::TraceStore(const std::string& path, bool overwrite)
     : lock_(usablePath(path)), connection_(overwrite ? removed(path, lock_) : path, Connection::Mode::ReadWrite) {
     try {
         if (connection_.integer("PRAGMA page_count") == 0)
-            create();
+            trace::createSchema(connection_);
         else
-            verify();
+            trace::verifySchema(connection_);
         connection_.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000;"
                             "PRAGMA cache_size=-65536");
         // Proves now, not at the first step, that the file can be written.
         connection_.execute("BEGIN IMMEDIATE; COMMIT");
         identity_ = FileIdentity::of(path);
-        addWhatOlderTracesLack();
+        trace::completeSchema(connection_);
         prepare();
     } catch (const Error& error) {
         if (error.kind != ErrorKind::BadInput) throw;
@@ -118,80 +119,6 @@ TraceStore::TraceStore(const std::string& path, bool overwrite)
 }
 
 TraceStore::~TraceStore() = default;
-
-void TraceStore::create() {
-    const auto schema = resources::text("sql/schema.sql");
-    if (!schema) throw Error(ErrorKind::Unsupported, "this program was built without sql/schema.sql", "build it again");
-    connection_.execute("PRAGMA page_size=16384");
-    // One transaction: a process killed here leaves an empty file, never half a schema.
-    connection_.execute(fmt::format("BEGIN EXCLUSIVE; PRAGMA application_id={}; PRAGMA user_version={};",
-                                    trace::kApplicationId, trace::kVersion));
-    connection_.execute(std::string(*schema));
-    connection_.execute("COMMIT");
-}
-
-void TraceStore::verify() {
-    if (connection_.integer("PRAGMA application_id") != trace::kApplicationId)
-        refuse(fmt::format("{} exists and is not a KVScope trace", connection_.path()), "choose another name");
-    const std::int64_t version = connection_.integer("PRAGMA user_version");
-    if (version != trace::kVersion)
-        refuse(fmt::format("{} has trace format {}, this program writes format {}", connection_.path(), version,
-                           trace::kVersion),
-               version > trace::kVersion ? "update KVScope or record to another file" : "record to another file");
-    // Rows go into tables. A view or a virtual table of that name is somebody's trap.
-    const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    constexpr std::string_view kCreate = "CREATE TABLE ";
-    for (std::size_t at = schema.find(kCreate); at != std::string::npos; at = schema.find(kCreate, at)) {
-        at += kCreate.size();
-        const std::string_view name = std::string_view(schema).substr(at, schema.find(' ', at) - at);
-        Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=? AND (type<>'table' OR rootpage=0)");
-        find.bind(1, name);
-        if (find.step())
-            refuse(fmt::format("{} is no trace to record into: its {} is no ordinary table", connection_.path(), name),
-                   "record to another file");
-    }
-}
-
-/// Tables that came later are optional, so a file without them is no older version: they are made when it is written.
-void TraceStore::addWhatOlderTracesLack() {
-    const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    for (const char* what :
-         {"TABLE counter",        "VIEW v_counter",       "TABLE lookahead",     "VIEW v_lookahead",
-          "TABLE oracle",         "VIEW v_oracle",        "TABLE span_detail",   "TABLE gauge",
-          "VIEW v_gauge",         "TABLE flow",           "VIEW v_flow",         "TABLE run_meta",
-          "TABLE denoise",        "TABLE denoise_token",  "TABLE denoise_layer", "VIEW v_denoise",
-          "VIEW v_denoise_token", "VIEW v_denoise_layer", "TABLE request",       "TABLE request_span",
-          "TABLE iteration",      "TABLE member",         "VIEW v_request",      "VIEW v_request_span",
-          "VIEW v_iteration",     "VIEW v_member"}) {
-        const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
-        Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
-        find.bind(1, std::string_view(name));
-        if (find.step()) continue;
-        find.reset();
-        const std::size_t begin = schema.find(fmt::format("CREATE {} ", what)), end = schema.find(";\n", begin);
-        connection_.execute(schema.substr(begin, end + 1 - begin));
-    }
-    addSpanColumns();
-}
-
-/// A span's stage and bytes came later than the table. The views that show a span's name make it of all three.
-void TraceStore::addSpanColumns() {
-    const auto hasColumn = [&](std::string_view name) {
-        Statement find(connection_, "SELECT 1 FROM pragma_table_info('span') WHERE name=?");
-        return find.bind(1, name).step();
-    };
-    const bool stage = hasColumn("stage"), bytes = hasColumn("bytes");
-    if (stage && bytes) return;
-    const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    std::string sql = "BEGIN IMMEDIATE;";
-    if (!stage) sql += "ALTER TABLE span ADD COLUMN stage INTEGER REFERENCES text(id);";
-    if (!bytes) sql += "ALTER TABLE span ADD COLUMN bytes INTEGER;";
-    for (const char* view : {"v_span", "v_kernel", "v_flow"}) {
-        const std::size_t begin = schema.find(fmt::format("CREATE VIEW {} ", view)), end = schema.find(";\n", begin);
-        sql += fmt::format("DROP VIEW IF EXISTS {};", view) + schema.substr(begin, end + 1 - begin);
-    }
-    connection_.execute(sql + "COMMIT");
-}
 
 void TraceStore::prepare() {
     const auto make = [&](const char* sql) { return Statement(connection_, sql, true); };
@@ -217,26 +144,12 @@ void TraceStore::prepare() {
         RowInserter(connection_, "denoise_token", "id, position, input_id, candidate, confidence, written");
     insertForwardLayers_ =
         RowInserter(connection_, "denoise_layer", "id, mode, active, active_set, pages, density, changes");
+    insertTileRows_ = RowInserter(connection_, "denoise_tile", "id, densities");
     insertSpans_ = RowInserter(
         connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, stage, bytes");
     insertFlows_ = RowInserter(connection_, "flow", "run_id, from_span, to_span");
     lastSpan_ = connection_.integer("SELECT max(id) FROM span");
-    insertRequests_ =
-        RowInserter(connection_, "request",
-                    "id, row, class, arrival_ns, first_sched_ns, first_token_ns, end_ns, prompt_tokens, max_tokens,"
-                    " output_tokens, status, reason, paused_ns, pauses, hits, misses, h2d_bytes, host_bytes,"
-                    " device_bytes, slo_ttft_ms, slo_tbt_ms",
-                    RowInserter::Twice::Replaces);
-    insertRequestSpans_ = RowInserter(connection_, "request_span",
-                                      "id, request, state, start_ns, end_ns, first_iteration, last_iteration");
-    insertIterations_ =
-        RowInserter(connection_, "iteration",
-                    "id, start_ns, duration_ns, decode_ns, prefill_ns, predicted_ns, decode_rows, prefill_requests,"
-                    " prefill_tokens, waiting, paused, admitted, refused, ws_bytes, mavl_bytes, hard_bytes,"
-                    " device_bytes, scratch_bytes, host_bytes, surprises, limited_by");
-    insertMembers_ = RowInserter(connection_, "member",
-                                 "id, request, kind, tokens, layer_from, layer_to, hits, misses, h2d_bytes, ws_bytes,"
-                                 " token_ns");
+    serving_ = ServingWriter(connection_);
     insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
     insertText_ = make("INSERT INTO text(value) VALUES (?) ON CONFLICT DO NOTHING");
     findText_ = make("SELECT id FROM text WHERE value = ?");
@@ -285,7 +198,7 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     addMeta(run, info);
     commit();
     run_ = int(run);
-    requestSpans_ = 0;
+    serving_.beginRun();
     calls_.clear();
     level_ = level;
     info_ = info;
@@ -361,9 +274,12 @@ void TraceStore::addStep(const StepRecord& record) {
     if (!record.denoise.empty()) addDenoising(record);
 }
 
-/// Notes the position of the token that each sequence is fed in this step: the one before the first that it generates.
+/// Notes the position of the token that each sequence is fed in this step: as the record says, or the one before the
+/// first token that the sequence generates.
 void TraceStore::noteFed(const StepRecord& record) {
     fed_.assign(std::size_t(trace::kMaxSequences), -1);
+    for (const FedPosition& fed : record.fed)
+        if (fed.sequence >= 0 && fed.sequence < trace::kMaxSequences) fed_[std::size_t(fed.sequence)] = fed.position;
     for (const TokenRecord& token : record.generated)
         if (std::int32_t* fed = token.sequence >= 0 && token.sequence < trace::kMaxSequences
                                     ? &fed_[std::size_t(token.sequence)]
@@ -439,26 +355,40 @@ void TraceStore::addDenoising(const StepRecord& record) {
         insertForwardLayers_.add(trace::selectionKey(run_, record.step, layer.layer, layer.sequence, layer.kvHead),
                                  layer.sparse, active, activeSet, pages, density, changes);
     }
+    addTileRows(step, record.step);
+}
+
+void TraceStore::addTileRows(const DenoiseStep& step, int number) {
+    const auto hasRows = [](const DenoiseLayer& layer) { return layer.firstRow >= 0 && layer.rows > 0; };
+    insertTileRows_.expect(std::size_t(std::count_if(step.layers.begin(), step.layers.end(), hasRows)));
+    const int group = std::max(1, info_.queryHeads / std::max(1, info_.kvHeads));
+    for (const DenoiseLayer& layer : step.layers) {
+        if (!hasRows(layer)) continue;
+        const auto all = std::span(step.rowDensities).subspan(std::size_t(layer.firstRow), std::size_t(layer.rows));
+        const std::size_t rows = all.size() / std::size_t(group);
+        std::string text = "[";
+        for (std::size_t head = 0; head < std::size_t(group); ++head)
+            text += fmt::format("{}[{}]", head > 0 ? "," : "", fmt::join(all.subspan(head * rows, rows), ","));
+        text += "]";
+        insertTileRows_.add(trace::selectionKey(run_, number, layer.layer, layer.sequence, layer.kvHead),
+                            std::string_view(text));
+    }
 }
 
 RowInserter::Blob TraceStore::encode(const StepRecord& record, const SelectionRecord& row) {
     const std::size_t first = row.first, count = std::size_t(std::max(row.selected, 0)), end = first + count;
     const bool scored = level_ == RecordLevel::Full && !record.scores.empty();
-    const bool inside = end <= record.blocks.size() && end <= record.origins.size() && end <= record.hit.size() &&
-                        (!scored || end <= record.scores.size());
+    const bool inside = end <= record.blocks.size() && (!scored || end <= record.scores.size());
     std::vector<std::byte>& bytes = blobs_[insertSelections_.slot()];
     SelectionView view;
     if (inside) {
-        view = {std::span(record.blocks).subspan(first, count),
-                std::span(record.origins).subspan(first, count),
-                std::span(record.hit).subspan(first, count),
-                {}};
+        view.blocks = std::span(record.blocks).subspan(first, count);
         if (scored) view.scores = std::span(record.scores).subspan(first, count);
     }
     if (!inside || !encodeSelection(view, bytes))
         refuse(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} breaks the rules of a trace",
                            record.step, row.layer, row.sequence, row.kvHead),
-               "block ids must ascend and every block needs an origin and a hit flag");
+               "block ids must ascend and every block needs an origin");
     return {bytes};
 }
 
@@ -474,7 +404,8 @@ void TraceStore::addSelections(const StepRecord& record) {
             refuse(fmt::format("layer {}, sequence {}, KV head {} cannot be numbered in {}", row.layer, row.sequence,
                                row.kvHead, connection_.path()),
                    "record a smaller run");
-        // Whose block is denoised opens it with the first selection in it, whatever is written meanwhile.
+        // A sequence whose block is denoised opens the block with the first selection in it, even if tokens are written
+        // before.
         const bool opens = record.denoise.empty() ? opensBlock(record, row.sequence) : row.kept < 0;
         std::optional<RowInserter::Blob> blocks;
         if (withBlocks) blocks = encode(record, row);
@@ -537,52 +468,7 @@ void TraceStore::addLayers(const StepRecord& record) {
 
 void TraceStore::addServing(const ServingRecord& record) {
     begin();
-    const auto whenever = [](std::int64_t ns) { return ns < 0 ? std::nullopt : std::optional(ns); };
-    insertRequests_.expect(record.requests.size());
-    for (const ServedRequest& request : record.requests) {
-        if (request.number < 0 || request.number > trace::kMaxServed)
-            refuse(fmt::format("request {} cannot be numbered in {}", request.number, connection_.path()),
-                   "record to another file");
-        insertRequests_.add(trace::servedKey(run_, request.number), whereDefined(request.row),
-                            std::string_view(request.kind), request.arrivalNs, whenever(request.firstScheduledNs),
-                            whenever(request.firstTokenNs), whenever(request.endNs), request.promptTokens,
-                            request.maxTokens, request.outputTokens, std::string_view(request.status),
-                            std::string_view(request.reason), request.pausedNs, request.pauses, request.hits,
-                            request.misses, request.missedBytes, request.hostBytes, request.deviceBytes,
-                            request.ttftBoundMs, request.tbtBoundMs);
-    }
-    insertRequestSpans_.expect(record.spans.size());
-    for (const RequestSpan& span : record.spans)
-        insertRequestSpans_.add(trace::servedKey(run_, requestSpans_++), span.request, std::string_view(span.state),
-                                span.startNs, span.endNs, whereDefined(span.firstIteration),
-                                whereDefined(span.lastIteration));
-    std::size_t members = 0;
-    insertIterations_.expect(record.iterations.size());
-    for (const ServingIteration& row : record.iterations) {
-        if (row.iteration < 0 || row.iteration > trace::kMaxStep)
-            refuse(fmt::format("iteration {} cannot be numbered in {}", row.iteration, connection_.path()),
-                   "record to another file");
-        const auto prefills =
-            std::count_if(row.members.begin(), row.members.end(), [](const auto& member) { return member.prefill; });
-        std::int64_t tokens = 0;
-        for (const IterationMember& member : row.members) tokens += member.prefill ? member.tokens : 0;
-        members += row.members.size();
-        insertIterations_.add(trace::stepKey(run_, row.iteration), row.startNs, row.durationNs, row.decodeNs,
-                              row.prefillNs, row.predictedNs, std::int64_t(row.members.size()) - prefills, prefills,
-                              tokens, row.waiting, row.paused, row.admitted, row.refused, row.workingSetBytes,
-                              row.availableBytes, row.hardBytes, row.deviceBytes, row.scratchBytes, row.hostBytes,
-                              row.surprises, std::string_view(row.limitedBy));
-    }
-    insertMembers_.expect(members);
-    for (const ServingIteration& row : record.iterations)
-        for (const IterationMember& member : row.members) {
-            if (member.row < 0 || member.row >= trace::kMaxSequences)
-                refuse(fmt::format("row {} cannot be numbered in {}", member.row, connection_.path()),
-                       "serve with fewer rows");
-            insertMembers_.add(trace::memberKey(run_, row.iteration, member.row), member.request, member.prefill,
-                               member.tokens, member.layerFrom, member.layerTo, member.hits, member.misses,
-                               member.missedBytes, member.workingSetBytes, whenever(member.tokenNs));
-        }
+    serving_.add(run_, record);
 }
 
 std::int64_t TraceStore::intern(std::string_view value) {
@@ -619,7 +505,7 @@ void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
     addFlows(spans, first);
 }
 
-/// From calls to what they started. first: the id of the first span.
+/// Adds flows from calls to what they started. first: the id of the first span.
 void TraceStore::addFlows(const std::vector<SpanRecord>& spans, std::int64_t first) {
     const auto isCall = [](const SpanRecord& span) { return span.kind == SpanRecord::Kind::Range; };
     for (std::size_t i = 0; i < spans.size(); ++i)
@@ -670,10 +556,12 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (RowInserter* inserter : {&insertSpans_, &insertFlows_, &insertCounters_, &insertSteps_, &insertLayers_,
-                                      &insertSelections_, &insertLookahead_, &insertOracle_, &insertTokens_,
-                                      &insertPrompts_, &insertForwards_, &insertForwardTokens_, &insertForwardLayers_})
+        for (RowInserter* inserter :
+             {&insertSpans_, &insertFlows_, &insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_,
+              &insertLookahead_, &insertOracle_, &insertTokens_, &insertPrompts_, &insertForwards_,
+              &insertForwardTokens_, &insertForwardLayers_, &insertTileRows_})
             inserter->reset();
+        serving_.reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
         texts_.clear();                                                   // some may have been rolled back
         if (connection_.inTransaction()) connection_.execute("ROLLBACK"); // some errors have rolled back already
@@ -688,7 +576,7 @@ TraceStore::Loss TraceStore::loss() {
         std::error_code failure;
         const std::uintmax_t size = fs::file_size(path, failure);
         if (failure || size >= size_) {
-            size_ = failure ? size_ : size; // it only grows: nothing is ever deleted from it
+            size_ = failure ? size_ : size; // the file only grows, because no row is ever deleted from it
             return {};
         }
         return {fmt::format("{} was truncated while it was recorded: it had {} bytes, it has {}", path, size_, size),
@@ -714,12 +602,19 @@ void TraceStore::finish() noexcept {
 void TraceStore::settle(const std::string& path) noexcept {
     try {
         std::error_code failure;
-        if (fs::file_size(path + "-wal", failure) > 0 || failure) return;
+        const std::uintmax_t left = fs::file_size(path + "-wal", failure);
+        if (failure) return;
         const WriterLock lock(path);
+        // A reader that was in the middle of a query when the run ended kept its last steps in the log. Any connection
+        // that may write puts the log into the file when it is closed, so one that only reads looks first.
+        if (left > 0 &&
+            Connection(path, Connection::Mode::ReadOnly).integer("SELECT count(*) FROM run WHERE status = 'running'") >
+                0)
+            return;
         Connection connection(path, Connection::Mode::ReadWrite);
         connection.execute("PRAGMA busy_timeout=0; PRAGMA journal_mode=DELETE");
     } catch (const std::exception&) {
-        // Somebody has the trace open. The empty file does no harm.
+        // Another program has the trace open. The log that stays beside it does no harm: every reader understands it.
     }
 }
 

@@ -5,6 +5,7 @@
 #include "profiler/sqlite/row_inserter.h"
 #include "profiler/sqlite/sqlite.h"
 #include "profiler/store/recent_calls.h"
+#include "profiler/store/serving_writer.h"
 #include "profiler/store/writer_lock.h"
 
 #include <array>
@@ -33,12 +34,13 @@ public:
     void addPrompts(const RunPrompts& prompts);
     /// Adds a step to the open transaction. @throws Error(Storage) also if the record breaks the rules of StepRecord
     void addStep(const StepRecord& record);
-    /// What a call started may come later than the call, by some ten thousand calls at most, but not before it.
+    /// Adds spans. A span may come later than the call that started it, by some ten thousand calls at most, but not
+    /// before it.
     void addSpans(const std::vector<SpanRecord>& spans);
-    /// For people; shown where it is told how the run was recorded.
+    /// Adds a sentence for people, which is shown beside how the run was recorded.
     void addRemark(const std::string& sentence);
     void addCounters(const std::vector<CounterSample>& samples);
-    /// Rows of a serving run: new requests and those that changed, spans, iterations. @throws Error(Storage)
+    /// Writes rows of a serving run: requests that are new or have changed, spans, iterations. @throws Error(Storage)
     void addServing(const ServingRecord& record);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
     void endRun(RunStatus status, const std::string& message);
@@ -46,26 +48,24 @@ public:
     bool hasPending() const { return connection_.inTransaction(); }
     void commit();
     void rollback() noexcept;
-    /// What somebody else did to the file, so that recording into it makes no sense any more.
+    /// What another program did to the file, so that recording into it makes no sense any more.
     struct Loss {
-        std::string sentence;    // empty: the file is where it was, and whole
-        bool everything = false; // nothing of the run is left
+        std::string sentence;    // empty: the file is in its place, and whole
+        bool everything = false; // no part of the run is left
         std::string movedTo;     // where the file is now; empty: not known
     };
-    /// To be asked before each commit: that may write pages behind the end of a file that was truncated.
+    /// To be called before each commit: a commit could write pages behind the end of a file that was truncated.
     Loss loss();
     /// Puts everything into the one file: no -wal or -shm stays behind, unless somebody is still reading.
     void finish() noexcept;
-    /// Removes the empty -wal and the -shm of a finished trace, where a reader kept finish() from it. Does nothing
-    /// while somebody still reads or writes the trace.
+    /// Puts everything of a finished trace into the one file, where a reader kept finish() from it, and removes -wal
+    /// and -shm. Does nothing while somebody still reads or writes the trace, and where a run is `running`: its log
+    /// belongs to its writer.
     static void settle(const std::string& path) noexcept;
     /// Before the last small transaction on a full disk: see WriterLock.
     void giveRoom() const { lock_.giveRoom(); }
 
 private:
-    void create();
-    void verify();
-    void addWhatOlderTracesLack();
     void prepare();
     void begin();
     void addMeta(std::int64_t run, const RunInfo& info);
@@ -77,25 +77,25 @@ private:
     bool someBlockOpens(const StepRecord& record) const;
     void addTokens(const StepRecord& record);
     void addDenoising(const StepRecord& record);
+    void addTileRows(const DenoiseStep& step, int number);
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
     WriterLock lock_; // before the connection, and for as long
     Connection connection_;
     FileIdentity identity_;
-    std::uintmax_t size_ = 0; // of the file, the last time that somebody looked
+    std::uintmax_t size_ = 0; // size of the file when it was last looked at
     /// Id of a text in the table of texts.
     std::int64_t intern(std::string_view value);
     void addFlows(const std::vector<SpanRecord>& spans, std::int64_t first);
-    void addSpanColumns();
 
     RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
         insertLookahead_, insertOracle_, insertTokens_, insertPrompts_, insertForwards_, insertForwardTokens_,
-        insertForwardLayers_, insertRequests_, insertRequestSpans_, insertIterations_, insertMembers_;
+        insertForwardLayers_, insertTileRows_;
+    ServingWriter serving_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t, std::less<>> texts_;
-    std::int64_t lastSpan_ = 0;     // id
-    std::int64_t requestSpans_ = 0; // of the current run
+    std::int64_t lastSpan_ = 0; // id
     RecentCalls calls_;
     int run_ = 0;
     RunInfo info_;          // of the current run, without its prompts

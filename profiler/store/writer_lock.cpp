@@ -27,7 +27,7 @@ constexpr const char* kWait = "wait until it is done or choose another file";
     throw Error(ErrorKind::Storage, fmt::format("{} is being written by {}", path, who), kWait);
 }
 
-/// What the owner of a lock wrote into it.
+/// The text that the owner of a lock wrote into it.
 std::string ownerOf(int descriptor) {
     std::array<char, 32> text{};
     if (pread(descriptor, text.data(), text.size() - 1, 0) < 0) text[0] = '\0';
@@ -77,7 +77,8 @@ WriterLock::WriterLock(const std::string& path) : name_(path + "-lock") {
             if (held) refuseLock(path, owner);
             return;
         }
-        // Its last owner may have removed it between the two calls: then the lock is on a file that nobody else finds.
+        // The last owner may have removed the file between the two calls: then the lock is on a file that no other
+        // program finds.
         struct stat mine {
         }, named{};
         const bool found = fstat(descriptor, &mine) == 0 && stat(name_.c_str(), &named) == 0 &&

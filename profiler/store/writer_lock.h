@@ -19,8 +19,8 @@ public:
     /// A program that was killed had held it: whatever the file says of a running run, nobody writes it any more.
     bool tookOver() const { return tookOver_; }
 
-    /// The file keeps some room on the disk. This gives it back, so that a disk that has become full takes one small
-    /// transaction more: the one that says why the run failed.
+    /// The file keeps some room on the disk. This call gives it back, so that a disk that has become full takes one
+    /// more small transaction: the one that says why the run failed.
     void giveRoom() const;
 
 private:
@@ -31,9 +31,9 @@ private:
 
 enum class Heartbeat : bool { Counts, IsOver };
 
-/// Before a file is replaced. Writers that know nothing of the lock are found by SQLite's own locks and, where it
-/// counts, by the heartbeat of a run that is `running`. A file that is no database is written by nobody.
-/// @throws Error(Storage) when somebody is writing it
+/// Called before a file is replaced. Finds writers that do not use the lock by SQLite's own locks and, where it counts,
+/// by the heartbeat of a run that is `running`. A file that is no database has no writer. @throws Error(Storage) while
+/// a program is writing it
 void refuseWhileWritten(const std::string& path, Heartbeat heartbeat);
 
 /// Which file a name means; none: there is no such file.
@@ -43,9 +43,9 @@ struct FileIdentity {
     bool operator==(const FileIdentity&) const = default;
 };
 
-/// What became of a file that this process holds open, whatever its name is now.
+/// What has become of a file that this process holds open, under any name.
 struct OpenFile {
-    bool exists = false; // it has a name; false also where the system does not tell
+    bool exists = false; // the file has a name; false also where the system does not say
     std::string path;    // that name; empty: not known
     static OpenFile find(const FileIdentity& identity);
 };

@@ -80,6 +80,7 @@ void DenoiseSteps::note(const ForwardRows& rows) {
         highest_ = none ? block.lastPosition : std::max(highest_, block.lastPosition);
         hasSparse_ = hasSparse_ || row.sparseLayers > 0;
         hasDense_ = hasDense_ || row.sparseLayers == 0;
+        hasTileRows_ = hasTileRows_ || !std::isnan(row.meanRow);
         for (const ForwardCell& cell : cells) {
             Fact& fact = facts_.try_emplace(cell.position, Fact{cell.input, -1, true, row.block}).first->second;
             if (cell.written)
@@ -87,6 +88,7 @@ void DenoiseSteps::note(const ForwardRows& rows) {
             else if (!cell.masked())
                 fact.id = cell.input, fact.masked = false;
             hasChanges_ = hasChanges_ || !std::isnan(cell.change);
+            hasReuse_ = hasReuse_ || cell.active < 1;
         }
     }
 }

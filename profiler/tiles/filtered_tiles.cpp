@@ -1,5 +1,7 @@
 #include "profiler/tiles/filtered_tiles.h"
 
+#include "base/extents.h"
+
 #include <algorithm>
 #include <limits>
 
@@ -18,14 +20,15 @@ bool needsOwnSums(const HeatRequest& r, const ReadFilter& filter) {
 void appendSums(const TraceReader& reader, const HeatRequest& r, const ReadFilter& filter, int first, int last,
                 int rows, std::vector<float>& values) {
     const StepMatrix matrix = filteredLayers(reader, r.runId, r.metric, r.filter.sequence, filter, first, last);
+    const Extents<int, int> columns(last - first + 1, rows);
     const std::size_t at = values.size();
-    values.resize(at + std::size_t(last - first + 1) * std::size_t(rows), kUndefined);
+    values.resize(at + columns.size(), kUndefined);
+    const std::span<float> added = std::span(values).subspan(at);
     for (int i = 0; i < matrix.steps; ++i) {
         const int step = matrix.firstStep + i - first;
         if (step < 0 || step > last - first) continue;
         for (int row = 0; row < std::min(rows, matrix.rows); ++row)
-            values[at + std::size_t(step) * std::size_t(rows) + std::size_t(row)] =
-                float(double(matrix.at(i, row)) * r.factor);
+            added[columns.offset(step, row)] = float(double(matrix.at(i, row)) * r.factor);
     }
 }
 
@@ -40,10 +43,10 @@ std::shared_ptr<HeatTile> withoutFiltered(const TraceReader& reader, const HeatR
         layers ? r.filter.kvHead >= 0 && !filter.hasKvHead(r.filter.kvHead) : !filter.hasLayer(r.layer);
     const auto passes = stepsThatPass(reader, r.runId, filter, first, first + (tile->steps() - 1) * stride);
     std::vector<float> columns;
-    columns.reserve(std::size_t(tile->steps()) * std::size_t(rows));
+    columns.reserve(Extents<int, int>(tile->steps(), rows).size());
     for (int i = 0; i < tile->steps(); ++i)
         for (int row = 0; row < rows; ++row) {
-            const bool counts = !nothing && passes[std::size_t(i) * std::size_t(stride)] &&
+            const bool counts = !nothing && passes[std::size_t(i * stride)] &&
                                 (layers ? filter.hasLayer(row) : filter.hasKvHead(row % heads));
             columns.push_back(counts ? tile->at(i, row) : kUndefined);
         }
@@ -61,8 +64,9 @@ std::shared_ptr<MaskTile> withoutFiltered(const TraceReader& reader, const MaskR
     MaskChunk chunk;
     for (int i = 0; i < tile->steps(); ++i) {
         if (!nothing && filter.hasStep(first + i * stride))
-            for (const MaskCell& cell : tile->cells(i))
-                if (filter.text.empty() || (std::size_t(cell.block) < found.size() && found[std::size_t(cell.block)]))
+            for (const MaskCell cell : tile->cells(i))
+                if (const auto block = std::size_t(cell.block());
+                    filter.text.empty() || (block < found.size() && found[block]))
                     chunk.cells.push_back(cell);
         chunk.endStep();
     }

@@ -33,7 +33,7 @@ std::size_t HeatTile::bytes() const {
 
 void HeatTile::append(std::span<const float> columns) {
     assert(rows_ > 0 && columns.size() % rows_ == 0 && "whole columns only");
-    assert(base_.size() + columns.size() <= rows_ * std::size_t(kTileSteps));
+    assert(base_.size() + columns.size() <= cells_.size());
     base_.insert(base_.end(), columns.begin(), columns.end());
     grow();
 }
@@ -111,7 +111,7 @@ void HeatTile::addExtremes(int first, int last, Aggregate which, std::span<float
 CellStats HeatTile::stats(int row, int first, int last) const {
     CellStats all;
     forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int level, std::size_t group) {
-        const std::size_t at = group * rows_ + std::size_t(row);
+        const std::size_t at = cells_.offset(int(group), row);
         if (level == 0) {
             const float v = base_[at];
             if (!std::isnan(v)) all.add({v, v, double(v), 1});

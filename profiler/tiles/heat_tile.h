@@ -3,6 +3,7 @@
 // exact and takes no longer than one of few. About 10 bytes per cell.
 #pragma once
 
+#include "base/extents.h"
 #include "profiler/tiles/step_spans.h"
 
 #include <cstddef>
@@ -29,13 +30,13 @@ struct CellStats {
 
 class HeatTile {
 public:
-    explicit HeatTile(int rows) : rows_(std::size_t(rows)) {}
-    int rows() const { return int(rows_); }
+    explicit HeatTile(int rows) : cells_(kTileSteps, rows), rows_(std::size_t(rows)) {}
+    int rows() const { return cells_.length(1); }
     int steps() const { return rows_ > 0 ? int(base_.size() / rows_) : 0; }
     std::size_t bytes() const;
-    float at(int step, int row) const { return base_[std::size_t(step) * rows_ + std::size_t(row)]; }
+    float at(int step, int row) const { return base_[cells_.offset(step, row)]; }
 
-    /// Whole columns, step-major: [steps][rows]; together at most kTileSteps. Amortised O(rows) a step.
+    /// Appends whole columns, step-major: [steps][rows]; together at most kTileSteps. Amortised O(rows) a step.
     void append(std::span<const float> columns);
     void append(const HeatTile& more) { append(std::span<const float>(more.base_)); }
 
@@ -58,6 +59,7 @@ private:
     int levels() const { return int(upper_.size()) + 1; }
     void grow();
 
+    Extents<int, int> cells_; // [step or group][row] of the most that a tile has
     std::size_t rows_;
     std::vector<float> base_;  // [step][row]
     std::vector<Level> upper_; // upper_[l - 1] holds groups of 4^l steps

@@ -31,15 +31,16 @@ private:
     std::vector<std::uint16_t> bandOf_;
 };
 
-/// What a range of steps selects of every band. MaskPyramid::bands fills it; it can be used for one range after the
-/// other and keeps its memory.
+/// The bits and counts of every band over a range of steps. MaskPyramid::bands fills it; it can be used for one range
+/// after the other and keeps its memory.
 class MaskBandSums {
 public:
     /// counted: also counts how often blocks were selected; else only the bits are kept. `bands` must outlive this
     /// object.
     MaskBandSums(const MaskBands& bands, bool counted);
 
-    /// Of a band: the bits of all its cells, and, if counted, how many cells were selected and how many of them missed.
+    /// The bits of all cells of a band, and, if counted, how many of its cells were selected and how many of these
+    /// missed.
     std::uint8_t bits(int band) const { return bits_[std::size_t(band)]; }
     std::uint32_t selected(int band) const { return std::uint32_t(counts_[std::size_t(band)]); }
     std::uint32_t missed(int band) const { return std::uint32_t(counts_[std::size_t(band)] >> 32); }

@@ -21,8 +21,8 @@ void MaskPyramid::append(const MaskChunk& chunk) {
         const int at = tiles_.steps(), count = std::min(kTileSteps - at % kTileSteps, chunk.steps() - from);
         MaskChunk part;
         for (int step = from; step < from + count; ++step) {
-            part.cells.insert(part.cells.end(), chunk.cells.begin() + std::ptrdiff_t(chunk.offsets[std::size_t(step)]),
-                              chunk.cells.begin() + std::ptrdiff_t(chunk.offsets[std::size_t(step) + 1]));
+            const auto cells = chunk.cellsOf(step);
+            part.cells.insert(part.cells.end(), cells.begin(), cells.end());
             part.endStep();
         }
         place(at, std::make_shared<MaskTile>(part));
@@ -43,7 +43,7 @@ void MaskPyramid::setPreview(std::shared_ptr<const MaskTile> preview, int stride
     tiles_.setPreview(std::move(preview), stride);
 }
 
-std::vector<MaskCell> MaskPyramid::cells(int step) const {
+std::span<const MaskCell> MaskPyramid::cells(int step) const {
     if (!tiles_.knows(step)) return {};
     return tiles_.tileOf(step).cells(step % kTileSteps);
 }

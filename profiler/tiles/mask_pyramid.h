@@ -21,7 +21,7 @@ public:
     int blocks() const { return blocks_; }
 
     // The cells of a step; none for a step that is not known.
-    std::vector<MaskCell> cells(int step) const;
+    std::span<const MaskCell> cells(int step) const;
     std::optional<MaskBits> find(int step, int block) const;
 
     // These take the steps [first, last), as far as they exist, and write into arrays of blocks() entries.

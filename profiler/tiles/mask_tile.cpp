@@ -17,10 +17,10 @@ constexpr std::size_t kRowPerCell = 32; // rows of bits are kept if they have at
 class MaskTile::Merger {
 public:
     explicit Merger(int blocks) : sums_(std::size_t(blocks)) {}
-    void add(std::uint32_t cell, int selected, int missed) {
-        GroupCell& sum = sums_[std::size_t(blockOf(cell))];
-        if (sum.selected == 0) touched_.push_back(blockOf(cell)), sum.cell = cell;
-        sum.cell |= cell;
+    void add(MaskCell cell, int selected, int missed) {
+        GroupCell& sum = sums_[std::size_t(cell.block())];
+        if (sum.selected == 0) touched_.push_back(cell.block()), sum.cell = cell;
+        sum.cell.add(cell.bits());
         sum.selected = std::uint16_t(sum.selected + selected);
         sum.missed = std::uint16_t(sum.missed + missed);
     }
@@ -37,7 +37,7 @@ private:
 };
 
 std::size_t MaskTile::bytes() const {
-    std::size_t bytes = (offsets_.size() + missed_.size() + cells_.size()) * sizeof(std::uint32_t);
+    std::size_t bytes = (offsets_.size() + missed_.size()) * sizeof(std::uint32_t) + cells_.size() * sizeof(MaskCell);
     for (const Level& level : upper_)
         bytes += level.offsets.size() * sizeof(std::uint32_t) + level.cells.size() * sizeof(GroupCell) +
                  level.bits.size() * sizeof(MaskBits) + 2 * level.selected.size() * sizeof(std::uint16_t);
@@ -46,19 +46,17 @@ std::size_t MaskTile::bytes() const {
 
 MaskBits MaskTile::anyBits() const {
     MaskBits all = 0;
-    for (const std::uint32_t cell : cells_) all |= bitsOf(cell);
+    for (const MaskCell cell : cells_) all |= cell.bits();
     return all;
 }
 
 void MaskTile::append(const MaskChunk& chunk) {
     assert(!sealed_ && steps() + chunk.steps() <= kTileSteps);
     const auto before = std::uint32_t(cells_.size());
-    cells_.reserve(cells_.size() + chunk.cells.size());
-    for (const MaskCell& cell : chunk.cells) {
-        assert(cell.block >= 0 && cell.block <= kMaxMaskBlock);
-        cells_.push_back(pack(cell.block, cell.bits));
-        blocks_ = std::max(blocks_, cell.block + 1);
-    }
+    cells_.insert(cells_.end(), chunk.cells.begin(), chunk.cells.end());
+    for (int step = 0; step < chunk.steps(); ++step)
+        if (const auto cells = chunk.cellsOf(step); !cells.empty())
+            blocks_ = std::max(blocks_, cells.back().block() + 1);
     for (std::size_t i = 1; i < chunk.offsets.size(); ++i) offsets_.push_back(before + std::uint32_t(chunk.offsets[i]));
     grow();
 }
@@ -75,7 +73,7 @@ void MaskTile::append(const MaskTile& more) {
 void MaskTile::grow() {
     for (auto step = missed_.size() - 1; step < std::size_t(steps()); ++step) {
         const auto first = cells_.begin() + offsets_[step], last = cells_.begin() + offsets_[step + 1];
-        const auto missed = std::count_if(first, last, [](std::uint32_t cell) { return (cell & kMaskMiss) != 0; });
+        const auto missed = std::count_if(first, last, [](MaskCell cell) { return cell.missed(); });
         missed_.push_back(missed_.back() + std::uint32_t(missed));
     }
     Merger merger(blocks_);
@@ -88,7 +86,7 @@ void MaskTile::grow() {
             const std::size_t first = group * kSpanFanOut, last = first + kSpanFanOut;
             if (l == 0) {
                 for (std::size_t i = offsets_[first]; i < offsets_[last]; ++i)
-                    merger.add(cells_[i], 1, (cells_[i] & kMaskMiss) ? 1u : 0u);
+                    merger.add(cells_[i], 1, cells_[i].missed() ? 1 : 0);
             } else {
                 const Level& lower = upper_[l - 1];
                 for (std::size_t i = lower.offsets[first]; i < lower.offsets[last]; ++i)
@@ -116,8 +114,8 @@ void MaskTile::seal() {
         for (std::size_t group = 0; group < groups; ++group)
             for (std::size_t i = level.offsets[group]; i < level.offsets[group + 1]; ++i) {
                 const GroupCell& cell = level.cells[i];
-                const std::size_t at = group * width + std::size_t(blockOf(cell.cell));
-                level.bits[at] = bitsOf(cell.cell);
+                const std::size_t at = group * width + std::size_t(cell.cell.block());
+                level.bits[at] = cell.cell.bits();
                 if (!smaller) continue;
                 level.selected[at] = cell.selected;
                 level.missed[at] = cell.missed;
@@ -129,33 +127,34 @@ void MaskTile::seal() {
     sealed_ = true;
 }
 
-std::vector<MaskCell> MaskTile::cells(int step) const {
-    std::vector<MaskCell> result;
-    for (std::size_t i = offsets_[std::size_t(step)]; i < offsets_[std::size_t(step) + 1]; ++i)
-        result.push_back({blockOf(cells_[i]), bitsOf(cells_[i])});
-    return result;
+std::span<const MaskCell> MaskTile::cells(int step) const {
+    const std::size_t first = offsets_[std::size_t(step)];
+    return std::span(cells_).subspan(first, offsets_[std::size_t(step) + 1] - first);
+}
+
+std::span<const MaskTile::GroupCell> MaskTile::cellsOf(const Level& level, std::size_t group) const {
+    return std::span(level.cells).subspan(level.offsets[group], level.offsets[group + 1] - level.offsets[group]);
 }
 
 template <class Cell> const Cell* MaskTile::atOrAfter(const Cell* first, const Cell* last, int block) {
     return std::lower_bound(first, last, block, [](const Cell& cell, int wanted) { return blockOf(cell) < wanted; });
 }
 
-template <class Cell> const Cell* MaskTile::lookUp(const Cell* first, const Cell* last, int block) {
-    const Cell* at = atOrAfter(first, last, block);
+template <class Cell> const Cell* MaskTile::lookUp(std::span<const Cell> cells, int block) {
+    const Cell* last = cells.data() + cells.size();
+    const Cell* at = atOrAfter(cells.data(), last, block);
     return at != last && blockOf(*at) == block ? at : nullptr;
 }
 
 std::optional<MaskBits> MaskTile::find(int step, int block) const {
-    const std::uint32_t* at =
-        lookUp(cells_.data() + offsets_[std::size_t(step)], cells_.data() + offsets_[std::size_t(step) + 1], block);
-    return at ? std::optional(bitsOf(*at)) : std::nullopt;
+    const MaskCell* at = lookUp(cells(step), block);
+    return at ? std::optional(at->bits()) : std::nullopt;
 }
 
 void MaskTile::addBits(int first, int last, std::span<MaskBits> bits) const {
     forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
         if (l == 0) {
-            for (std::size_t i = offsets_[group]; i < offsets_[group + 1]; ++i)
-                bits[std::size_t(blockOf(cells_[i]))] |= bitsOf(cells_[i]);
+            for (const MaskCell cell : cells(int(group))) bits[std::size_t(cell.block())] |= cell.bits();
             return;
         }
         const Level& level = upper_[std::size_t(l) - 1];
@@ -164,18 +163,17 @@ void MaskTile::addBits(int first, int last, std::span<MaskBits> bits) const {
             for (std::size_t block = 0; block < level.width; ++block) bits[block] |= row[block];
             return;
         }
-        for (std::size_t i = level.offsets[group]; i < level.offsets[group + 1]; ++i)
-            bits[std::size_t(blockOf(level.cells[i].cell))] |= bitsOf(level.cells[i].cell);
+        for (const GroupCell& sum : cellsOf(level, group)) bits[std::size_t(blockOf(sum))] |= sum.cell.bits();
     });
 }
 
 void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
     forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
         if (l == 0) {
-            for (std::size_t i = offsets_[group]; i < offsets_[group + 1]; ++i) {
-                const auto block = std::size_t(blockOf(cells_[i]));
+            for (const MaskCell cell : cells(int(group))) {
+                const auto block = std::size_t(cell.block());
                 ++counts.selected[block];
-                counts.missed[block] += (cells_[i] & kMaskMiss) ? 1u : 0u;
+                counts.missed[block] += cell.missed() ? 1u : 0u;
             }
             return;
         }
@@ -189,10 +187,10 @@ void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
             }
             return;
         }
-        for (std::size_t i = level.offsets[group]; i < level.offsets[group + 1]; ++i) {
-            const auto block = std::size_t(blockOf(level.cells[i].cell));
-            counts.selected[block] += level.cells[i].selected;
-            counts.missed[block] += level.cells[i].missed;
+        for (const GroupCell& sum : cellsOf(level, group)) {
+            const auto block = std::size_t(blockOf(sum));
+            counts.selected[block] += sum.selected;
+            counts.missed[block] += sum.missed;
         }
     });
 }
@@ -204,28 +202,27 @@ void MaskTile::addBands(int first, int last, MaskBandSums& sums) const {
     const std::uint16_t* bandOf = bands.bandOf().data();
     MaskBits* bits = sums.bits_.data();
     std::uint64_t* counts = sums.counted_ ? sums.counts_.data() : nullptr;
-    const auto inBands = [&](const auto* from, const auto* to) { // the cells are in ascending order of blocks
+    const auto inBands = [&](const auto cells) { // they are in ascending order of blocks
+        const auto *from = cells.data(), *to = from + cells.size();
         if (base > 0) from = atOrAfter(from, to, base);
         if (end < blocks_) to = atOrAfter(from, to, end);
         return std::span(from, to);
     };
     forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
         if (l == 0) {
-            const auto cells = inBands(cells_.data() + offsets_[group], cells_.data() + offsets_[group + 1]);
-            for (const std::uint32_t cell : cells) {
-                const std::size_t band = bandOf[blockOf(cell) - base];
-                bits[band] |= bitsOf(cell);
-                if (counts) counts[band] += MaskBandSums::pair(1, (cell & kMaskMiss) ? 1 : 0);
+            for (const MaskCell cell : inBands(cells(int(group)))) {
+                const std::size_t band = bandOf[cell.block() - base];
+                bits[band] |= cell.bits();
+                if (counts) counts[band] += MaskBandSums::pair(1, cell.missed() ? 1 : 0);
             }
             return;
         }
         const Level& level = upper_[std::size_t(l) - 1];
         if (level.width == 0 || (counts && level.listed())) {
-            for (const GroupCell& cell :
-                 inBands(level.cells.data() + level.offsets[group], level.cells.data() + level.offsets[group + 1])) {
-                const std::size_t band = bandOf[blockOf(cell) - base];
-                bits[band] |= bitsOf(cell.cell);
-                if (counts) counts[band] += MaskBandSums::pair(cell.selected, cell.missed);
+            for (const GroupCell& sum : inBands(cellsOf(level, group))) {
+                const std::size_t band = bandOf[blockOf(sum) - base];
+                bits[band] |= sum.cell.bits();
+                if (counts) counts[band] += MaskBandSums::pair(sum.selected, sum.missed);
             }
             return;
         }
@@ -260,10 +257,9 @@ std::array<int, 2> MaskTile::count(int block, int first, int last) const {
             if (std::size_t(block) >= level.width) return;
             result[0] += level.selected[at];
             result[1] += level.missed[at];
-        } else if (const GroupCell* cell = lookUp(level.cells.data() + level.offsets[group],
-                                                  level.cells.data() + level.offsets[group + 1], block)) {
-            result[0] += cell->selected;
-            result[1] += cell->missed;
+        } else if (const GroupCell* sum = lookUp(cellsOf(level, group), block)) {
+            result[0] += sum->selected;
+            result[1] += sum->missed;
         }
     });
     return result;
@@ -318,7 +314,7 @@ bool MaskTile::valid() const {
         return !offsets.empty() && offsets.front() == 0 && offsets.back() == cells &&
                std::is_sorted(offsets.begin(), offsets.end());
     };
-    const auto inside = [&](std::uint32_t cell) { return blockOf(cell) < blocks_; };
+    const auto inside = [&](MaskCell cell) { return cell.block() < blocks_; };
     if (!ascends(offsets_, cells_.size()) || steps() > kTileSteps || missed_.size() != offsets_.size()) return false;
     if (!std::all_of(cells_.begin(), cells_.end(), inside)) return false;
     std::size_t groups = std::size_t(steps());

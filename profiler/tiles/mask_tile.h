@@ -5,6 +5,7 @@
 // other (docs/heatmaps.md).
 #pragma once
 
+#include "kernels/packed_block.h"
 #include "profiler/tiles/mask_bands.h"
 #include "profiler/tiles/step_spans.h"
 
@@ -27,10 +28,27 @@ inline constexpr MaskBits kMaskHit = 1u << 6;
 inline constexpr int kMaskBits = 7;
 inline constexpr std::int32_t kMaxMaskBlock = (1 << (32 - kMaskBits)) - 1; // more blocks than any context has
 
-struct MaskCell {
-    std::int32_t block = 0; // 0 .. kMaxMaskBlock
-    MaskBits bits = 0;
-    bool operator==(const MaskCell&) const = default;
+/// A block and its bits in one word, as tiles and their cache files hold it. A PackedBlock has one origin; the bits of
+/// a cell may be those of several steps.
+class MaskCell {
+public:
+    constexpr MaskCell() = default;
+    /// block: 0 .. kMaxMaskBlock
+    constexpr MaskCell(std::int32_t block, MaskBits bits) : word_(std::uint32_t(block) << kMaskBits | bits) {}
+    /// What one step says of the block. knowsHits: SelectionRow::knowsHits
+    constexpr MaskCell(PackedBlock block, bool knowsHits)
+        : MaskCell(block.id(), MaskBits(1u << unsigned(block.origin()) | (!knowsHits    ? 0u
+                                                                          : block.hit() ? unsigned(kMaskHit)
+                                                                                        : unsigned(kMaskMiss)))) {}
+
+    constexpr int block() const { return int(word_ >> kMaskBits); }
+    constexpr MaskBits bits() const { return MaskBits(word_ & ((1u << kMaskBits) - 1)); }
+    constexpr bool missed() const { return (word_ & kMaskMiss) != 0; }
+    constexpr void add(MaskBits bits) { word_ |= bits; }
+    friend constexpr bool operator==(MaskCell, MaskCell) = default;
+
+private:
+    std::uint32_t word_ = 0;
 };
 
 /// Consecutive steps as lists: step i has cells[offsets[i] .. offsets[i + 1]), in ascending order of blocks.
@@ -38,6 +56,10 @@ struct MaskChunk {
     std::vector<std::size_t> offsets{0};
     std::vector<MaskCell> cells;
     void endStep() { offsets.push_back(cells.size()); }
+    std::span<const MaskCell> cellsOf(int step) const {
+        const std::size_t first = offsets[std::size_t(step)];
+        return std::span(cells).subspan(first, offsets[std::size_t(step) + 1] - first);
+    }
     int steps() const { return int(offsets.size()) - 1; }
 };
 
@@ -63,7 +85,7 @@ public:
     /// Called when no more steps will come. Turns lists into dense rows where rows are smaller or faster.
     void seal();
 
-    std::vector<MaskCell> cells(int step) const;
+    std::span<const MaskCell> cells(int step) const;
     std::optional<MaskBits> find(int step, int block) const;
 
     // These add up the steps [first, last) of the tile into arrays of at least blocks() entries.
@@ -81,12 +103,8 @@ public:
     static std::shared_ptr<MaskTile> load(std::span<const std::byte> bytes);
 
 private:
-    static constexpr std::uint32_t pack(int block, MaskBits bits) { return std::uint32_t(block) << kMaskBits | bits; }
-    static constexpr int blockOf(std::uint32_t cell) { return int(cell >> kMaskBits); }
-    static constexpr MaskBits bitsOf(std::uint32_t cell) { return MaskBits(cell & ((1u << kMaskBits) - 1)); }
-
     struct GroupCell {
-        std::uint32_t cell = 0;
+        MaskCell cell;
         std::uint16_t selected = 0, missed = 0;
     };
     struct Level { // complete groups
@@ -101,12 +119,14 @@ private:
     int levels() const { return int(upper_.size()) + 1; }
     void grow();
     bool valid() const;
-    static int blockOf(const GroupCell& cell) { return blockOf(cell.cell); }
+    static int blockOf(MaskCell cell) { return cell.block(); }
+    static int blockOf(const GroupCell& cell) { return cell.cell.block(); }
+    std::span<const GroupCell> cellsOf(const Level& level, std::size_t group) const;
     template <class Cell> static const Cell* atOrAfter(const Cell* first, const Cell* last, int block);
-    template <class Cell> static const Cell* lookUp(const Cell* first, const Cell* last, int block);
+    template <class Cell> static const Cell* lookUp(std::span<const Cell> cells, int block);
 
     std::vector<std::uint32_t> offsets_{0}; // of step i: cells_[offsets_[i] .. offsets_[i + 1])
-    std::vector<std::uint32_t> cells_;      // ascending by block within a step
+    std::vector<MaskCell> cells_;           // ascending by block within a step
     std::vector<std::uint32_t> missed_{0};  // missed before step i
     std::vector<Level> upper_;              // upper_[l - 1] holds groups of 4^l steps
     std::int32_t blocks_ = 0;

@@ -1,5 +1,7 @@
 #include "profiler/tiles/step_numbers.h"
 
+#include "base/extents.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -45,12 +47,12 @@ void fillTransfers(const StepRow& row, float* column) {
 int rowsOf(StepNumbers numbers) { return numbers == StepNumbers::Stages ? kStageRows + 1 : int(TransferNumber::Count); }
 
 std::vector<float> stepColumns(const TraceReader& reader, const StepRequest& request, int first, int last) {
-    const auto rows = std::size_t(rowsOf(request.numbers));
-    std::vector<float> values(std::size_t(last - first + 1) * rows, kNone);
+    const Extents<int, int> columns(last - first + 1, rowsOf(request.numbers));
+    std::vector<float> values(columns.size(), kNone);
     const bool prefill = request.phase == Phase::Prefill; // step 0
     const int from = prefill ? first : std::max(first, 1), to = prefill ? std::min(last, 0) : last;
     if (from > to) return values;
-    const auto column = [&](int step) { return values.data() + std::size_t(step - first) * rows; };
+    const auto column = [&](int step) { return columns.part(std::span(values), step - first).data(); };
     if (request.numbers == StepNumbers::Stages) {
         for (const BreakdownStep& step : filteredBreakdownSteps(reader, request.runId, request.filter, from, to))
             if (step.step >= from && step.step <= to) fillStages(step, request.only, column(step.step));

@@ -1,5 +1,7 @@
 #include "profiler/tiles/step_pyramid.h"
 
+#include "base/extents.h"
+
 #include <algorithm>
 #include <cassert>
 
@@ -12,11 +14,10 @@ void StepPyramid::reset(int rows) {
 
 void StepPyramid::append(std::span<const float> values) {
     if (rows_ == 0) return;
-    const auto rows = std::size_t(rows_);
-    assert(values.size() % rows == 0 && "whole columns only");
+    assert(values.size() % std::size_t(rows_) == 0 && "whole columns only");
     while (!values.empty()) {
         const int at = tiles_.steps();
-        const std::size_t room = std::size_t(kTileSteps - at % kTileSteps) * rows;
+        const std::size_t room = Extents<int, int>(kTileSteps - at % kTileSteps, rows_).size();
         const auto part = values.first(std::min(values.size(), room));
         auto tile = std::make_shared<HeatTile>(rows_);
         tile->append(part);

@@ -28,7 +28,7 @@ public:
     /// Like aggregate, but only the sums and counts of every row, or only one extreme (-inf or +inf where undefined).
     void sums(int first, int last, std::span<double> sums, std::span<std::int64_t> counts) const;
     void extremes(int first, int last, Aggregate which, std::span<float> out) const;
-    /// The same as aggregate for one row.
+    /// As aggregate(), for one row.
     CellStats stats(int row, int first, int last) const;
     /// All rows in [first, last) together.
     CellStats range(int first, int last) const;

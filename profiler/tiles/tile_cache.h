@@ -39,7 +39,7 @@ private:
     std::string file(int tile) const;
     Place place_;
     std::string key_;    // stamp and `what`; stands at the beginning of every file
-    std::string folder_; // its name is a hash of the key
+    std::string folder_; // named by a hash of the key
 };
 
 } // namespace kvscope

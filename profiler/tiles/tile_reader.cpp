@@ -1,6 +1,7 @@
 #include "profiler/tiles/tile_reader.h"
 
 #include "base/error.h"
+#include "base/extents.h"
 #include "profiler/read/reader_impl.h"
 
 #include <algorithm>
@@ -33,37 +34,36 @@ void appendColumns(const TraceReader& reader, const HeatRequest& r, const RunRow
                                      : reader.headMatrix(r.runId, r.metric, r.layer, first, last);
     const int rows = rowsOf(r, run);
     const int rowFirst = !layers && r.filter.sequence >= 0 ? r.filter.sequence * run.kvHeads : 0;
+    const Extents<int, int> columns(last - first + 1, rows);
     const std::size_t at = values.size();
-    values.resize(at + std::size_t(last - first + 1) * std::size_t(rows), std::numeric_limits<float>::quiet_NaN());
+    values.resize(at + columns.size(), std::numeric_limits<float>::quiet_NaN());
+    const std::span<float> added = std::span(values).subspan(at);
+    const Extents<int, int> cells = matrix.extents();
     for (int i = 0; i < matrix.steps; ++i) {
         const int step = matrix.firstStep + i;
         if (step < first || step > last) continue;
-        float* column = values.data() + at + std::size_t(step - first) * std::size_t(rows);
         for (int row = 0; row < rows && rowFirst + row < matrix.rows; ++row)
-            column[row] = float(double(matrix.at(i, rowFirst + row)) * r.factor);
+            added[columns.offset(step - first, row)] =
+                float(double(matrix.values[cells.offset(i, rowFirst + row)]) * r.factor);
     }
 }
 
 void appendSteps(const TraceReader& reader, const MaskRequest& r, int first, int last, MaskChunk& chunk) {
-    const auto rows = reader.selections(r.runId, r.layer, r.sequence, r.kvHead, first, last);
-    std::size_t at = 0;
-    for (int step = first; step <= last; ++step) {
-        while (at < rows.size() && rows[at].step < step) ++at;
-        if (at < rows.size() && rows[at].step == step) { // the decoder refuses blocks that are not in ascending order
-            const SelectionRow& row = rows[at];
-            const std::size_t count = std::min(row.blocks.size(), row.origins.size());
-            for (std::size_t i = 0; i < count; ++i) {
-                if (row.blocks[i] > kMaxMaskBlock)
-                    throw Error(ErrorKind::Unsupported,
-                                fmt::format("step {} of {} selects block {}", step, reader.path(), row.blocks[i]),
-                                fmt::format("this view shows blocks up to {}", kMaxMaskBlock));
-                const int origin = std::min(int(row.origins[i]), kMaskOrigins - 1);
-                const int resident = i >= row.hit.size() ? 0 : row.hit[i] != 0 ? kMaskHit : kMaskMiss; // 0: not known
-                chunk.cells.push_back({row.blocks[i], MaskBits((1 << origin) | resident)});
-            }
-        }
-        chunk.endStep();
-    }
+    int next = first; // the step that begins where the chunk ends
+    const auto endStepsBefore = [&](int step) {
+        for (; next < step; ++next) chunk.endStep();
+    };
+    ReaderAccess::of(reader).eachSelection(
+        r.runId, r.layer, r.sequence, r.kvHead, first, last, [&](const SelectionRow& row) {
+            endStepsBefore(row.step);
+            if (!row.blocks.empty() && row.blocks.back().id() > kMaxMaskBlock) // the decoder has seen that they ascend
+                throw Error(
+                    ErrorKind::Unsupported,
+                    fmt::format("step {} of {} selects block {}", row.step, reader.path(), row.blocks.back().id()),
+                    fmt::format("this view shows blocks up to {}", kMaxMaskBlock));
+            for (const PackedBlock block : row.blocks) chunk.cells.emplace_back(block, row.knowsHits);
+        });
+    endStepsBefore(last + 1);
 }
 
 std::shared_ptr<HeatTile> build(const TraceReader& reader, const HeatRequest& r, const RunRow& run, int first,

@@ -28,12 +28,12 @@ struct MaskRequest {
     int runId = 0, layer = 0, sequence = 0, kvHead = 0;
 };
 
-/// Tiles [first, end) by number, all of them whole: the steps of a trace may be numbered with gaps of any length.
+/// A run of tiles, [first, end) by number. The numbers of a trace's steps may have gaps of any length.
 struct TileStretch {
     int first = 0, end = 0;
     int count() const { return end - first; }
 };
-/// The tiles around tile `tile` that have no step. Where it has one itself, none. Cheap.
+/// The empty tiles around tile number `tile`; none where that tile has a step. Cheap.
 TileStretch emptyTiles(const TraceReader& reader, int runId, int tile);
 
 /// Reads the steps [first, last], both included, which are at most kTileSteps and lie within one tile. A tile of a run

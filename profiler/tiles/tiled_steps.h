@@ -1,5 +1,5 @@
 // The tiles of a run. They may arrive in any order, and some may still be missing. When a run grows, its last tile
-// grows. Tiles without anything in them may be one and the same. A preview, which has evenly spaced steps of the run,
+// grows. One object may stand for several tiles that are empty. A preview, which has evenly spaced steps of the run,
 // stands in for tiles that are missing.
 #pragma once
 
@@ -32,9 +32,8 @@ public:
     /// The tile of a step, which is number step % kTileSteps in it. @pre knows(step)
     const Tile& tileOf(int step) const { return *tiles_[std::size_t(step / kTileSteps)]; }
 
-    /// Adds a tile whose first step is `first`: the first step of a tile's range, or the step where the tile that is
-    /// there already ends.
-    /// times: as many tiles from there on are the same one, which is a whole tile.
+    /// Adds a tile whose first step is `first`: the first step of a tile's range, or the step at which the tile in that
+    /// place ends. times: this tile stands for as many whole tiles, beginning with that one.
     void place(int first, std::shared_ptr<Tile> tile, int times = 1) {
         assert(times == 1 || (first % kTileSteps == 0 && tile->steps() == kTileSteps));
         announce(first + (times - 1) * kTileSteps + tile->steps());
@@ -75,7 +74,7 @@ public:
             first = end;
         }
     }
-    /// Tiles that are one and the same are visited once.
+    /// Visits every tile once, also one that stands for several.
     template <class Visit> void forEachTile(Visit&& visit) const {
         const Tile* before = nullptr;
         for (const auto& tile : tiles_)

@@ -9,7 +9,7 @@
 --   token       = (step key) << 20 | seq << 10 | index      index counts the tokens of one sequence in one step
 --   prompt      = run << 55 | seq << 45 | position          position 0..2^45-1
 --   iteration   = run << 25 | iteration                     as a step; member = (iteration key) << 10 | row
---   request     = run << 40 | number                        likewise request_span
+--   request     = run << 40 | number                        likewise request_span and row_event
 -- The views unpack them. Times are integers in nanoseconds, relative to the start of the run.
 
 CREATE TABLE run (
@@ -250,8 +250,16 @@ CREATE TABLE denoise_layer (                  -- the id is a selection's
     changes    BLOB                           -- of each token's queries since the forward before; NULL: none, or KV head 0's
 ) STRICT;
 
+-- Where every query head chose pages of its own for each row of tiles of the block (SparseD): the selection of the KV head is
+-- their union. The id is a selection's. Traces of before may lack this table.
+CREATE TABLE denoise_tile (
+    id        INTEGER PRIMARY KEY,
+    densities TEXT NOT NULL                   -- JSON: tokens / prefix, [[row 0, row 1], ...] for each query head of the group
+) STRICT;
+
 -- What a serving run did: requests that come and go, and the iterations that serve them. Other runs have no rows here, and
--- traces of before may lack these four tables. Times are on the run's clock.
+-- traces of before may lack these tables. Times are on the run's clock. A step of a serving run is the decode step of the
+-- iteration with its number, and a sequence of its selections is a row, which one request after another has.
 CREATE TABLE request (
     id             INTEGER PRIMARY KEY,       -- number: in the order of arrival
     row            INTEGER,                   -- place in the batch; NULL: it never had one
@@ -264,7 +272,7 @@ CREATE TABLE request (
     max_tokens     INTEGER NOT NULL,
     output_tokens  INTEGER NOT NULL,
     status         TEXT NOT NULL,             -- queued | prefill | decode | paused | length | stop | cancelled | refused | failed
-    reason         TEXT NOT NULL,             -- why it was refused or failed
+    reason         TEXT NOT NULL,             -- why it was refused or failed, or who cancelled it
     paused_ns      INTEGER NOT NULL,
     pauses         INTEGER NOT NULL,
     hits           INTEGER NOT NULL,          -- of its decode steps' selections
@@ -322,6 +330,15 @@ CREATE TABLE member (                         -- what an iteration did for a req
     h2d_bytes  INTEGER NOT NULL,
     ws_bytes   INTEGER NOT NULL,              -- its working set behind the iteration
     token_ns   INTEGER                        -- when its token was there; NULL: none was made
+) STRICT;
+
+CREATE TABLE row_event (                      -- who has which row of the batch
+    id        INTEGER PRIMARY KEY,            -- number: in the order of events
+    iteration INTEGER NOT NULL,               -- the first one that it holds for; behind the last one where none followed
+    row       INTEGER NOT NULL,
+    request   INTEGER NOT NULL,               -- number of the request
+    kind      TEXT NOT NULL,                  -- admitted | paused | resumed | released
+    time_ns   INTEGER NOT NULL
 ) STRICT;
 
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
@@ -391,6 +408,14 @@ SELECT r.run_id, (l.id >> 30) & 0x1FFFFFF AS step, (l.id >> 20) & 0x3FF AS layer
        l.active_set, l.changes
 FROM run r CROSS JOIN denoise_layer l ON l.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
 
+CREATE VIEW v_denoise_tile AS
+SELECT r.run_id, (t.id >> 30) & 0x1FFFFFF AS step, (t.id >> 20) & 0x3FF AS layer, (t.id >> 10) & 0x3FF AS seq,
+       t.id & 0x3FF AS kv_head, (t.id & 0x3FF) * (r.query_heads / r.kv_heads) + h.key AS query_head, w.key AS tile_row,
+       w.value AS density
+FROM run r CROSS JOIN denoise_tile t ON t.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF
+           CROSS JOIN json_each(CASE WHEN json_valid(t.densities) THEN t.densities ELSE '[]' END) h
+           CROSS JOIN json_each(CASE h.type WHEN 'array' THEN h.value ELSE '[]' END) w;
+
 CREATE VIEW v_request AS
 SELECT r.run_id, q.id & 0xFFFFFFFFFF AS request, q.row, q.class, q.arrival_ns, q.first_sched_ns, q.first_token_ns, q.end_ns,
        q.first_sched_ns - q.arrival_ns AS queue_ns, q.first_token_ns - q.arrival_ns AS ttft_ns,
@@ -413,6 +438,18 @@ SELECT r.run_id, (m.id >> 10) & 0x1FFFFFF AS iteration, m.id & 0x3FF AS row, m.r
        CASE m.kind WHEN 1 THEN 'prefill' ELSE 'decode' END AS kind, m.tokens, m.layer_from, m.layer_to, m.hits, m.misses,
        m.h2d_bytes, m.ws_bytes, m.token_ns
 FROM run r CROSS JOIN member m ON m.id BETWEEN r.run_id << 35 AND (r.run_id << 35) | 0x7FFFFFFFF;
+
+CREATE VIEW v_row_event AS
+SELECT r.run_id, e.id & 0xFFFFFFFFFF AS event, e.iteration, e.row, e.request, e.kind, e.time_ns
+FROM run r CROSS JOIN row_event e ON e.id BETWEEN r.run_id << 40 AND (r.run_id << 40) | 0xFFFFFFFFFF;
+
+CREATE VIEW v_served_selection AS
+SELECT r.run_id, m.request, s.id & 0x1FFFFFF AS step, (c.id >> 20) & 0x3FF AS layer, (c.id >> 10) & 0x3FF AS row,
+       c.id & 0x3FF AS kv_head, c.selected, c.kept, CAST(c.kept AS REAL) / nullif(c.selected, 0) AS locality,
+       c.opens_block, c.hits, c.misses
+FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
+           CROSS JOIN selection c ON c.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF
+           CROSS JOIN member m ON m.id = ((s.id << 10) | ((c.id >> 10) & 0x3FF));
 
 -- `other` is the wall time of the steps minus everything named, so components and `other` add up exactly.
 CREATE VIEW v_breakdown AS

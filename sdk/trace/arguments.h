@@ -1,4 +1,4 @@
-// What a caller passes, as this library knows it.
+// Takes over what a caller passes, in the form that this library knows.
 #pragma once
 
 #include "base/utf8.h"
@@ -11,8 +11,8 @@
 
 namespace kvscope::sdk {
 
-/// The caller's struct: fields that an older caller does not have are 0. @throws Refusal: null, without a size, or with
-/// fields set that only a newer library has
+/// A copy of the caller's struct, in which fields that an older caller does not have are 0. @throws Refusal: it is
+/// null, has no size, or has fields set that only a newer library knows
 template <class Struct> Struct taken(const Struct* given, const char* name) {
     if (given == nullptr) refuse(KVTRACE_INVALID, name, " is null; pass the address of one");
     const std::size_t size = given->size;
@@ -28,7 +28,7 @@ template <class Struct> Struct taken(const Struct* given, const char* name) {
     return mine;
 }
 
-/// The other way: fills as much as the caller has. @throws Refusal: null, without a size
+/// The other direction: fills as many fields as the caller's struct has. @throws Refusal: it is null or has no size
 template <class Struct> void hand(const Struct& mine, Struct* to, const char* name) {
     if (to == nullptr) refuse(KVTRACE_INVALID, name, " is null; pass the address of one");
     const std::uint32_t size = to->size;
@@ -38,17 +38,17 @@ template <class Struct> void hand(const Struct& mine, Struct* to, const char* na
     to->size = size;
 }
 
-/// @throws Refusal if it is null
+/// The pointer. @throws Refusal if it is null
 template <class Value> Value* required(Value* pointer, const char* name) {
     if (pointer == nullptr) refuse(KVTRACE_INVALID, name, " is null; pass the address of one");
     return pointer;
 }
 
-/// Null reads as empty; bytes that are no UTF-8 are replaced.
+/// The text. Null reads as empty; bytes that are no UTF-8 are replaced.
 inline std::string textOf(const char* text) { return text == nullptr ? std::string() : toValidUtf8(text); }
 
-/// The bytes of item `index` of texts that lie end to end; empty where there are none. @throws Refusal: offsets that
-/// fall
+/// The bytes of item `index`, of texts that lie end to end; empty where there are none. @throws Refusal where an offset
+/// is below the one before it
 inline std::string pieceOf(const char* text, const std::int64_t* offsets, std::int64_t index) {
     if (text == nullptr || offsets == nullptr) return {};
     const std::int64_t begin = offsets[index], end = offsets[index + 1];

@@ -26,22 +26,24 @@ constexpr std::uint64_t kProcessMask = (std::uint64_t(1) << 24) - 1;
 struct Registry {
     std::shared_mutex mutex;
     std::unordered_map<std::uint64_t, std::shared_ptr<Object>> objects;
-    std::vector<FileIdentity> inherited; // files that the process before the fork was writing
-    std::uint64_t last = 0;              // serial number of a handle
+    std::vector<FileIdentity> inherited; // files that the parent process was writing at the fork
+    std::uint64_t last = 0;              // the serial number that the last handle got
 };
 
-// Never destroyed: a thread of the program may still record while the program ends.
+// The registry is never destroyed, because a thread of the program may still record while the program ends.
 std::atomic<Registry*> registry{nullptr};
 std::atomic<std::uint64_t> process{0};
 thread_local std::array<char, 1024> lastError{};
 
-/// Waits until no writer is inside SQLite, whose locks the child would otherwise find taken for ever.
+/// Keeps every writer out of SQLite until the fork is over. Otherwise the child could find SQLite's locks taken, and
+/// nobody would free them.
 void beforeFork() {
     Registry& now = *registry.load();
     now.mutex.lock();
     for (const auto& [handle, object] : now.objects) object->settle();
 }
-/// The lock of a file lasts as long as anybody has its descriptor: a child that outlives its parent would keep it.
+/// Closes the child's descriptor of a file's lock. The lock lasts as long as any process has the descriptor, and a
+/// child may outlive its parent.
 void closeInherited(const std::string& lock) {
     const FileIdentity file = FileIdentity::of(lock);
     DIR* open = file == FileIdentity{} ? nullptr : opendir("/proc/self/fd");
@@ -57,9 +59,14 @@ void closeInherited(const std::string& lock) {
     for (const int descriptor : found) close(descriptor);
 }
 
-void afterForkInParent() { registry.load()->mutex.unlock(); }
+void afterForkInParent() {
+    Registry& now = *registry.load();
+    for (const auto& [handle, object] : now.objects) object->resume();
+    now.mutex.unlock();
+}
 void afterForkInChild() {
-    const Registry& before = *registry.load(); // left as it is: the objects' threads do not exist in this process
+    // is not destroyed: the threads of its objects do not exist in this process
+    const Registry& before = *registry.load();
     auto* mine = new (std::nothrow) Registry;
     if (mine != nullptr) {
         mine->inherited = before.inherited;
@@ -88,7 +95,7 @@ const char* nameOf(Kind kind) {
     return names[std::size_t(kind)];
 }
 
-/// Before any lock is touched: in a forked child they may be held by nobody.
+/// Called before any lock is taken: in a forked child a lock may be held for ever.
 void requireOwn(Kind kind, std::uint64_t handle) {
     const auto given = unsigned(handle >> kKindShift);
     if (given != unsigned(kind))
@@ -141,7 +148,7 @@ std::shared_ptr<Object> release(Kind kind, std::uint64_t handle) {
 }
 
 void drop(std::uint64_t handle) noexcept {
-    std::shared_ptr<Object> object; // destroyed after the lock is let go
+    std::shared_ptr<Object> object; // declared first, so that the object is destroyed after the lock is free
     Registry& all = here();
     const std::unique_lock lock(all.mutex);
     if (const auto found = all.objects.find(handle); found != all.objects.end()) {

@@ -1,5 +1,5 @@
-// Handles of the C interface: numbers that say their kind, their process and which object; and what every function does
-// at the border: no exception leaves the library, and a failure leaves a sentence.
+// Handles of the C interface: numbers that hold their kind, their process and a serial number. And what every function
+// of the interface does at its border: no exception leaves the library, and a failure leaves a sentence.
 #pragma once
 
 #include "sdk/trace/kvscope_trace.h"
@@ -14,7 +14,7 @@ namespace kvscope::sdk {
 
 enum class Kind : std::uint8_t { Writer = 1, Run = 2, Step = 3, Table = 4 };
 
-/// What a function of the interface fails with.
+/// What a function of the interface throws to fail with a status and a sentence.
 struct Refusal : std::runtime_error {
     Refusal(int code, const std::string& sentence) : std::runtime_error(sentence), status(code) {}
     int status;
@@ -25,32 +25,36 @@ template <class... Parts> [[noreturn]] void refuse(int status, const Parts&... p
     throw Refusal(status, sentence);
 }
 
-/// What a handle stands for.
+/// The object that a handle stands for.
 class Object {
 public:
     virtual ~Object() = default;
-    /// Before this process forks: nothing of the object is in the middle of something when this returns.
+    /// Called before this process forks. From its return until resume() no thread of the object is in the middle of
+    /// anything.
     virtual void settle() {}
-    /// The file that the object writes; empty: none.
+    /// Called in the parent after the fork.
+    virtual void resume() {}
+    /// Path of the file that the object writes; empty: none.
     virtual const std::string& writes() const;
 };
 
-/// @return the handle; the table of handles shares the object until `release`.
+/// Puts the object into the table of handles, which shares it until `release`. @return its handle
 std::uint64_t give(Kind kind, std::shared_ptr<Object> object);
-/// @throws Refusal: of another kind, closed, of the process that forked this one
+/// The object of a handle. @throws Refusal: the handle is of another kind, closed, or of the process that forked this
+/// one
 std::shared_ptr<Object> find(Kind kind, std::uint64_t handle);
-/// Closes the handle. @throws Refusal as find
+/// Takes the object out of the table, which closes the handle. @throws Refusal as find
 std::shared_ptr<Object> release(Kind kind, std::uint64_t handle);
-/// Closes the handle if it is open.
+/// Closes the handle if it is open, without a failure.
 void drop(std::uint64_t handle) noexcept;
-/// @throws Refusal if the process that forked this one was writing the file
+/// Refuses a file that the process that forked this one was writing. @throws Refusal
 void refuseInherited(const std::string& path);
 
 void remember(const char* sentence) noexcept;
-/// The status that the exception now being handled means; its sentence is remembered.
+/// Remembers the sentence of the exception that is being handled. @return the status that it means
 int32_t failed() noexcept;
 
-/// Runs the body of a function of the interface.
+/// Runs the body of a function of the interface, and turns an exception into a status.
 template <class Body> int32_t atBorder(const Body& body) noexcept {
     try {
         body();

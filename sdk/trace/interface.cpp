@@ -22,7 +22,7 @@ std::shared_ptr<Writer> writerOf(kvtrace_writer handle) {
 std::shared_ptr<Run> runOf(kvtrace_run handle) { return std::static_pointer_cast<Run>(find(Kind::Run, handle)); }
 std::shared_ptr<Step> stepOf(kvtrace_step handle) { return std::static_pointer_cast<Step>(find(Kind::Step, handle)); }
 
-/// %r, %p and %% in a path.
+/// The path, with %r, %p and %% replaced.
 std::string filled(const char* path, std::int32_t rank) {
     std::string filledPath;
     for (const char* at = required(path, "path"); *at != '\0'; ++at) {
@@ -43,7 +43,7 @@ std::string filled(const char* path, std::int32_t rank) {
     return filledPath;
 }
 
-/// Runs `work` on a thread of its own. @throws Refusal(KVTRACE_TIMEOUT) if it takes longer; it then goes on
+/// Runs `work` on another thread. @throws Refusal(KVTRACE_TIMEOUT) if it takes longer; the work then goes on
 template <class Work> void within(std::int32_t timeoutMs, const char* what, Work work) {
     if (timeoutMs < 0) refuse(KVTRACE_INVALID, "timeout_ms is negative");
     std::packaged_task<void()> task(std::move(work));
@@ -61,7 +61,7 @@ RunStatus statusOf(std::int32_t status) {
     refuse(KVTRACE_INVALID, "status ", std::to_string(status), " is none; give KVTRACE_FINISHED, _STOPPED or _FAILED");
 }
 
-/// The run that is open, or none.
+/// Handle of the open run; 0: none is open.
 std::uint64_t openRunOf(const Writer& writer) {
     const std::lock_guard lock(writer.mutex);
     return writer.openRun;
@@ -94,7 +94,9 @@ int32_t kvtrace_open(const char* path, const kvtrace_options* options, kvtrace_w
         recorder.level = RecordLevel(given.level);
         recorder.overwrite = (given.flags & KVTRACE_OVERWRITE) != 0;
         if (given.queue_bytes > 0) recorder.queueBytes = std::size_t(given.queue_bytes);
-        *writer = give(Kind::Writer, std::make_shared<Writer>(file, recorder));
+        const bool ranked = given.rank > 0 || std::string_view(path).find("%r") != std::string_view::npos;
+        *writer = give(Kind::Writer,
+                       std::make_shared<Writer>(file, recorder, ranked ? std::optional(given.rank) : std::nullopt));
     });
 }
 

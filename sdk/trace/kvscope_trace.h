@@ -70,7 +70,8 @@ typedef struct kvtrace_options {
     uint64_t queue_bytes; /* steps that wait for the disk; beyond it whole steps are dropped and counted. 0: 256 MiB */
     uint32_t flags; /* KVTRACE_OVERWRITE: an existing trace is replaced. Without: a trace gets another run, and a file
                        that is no trace is refused */
-    int32_t rank;   /* what %r in the path stands for; %p stands for the process, %% for % */
+    int32_t rank;   /* what %r in the path stands for; %p stands for the process, %% for %. Where the path has %r, or
+                       the rank is above 0, runs get the keys rank, host and clocks of table run_meta */
 } kvtrace_options;
 
 /* W. options: null for level selections and the defaults. */

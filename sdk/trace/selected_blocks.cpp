@@ -11,8 +11,9 @@
 namespace kvscope::sdk {
 namespace {
 
-constexpr std::int64_t kMaxBlock = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxBits = std::int64_t(1) << 24; // ids that are sorted by setting bits; above it by comparing
+constexpr std::int64_t kMaxBlock = PackedBlock::kMaxId;
+// up to so many, ids are sorted by setting bits; above it by comparing
+constexpr std::int64_t kMaxBits = std::int64_t(1) << 24;
 
 std::int64_t idAt(const kvtrace_selection& of, std::int64_t at) {
     if (of.id_type == KVTRACE_INT64) return static_cast<const std::int64_t*>(of.ids)[at];
@@ -36,8 +37,6 @@ Origin originAt(const IdRow& row, const BlockRules& rules, std::int64_t at, std:
 
 void SelectedBlocks::clear() {
     blocks.clear();
-    origins.clear();
-    hit.clear();
     scores.clear();
     futureIds = duplicateIds = 0;
 }
@@ -65,7 +64,8 @@ void BlockFinder::find(const IdRow& row, const BlockRules& rules, SelectedBlocks
     if (!plain || !foldPlain(row, rules, selected)) fold(row, rules, selected);
 }
 
-/// Ids without anything beside them: a bit each, then block by block. @return false if they are too far apart
+/// Folds ids that come without hits, scores and origins: sets a bit for each id, then reads the bits block by block.
+/// @return false if the ids are too far apart
 bool BlockFinder::foldPlain(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected) {
     std::int64_t highest = -1;
     for (const Entry& entry : entries_) highest = std::max(highest, entry.id);
@@ -84,10 +84,8 @@ bool BlockFinder::foldPlain(const IdRow& row, const BlockRules& rules, SelectedB
             const std::int64_t block = (word * 64 + std::countr_zero(rest)) / perBlock;
             if (block == before) continue;
             before = block;
-            selected.blocks.push_back(std::int32_t(block));
-            selected.origins.push_back(originAt(row, rules, 0, block));
+            selected.blocks.emplace_back(std::int32_t(block), originAt(row, rules, 0, block), true);
         }
-    selected.hit.assign(selected.blocks.size(), 1);
     selected.scores.assign(selected.blocks.size(), std::numeric_limits<float>::quiet_NaN());
     return true;
 }
@@ -103,17 +101,16 @@ void BlockFinder::fold(const IdRow& row, const BlockRules& rules, SelectedBlocks
         }
         before = entry.id;
         const std::int64_t block = entry.id / perBlock;
-        const std::uint8_t hit = row.of->hit == nullptr || row.of->hit[entry.at] != 0;
+        const bool hit = row.of->hit == nullptr || row.of->hit[entry.at] != 0;
         const float score =
             row.of->score == nullptr ? std::numeric_limits<float>::quiet_NaN() : row.of->score[entry.at];
-        if (!selected.blocks.empty() && selected.blocks.back() == block) {
-            selected.hit.back() = selected.hit.back() != 0 && hit != 0;
+        if (!selected.blocks.empty() && selected.blocks.back().id() == block) {
+            PackedBlock& whole = selected.blocks.back();
+            whole = whole.withHit(whole.hit() && hit);
             selected.scores.back() = std::fmax(selected.scores.back(), score);
             continue;
         }
-        selected.blocks.push_back(std::int32_t(block));
-        selected.origins.push_back(originAt(row, rules, entry.at, block));
-        selected.hit.push_back(hit);
+        selected.blocks.emplace_back(std::int32_t(block), originAt(row, rules, entry.at, block), hit);
         selected.scores.push_back(score);
     }
 }

@@ -1,7 +1,7 @@
-// From the ids that an engine hands over to the blocks of a trace's selection.
+// Turns the ids that an engine hands over into the blocks of a trace's selection.
 #pragma once
 
-#include "kernels/selection.h"
+#include "kernels/packed_block.h"
 #include "sdk/trace/kvscope_trace.h"
 
 #include <cstdint>
@@ -12,21 +12,19 @@ namespace kvscope::sdk {
 /// The ids of one (layer, sequence, KV head), as they lie in the caller's memory.
 struct IdRow {
     const kvtrace_selection* of = nullptr;
-    std::int64_t offset = 0; // of the row's first id in `of->ids`, in elements; the same in hit, score and origin
+    std::int64_t offset = 0; // of the row's first id in `of->ids`, in elements; hit, score and origin begin there too
     std::int64_t count = 0;
     std::int64_t position = 0; // of the query's token
 };
 
 struct BlockRules {
     int blockSize = 1;                    // tokens
-    int sinkBlocks = 0, windowBlocks = 0; // origin of blocks for which none is given
+    int sinkBlocks = 0, windowBlocks = 0; // they give blocks an origin where the caller gives none
 };
 
-/// Parallel, blocks strictly ascending.
+/// Parallel arrays; the blocks' ids ascend strictly.
 struct SelectedBlocks {
-    std::vector<std::int32_t> blocks;
-    std::vector<Origin> origins;
-    std::vector<std::uint8_t> hit;                // 1 also where the caller knows no hits
+    std::vector<PackedBlock> blocks;              // a hit also where the caller does not know hits
     std::vector<float> scores;                    // NaN where none is given
     std::int64_t futureIds = 0, duplicateIds = 0; // dropped
 
@@ -35,8 +33,8 @@ struct SelectedBlocks {
 
 class BlockFinder {
 public:
-    /// Replaces `selected`. A block of several tokens was hit if all of them were; its score is the best of them.
-    /// @throws Refusal: an id below -1, a block that a trace cannot number, an origin that there is not
+    /// Replaces `selected`. A block of several tokens was hit if all its tokens were; its score is the best of theirs.
+    /// @throws Refusal: an id below -1, a block that a trace cannot number, an unknown origin
     void find(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected);
 
 private:
@@ -48,7 +46,7 @@ private:
     bool foldPlain(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected);
 
     std::vector<Entry> entries_;      // valid ids of the row
-    std::vector<std::uint64_t> bits_; // of ids; all 0 between two calls
+    std::vector<std::uint64_t> bits_; // one for each id; all 0 between two calls
 };
 
 } // namespace kvscope::sdk

@@ -14,7 +14,7 @@ void requireNotNegative(const char* what, std::int64_t value) {
     if (value < 0) refuse(KVTRACE_INVALID, what, " is ", std::to_string(value), "; it cannot be negative");
 }
 
-/// A miss says that not every block is resident, which a run without slots says unless it loads something.
+/// Refuses misses in a run that declares no slots: every block of such a run is resident. They are allowed with loads.
 void requireSlots(const Run& run, std::int64_t misses) {
     if (misses > 0 && !run.hasSlots && !run.knows(KVTRACE_KNOWS_BYTES))
         refuse(KVTRACE_INVALID,
@@ -22,7 +22,7 @@ void requireSlots(const Run& run, std::int64_t misses) {
                "resident; set it to the blocks that a KV head has room for");
 }
 
-/// The call gives what the run has not declared, so that readers would not look at it.
+/// Refuses what the run has not declared, because readers would not look at it.
 [[noreturn]] void refuseUndeclared(const char* what, const char* bit) {
     refuse(KVTRACE_INVALID, what, " is given, but the run does not know it; add ", bit, " to kvtrace_run_info.knows");
 }
@@ -102,11 +102,9 @@ void Step::select(const kvtrace_selection& selection) {
     try {
         for (std::int64_t row = 0; row < selection.rows; ++row)
             for (std::int64_t head = 0; head < selection.heads; ++head) addRow(selection, row, head);
-    } catch (...) { // all of the call or nothing
+    } catch (...) { // a failed call leaves the step as it was
         record_->selections.resize(selections);
         record_->blocks.resize(blocks);
-        record_->origins.resize(blocks);
-        record_->hit.resize(blocks);
         record_->scores.resize(std::min(record_->scores.size(), blocks));
         record_->layers[std::size_t(selection.layer)] = before;
         throw;
@@ -130,15 +128,14 @@ void Step::addRow(const kvtrace_selection& of, std::int64_t row, std::int64_t he
     record.selected = std::int32_t(found_.blocks.size());
     record.first = std::uint32_t(record_->blocks.size());
     if (of.hit != nullptr) {
-        record.hits = std::int32_t(std::count(found_.hit.begin(), found_.hit.end(), std::uint8_t(1)));
+        record.hits = std::int32_t(
+            std::count_if(found_.blocks.begin(), found_.blocks.end(), [](PackedBlock block) { return block.hit(); }));
         record.misses = record.selected - record.hits;
         requireSlots(*run_, record.misses);
     }
     if (of.mass != nullptr) record.mass = std::min(of.mass[at], 1.f);
     record_->selections.push_back(record);
     record_->blocks.insert(record_->blocks.end(), found_.blocks.begin(), found_.blocks.end());
-    record_->origins.insert(record_->origins.end(), found_.origins.begin(), found_.origins.end());
-    record_->hit.insert(record_->hit.end(), found_.hit.begin(), found_.hit.end());
     if (run_->level == RecordLevel::Full && (of.score != nullptr || !record_->scores.empty()))
         record_->scores.resize(std::size_t(record.first), std::numeric_limits<float>::quiet_NaN()),
             record_->scores.insert(record_->scores.end(), found_.scores.begin(), found_.scores.end());
@@ -237,7 +234,7 @@ void Step::requireTimes() const {
     const std::string step = "the step that began at " + std::to_string(record_->startNs) + " ns";
     const std::int64_t begin = record_->startNs, end = begin + record_->durationNs;
     std::int64_t stages = std::accumulate(record_->stepStageNs.begin(), record_->stepStageNs.end(), std::int64_t(0));
-    std::int64_t before = begin; // end of the layers before
+    std::int64_t before = begin; // where the layer before ends
     for (std::size_t i = 0; i < record_->layers.size(); ++i) {
         const LayerRecord& layer = record_->layers[i];
         const std::int64_t mine = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));

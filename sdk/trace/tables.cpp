@@ -1,4 +1,4 @@
-// The functions of kvscope_trace.h that read: one table of a trace, column by column, in memory.
+// The functions of kvscope_trace.h that read a trace: one table at a time, column by column, into memory.
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/sqlite/sqlite.h"
@@ -28,13 +28,14 @@ struct Table final : Object {
     std::vector<Column> columns;
 };
 
-/// "name:type", type one of i, r, t; a blob of a selection is b and becomes four columns. `sql` has the columns in this
-/// order, reads the tables (a file may bring views of its own) and takes the run, or 0 for all, as ?1.
+/// A table that can be read. Columns are "name:type", with type one of i, r, t; the blob of a selection is b and
+/// becomes four columns. `sql` selects the columns in this order from tables, because a file may bring views of its
+/// own. It takes the run, or 0 for all, as ?1.
 struct Definition {
     std::string_view name, columns, sql;
 };
 
-// Whether a run knows a group of columns; without the key, a trace is taken at its word.
+// Whether a run knows a group of columns. A trace without the key is taken to know all that it has.
 #define KNOWS(word, value)                                                                                             \
     "CASE WHEN coalesce((SELECT instr(m.value, '\"" word "\"') FROM run_meta m WHERE m.run_id = r.run_id AND m.key = " \
     "'knows'), 1) > 0 THEN " value " END"
@@ -173,23 +174,25 @@ void addValue(Column& column, const Statement& rows, int index) {
     column.offsets.push_back(std::int64_t(column.text.size()));
 }
 
-template <class Values> void addList(Column& column, bool present, const Values& values) {
+template <class ValueOf>
+void addList(Column& column, bool present, std::span<const PackedBlock> blocks, ValueOf valueOf) {
     column.present.push_back(present ? 1 : 0);
     if (present)
-        for (const auto value : values) column.ints.push_back(std::int64_t(value));
+        for (const PackedBlock block : blocks) column.ints.push_back(std::int64_t(valueOf(block)));
     column.offsets.push_back(std::int64_t(column.ints.size()));
 }
 
-/// The blob at column `index` of a row, and in the column behind it whether hits are known.
-void addBlocks(std::span<Column> columns, const Statement& rows, int index, DecodedSelection& decoded,
-               const std::string& path) {
+/// Appends the blob at column `index` of a row, with hits where the column behind it is not NULL.
+/// blocks, scores: room for what the blob holds.
+void addBlocks(std::span<Column> columns, const Statement& rows, int index, std::vector<PackedBlock>& blocks,
+               std::vector<float>& scores, const std::string& path) {
     const bool present = !rows.isNull(index), hits = present && !rows.isNull(index + 1);
-    if (present && !decodeSelection(rows.blob(index), decoded))
+    if (present && !decodeSelection(rows.blob(index), blocks, scores))
         refuse(KVTRACE_STORAGE, path,
                " is damaged: a selection's blocks cannot be read; kvscope-cli check names the row");
-    addList(columns[0], present, decoded.blocks);
-    addList(columns[1], present, decoded.origins);
-    addList(columns[2], hits, decoded.hit);
+    addList(columns[0], present, blocks, [](PackedBlock block) { return block.id(); });
+    addList(columns[1], present, blocks, [](PackedBlock block) { return block.origin(); });
+    addList(columns[2], hits, blocks, [](PackedBlock block) { return block.hit(); });
 }
 
 std::shared_ptr<Table> read(const std::string& path, const Definition& definition, std::int32_t run) {
@@ -204,12 +207,13 @@ std::shared_ptr<Table> read(const std::string& path, const Definition& definitio
     table->columns = columnsOf(definition);
     Statement rows(connection, definition.sql);
     rows.bind(1, run);
-    DecodedSelection decoded;
+    std::vector<PackedBlock> blocks;
+    std::vector<float> scores;
     while (rows.step()) {
         int index = 0;
         for (std::size_t i = 0; i < table->columns.size(); ++i, ++index) {
             if (table->columns[i].type == KVTRACE_COLUMN_INT_LIST) {
-                addBlocks(std::span(table->columns).subspan(i), rows, index, decoded, path);
+                addBlocks(std::span(table->columns).subspan(i), rows, index, blocks, scores, path);
                 break;
             }
             addValue(table->columns[i], rows, index);

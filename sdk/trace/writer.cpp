@@ -3,6 +3,7 @@
 #include "core/trace/run_meta.h"
 #include "profiler/format/trace_keys.h"
 #include "sdk/trace/arguments.h"
+#include "sdk/trace/rank_facts.h"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr unsigned kAllKnown = (1u << unsigned(kKnownCount)) - 1;
 
-/// The bits of kvtrace_knows are those of Known, in the same order.
+/// Translates the bits of kvtrace_knows into those of Known, which have the same order.
 Knowledge knowledgeOf(unsigned bits) {
     Knowledge knowledge = Knowledge::nothing();
     for (unsigned i = 0; i < unsigned(kKnownCount); ++i)
@@ -114,16 +115,21 @@ RunInfo infoOf(const kvtrace_run_info& given, RecordLevel level) {
 
 } // namespace
 
-Writer::Writer(std::string path, const RecorderOptions& options)
-    : path_(std::move(path)), recorder_(std::make_shared<Recorder>(path_, options)) {}
+Writer::Writer(std::string path, const RecorderOptions& options, std::optional<int> processRank)
+    : rank(processRank), path_(std::move(path)), recorder_(std::make_shared<Recorder>(path_, options)) {}
 
 void Writer::settle() {
-    std::shared_ptr<Recorder> open;
     {
         const std::lock_guard lock(mutex);
-        open = recorder_;
+        held_ = recorder_;
     }
-    if (open) open->flush();
+    if (held_) held_->hold();
+}
+
+void Writer::resume() {
+    if (!held_) return;
+    held_->letGo();
+    held_.reset();
 }
 
 std::shared_ptr<Recorder> Writer::recorder() const {
@@ -147,7 +153,9 @@ Run::Run(std::shared_ptr<Writer> owner, const kvtrace_run_info& info)
       sequences(info.sequences),
       hasSlots(info.device_slots > 0), rules{info.block_size, info.sink_blocks, info.window_blocks},
       level(writer->recorder()->level()), knows_(info.knows) {
-    writer->recorder()->beginRun(infoOf(info, level));
+    RunInfo begun = infoOf(info, level);
+    addRankFacts(begun.meta, writer->rank, began_);
+    writer->recorder()->beginRun(begun);
 }
 
 std::int64_t Run::now() const {
@@ -173,8 +181,8 @@ void Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
     if (phase == KVTRACE_PREFILL) prefillOpen_ = true;
 }
 
-/// Steps of one batch follow each other. Where they overlap by the library's own clock, which several threads read, the
-/// later one counts from the end of the other.
+/// Places a step behind the one before it. Where steps overlap by the library's own clock, which several threads read,
+/// the later one counts from the end of the earlier.
 void Run::placeInTime(StepRecord& record, bool ownClock) const {
     const std::int64_t late = lastEndNs_ - record.startNs;
     if (late <= 0) return;
@@ -190,23 +198,12 @@ void Run::placeInTime(StepRecord& record, bool ownClock) const {
 void Run::findKept(StepRecord& record) {
     std::vector<std::uint8_t> undefined(record.layers.size(), 0);
     for (SelectionRecord& row : record.selections) {
-        const auto first = record.blocks.begin() + row.first, last = first + row.selected;
+        const std::span<const PackedBlock> now = record.blocksOf(row);
         Chosen& before =
             chosen_[std::uint64_t(row.layer) << 20 | std::uint64_t(row.sequence) << 10 | std::uint64_t(row.kvHead)];
-        row.kept = -1;
-        if (before.step == record.step - 1) {
-            row.kept = 0;
-            auto old = before.blocks.begin();
-            for (auto id = first; id != last && old != before.blocks.end();) {
-                row.kept += *id == *old;
-                if (*id <= *old)
-                    ++id;
-                else
-                    ++old;
-            }
-        }
+        row.kept = before.step == record.step - 1 ? commonBlocks(before.blocks, now) : -1;
         before.step = record.step;
-        before.blocks.assign(first, last);
+        before.blocks.assign(now.begin(), now.end());
         LayerRecord& layer = record.layers[std::size_t(row.layer)];
         if (row.kept < 0)
             undefined[std::size_t(row.layer)] = 1;
@@ -229,7 +226,7 @@ void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock) {
     record->step = prefill ? 0 : nextStep_++;
     lastEndNs_ = record->startNs + record->durationNs;
     std::int64_t at = record->startNs;
-    for (LayerRecord& layer : record->layers) { // one without times begins where the one before it ends
+    for (LayerRecord& layer : record->layers) { // a layer without times begins where the one before it ends
         const std::int64_t stages = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));
         if (stages == 0) layer.startNs = at;
         at = layer.startNs + stages;
@@ -245,7 +242,7 @@ void Run::discard(Phase phase) {
     if (ended_) return; // counted at the end
     --openSteps_;
     if (phase == Phase::Prefill) prefillOpen_ = false;
-    chosen_.clear(); // what was selected one step before is not known
+    chosen_.clear(); // after the gap nobody knows what the next step kept
     ++counts->discardedSteps;
 }
 

@@ -1,4 +1,4 @@
-// What stands behind the handles of a recording: the file, its run, and the steps that are being filled.
+// What the handles of a recording stand for: the file, its run, and the steps that are being filled.
 #pragma once
 
 #include "core/trace/trace_sink.h"
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,62 +19,68 @@
 
 namespace kvscope::sdk {
 
-/// Counted over a run.
+/// Counts over one run.
 struct RunCounts {
     std::atomic<std::int64_t> discardedSteps{0}, futureIds{0}, duplicateIds{0};
 };
 
 class Writer final : public Object {
 public:
-    Writer(std::string path, const RecorderOptions& options);
+    /// rank: of the process, where it said one.
+    Writer(std::string path, const RecorderOptions& options, std::optional<int> rank);
     void settle() override;
+    void resume() override;
     const std::string& writes() const override { return path_; }
 
-    /// @throws Refusal once the writer is closed
+    /// The recorder. @throws Refusal once the writer is closed
     std::shared_ptr<Recorder> recorder() const;
-    /// Takes the recorder away: whoever lets it go last finishes the file.
+    /// Takes the recorder away. The last owner that lets it go finishes the file.
     std::shared_ptr<Recorder> close();
-    /// Refuses where the file is not written any more.
+    /// @throws Refusal where the file is not written any more
     void requireWritable() const;
 
-    std::mutex beginning;                                              // held while a run begins
-    mutable std::mutex mutex;                                          // guards what follows
-    std::uint64_t openRun = 0;                                         // handle; 0: none
-    std::shared_ptr<RunCounts> counts = std::make_shared<RunCounts>(); // of the open run or the last one
+    const std::optional<int> rank;
+    std::mutex beginning;      // held while a run begins
+    mutable std::mutex mutex;  // guards what follows
+    std::uint64_t openRun = 0; // handle; 0: none
+    // counts of the open run; of the last one where none is open
+    std::shared_ptr<RunCounts> counts = std::make_shared<RunCounts>();
 
 private:
     const std::string path_;
     std::shared_ptr<Recorder> recorder_;
+    std::shared_ptr<Recorder> held_; // during a fork; only the forking thread uses it
 };
 
 class Run final : public Object {
 public:
-    /// Begins it. @throws Refusal, Error
+    /// Begins the run. @throws Refusal, Error
     Run(std::shared_ptr<Writer> writer, const kvtrace_run_info& info);
 
     std::int64_t now() const;
     bool knows(unsigned bits) const { return (knows_ & bits) != 0; }
-    /// Sets the phase and the start of a record. @throws Refusal
+    /// Sets the phase and the start of a step's record. @throws Refusal
     void beginStep(StepRecord& record, int phase, std::int64_t startNs);
-    /// Numbers the record, finds what was kept, and hands it over. @throws Refusal if it breaks a rule
+    /// Gives the record its number, finds out which blocks were kept, and hands the record over. @throws Refusal if it
+    /// breaks a rule
     void commit(std::unique_ptr<StepRecord> record, bool ownClock);
     void discard(Phase phase);
     void note(unsigned knownBits) { written_ |= knownBits; }
-    /// @throws Refusal if it has ended
+    /// @throws Refusal if the run has ended
     void requireOpen() const;
     void end(RunStatus status, std::string message);
 
     const std::shared_ptr<Writer> writer;
     const std::shared_ptr<RunCounts> counts;
     int layers = 0, kvHeads = 0, sequences = 0;
-    bool hasSlots = false; // not every block is resident
+    bool hasSlots = false; // some blocks are not resident
     BlockRules rules;
     RecordLevel level = RecordLevel::Selections;
 
 private:
     struct Chosen {
         int step = -1;
-        std::vector<std::int32_t> blocks;
+        std::vector<PackedBlock> blocks;
     };
     void placeInTime(StepRecord& record, bool ownClock) const;
     void findKept(StepRecord& record);
@@ -82,8 +89,8 @@ private:
     std::atomic<unsigned> written_{0};
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
     mutable std::mutex mutex_;                         // guards what follows
-    std::unordered_map<std::uint64_t, Chosen> chosen_; // [layer, sequence, KV head]: what was selected last
-    int nextStep_ = 1, openSteps_ = 0;                 // step 0 is the prefill, recorded or not
+    std::unordered_map<std::uint64_t, Chosen> chosen_; // [layer, sequence, KV head] what the last step selected
+    int nextStep_ = 1, openSteps_ = 0;                 // nextStep_: step 0 is the prefill, recorded or not
     std::int64_t lastStartNs_ = 0, lastEndNs_ = 0;
     bool ended_ = false, hasBegunSteps_ = false, prefillOpen_ = false;
 };
@@ -106,10 +113,10 @@ private:
     void requireTimes() const;
 
     const std::shared_ptr<Run> run_;
-    std::mutex mutex_; // guards what follows: one thread is the rule, two are a mistake that must not crash
+    std::mutex mutex_; // guards what follows. One thread should use a step; two are a mistake, which must not crash
     std::unique_ptr<StepRecord> record_;
     Phase phase_ = Phase::Decode;
-    bool ownClock_ = true;              // its times are the library's
+    bool ownClock_ = true;              // the times of the step are the library's
     std::vector<std::uint8_t> counted_; // [layer] its hits are counts without selections
     BlockFinder finder_;
     SelectedBlocks found_;

@@ -50,6 +50,15 @@ TEST_F(CheckCli, EveryViolationIsALineAndAStatus) {
     EXPECT_THAT(test::cli({"check", trace, "--limit", "-1"}).err, HasSubstr("--limit"));
 }
 
+TEST_F(CheckCli, SlotsThatARunDoesNotKnowAreNotNone) {
+    EXPECT_GT(jsonOf({"info", trace}).at("runs").at(0).at("device_slots").get<int>(), 0);
+    test::executeSql(trace, R"(UPDATE run_meta SET value = '["selections","step_times"]' WHERE key = 'knows')");
+    EXPECT_GT(jsonOf({"info", trace}).at("runs").at(0).at("device_slots").get<int>(), 0) << "it says them all the same";
+    test::executeSql(trace, "UPDATE run SET device_slots = 0");
+    EXPECT_TRUE(jsonOf({"info", trace}).at("runs").at(0).at("device_slots").is_null());
+    EXPECT_THAT(test::cli({"info", trace}).out, HasSubstr("device_slots             not known"));
+}
+
 TEST_F(CheckCli, NumbersThatMeanNothingAreNotGiven) {
     test::executeSql(trace,
                      "UPDATE selection SET kept = 3 * selected; UPDATE step SET tokens = -944, exposed_ns = -22;");

@@ -238,7 +238,7 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
         {{"--run", "1", "--cache-blocks", "2"}, "too few"},
         {{"--run", "1", "--cache-blocks", "many"}, "cache-blocks"},
         {{"--run", "1", "--policy", "luck"}, "known policies: keep-selected"},
-        {{"--run", "1", "--link", "0"}, "above 0"}};
+        {{"--run", "1", "--link", "0"}, "unknown link '0'"}};
     for (const auto& [arguments, expected] : mistakes) {
         std::vector<std::string> command{"replay", trace};
         command.insert(command.end(), arguments.begin(), arguments.end());
@@ -323,7 +323,7 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         {with({"--backend", "cuda"}), "--backend cpu"},
         {with({"--backend", "abacus"}), "abacus"},
         {with({"--link", "carrier-pigeon"}), "pcie4"},
-        {with({"--link", "0"}), "above 0"},
+        {with({"--link", "0"}), "unknown link '0'"},
         {with({"--device-kv", "lots"}), "256MiB"},
         {with({"--device-kv", "1"}), "at least --device-kv"},
         {with({"--no-offload", "--cache-policy", "lru"}), "no effect with --no-offload"},

@@ -57,12 +57,30 @@ TEST_F(CompareCli, AKnownSlowdownDecidesTheExitStatus) {
     EXPECT_EQ(cli({"compare", a_, b, "--json"}).out, cli({"compare", a_, b, "--json"}).out) << "deterministic";
 }
 
+TEST_F(CompareCli, ANumberThatARunDoesNotKnowIsADash) {
+    const std::string b = slowed(1.1);
+    for (const std::string& file : {a_, b})
+        test::executeSql(file,
+                         R"(UPDATE run_meta SET value = '["selections","hits","bytes","step_times","stage_times"]')"
+                         " WHERE key = 'knows'");
+    const Finished text = cli({"compare", a_, b});
+    EXPECT_EQ(text.status, 0) << text.err;
+    EXPECT_THAT(text.out, Not(HasSubstr("nan")));
+    EXPECT_THAT(text.out, HasSubstr("exposed_per_step                  -              - ms"));
+    EXPECT_THAT(cli({"replay", a_, "--windows", "2"}).out, Not(HasSubstr("nan")));
+}
+
 TEST_F(CompareCli, RepeatsMayBeRunsOfOneFileOrOfSeveral) {
-    const std::string b = slowed(1.5), again = path("again.kvtrace");
+    const std::string b = slowed(1.5), again = path("again.kvtrace"), third = path("third.kvtrace"),
+                      slowAgain = path("slow.kvtrace");
     std::filesystem::copy_file(a_, again);
-    const json c = jsonOf({"compare", a_, b, "--run-a", "1,1", "--also-a", again, "--also-b", b});
+    std::filesystem::copy_file(a_, third);
+    std::filesystem::copy_file(b, slowAgain);
+    const json c =
+        jsonOf({"compare", a_, b, "--run-a", "1", "--also-a", again, "--also-a", third, "--also-b", slowAgain});
     EXPECT_EQ(c.at("a").size(), 3u);
     EXPECT_EQ(c.at("b").size(), 2u);
+    EXPECT_THAT(cli({"compare", a_, b, "--run-a", "1,1"}).err, HasSubstr("given twice"));
     EXPECT_NEAR(c.at("between_runs").get<double>(), 0, 1e-12);
     EXPECT_NEAR(c.at("ratio").at("value").get<double>(), 1.5, 1e-6);
 }

@@ -72,7 +72,7 @@ TEST_F(DenoisingCli, ExportsTheForwardsWithTheKeysOfTheFixtures) {
 }
 
 TEST_F(DenoisingCli, ATraceOfEveryMethodBreaksNoRule) {
-    for (const char* method : {"full", "quest", "losa"}) {
+    for (const char* method : {"full", "quest", "losa", "sparsed"}) {
         const std::string file = path(std::string(method) + ".kvtrace");
         const test::Finished done = test::cli({"run", "--model", "losa-tiny", "--prompt", "The kernel is", "--batch",
                                                "2", "--method", method, "--max-new-tokens", "20", "--trace", file});
@@ -123,9 +123,10 @@ TEST_F(DenoisingCli, StreamsTheTextAndSaysWhatItCannotDo) {
         return refused.err;
     };
     EXPECT_THAT(refusal({"--method", "nosa"}), HasSubstr("use method full, quest, losa"));
-    EXPECT_THAT(refusal({"--method", "losa", "--backend", "cuda"}), HasSubstr("runs on the CPU backend"));
+    EXPECT_THAT(refusal({"--method", "losa", "--backend", "cuda", "--device-kv", "16"}), HasSubstr("--device-kv"));
     EXPECT_THAT(refusal({"--method", "losa", "--set", "block_size=64"}), HasSubstr("block_size"));
-    EXPECT_THAT(refusal({"--method", "losa", "--device-kv", "16"}), HasSubstr("--device-kv"));
+    EXPECT_THAT(refusal({"--method", "full", "--device-kv", "16"}), HasSubstr("--device-kv"));
+    EXPECT_THAT(refusal({"--method", "losa", "--link", "pcie4"}), HasSubstr("--link"));
     EXPECT_THAT(refusal({"--method", "full", "--logits", path("x.safetensors")}), HasSubstr("next token"));
     EXPECT_THAT(test::cli({"run", "--prompt", "The", "--method", "losa"}).err, HasSubstr("block diffusion"));
 }

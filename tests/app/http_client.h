@@ -1,4 +1,4 @@
-// A client that speaks to a socket itself: whole requests, halves of them, and none.
+// A client that uses a socket itself: it sends whole requests, halves of requests, and none.
 #pragma once
 
 #include <arpa/inet.h>

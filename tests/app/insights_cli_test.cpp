@@ -39,6 +39,27 @@ TEST(CliInsights, PrintsTheHeadlineFindingsAndEvidence) {
     EXPECT_THAT(result.out, HasSubstr("See: "));
 }
 
+TEST(CliInsights, JsonHasPricesProposalsAndTheWaterfall) {
+    const test::Finished result = cli({"insights", kSample, "--run", "2", "--json"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    const json out = json::parse(result.out);
+    EXPECT_EQ(out["waterfall"]["bars"].back()["id"], "unexplained");
+    bool proposed = false;
+    for (const json& insight : out["insights"]) {
+        if (!insight["price"].is_null()) {
+            const double low = insight["price"]["saved_low"], high = insight["price"]["saved_high"];
+            EXPECT_GE(low, 0);
+            EXPECT_LT(low, high);
+            EXPECT_GE(high, insight["impact"].get<double>() - 1e-12);
+            EXPECT_THAT(insight["price"]["text"].get<std::string>(), HasSubstr("tokens/s"));
+        }
+        proposed = proposed || !insight["proposal"].is_null();
+    }
+    EXPECT_TRUE(proposed);
+    EXPECT_THAT(cli({"insights", kSample, "--run", "2"}).out, HasSubstr("Gain: "));
+    EXPECT_THAT(cli({"insights", kSample, "--run", "2"}).out, HasSubstr("Why not the roof?"));
+}
+
 TEST(CliInsights, JsonHasEveryLayerAndEqualsSql) {
     const test::Finished result = cli({"insights", kSample, "--run", "1", "--json"});
     ASSERT_EQ(result.status, 0) << result.err;

@@ -42,6 +42,7 @@ TEST_F(Load, MeasuresWhatRequestsWaitedAndWritesCostsForTheSimulator) {
     EXPECT_EQ(point.at("requests").at("counted"), 8);
     EXPECT_EQ(point.at("requests").at("finished"), 8);
     EXPECT_EQ(point.at("failed"), 0);
+    EXPECT_EQ(point.at("rows_apart"), 0) << "there are such rows on a GPU only";
     EXPECT_EQ(point.at("ttft_ms").at("samples"), 8);
     EXPECT_GT(point.at("ttft_ms").at("mean"), point.at("queue_ms").at("mean"));
     EXPECT_EQ(point.at("tbt_ms").at("samples"), 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9);
@@ -96,7 +97,8 @@ TEST_F(Load, RefusesWhatItCannotServeInOneSentence) {
 
 TEST_F(Load, MethodsSaysWhichServe) {
     for (const json& method : jsonOf({"methods"})) {
-        const bool denoises = method.at("name") == "losa";
+        const bool denoises =
+            method.at("name") == "losa" || method.at("name") == "sparsed" || method.at("name") == "sparse-dllm";
         EXPECT_EQ(method.at("serves"), !denoises) << method.at("name");
         EXPECT_EQ(method.contains("serves_not_because"), denoises) << method.at("name");
         for (const char* backend : {"cpu", "cuda"}) {

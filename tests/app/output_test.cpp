@@ -132,11 +132,13 @@ TEST_F(OutputCli, SignalsEndARunAsCtrlCDoes) {
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         const std::string file = path(fmt::format("signal{}.kvtrace", number));
         test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",
-                           "14000", "--trace", file});
+                           "14000", "--verify", "--trace", file});
         ASSERT_TRUE(run.waitForOutput(" ")) << number;
         run.signal(number);
         const test::Finished result = run.wait();
         EXPECT_EQ(result.status, 128 + number) << result.err;
+        EXPECT_THAT(result.err, HasSubstr("not verified: the run was ended before its end"));
+        EXPECT_THAT(result.err, Not(HasSubstr("the same tokens")));
         const nlohmann::json info = jsonOf({"info", file}).at("runs").at(0);
         EXPECT_EQ(info.at("status"), "stopped") << number;
         for (const char* companion : {"-wal", "-shm", "-lock"})

@@ -48,7 +48,10 @@ public:
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
-    void signal(int number) const { kill(id_, number); }
+    /// Does nothing when the program was waited for: the number -1 would mean every process of this user.
+    void signal(int number) const {
+        if (id_ > 0) kill(id_, number);
+    }
 
     /// Reads until something matching has been said on standard output, or the program ended.
     bool waitForOutput(const std::string& text) {
@@ -57,7 +60,7 @@ public:
         return true;
     }
 
-    /// What it has said on standard output so far.
+    /// The program's standard output so far.
     const std::string& output() const { return done_.out; }
 
     Finished wait() {

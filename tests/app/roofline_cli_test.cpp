@@ -114,6 +114,30 @@ TEST_F(RooflineCli, KeepsModelledLinkTimeOutOfTheComparison) {
     EXPECT_THAT(text.out, HasSubstr("modelled in this run and in neither"));
 }
 
+TEST_F(RooflineCli, TheWaterfallSaysWhatKeepsARunFromItsRoof) {
+    const std::string trace = test::source("resources/samples/h200-nosa-8b.kvtrace");
+    const json out = ask({"--waterfall", "--trace", trace});
+    double loss = 0;
+    for (const json& bar : out["bars"]) {
+        loss += bar["loss_ns"].get<double>();
+        EXPECT_NEAR(bar["measured_ns"].get<double>() - bar["floor_ns"].get<double>(), bar["loss_ns"].get<double>(),
+                    1e-6);
+    }
+    const double difference = out["measured_ns"].get<double>() - out["predicted_ns"].get<double>();
+    EXPECT_NEAR(loss, difference, 0.01 * difference);
+    EXPECT_EQ(out["bars"][0]["id"], "ffn");
+    EXPECT_EQ(out["bars"].back()["id"], "unexplained");
+    EXPECT_GE(out["bars"][0]["most_of_it"]["step"].get<int>(), 2) << "cold steps are left out";
+    EXPECT_EQ(out["machine"], "NVIDIA H200");
+    const Finished text = cli({"--waterfall", "--trace", trace});
+    EXPECT_THAT(text.out, HasSubstr("54 % of the step is ffn, at 0.7"));
+    EXPECT_THAT(text.out, HasSubstr("unexplained"));
+    const json slower = ask({"--waterfall", "--trace", trace, "--gpu", "a100"});
+    EXPECT_GT(slower["predicted_ns"].get<double>(), out["predicted_ns"].get<double>()) << "on a machine that is named";
+    EXPECT_THAT(refusal({"--waterfall"}), HasSubstr("--trace"));
+    EXPECT_THAT(refusal({"--waterfall", "--trace", trace, "--context", "4096"}), HasSubstr("--context"));
+}
+
 TEST_F(RooflineCli, MeasuresTheProcessorIntoTheTable) {
     const std::string table = (folder / "mine.json").string();
     const json spec = ask({"--measure=cpu", "--gpus", table});

@@ -2,10 +2,13 @@
 #include "tests/app/cli_fixture.h"
 #include "tests/app/http_client.h"
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <gmock/gmock.h>
+#include <map>
 #include <memory>
+#include <set>
 #include <sys/resource.h>
 #include <thread>
 
@@ -368,6 +371,179 @@ TEST_F(Serve, ATerminationCancelsWhatDoesNotEndInTime) {
     ASSERT_TRUE(client.readUntil("data: "));
     EXPECT_EQ(stop().status, 0);
     EXPECT_THAT(client.readAll(), HasSubstr("the server is stopping"));
+}
+
+TEST_F(Serve, RecordsEveryRequestWhileItServes) {
+    const std::string trace = path("s.kvtrace");
+    start({"--trace", trace, "--name", "watched", "--knob", "max_waiting=1", "--knob", "rows=1", "--deadline", "20"},
+          true, "64M");
+    if (IsSkipped()) return;
+    const auto requests = [&] {
+        const test::Finished out = test::cli({"export", trace, "--what", "requests", "--format", "jsonl"});
+        EXPECT_EQ(out.status, 0) << out.err;
+        std::vector<json> all;
+        for (const std::string& line : test::linesOf(out.out)) all.push_back(json::parse(line));
+        return all;
+    };
+    const json whole = json::parse(complete(bodyOf("The history of", 9), "x-request-class: short\r\n").body);
+    const std::string text = whole.at("choices").at(0).at("text");
+    json stops = bodyOf("The history of", 1000);
+    stops["stop"] = text.substr(text.size() / 2, 3);
+    ASSERT_EQ(complete(stops).status, 200);
+    EXPECT_EQ(complete(bodyOf("Once", 15000)).status, 507);
+    ASSERT_TRUE(becomes("vllm:num_requests_running", 0));
+    HttpClient runs(port_), waits(port_);
+    runs.send(httpRequest("POST", kPath, bodyOf("Once", 3000, true).dump(), "x-request-id: runs\r\n"));
+    ASSERT_TRUE(runs.readUntil("data: "));
+    waits.send(httpRequest("POST", kPath, bodyOf("Once", 3000).dump()));
+    ASSERT_TRUE(becomes("vllm:num_requests_waiting", 1));
+    EXPECT_EQ(complete(bodyOf("Twice", 3)).status, 429);
+
+    // The file grows while the server runs.
+    std::vector<json> seen;
+    for (int i = 0; i < 200 && seen.size() < 6; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        seen = requests();
+    }
+    ASSERT_EQ(seen.size(), 6u);
+    EXPECT_EQ(seen[3].at("status"), "decode");
+    EXPECT_EQ(seen[4].at("status"), "queued");
+
+    waits.close();
+    EXPECT_TRUE(becomes("vllm:num_requests_waiting", 0));
+    EXPECT_EQ(askHttp(port_, "DELETE", "/v1/requests/runs").status, 200);
+    EXPECT_TRUE(becomes("vllm:num_requests_running", 0));
+    const test::Finished ended = stop();
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr("recorded in " + trace));
+
+    const std::vector<json> last = requests();
+    ASSERT_EQ(last.size(), 6u);
+    const std::vector<std::pair<const char*, const char*>> ends{{"length", ""},
+                                                                {"stop", ""},
+                                                                {"refused", "can never run"},
+                                                                {"cancelled", "client"},
+                                                                {"cancelled", "disconnect"},
+                                                                {"refused", "1 requests wait"}};
+    for (std::size_t i = 0; i < last.size(); ++i) {
+        EXPECT_EQ(last[i].at("status"), ends[i].first) << i;
+        EXPECT_THAT(last[i].at("reason").get<std::string>(), HasSubstr(ends[i].second)) << i;
+        EXPECT_FALSE(last[i].at("end_ns").is_null()) << i;
+    }
+    EXPECT_EQ(last[0].at("class"), "short");
+    EXPECT_EQ(last[0].at("output_tokens"), 9);
+    EXPECT_EQ(last[0].at("prompt_tokens"), whole.at("usage").at("prompt_tokens"));
+    EXPECT_TRUE(last[4].at("first_sched_ns").is_null()) << "it had no row yet";
+    const json info = json::parse(test::cli({"info", trace, "--json"}).out).at("runs").at(0);
+    EXPECT_EQ(info.at("name"), "watched");
+    EXPECT_EQ(info.at("status"), "finished");
+    const test::Finished checked = test::cli({"check", trace});
+    EXPECT_EQ(checked.status, 0) << checked.out;
+}
+
+/// The blocks of a sequence by its decode step, layer and KV head, of requests whose prompt is read in one step.
+using Chosen = std::map<std::array<int, 3>, std::set<int>>;
+
+TEST_F(Serve, RecordsTheSelectionsOfRowsWhereThatIsAskedFor) {
+    const std::string trace = path("s.kvtrace"), alone = path("alone.kvtrace");
+    const std::vector<std::string> method{"--method", "quest", "--set", "total_blocks=8", "--set", "block_size=16"};
+    const auto rows = [&](const std::string& file, const char* what) {
+        const test::Finished out = test::cli({"export", file, "--what", what, "--format", "jsonl"});
+        EXPECT_EQ(out.status, 0) << out.err;
+        std::vector<json> all;
+        for (const std::string& line : test::linesOf(out.out)) all.push_back(json::parse(line));
+        return all;
+    };
+    const auto record = [&](const std::string& level, const std::vector<std::string>& prompts) {
+        std::vector<std::string> more{"--trace", trace, "--record", level, "--overwrite"};
+        more.insert(more.end(), method.begin(), method.end());
+        start(more);
+        if (IsSkipped() || HasFatalFailure()) return;
+        std::vector<std::unique_ptr<HttpClient>> clients; // at once, so that they share iterations
+        for (const std::string& prompt : prompts)
+            clients.emplace_back(std::make_unique<HttpClient>(port_))
+                ->send(httpRequest("POST", kPath, bodyOf(prompt, 8).dump()));
+        for (const auto& client : clients) EXPECT_EQ(test::httpAnswer(client->readAll()).status, 200);
+        EXPECT_EQ(stop().status, 0);
+        EXPECT_EQ(test::cli({"check", trace}).status, 0) << test::cli({"check", trace}).out;
+    };
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "The river ran past house " + std::to_string(i) + ". ";
+    record("selections", {text, "Before all that, " + text});
+    if (IsSkipped() || HasFatalFailure()) return;
+
+    std::map<std::pair<int, int>, int> requestOf; // by step and row
+    std::map<int, std::vector<int>> stepsOf;      // of a request
+    for (const json& member : rows(trace, "members"))
+        if (member.at("kind") == "decode") {
+            requestOf[{member["iteration"], member["row"]}] = member["request"];
+            stepsOf[member["request"]].push_back(member["iteration"]);
+        }
+    std::map<int, Chosen> served;
+    for (const json& row : rows(trace, "selections")) {
+        const int step = row.at("step"), request = requestOf.at({step, row["seq"]});
+        const std::vector<int>& steps = stepsOf.at(request);
+        const int number = int(std::find(steps.begin(), steps.end(), step) - steps.begin());
+        served[request][{number, row["layer"], row["kv_head"]}].insert(row["block"].get<int>());
+    }
+    ASSERT_EQ(served.size(), 2u);
+    std::map<int, std::pair<int, int>> sums; // hits and misses
+    for (const json& selection : rows(trace, "served-selections")) {
+        auto& [hits, misses] = sums[selection["request"]];
+        hits += selection["hits"].get<int>(), misses += selection["misses"].get<int>();
+    }
+    int first = -1; // the request whose prompt is the shorter one
+    std::int64_t fewest = 1 << 20;
+    for (const json& request : rows(trace, "requests")) {
+        EXPECT_EQ(sums.at(request["request"]).first, request["hits"]) << request;
+        EXPECT_EQ(sums.at(request["request"]).second, request["misses"]) << request;
+        if (request.at("prompt_tokens") < fewest) first = request["request"], fewest = request["prompt_tokens"];
+    }
+    std::vector<std::string> run{"run",          "--prompt", text,  "--max-new-tokens", "8",
+                                 "--ignore-eos", "--trace",  alone, "--threads",        "1"};
+    run.insert(run.end(), method.begin(), method.end());
+    ASSERT_EQ(test::cli(run).status, 0);
+    Chosen expected;
+    for (const json& row : rows(alone, "selections"))
+        if (const int step = row.at("step"); step > 0) // step 0 is the prompt
+            expected[{step - 1, row["layer"], row["kv_head"]}].insert(row["block"].get<int>());
+    EXPECT_GT(expected.size(), 7u);
+    EXPECT_EQ(served.at(first), expected) << "a request selects what it selects alone";
+
+    record("counters", {text});
+    EXPECT_FALSE(rows(trace, "steps").empty());
+    EXPECT_FALSE(rows(trace, "served-selections").empty());
+    EXPECT_TRUE(rows(trace, "selections").empty()) << "there are no blocks";
+    record("full", {text});
+    EXPECT_FALSE(rows(trace, "selections").empty());
+    record("serving", {text});
+    EXPECT_TRUE(rows(trace, "steps").empty());
+    EXPECT_EQ(rows(trace, "requests").size(), 1u);
+    EXPECT_THAT(test::cli({"serve", "--record", "selections"}).err, HasSubstr("--trace"));
+    EXPECT_THAT(test::cli({"serve", "--trace", trace, "--record", "everything"}).err, HasSubstr("serving"));
+}
+
+TEST_F(Serve, ATerminationEndsTheTraceWithTheRequestsThatItCancels) {
+    const std::string trace = path("s.kvtrace");
+    start({"--limit", "drain_s=0.2", "--trace", trace});
+    if (IsSkipped()) return;
+    HttpClient client(port_);
+    client.send(httpRequest("POST", kPath, bodyOf("Once upon a time", 3500, true).dump()));
+    ASSERT_TRUE(client.readUntil("data: "));
+    EXPECT_EQ(stop().status, 0);
+    const json request = json::parse(test::cli({"export", trace, "--what", "requests", "--format", "jsonl"}).out);
+    EXPECT_EQ(request.at("status"), "cancelled");
+    EXPECT_EQ(request.at("reason"), "server");
+    EXPECT_EQ(test::cli({"check", trace}).status, 0);
+}
+
+TEST_F(Serve, ATraceThatCannotBeWrittenEndsTheServer) {
+    if (test::cli({"serve", "--port", "1", "--limit", "nothing"}).err.find("without Asio") != std::string::npos)
+        GTEST_SKIP() << "this build has no server";
+    const test::Finished refused = test::cli({"serve", "--port", "0", "--trace", path("no/folder.kvtrace")});
+    EXPECT_NE(refused.status, 0);
+    EXPECT_THAT(refused.err, HasSubstr("folder.kvtrace"));
+    EXPECT_THAT(test::cli({"serve", "--overwrite"}).err, HasSubstr("--trace"));
 }
 
 TEST_F(Serve, ThePageOfServingHasEveryLimit) {

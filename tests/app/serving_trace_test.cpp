@@ -1,7 +1,9 @@
 // A serving run as a trace: what `load` prints follows from the tables that it records.
 #include "tests/app/cli_fixture.h"
+#include "tests/core/tiny_checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <gmock/gmock.h>
 #include <map>
 
@@ -157,11 +159,122 @@ TEST_F(ServingTraceFile, SpansOfARequestFollowEachOtherFromArrivalToEnd) {
     EXPECT_EQ(checked.status, 0) << checked.out;
 }
 
+/// Logits that are not finite: no member of a request that fails has a token, and the trace obeys its rules.
+TEST_F(ServingTraceFile, RequestsThatFailMadeNoToken) {
+    test::TinyCheckpoint checkpoint("F32");
+    for (char& byte : checkpoint.tensors.at("model.norm.weight").bytes) byte = char(0xFF); // NaN
+    std::filesystem::create_directory(path("model"));
+    checkpoint.writeTo(path("model"));
+    std::ofstream(path("costs.json")) << test::cli({"simulate", "--print-costs"}).out;
+    const test::Finished ran =
+        test::cli(command({"--model", path("model"), "--method", "full", "--costs", path("costs.json")}));
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const json point = json::parse(ran.out).at("points").at(0);
+    EXPECT_GT(point.at("failed"), 0);
+    EXPECT_THAT(point.at("first_failure").get<std::string>(), HasSubstr("not all finite numbers"));
+    for (const json& member : rows("members")) EXPECT_TRUE(member.at("token_ns").is_null());
+    const test::Finished checked = test::cli({"check", path("s.kvtrace")});
+    EXPECT_EQ(checked.status, 0) << checked.out;
+}
+
 TEST_F(ServingTraceFile, IsRefusedWhereItWouldRecordNothing) {
     EXPECT_THAT(test::cli(command({"--search", "--rungs", "all"})).err, HasSubstr("--trace"));
     EXPECT_THAT(test::cli({"load", "--workload", "longmix", "--overwrite"}).err, HasSubstr("--trace"));
     const test::Finished none = test::cli({"load", "--workload", "longmix", "--trace", path("no/folder.kvtrace")});
     EXPECT_NE(none.status, 0);
+}
+
+/// The blocks of every selection of a request, by (decode step of the request, layer, KV head).
+using Blocks = std::map<std::array<int, 3>, std::vector<int>>;
+
+TEST_F(ServingTraceFile, FollowsEveryRequestThroughItsSelections) {
+    for (const char* cache : {"cache=partition", "cache=global-lru"}) {
+        SCOPED_TRACE(cache);
+        const test::Finished ran =
+            test::cli(command({"--record", "selections", "--overwrite", "--knob", cache, "--method", "quest", "--set",
+                               "total_blocks=8", "--set", "block_size=16"}));
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const test::Finished checked = test::cli({"check", path("s.kvtrace")});
+        EXPECT_EQ(checked.status, 0) << checked.out;
+        std::map<std::pair<int, int>, int> requestOf; // by step and row
+        std::map<int, std::vector<int>> stepsOf;      // of a request
+        for (const json& member : rows("members"))
+            if (member.at("kind") == "decode") {
+                requestOf[{member["iteration"], member["row"]}] = member["request"];
+                stepsOf[member["request"]].push_back(member["iteration"]);
+            }
+        std::map<int, Blocks> served;
+        for (const json& row : rows("selections")) {
+            const int step = row.at("step"), request = requestOf.at({step, row["seq"]});
+            const std::vector<int>& steps = stepsOf.at(request);
+            const int number = int(std::find(steps.begin(), steps.end(), step) - steps.begin());
+            served[request][{number, row["layer"], row["kv_head"]}].push_back(row["block"]);
+        }
+        EXPECT_GE(served.size(), 11u) << "all but the refused one";
+        std::map<int, std::pair<int, int>> sums; // hits and misses
+        for (const json& selection : rows("served-selections")) {
+            auto& [hits, misses] = sums[selection["request"]];
+            hits += selection["hits"].get<int>(), misses += selection["misses"].get<int>();
+        }
+        std::int64_t misses = 0;
+        for (const json& request : rows("requests")) {
+            if (request["output_tokens"] < 2) continue;
+            EXPECT_EQ(sums.at(request["request"]).first, request["hits"]) << request;
+            EXPECT_EQ(sums.at(request["request"]).second, request["misses"]) << request;
+            misses += request["misses"].get<int>();
+        }
+        EXPECT_GT(misses, 0);
+        std::map<std::int64_t, std::string> events;
+        for (const json& event : rows("row-events")) events[event["request"]] += event["kind"].get<std::string>() + " ";
+        for (int request = 0; request < 11; ++request)
+            EXPECT_THAT(events[request], ::testing::StartsWith("admitted ")) << request;
+        EXPECT_EQ(events.count(11), 0u) << "it was refused";
+
+        // A request has an empty cache when it gets its row, whoever had the row before.
+        const json replayed = jsonOf({"replay", path("s.kvtrace"), "--policy", "lru", "--json"});
+        const bool pooled = std::string(cache) == "cache=global-lru";
+        EXPECT_EQ(replayed.contains("reproduction"), !pooled);
+        if (!pooled) {
+            EXPECT_EQ(replayed["reproduction"]["differing"], 0);
+            EXPECT_GT(replayed["reproduction"]["selections"], 1000);
+        }
+        const json device =
+            jsonOf({"replay", path("s.kvtrace"), "--pool", "device", "--cache-blocks", "200,100000", "--json"});
+        EXPECT_EQ(device.at("pool"), "device");
+        EXPECT_LE(device["device_demand"]["largest_layer_blocks"], device["device_demand"]["largest_step_blocks"]);
+        const json& configs = device.at("configs");
+        ASSERT_EQ(configs.size(), 4u) << "lru and belady, two sizes each";
+        for (const json& config : configs)
+            EXPECT_EQ(config["hits"].get<int>() + config["misses"].get<int>(),
+                      replayed["recorded"]["hits"].get<int>() + replayed["recorded"]["misses"].get<int>());
+        EXPECT_GE(configs[0]["misses"], configs[1]["misses"]);
+        EXPECT_GE(configs[0]["misses"], configs[2]["misses"]) << "belady misses no more";
+        EXPECT_EQ(configs[1]["misses"], configs[1]["compulsory"]) << "no request was paused";
+        EXPECT_THAT(test::cli({"replay", path("s.kvtrace"), "--pool", "device"}).out,
+                    HasSubstr("one pool for the device"));
+        EXPECT_THAT(test::cli({"replay", path("s.kvtrace"), "--pool", "device", "--cache-blocks", "1"}).err,
+                    HasSubstr("are too few"));
+        EXPECT_THAT(test::cli({"replay", path("s.kvtrace"), "--check"}).err, HasSubstr("served requests"));
+    }
+}
+
+TEST_F(ServingTraceFile, HasStepsOnlyWhereTheyAreAskedFor) {
+    ASSERT_EQ(test::cli(command()).status, 0);
+    EXPECT_TRUE(rows("steps").empty());
+    EXPECT_FALSE(rows("row-events").empty());
+    ASSERT_EQ(test::cli(command({"--record", "counters", "--overwrite"})).status, 0);
+    EXPECT_FALSE(rows("steps").empty());
+    EXPECT_FALSE(rows("served-selections").empty());
+    EXPECT_TRUE(rows("selections").empty()) << "there are no blocks";
+    EXPECT_EQ(test::cli({"check", path("s.kvtrace")}).status, 0);
+    const json info = jsonOf({"info", path("s.kvtrace")}).at("runs").at(0);
+    EXPECT_TRUE(info.at("prefill_ms").is_null());
+    EXPECT_TRUE(info.at("exposed_ms").is_null()) << "nobody measured it";
+    EXPECT_THAT(info.at("not_known").get<std::string>(), HasSubstr("stage"));
+    EXPECT_NE(test::cli({"load", "--workload", "longmix", "--record", "selections"}).status, 0) << "--trace is missing";
+    ASSERT_EQ(test::cli(command({"--record", "full", "--overwrite"})).status, 0);
+    EXPECT_FALSE(rows("selections").empty());
+    EXPECT_EQ(test::cli({"check", path("s.kvtrace")}).status, 0);
 }
 
 } // namespace

@@ -47,7 +47,7 @@ TEST_F(VainOptions, OfRunAreRefused) {
                 HasSubstr("--link has no effect with method h2o, which keeps every block on the device"));
     if (std::filesystem::exists(test::source("resources/models/losa-tiny/model.safetensors"))) {
         EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--method", "quest", "--model", "losa-tiny"}),
-                    HasSubstr("--link has no effect on a block-diffusion model"));
+                    HasSubstr("--link has no effect on a diffusion model"));
     }
     EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--backend", "cuda"}), HasSubstr("measures the GPU's own link"));
     for (const std::vector<std::string>& option :
@@ -74,6 +74,100 @@ TEST_F(VainOptions, AreTakenWhereTheyHaveAnEffect) {
         const Finished result = cli(arguments);
         EXPECT_EQ(result.status, 0) << result.err;
     }
+}
+
+TEST_F(VainOptions, OfWhatIsLeftOutAreRefused) {
+    const auto refused = [](std::vector<std::string> command, const char* option, const char* value, const char* why) {
+        command.emplace_back(option);
+        if (*value != 0) command.emplace_back(value);
+        EXPECT_THAT(refusal(command), HasSubstr(std::string(option) + " has no effect " + why));
+    };
+    for (const char* option : {"--needles", "--depths", "--seed", "--link"})
+        refused({"eval", "--prompts", "0"}, option, "1", "with --prompts 0");
+    refused({"eval", "--prompts", "0"}, "--decode-tokens", "9", "with --prompts 0");
+    refused({"eval", "--text-tokens", "0"}, "--text", "file", "with --text-tokens 0");
+    refused({"eval", "--text-tokens", "0"}, "--no-oracle", "", "with --text-tokens 0");
+    refused({"eval", "--backend", "cuda"}, "--link", "pcie4", "with --backend cuda");
+    refused({"eval", "--methods", "full,h2o"}, "--link", "pcie4", "with methods that keep every block");
+    for (const char* option : {"--teacher", "--batch", "--learning-rate"}) {
+        const char* value = std::string_view(option) == "--teacher" ? "attention" : "1";
+        refused({"calibrate", "--what", "channels"}, option, value, "with --what channels");
+        refused({"calibrate", "--what", "retaining"}, option, value, "with --what retaining");
+    }
+    refused({"calibrate", "--what", "forecast"}, "--width", "8", "with --what forecast");
+    refused({"calibrate", "--what", "channels"}, "--steps", "8", "with --what channels");
+    refused({"calibrate", "--what", "channels"}, "--queries", "8", "with --what channels");
+    for (const char* command : {"load", "simulate"}) {
+        refused({command, "--workload", "longmix"}, "--burst", "0.5", "without --arrivals gamma");
+        refused({command, "--workload", path("w.jsonl")}, "--requests", "5", "on the workload of a file");
+        refused({command, "--workload", "longmix", "--arrivals", "poisson"}, "--spread", "5", "where --arrivals");
+    }
+    refused({"simulate", "--workload", "longmix", "--rule", "attainment"}, "--queue", "5", "with --rule attainment");
+    refused({"simulate", "--workload", "longmix"}, "--attainment", "0.5", "with --rule mean-queue");
+    EXPECT_THAT(refusal({"simulate", "--list-knobs", "--workload", "longmix"}), HasSubstr("excludes"));
+    EXPECT_THAT(refusal({"simulate", "--print-costs", "--set", "rows=8"}), HasSubstr("excludes"));
+    EXPECT_THAT(refusal({"simulate", "--workload", "longmix", "--write", path("w"), "--slo", "tbt=5"}),
+                HasSubstr("excludes"));
+    EXPECT_THAT(refusal({"serve", "--list-limits", "--port", "0"}), HasSubstr("excludes"));
+    EXPECT_THAT(refusal({"methods", "--json", "--markdown"}), HasSubstr("excludes"));
+    EXPECT_EQ(cli({"simulate", "--list-knobs", "--json"}).status, 0);
+    EXPECT_EQ(cli({"simulate", "--print-costs"}).status, 0);
+    EXPECT_EQ(cli({"serve", "--list-limits"}).status, 0);
+}
+
+TEST_F(VainOptions, ValuesThatWouldBecomeOthersAreRefused) {
+    EXPECT_THAT(refusalOfRun({"--temperature", "1", "--seed", "18446744073709551616"}),
+                HasSubstr("too large: the largest is 18446744073709551615"));
+    for (const char* link : {"1e-320", "0", "1e7"}) // times beyond 64 bits would become negative ones
+        EXPECT_THAT(refusalOfRun({"--link", link}), HasSubstr("unknown link '" + std::string(link) + "'"));
+    EXPECT_THAT(refusal({"replay", "a.kvtrace", "--curves", "--sample", "0"}), HasSubstr("--sample: 0 is not above 0"));
+    EXPECT_THAT(refusal({"check", "a.kvtrace", "--limit", "-1"}), HasSubstr("--limit: -1 is negative"));
+    EXPECT_THAT(refusal({"roofline", "--method", "full", "--slots", "3"}), HasSubstr("--slots has no effect"));
+    EXPECT_THAT(refusal({"roofline", "--method", "full", "--hit-rate", "bound"}),
+                HasSubstr("--hit-rate has no effect"));
+}
+
+TEST_F(VainOptions, AFolderIsNoText) {
+    EXPECT_THAT(refusal({"run", "--prompt-file", path("")}), HasSubstr("cannot read the text " + path("")));
+    EXPECT_THAT(refusal({"tokenize", "--file", path("")}), HasSubstr("cannot read the text " + path("")));
+}
+
+/// What a shell makes of an unset variable, and a number that every range would let pass.
+TEST_F(VainOptions, EmptyValuesAndNumbersThatAreNoneAreRefused) {
+    EXPECT_THAT(refusal({"run", "--prompt", "a", "--trace", ""}), HasSubstr("--trace: the value is empty"));
+    EXPECT_THAT(refusal({"export", "a.kvtrace", "--what", "steps", "-o", ""}), HasSubstr("the value is empty"));
+    EXPECT_THAT(refusal({"roofline", "--shape", ""}), HasSubstr("--shape: the value is empty"));
+    EXPECT_THAT(refusal({"tokenize", "--text", "a", "--file", ""}), HasSubstr("--file: the value is empty"));
+    EXPECT_THAT(refusal({"info", ""}), HasSubstr("the value is empty"));
+    EXPECT_EQ(cli({"tokenize", "--text", ""}).status, 0);
+    for (const char* number : {"nan", "-nan", "inf", "1e999"}) {
+        EXPECT_THAT(refusal({"roofline", "--latency", number}), HasSubstr("is no finite number"));
+        EXPECT_THAT(refusal({"serve", "--deadline", number}), HasSubstr("is no finite number"));
+        EXPECT_THAT(refusal({"run", "--prompt", "a", "--temperature", number}), HasSubstr("is no finite number"));
+        EXPECT_THAT(refusal({"eval", "--depths", std::string("0.5,") + number}), HasSubstr("is no finite number"));
+    }
+}
+
+TEST_F(VainOptions, OptionsThatNoCommandHasAreNamed) {
+    EXPECT_EQ(refusal({"check", "a.kvtrace", "--run", "9"}),
+              "kvscope-cli: there is no option --run; see kvscope-cli check --help\n");
+    EXPECT_EQ(refusal({"check", "a.kvtrace", "--run=9"}),
+              "kvscope-cli: there is no option --run; see kvscope-cli check --help\n");
+    EXPECT_EQ(refusal({"check", "a.kvtrace", "b.kvtrace"}),
+              "kvscope-cli: there is no place for the argument 'b.kvtrace'; see kvscope-cli check --help\n");
+    EXPECT_EQ(refusal({"chekc"}), "kvscope-cli: there is no command chekc; see kvscope-cli --help\n");
+    EXPECT_EQ(refusal({"check", "a.kvtrace", "--limit", "1", "--limit", "1"}),
+              "kvscope-cli: --limit is given more than once; see kvscope-cli check --help\n");
+}
+
+TEST_F(VainOptions, ARunIsNoRepeatOfItself) {
+    record(path("a.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "3"});
+    record(path("a.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "3"});
+    std::filesystem::create_symlink(path("a.kvtrace"), path("b.kvtrace"));
+    const std::string a = path("a.kvtrace");
+    EXPECT_THAT(refusal({"compare", a, a, "--run-a", "1,1"}), HasSubstr("run 1 of " + a + " is given twice"));
+    EXPECT_THAT(refusal({"compare", a, a, "--run-a", "1", "--also-b", a}), HasSubstr("is given twice"));
+    EXPECT_THAT(refusal({"compare", a, a, "--run-a", "1", "--also-b", path("b.kvtrace")}), HasSubstr("given twice"));
 }
 
 TEST_F(VainOptions, ASettingGivenTwiceIsRefused) {
@@ -172,6 +266,9 @@ TEST_F(VainOptions, AWrongCalibrationIsRefusedBeforeTheModelIsLoaded) {
         load.insert(load.end(), learned.begin(), learned.end());
         run.insert(run.end(), learned.begin(), learned.end());
         EXPECT_EQ(refusal(load), refusal(run));
+        std::vector<std::string> serve{"serve", "--port", "0"};
+        serve.insert(serve.end(), learned.begin(), learned.end());
+        EXPECT_EQ(refusal(serve), refusal(run)) << "before it listens";
         return refusal(load);
     };
     std::ofstream(path("a-file")) << "text";

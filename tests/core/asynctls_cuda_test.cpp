@@ -3,6 +3,7 @@
 #include "tests/core/backend.h"
 
 #include "core/session/decode_session.h"
+#include "tests/support/packed_blocks.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -50,7 +51,7 @@ protected:
     static CollectingSink runFed(Backend backend, const std::vector<std::int32_t>& prompt,
                                  const std::vector<std::int32_t>& fed) {
         SessionOptions options = optionsOf(GetParam(), backend, int(fed.size()) + 1);
-        options.lookahead = false;
+        options.twoInFlight = false;
         options.oracle = true;
         if (GetParam().extraSlots > 0) options.deviceKvBlocks = 10 + GetParam().extraSlots;
         CollectingSink sink;
@@ -92,16 +93,13 @@ TEST_P(AsyncTlsOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
             ASSERT_EQ(y.hits + y.misses, y.selected);
             EXPECT_LE(y.late, y.misses + y.wasted);
             std::vector<std::int32_t> common;
-            const auto firstOf = [](const StepRecord& r, const SelectionRecord& s) {
-                return r.blocks.begin() + s.first;
-            };
-            ASSERT_TRUE(std::is_sorted(firstOf(b, y), firstOf(b, y) + y.selected));
-            std::set_intersection(firstOf(a, x), firstOf(a, x) + x.selected, firstOf(b, y), firstOf(b, y) + y.selected,
-                                  std::back_inserter(common));
+            const auto ours = test::idsOf(a, x), others = test::idsOf(b, y);
+            ASSERT_TRUE(std::is_sorted(others.begin(), others.end()));
+            std::set_intersection(ours.begin(), ours.end(), others.begin(), others.end(), std::back_inserter(common));
             const double share = double(common.size()) / std::max(x.selected, y.selected);
             overlap += share, ++count;
             if (x.layer == 0) firstLayer += share, ++firstCount;
-            for (int j = 0; j < y.selected; ++j) ASSERT_EQ(b.origins[y.first + std::uint32_t(j)], Origin::TokenLevel);
+            for (const PackedBlock block : b.blocksOf(y)) ASSERT_EQ(block.origin(), Origin::TokenLevel);
             travelled[std::size_t(y.layer)] += y.misses + y.wasted;
             for (const auto& [to, s] : {std::pair{&mine, &y}, {&theirs, &x}}) {
                 to->hits += s->hits, to->misses += s->misses, to->used += s->used, to->wasted += s->wasted;

@@ -352,13 +352,13 @@ TEST(RetainingTrainer, LearnsWhatItWasNotShown) {
         for (std::size_t w = 0; w < std::size_t(heads.width); ++w) {
             double z = 0;
             for (std::size_t c = 0; c < inputs; ++c)
-                z += double(heads.inOf(2)[w * inputs + c]) * double(test.layer(2).inputs[s * inputs + c]);
+                z += double(heads.inOf(LayerId{2})[w * inputs + c]) * double(test.layer(2).inputs[s * inputs + c]);
             hidden.push_back(z / (1 + std::exp(-z)));
         }
         for (std::size_t g = 0; g < kvHeads; ++g) {
             double score = 0;
             for (std::size_t w = 0; w < hidden.size(); ++w)
-                score += double(heads.outOf(2)[g * hidden.size() + w]) * hidden[w];
+                score += double(heads.outOf(LayerId{2})[g * hidden.size() + w]) * hidden[w];
             const double off = std::abs(score - double(test.layer(2).labels[s * kvHeads + g]));
             loss += (off < 1 ? off * off / 2 : off - 0.5) / double(std::size_t(test.samples()) * kvHeads);
         }

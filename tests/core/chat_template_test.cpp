@@ -151,6 +151,17 @@ TEST(ChatTemplate, WorkOnLongTextsAndListsIsWithinTheBudget) {
               "");
 }
 
+/// A text that would become far larger, or a list of its characters, is refused before it is made.
+TEST(ChatTemplate, TextsAndTheirCharactersAreCountedBeforeTheyAreMade) {
+    for (const char* use : {"'a'.replace('', 'b' * 1000000).replace('', 'c' * 1000000)",
+                            "('a' * 90000000) | list | length", "('a' * 90000000) | reverse",
+                            "('a' * 90000000).title()", "('a' * 90000000)[::-1]", "('a' * 90000000) | first"}) {
+        SCOPED_TRACE(use);
+        EXPECT_NE(refusalOf("{{ " + std::string(use) + " }}").find("it "), std::string::npos);
+    }
+    EXPECT_EQ(refusalOf("{% set s = 'ä' * 9000000 %}{{ s | length }}{{ (s ~ 'x').find('x') }}{{ s.count('') }}"), "");
+}
+
 TEST(ChatTemplate, RandomlyDamagedTemplatesAreRefusedOrHarmless) {
     const auto all = cases();
     std::mt19937 random(5);

@@ -1,4 +1,4 @@
-// What the test program holds of its heap, counted from outside the code that takes it.
+// The memory that the test program holds on its heap, counted from outside the code that takes it.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ class GivenChoice final : public Selector {
 public:
     void choose(std::span<HeadStep>) override {}
     Loads load(std::span<HeadStep>) override { return loads; }
-    std::int64_t storedBytes(int, int tokens) const override { return tokens * 3; }
+    std::int64_t storedBytes(LayerId, int tokens) const override { return tokens * 3; }
 
     Loads loads; // where the method keeps its own device tier
 };
@@ -64,8 +64,8 @@ protected:
         // The prompt ends with block 4 complete: nothing is on the device.
         for (int layer = 0; layer < 2; ++layer)
             for (int b = 0; b < kTokens / kBlock; ++b) {
-                KvHead& head = cache_->head(0, layer, 0);
-                std::fill_n(cache_->storeBlock(head, b), options.layout.floats(), float(100 * layer + b));
+                KvHead& head = cache_->head(RowId{0}, LayerId{layer}, KvHeadId{0});
+                std::fill_n(cache_->storeBlock(head, BlockId{b}), options.layout.floats(), float(100 * layer + b));
             }
     }
     static const std::shared_ptr<const Model>& model() {
@@ -77,8 +77,8 @@ protected:
 
     /// An item of a step at `position` in a layer that wants these blocks, the last of which is its own.
     HeadStep& want(int layer, int position, std::vector<std::int32_t> wanted) {
-        item_.head = &cache_->head(0, layer, 0);
-        item_.layer = layer;
+        item_.layer = LayerId{layer};
+        item_.head = &cache_->head(item_.sequence, item_.layer, item_.kvHead);
         item_.position = position;
         item_.key = item_.value = key_.data();
         item_.predicted = -1;
@@ -90,11 +90,11 @@ protected:
     }
     LayerRecord load(int layer) {
         LayerRecord record;
-        transfers_->load(layer, {&item_, 1}, 1, record);
+        transfers_->load(LayerId{layer}, {&item_, 1}, 1, record);
         return record;
     }
     void fetchAhead(int layer, std::vector<std::int32_t> blocks) {
-        std::vector<PrefetchRequest> requests{{layer, 0, 0, std::move(blocks)}};
+        std::vector<PrefetchRequest> requests{{LayerId{layer}, RowId{0}, KvHeadId{0}, std::move(blocks)}};
         transfers_->fetchAhead({&item_, 1}, requests, 1);
         EXPECT_TRUE(requests.empty());
     }
@@ -139,14 +139,16 @@ TEST_F(CpuTransfersOf, ABlockThatBecomesFullIsStoredAndNobodyWaitsForIt) {
     want(0, 80, {5});
     load(0);
     for (int position = 81; position < 95; ++position) want(0, position, {5}), load(0);
-    EXPECT_EQ(cache_->storeBlock(cache_->head(0, 0, 0), 5)[0], 5.f) << "not yet stored";
+    EXPECT_EQ(cache_->storeBlock(cache_->head(RowId{0}, LayerId{0}, KvHeadId{0}), BlockId{5})[0], 5.f)
+        << "not yet stored";
     want(0, 95, {5});
     const LayerRecord full = load(0);
     EXPECT_EQ(full.d2hBlocks, 1);
     EXPECT_EQ(full.d2hBytes, blockBytes());
     EXPECT_EQ(full.transferNs, linkNs(1));
     EXPECT_EQ(full.exposedNs, 0);
-    EXPECT_EQ(cache_->storeBlock(cache_->head(0, 0, 0), 5)[15], 1.f) << "the first channel of the newest token";
+    EXPECT_EQ(cache_->storeBlock(cache_->head(RowId{0}, LayerId{0}, KvHeadId{0}), BlockId{5})[15], 1.f)
+        << "the first channel of the newest token";
 }
 
 TEST_F(CpuTransfersOf, WhatWasSentAheadIsExposedAsFarAsItIsNotThere) {
@@ -188,7 +190,7 @@ TEST_F(CpuTransfersOf, ATransferWaitsForTheLinkAndTheMachineForTheTransfer) {
 TEST_F(CpuTransfersOf, AMethodsOwnTierCountsWhatItSays) {
     make(true, true);
     selector_->loads = {7, 7'000, 16};
-    std::vector<PrefetchRequest> requests{{1, 0, 0, {}, 5'000}};
+    std::vector<PrefetchRequest> requests{{LayerId{1}, RowId{0}, KvHeadId{0}, {}, 5'000}};
     want(0, 80, {5});
     transfers_->fetchAhead({&item_, 1}, requests, 1);
     now_ += 1'100; // a thousand bytes have arrived
@@ -203,12 +205,12 @@ TEST_F(CpuTransfersOf, AMethodsOwnTierCountsWhatItSays) {
 
 TEST_F(CpuTransfersOf, APromptIsStoredWhileItIsReadAndItsTailStays) {
     make(false);
-    transfers_->keepOnDevice(0, 0, 5 * kBlock + 3, {});
+    transfers_->keepOnDevice(LayerId{0}, RowId{0}, 5 * kBlock + 3, {});
     want(0, 5 * kBlock + 3, {5});
     EXPECT_EQ(load(0).h2dBlocks, 0) << "the tail was on the device";
     LayerRecord record;
-    transfers_->recordStored(0, 5 * kBlock + 3, record);
-    transfers_->recordStored(0, 2 * kBlock, record);
+    transfers_->recordStored(LayerId{0}, 5 * kBlock + 3, record);
+    transfers_->recordStored(LayerId{0}, 2 * kBlock, record);
     EXPECT_EQ(record.d2hBlocks, 7);
     EXPECT_EQ(record.d2hBytes, 7 * blockBytes());
     EXPECT_EQ(record.transferNs, linkNs(7));
@@ -216,7 +218,7 @@ TEST_F(CpuTransfersOf, APromptIsStoredWhileItIsReadAndItsTailStays) {
 
     make(false, true);
     LayerRecord own;
-    transfers_->recordStored(0, 50, own);
+    transfers_->recordStored(LayerId{0}, 50, own);
     EXPECT_EQ(own.d2hBytes, 150);
     EXPECT_EQ(own.d2hBlocks, 0);
 }

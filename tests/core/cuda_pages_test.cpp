@@ -45,7 +45,7 @@ void decode(Decoded& run, Backend backend, const std::vector<std::vector<std::in
     options.cachePolicy = of.policy;
     options.maxNewTokens = steps;
     options.stopAtEos = false;
-    options.lookahead = forced == nullptr;
+    options.twoInFlight = forced == nullptr;
     options.oracle = true;
     DecodeSession session(model(), prompts, options, run.sink);
     session.prefill();
@@ -79,10 +79,8 @@ Agreement compare(const CollectingSink& cpu, const CollectingSink& gpu) {
             EXPECT_EQ(x.layer, y.layer);
             EXPECT_EQ(x.kvHead, y.kvHead);
             EXPECT_EQ(x.sequence, y.sequence);
-            std::vector<std::int32_t> both;
-            const auto first = a->blocks.begin() + x.first, second = b->blocks.begin() + y.first;
-            std::set_intersection(first, first + x.selected, second, second + y.selected, std::back_inserter(both));
-            out.overlap += double(both.size()) / double(std::max(x.selected, y.selected));
+            const int both = commonBlocks(a->blocksOf(x), b->blocksOf(y));
+            out.overlap += double(both) / double(std::max(x.selected, y.selected));
             ++count;
             out.hits[0] += x.hits, out.hits[1] += y.hits;
             out.mass[0] += double(x.mass), out.mass[1] += double(y.mass);

@@ -37,7 +37,7 @@ inline std::vector<nlohmann::json::json_pointer> placesOf(const nlohmann::json& 
     return out;
 }
 
-/// What files in the wild, and those who mean harm, put where something else belongs.
+/// Values that files put where something else belongs, by accident or on purpose.
 inline const std::vector<nlohmann::json>& wrongValues() {
     using Json = nlohmann::json;
     static const std::vector<Json> values{nullptr,

@@ -69,10 +69,10 @@ TEST(DenoiseSession, LosaWithEveryTokenActiveIsQuest) {
 /// The log sums over the prefix, forward by forward.
 class PrefixSums final : public DenoiseObserver {
 public:
-    void attended(int layer, int, std::span<const float>, std::span<const float> sums) override {
-        if (layer == 1) forwards.emplace_back(sums.begin(), sums.end());
+    void attended(LayerId layer, RowId, std::span<const float>, std::span<const float> sums) override {
+        if (layer == LayerId{1}) forwards.emplace_back(sums.begin(), sums.end());
     }
-    void logits(int, std::span<const float>) override {}
+    void logits(RowId, std::span<const float>) override {}
     std::vector<std::vector<float>> forwards;
 };
 
@@ -143,9 +143,9 @@ TEST(DenoiseSession, AnIncompleteLastPageIsAlwaysChosen) {
     for (std::size_t i = 1; i < run.steps.size(); ++i) {
         const int prefix = run.steps[i].denoise.forwards.front().block * 4;
         for (const SelectionRecord& selection : run.steps[i].selections) {
-            const auto pages = std::span(run.steps[i].blocks).subspan(selection.first, std::size_t(selection.selected));
+            const auto pages = run.steps[i].blocksOf(selection);
             if (prefix % 32 == 0) continue;
-            EXPECT_EQ(pages.back(), prefix / 32);
+            EXPECT_EQ(pages.back().id(), prefix / 32);
             ++incomplete;
         }
         for (const DenoiseLayer& layer : run.steps[i].denoise.layers) {
@@ -317,10 +317,7 @@ TEST(DenoiseSession, WhatItCannotDoIsRefused) {
     refusal(optionsOf("full", {{"budget", "64"}}), "budget");
     refusal(optionsOf("losa", {{"page", "24"}}), "multiple of 16");
     refusal(optionsOf("losa", {{"block", "65"}}), "block");
-    auto options = optionsOf("losa");
-    options.backend = Backend::Cuda;
-    refusal(options, "CPU backend");
-    options = optionsOf("losa");
+    auto options = optionsOf("full");
     options.deviceKvBlocks = 9;
     refusal(options, "--device-kv");
     options = optionsOf("losa");
@@ -329,6 +326,9 @@ TEST(DenoiseSession, WhatItCannotDoIsRefused) {
     options = optionsOf("losa");
     options.oracle = true;
     refusal(options, "oracle");
+    options = optionsOf("sparsed");
+    options.backend = Backend::Cuda;
+    EXPECT_THAT(refusal(options, "CPU only"), HasSubstr("--backend cpu"));
     DecodeSession session(model, {somePrompt(9)}, optionsOf("losa"), sink);
     session.prefill();
     test::refusalOf([&] { (void)session.logits(0); }, "next token");

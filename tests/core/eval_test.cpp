@@ -165,9 +165,9 @@ TEST(Oracle, FindsTheBestBlocksAsAFloat64AttentionDoes) {
         const std::vector<double> masses = attention.masses(got.kvHead, 64);
         ASSERT_EQ(masses.size(), 21u);
         std::set<int> selected, near;
-        for (std::uint32_t i = selection->first; i < selection->first + std::uint32_t(selection->selected); ++i) {
-            selected.insert(step.blocks[i]);
-            if (step.origins[i] == Origin::Sink || step.origins[i] == Origin::Window) near.insert(step.blocks[i]);
+        for (const PackedBlock block : step.blocksOf(*selection)) {
+            selected.insert(block.id());
+            if (block.origin() == Origin::Sink || block.origin() == Origin::Window) near.insert(block.id());
         }
         const auto massOf = [&](const std::set<int>& blocks) {
             double sum = 0;

@@ -120,10 +120,10 @@ std::vector<double> retainingScores(const MethodRun& run, const select::Retainin
         return sum;
     };
     for (std::size_t row = 0; row < std::size_t(heads.width); ++row) {
-        const double z = product(heads.inOf(0), x, row);
+        const double z = product(heads.inOf(LayerId{0}), x, row);
         hidden.push_back(z / (1 + std::exp(-z)));
     }
-    return {product(heads.outOf(0), hidden, 0), product(heads.outOf(0), hidden, 1)};
+    return {product(heads.outOf(LayerId{0}), hidden, 0), product(heads.outOf(LayerId{0}), hidden, 1)};
 }
 
 struct Want {

@@ -16,10 +16,10 @@ class SmallNormSelector final : public Selector {
 public:
     explicit SmallNormSelector(const SelectorContext& context) : context_(context) {}
     void prompt(const PromptChunk& chunk) override { // every key of the prompt, chunk by chunk
-        const int heads = context_.shape.kvHeads, dim = context_.shape.dim;
+        const KeyExtents keyAt = context_.keys(chunk.n);
         for (int i = 0; i < chunk.n; ++i)
-            for (int g = 0; g < heads; ++g)
-                add({chunk.layer, chunk.sequence, g}, chunk.first + i, chunk.rows.k + (i * heads + g) * dim);
+            for (const KvHeadId g : context_.kvHeads())
+                add({chunk.layer, chunk.sequence, g}, chunk.first + i, chunk.rows.k + keyAt.first(i, g));
     }
     void append(std::span<HeadStep> heads) override { // and of every new token
         for (const HeadStep& item : heads) add({item.layer, item.sequence, item.kvHead}, item.position, item.key);
@@ -32,7 +32,7 @@ public:
     }
 
 private:
-    using Place = std::tuple<int, int, int>; // layer, sequence, KV head
+    using Place = std::tuple<LayerId, RowId, KvHeadId>;
 
     void add(const Place& place, int position, const float* key) {
         float norm = 0;

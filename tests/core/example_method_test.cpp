@@ -2,6 +2,7 @@
 #include "core/calibrate/attention_samples.h"
 #include "core/select/method.h"
 #include "core/session/engine.h"
+#include "tests/support/packed_blocks.h"
 #include "tests/support/places.h"
 
 #include <algorithm>
@@ -57,7 +58,7 @@ TEST(ExampleMethod, ChoosesTheBlocksOfTheSmallestNorms) {
     const auto engine = makeCpuEngine(setup);
     StepRecord prefill, step;
     engine->prefill(prefill, {}, {});
-    const ActiveSequence active{0, 1900};
+    const ActiveSequence active{RowId{0}, 1900};
     const std::int32_t token = 7;
     step.step = 1;
     engine->decode({&active, 1}, {&token, 1}, step);
@@ -82,9 +83,7 @@ TEST(ExampleMethod, ChoosesTheBlocksOfTheSmallestNorms) {
         std::vector<std::int32_t> wanted{0, 26, 27, 28, 29};
         for (int i = 0; i < 11; ++i) wanted.push_back(far[std::size_t(i)].second);
         std::sort(wanted.begin(), wanted.end());
-        const auto begin = step.blocks.begin() + s.first;
-        EXPECT_EQ(std::vector<std::int32_t>(begin, begin + s.selected), wanted)
-            << "layer " << s.layer << " KV head " << s.kvHead;
+        EXPECT_EQ(test::idsOf(step, s), wanted) << "layer " << s.layer << " KV head " << s.kvHead;
     }
 }
 

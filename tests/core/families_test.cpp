@@ -211,7 +211,7 @@ TEST_P(Family, OnTheGpuTheLogitsAreTheLibrarysWithinBf16) {
     const auto vocab = std::size_t(model_->config().vocab);
     SessionOptions full = options("full");
     full.backend = Backend::Cuda;
-    full.lookahead = false;
+    full.twoInFlight = false;
     const Outcome out = decode(prompt_, full, int(ids.size()), ids);
     ASSERT_EQ(out.logits.size(), ids.size());
     double sum = 0;

@@ -248,10 +248,43 @@ TEST(GgufModel, AFactorWithoutATypeIsLinear) {
     GgufWriter linear = headerOf("llama");
     linear.put("llama.rope.scaling.type", "linear");
     EXPECT_EQ(configOf(linear).rope.type, RopeType::Default) << "without a factor";
+    for (const float wrong : {NAN, INFINITY}) { // as text of JSON they would be null, and count as left out
+        GgufWriter gguf = headerOf("llama");
+        gguf.put("llama.rope.scaling.type", "yarn");
+        gguf.put("llama.rope.scaling.factor", wrong);
+        EXPECT_THAT([&] { configOf(gguf); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr("no finite number")));
+    }
     linear.put("llama.rope.scaling.factor", 2.f);
     linear.addFloats("rope_freqs.weight", {32}, std::vector<float>(32, 1.f));
     EXPECT_THAT([&] { configOf(linear); },
                 ::testing::ThrowsMessage<Error>(::testing::HasSubstr("rope.scaling.factor")));
+}
+
+/// Factors for each channel go with no type, with linear of factor 1, and with longrope where both lists are there.
+TEST(GgufModel, FactorsForEachChannelGoWithTheirTypesAlone) {
+    const auto refusal = [](const char* type, bool isLong) -> std::string {
+        GgufWriter gguf = headerOf("llama");
+        for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"})
+            if (isLong) gguf.addFloats(name, {32}, std::vector<float>(32, 2.f));
+        if (!isLong) gguf.addFloats("rope_freqs.weight", {32}, std::vector<float>(32, 2.f));
+        if (type != nullptr) gguf.put("llama.rope.scaling.type", type);
+        try {
+            configOf(gguf);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return {};
+    };
+    using ::testing::HasSubstr;
+    for (const bool isLong : {false, true}) {
+        EXPECT_EQ(refusal(nullptr, isLong), "");
+        EXPECT_EQ(refusal("none", isLong), "");
+        EXPECT_EQ(refusal("linear", isLong), "");
+        EXPECT_THAT(refusal("yarn", isLong), HasSubstr("'yarn' does not go with"));
+        EXPECT_THAT(refusal("su", isLong), HasSubstr("the RoPE scaling 'su' is not supported"));
+    }
+    EXPECT_EQ(refusal("longrope", true), "");
+    EXPECT_THAT(refusal("longrope", false), HasSubstr("'longrope' does not go with"));
 }
 
 TEST(GgufModel, SigmoidScoresMakeADeepseek2AThird) {
@@ -263,10 +296,17 @@ TEST(GgufModel, SigmoidScoresMakeADeepseek2AThird) {
                                      {"expert_count", 8u},
                                      {"expert_used_count", 2u},
                                      {"expert_feed_forward_length", 16u},
-                                     {"expert_group_count", 4u},
-                                     {"expert_group_used_count", 2u}})
+                                     {"expert_group_count", 4u}})
         gguf.put(std::string("deepseek2.") + key, value);
     gguf.addFloats("blk.1.ffn_gate_inp.weight", {512, 8}, std::vector<float>(512 * 8));
+    const auto refused = [&](GgufWriter changed, const char* key) {
+        EXPECT_THAT([&] { configOf(changed); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr(key))) << key;
+    };
+    refused(gguf, "deepseek2.expert_group_used_count");
+    gguf.put("deepseek2.expert_group_used_count", 2u);
+    GgufWriter normalised = gguf;
+    normalised.put("deepseek2.expert_weights_norm", true); // llama.cpp would, the model's own code would not
+    refused(normalised, "'deepseek2.expert_weights_norm' is true");
     const ModelConfig second = configOf(gguf);
     EXPECT_EQ(second.family, "deepseek2");
     EXPECT_EQ(second.experts->layers, (std::vector<bool>{false, true, false, false}));
@@ -364,7 +404,7 @@ TEST(GgufModel, AbsurdSizesAreRefusedBeforeTheyAreCalculatedWith) {
 TEST(GgufModel, TensorsThatNothingUsesAreRefused) {
     const test::Folder temporary;
     const std::string path = (temporary / "model.gguf").string();
-    for (const char* name : {"blk.0.attn_q_norm.weight", "blk.1.attn_gate.weight"}) {
+    for (const char* name : {"blk.0.attn_q_norm.weight", "blk.1.attn_gate.weight", "output.bias", "output_norm.bias"}) {
         GgufWriter gguf = convert(kFamilies + "smollm2", "llama").front();
         gguf.addFloats(name, {4}, std::vector<float>(4, 1.f));
         write(path, gguf);

@@ -19,12 +19,13 @@ public:
             item.wanted.clear();
             const auto chosen =
                 std::find_if(step_->selections.begin(), step_->selections.end(), [&](const SelectionRecord& s) {
-                    return s.layer == item.layer && s.kvHead == item.kvHead && s.sequence == item.sequence;
+                    return LayerId{s.layer} == item.layer && KvHeadId{s.kvHead} == item.kvHead &&
+                           RowId{s.sequence} == item.sequence;
                 });
-            for (int i = 0; chosen != step_->selections.end() && i < chosen->selected; ++i) {
-                const std::size_t at = chosen->first + std::size_t(i);
-                item.selected.push_back({step_->blocks[at], step_->origins[at]});
-                item.wanted.push_back(step_->blocks[at]);
+            if (chosen == step_->selections.end()) continue;
+            for (const PackedBlock block : step_->blocksOf(*chosen)) {
+                item.selected.push_back({block.id(), block.origin()});
+                item.wanted.push_back(block.id());
             }
         }
     }
@@ -68,7 +69,7 @@ std::vector<std::vector<float>> logitsWithBlocksOf(std::span<const StepRecord> s
         current = &steps[i];
         record = {};
         record.step = int(i) + 1;
-        const ActiveSequence active{0, int(prompt.size() + i)};
+        const ActiveSequence active{RowId{0}, int(prompt.size() + i)};
         engine->decode({&active, 1}, {&tokens[i], 1}, record);
         logits.emplace_back(engine->logits(0), engine->logits(0) + config.vocab);
     }

@@ -6,6 +6,7 @@
 
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
+#include "tests/support/packed_blocks.h"
 #include "tests/support/places.h"
 
 #include <algorithm>
@@ -72,10 +73,8 @@ void expectSameSelection(const SelectionRecord& selection, const StepRecord& rec
                          const std::int32_t* origins, float margin, const std::string& where) {
     std::vector<std::int32_t> wantBlocks, wantOrigins, gotBlocks, gotOrigins;
     for (int i = 0; i < 16 && blocks[i] >= 0; ++i) wantBlocks.push_back(blocks[i]), wantOrigins.push_back(origins[i]);
-    for (int i = 0; i < selection.selected; ++i) {
-        gotBlocks.push_back(record.blocks[selection.first + std::size_t(i)]);
-        gotOrigins.push_back(std::int32_t(record.origins[selection.first + std::size_t(i)]));
-    }
+    for (const PackedBlock block : record.blocksOf(selection))
+        gotBlocks.push_back(block.id()), gotOrigins.push_back(std::int32_t(block.origin()));
     if (gotBlocks == wantBlocks && gotOrigins == wantOrigins) return;
     EXPECT_EQ(margin, 0.f) << where << ": a difference that no tie explains";
     EXPECT_EQ(gotBlocks, wantBlocks) << where;
@@ -124,9 +123,7 @@ void compareOnGpu(const GoldenCase& c, const test::GoldenFile& golden, DecodeSes
                     &blocks[std::size_t((step * layers + selection.layer) * heads + selection.kvHead) * 16];
                 int wanted = 0, common = 0;
                 for (; wanted < 16 && want[wanted] >= 0; ++wanted)
-                    common +=
-                        int(std::count(record.blocks.begin() + selection.first,
-                                       record.blocks.begin() + selection.first + selection.selected, want[wanted]));
+                    common += findBlock(record.blocksOf(selection), want[wanted]) != nullptr ? 1 : 0;
                 EXPECT_EQ(selection.selected, wanted);
                 if (common < wanted) firstOther = std::min(firstOther, step);
                 const double share = double(common) / wanted;
@@ -167,7 +164,7 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
     options.method = c.method;
     options.maxNewTokens = kSteps + 1;
     options.stopAtEos = false;
-    options.lookahead = false;
+    options.twoInFlight = false;
     CollectingSink sink;
     const auto prompt = golden.ints("prompt_ids");
     DecodeSession session(model, {prompt}, options, sink);
@@ -221,13 +218,14 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
         for (const SelectionRecord& selection : record.selections)
             for (int i = 0; i < selection.selected; ++i) {
                 const std::size_t at = selection.first + std::size_t(i);
-                const bool byEviction = record.origins[at] == Origin::QueryAgnostic;
+                const PackedBlock block = record.blocks[at];
+                const bool byEviction = block.origin() == Origin::QueryAgnostic;
                 if (c.method == "dma" && !byEviction) continue; // it computes no query-aware score
                 // A layer ahead, the newest window does not exist yet; it can only touch blocks that are forced.
-                if (c.method == "sparda" && selection.layer > 0 && record.origins[at] == Origin::Window) continue;
+                if (c.method == "sparda" && selection.layer > 0 && block.origin() == Origin::Window) continue;
                 const auto row = (scored * std::size_t(layers) + std::size_t(selection.layer)) * std::size_t(heads) +
                                  std::size_t(selection.kvHead);
-                const float want = (byEviction ? agnostic : aware)[row * blocksScored + std::size_t(record.blocks[at])];
+                const float want = (byEviction ? agnostic : aware)[row * blocksScored + std::size_t(block.id())];
                 const float got = record.scores[at];
                 if (std::isinf(want)) {
                     EXPECT_EQ(got, want);
@@ -236,8 +234,7 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
                 const float* scores = &aware[row * blocksScored];
                 const double cancelled = c.method == "sparda" ? 1e-5 * largest({scores, blocksScored}) : 0;
                 EXPECT_NEAR(got, want, 1e-6 + cancelled + double(close) * std::abs(want))
-                    << "step " << kScoredSteps[scored] << " layer " << selection.layer << " block "
-                    << record.blocks[at];
+                    << "step " << kScoredSteps[scored] << " layer " << selection.layer << " block " << block.id();
             }
     }
 }
@@ -286,7 +283,8 @@ TEST(GivenBlocks, GiveTheLogitsOfTheSessionThatChoseThem) {
         EXPECT_EQ(logits, test::logitsWithBlocksOf(std::span(sink.steps).subspan(1, kGiven), defaultModel(), method,
                                                    prompt, tokens))
             << method;
-        sink.steps[2].blocks[sink.steps[2].selections[3].first + 1] += 1; // another block changes them
+        PackedBlock& other = sink.steps[2].blocks[sink.steps[2].selections[3].first + 1];
+        other = test::moved(other, 1); // another block changes them
         EXPECT_NE(logits, test::logitsWithBlocksOf(std::span(sink.steps).subspan(1, kGiven), defaultModel(), method,
                                                    prompt, tokens))
             << method;

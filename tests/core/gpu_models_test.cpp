@@ -35,7 +35,7 @@ Outcome decode(const std::shared_ptr<const Model>& model, const Ids& prompts, Se
                const Ids& forced = {}) {
     options.stopAtEos = false;
     options.maxNewTokens = newTokens;
-    options.lookahead = false;
+    options.twoInFlight = false;
     CollectingSink sink;
     DecodeSession session(model, prompts, options, sink);
     Outcome out;

@@ -3,6 +3,7 @@
 #include "tests/core/files.h"
 
 #include "core/session/decode_session.h"
+#include "tests/support/packed_blocks.h"
 
 #include <algorithm>
 #include <cstring>
@@ -68,10 +69,8 @@ Agreement compare(const CollectingSink& one, const CollectingSink& other) {
         EXPECT_EQ(a.selections.size(), b.selections.size());
         for (std::size_t i = 0; i < std::min(a.selections.size(), b.selections.size()); ++i) {
             const SelectionRecord &x = a.selections[i], &y = b.selections[i];
-            const auto first = a.blocks.begin() + x.first, second = b.blocks.begin() + y.first;
-            std::vector<std::int32_t> common;
-            std::set_intersection(first, first + x.selected, second, second + y.selected, std::back_inserter(common));
-            out.overlap += double(common.size()) / std::max(x.selected, y.selected), ++count;
+            const int common = commonBlocks(a.blocksOf(x), b.blocksOf(y));
+            out.overlap += double(common) / std::max(x.selected, y.selected), ++count;
             out.selected[0] += x.selected, out.selected[1] += y.selected;
             out.kept[0] += std::max(0, x.kept), out.kept[1] += std::max(0, y.kept);
             out.mass[0] += double(x.mass), out.mass[1] += double(y.mass);
@@ -99,7 +98,7 @@ TEST_P(InfinigenTokenOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
     const std::vector<std::int32_t> fed = randomTokens(60, random);
     const auto run = [&](Backend backend, const std::shared_ptr<const Model>& loaded) {
         SessionOptions options = optionsOf(backend, GetParam(), int(fed.size()) + 1);
-        options.lookahead = false;
+        options.twoInFlight = false;
         options.oracle = true;
         CollectingSink sink;
         DecodeSession session(loaded, prompts, options, sink);
@@ -125,13 +124,11 @@ TEST_P(InfinigenTokenOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
             EXPECT_EQ(x.kept < 0, y.kept < 0);
             EXPECT_EQ(y.hits, x.hits) << "the newest token is at hand";
             ASSERT_EQ(y.hits + y.misses, y.selected);
-            const auto firstOf = [](const StepRecord& r, const SelectionRecord& s) {
-                return r.blocks.begin() + s.first;
-            };
-            ASSERT_TRUE(std::is_sorted(firstOf(b, y), firstOf(b, y) + y.selected));
-            EXPECT_EQ(*(firstOf(b, y) + y.selected - 1), *(firstOf(a, x) + x.selected - 1));
-            EXPECT_EQ(b.origins[y.first + std::uint32_t(y.selected) - 1], Origin::Window);
-            EXPECT_EQ(b.origins[y.first], Origin::TokenLevel);
+            const auto others = test::idsOf(b, y);
+            ASSERT_TRUE(std::is_sorted(others.begin(), others.end()));
+            EXPECT_EQ(others.back(), a.blocksOf(x).back().id());
+            EXPECT_EQ(b.blocksOf(y).back().origin(), Origin::Window);
+            EXPECT_EQ(b.blocksOf(y).front().origin(), Origin::TokenLevel);
         }
         for (std::size_t layer = 0; layer < a.layers.size(); ++layer) {
             const LayerRecord &x = a.layers[layer], &y = b.layers[layer];

@@ -28,12 +28,12 @@ TEST(LayerPlan, TheFirstLayersAttendToEverythingAndStayOnTheDevice) {
     EXPECT_EQ(plans.sparse(), 3);
     EXPECT_EQ(plans.offloaded(), 3);
     for (int i = 0; i < 5; ++i) {
-        EXPECT_EQ(plans[i].sparse, i >= 2) << i;
-        EXPECT_EQ(plans[i].offloaded, i >= 2) << i;
-        EXPECT_EQ(plans[i].indexed, i >= 2) << i;
-        EXPECT_EQ(plans.sparse(i), i >= 2) << i;
+        EXPECT_EQ(plans[LayerId{i}].sparse, i >= 2) << i;
+        EXPECT_EQ(plans[LayerId{i}].offloaded, i >= 2) << i;
+        EXPECT_EQ(plans[LayerId{i}].indexed, i >= 2) << i;
+        EXPECT_EQ(plans.sparse(LayerId{i}), i >= 2) << i;
     }
-    EXPECT_FALSE(plans.sparse(5)) << "there is no layer after the last one";
+    EXPECT_FALSE(plans.sparse(LayerId{5})) << "there is no layer after the last one";
     EXPECT_EQ(LayerPlans(shape(5), spec, {.offload = false}).offloaded(), 0);
     spec.denseLayers = 9;
     EXPECT_EQ(LayerPlans(shape(5), spec, {}).sparse(), 0);
@@ -49,10 +49,10 @@ TEST(LayerPlan, OfADenseMethodNoLayerChooses) {
 
 TEST(LayerPlan, ALayerIsIndexedWhereTheSpecOrASelectorRemembersTokens) {
     SelectionSpec spec;
-    EXPECT_FALSE(LayerPlans(shape(1), spec, {})[0].indexed);
-    EXPECT_TRUE(LayerPlans(shape(1), spec, {.remembers = true})[0].indexed);
+    EXPECT_FALSE(LayerPlans(shape(1), spec, {})[LayerId{0}].indexed);
+    EXPECT_TRUE(LayerPlans(shape(1), spec, {.remembers = true})[LayerId{0}].indexed);
     spec.agnosticScore = AgnosticScore::Eviction;
-    EXPECT_TRUE(LayerPlans(shape(1), spec, {})[0].indexed);
+    EXPECT_TRUE(LayerPlans(shape(1), spec, {})[LayerId{0}].indexed);
 }
 
 TEST(LayerPlan, AMethodWithItsOwnTierLeavesNothingToTheCommonOne) {
@@ -62,15 +62,15 @@ TEST(LayerPlan, AMethodWithItsOwnTierLeavesNothingToTheCommonOne) {
     const LayerPlans plans(shape(3), spec, {});
     EXPECT_EQ(plans.offloaded(), 0);
     EXPECT_EQ(plans.ownTiers(), 2);
-    EXPECT_FALSE(plans[0].ownTier);
+    EXPECT_FALSE(plans[LayerId{0}].ownTier);
 }
 
 TEST(LayerPlan, LayerZeroMayChooseAndStay) {
     SelectionSpec spec;
     spec.keepsLayer0 = true;
     const LayerPlans plans(shape(3), spec, {});
-    EXPECT_TRUE(plans[0].sparse);
-    EXPECT_FALSE(plans[0].offloaded);
+    EXPECT_TRUE(plans[LayerId{0}].sparse);
+    EXPECT_FALSE(plans[LayerId{0}].offloaded);
     EXPECT_EQ(plans.offloaded(), 2);
 }
 

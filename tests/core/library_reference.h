@@ -1,4 +1,5 @@
-// What a checkpoint computes here beside what the transformers library computed (tools/make_family_checkpoints.py).
+// Compares what a checkpoint computes here with what the transformers library computed
+// (tools/make_family_checkpoints.py).
 #pragma once
 
 #include "core/session/decode_session.h"

@@ -5,6 +5,7 @@
 #include "core/session/decode_session.h"
 #include "core/transfer/link_timeline.h"
 #include "tests/core/backend.h"
+#include "tests/support/packed_blocks.h"
 #include "tests/support/places.h"
 #include "tests/support/random_prompt.h"
 
@@ -249,10 +250,10 @@ TEST(Infinigen, ChoosesLayerOnesBlocksByPartialProducts) {
             best = std::max(best, product);
         }
         double worstTaken = INFINITY, bestLeft = -INFINITY;
-        const auto begin = sink.steps[1].blocks.begin() + s.first;
+        const auto selected = sink.steps[1].blocksOf(s);
         int far = 0;
         for (int block = 1; block <= last - 4; ++block) { // sink 0, window of four
-            const bool taken = std::binary_search(begin, begin + s.selected, block);
+            const bool taken = findBlock(selected, block) != nullptr;
             far += taken ? 1 : 0;
             (taken ? worstTaken : bestLeft) =
                 taken ? std::min(worstTaken, score[std::size_t(block)]) : std::max(bestLeft, score[std::size_t(block)]);
@@ -333,8 +334,8 @@ TEST(InfinigenToken, EachQueryHeadFetchesTheSameNumberOfItsOwnTokens) {
     for (const SelectionRecord& s : sink.steps.at(1).selections) {
         if (s.layer != 1) continue;
         ++checked;
-        const auto begin = sink.steps[1].blocks.begin() + s.first;
-        const std::set<std::int32_t> chosen(begin, begin + s.selected);
+        const auto listed = test::idsOf(sink.steps[1], s);
+        const std::set<std::int32_t> chosen(listed.begin(), listed.end());
         EXPECT_TRUE(chosen.count(kPrompt)) << "the newest token";
         std::set<std::int32_t> sure, possible{kPrompt}; // float32 may swap neighbours: 1e-3 of a score on either side
         for (int h = s.kvHead * group; h < (s.kvHead + 1) * group; ++h) {
@@ -426,8 +427,8 @@ TEST(ArkValePrefetch, ChoosesLayerOnesPagesByItsProjectionOfLayerZerosInput) {
         EXPECT_EQ(s.used, s.selected);
         if (s.layer != 1) continue;
         ++checked;
-        const auto begin = sink.steps[1].blocks.begin() + s.first;
-        EXPECT_EQ(std::set<std::int32_t>(begin, begin + s.selected), resident);
+        const auto listed = test::idsOf(sink.steps[1], s);
+        EXPECT_EQ(std::set<std::int32_t>(listed.begin(), listed.end()), resident);
         const auto recalled =
             std::count_if(resident.begin(), resident.end(), [&](std::int32_t page) { return before.count(page) == 0; });
         EXPECT_EQ(s.misses, recalled);

@@ -37,7 +37,7 @@ ModelConfig shape() {
 /// One that the method runs on.
 ModelConfig shapeFor(const MethodEntry& method) {
     ModelConfig config = shape();
-    if (!method.decodesTokens) config.diffusion = BlockDiffusion{16, 1};
+    if (!method.decodesTokens) config.diffusion = BlockDiffusion{16, 1, !method.canvasParameters.empty()};
     return config;
 }
 

@@ -5,6 +5,7 @@
 #include "core/engine/cpu/cpu_attention.h"
 #include "core/engine/cpu/cpu_prompt_attention.h"
 #include "core/select/method.h"
+#include "tests/support/packed_blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,11 +25,11 @@ public:
 
     using CpuAttention::beginStep;
     void embed() override {}
-    void project(int layer) override {
+    void project(LayerId layer) override {
         clock().beginLayer(recordOf(layer));
         beginLayer(layer, rows_(active().front().position));
     }
-    void finish(int) override {}
+    void finish(LayerId) override {}
     void head() override {}
 
 private:
@@ -113,14 +114,16 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
     clock.beginStep();
     LayerRecord prefill;
     for (int first = 0; first < shape.promptTokens; first += 100) // chunks that end inside blocks
-        prompt.read({0, 0, first, std::min(100, shape.promptTokens - first), shape.promptTokens, rows(first)}, prefill);
-    prompt.finish(0, 0, shape.promptTokens, prefill);
+        prompt.read(
+            {LayerId{0}, RowId{0}, first, std::min(100, shape.promptTokens - first), shape.promptTokens, rows(first)},
+            prefill);
+    prompt.finish(LayerId{0}, RowId{0}, shape.promptTokens, prefill);
     for (int step = 0; step < shape.steps; ++step) {
         Step result;
         StepRecord record;
         record.step = step + 1;
         record.layers.resize(1);
-        const ActiveSequence active{0, shape.promptTokens + step};
+        const ActiveSequence active{RowId{0}, shape.promptTokens + step};
         clock.beginStep();
         stages.beginStep({&active, 1}, record);
         runStep(stages, 1);
@@ -129,7 +132,8 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
             const auto cut = [&](const auto& values2) {
                 return std::vector(values2.begin() + s.first, values2.begin() + s.first + s.selected);
             };
-            Head head{s, cut(record.blocks), cut(record.origins), cut(record.hit), cut(record.scores), {}};
+            const auto chosen = record.blocksOf(s);
+            Head head{s, test::idsOf(chosen), test::originsOf(chosen), test::hitsOf(chosen), cut(record.scores), {}};
             const float* own = out_.data() + std::size_t((active.position * kQueryHeads + s.kvHead * kGroup) * kDim);
             head.out.assign(own, own + kGroup * kDim);
             result.heads.push_back(std::move(head));

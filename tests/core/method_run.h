@@ -7,6 +7,7 @@
 #include "core/trace/trace_sink.h"
 
 #include <gtest/gtest.h>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,7 @@ public:
 
     MethodRun(const std::string& method, const Settings& settings, const Shape& shape);
 
-    /// Of any token, prompt and decode: rotated, or plain as before rotation.
+    /// A query of any token, prompt and decode: rotated, or plain as before rotation.
     const float* q(int token, int head) const { return row(q_, token, head, kQueryHeads); }
     const float* k(int token, int kvHead) const { return row(k_, token, kvHead, kKvHeads); }
     const float* v(int token, int kvHead) const { return row(v_, token, kvHead, kKvHeads); }
@@ -77,8 +78,15 @@ private:
     std::vector<Step> steps_;
 };
 
-/// The `count` best of float64 scores, with room for what float32 rounds: whoever is in must score at least the limit
-/// less `tolerance`, whoever is out at most the limit plus it. ids[i] has scores[i].
+/// 0 .. end - 1
+inline std::vector<std::int32_t> upTo(int end) {
+    std::vector<std::int32_t> all(static_cast<std::size_t>(end));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+}
+
+/// Expects the `count` best of float64 scores, with room for what float32 rounds: a chosen one must score at least the
+/// limit less `tolerance`, all others at most the limit plus it. ids[i] has scores[i].
 void expectBest(const std::vector<std::int32_t>& chosen, const std::vector<std::int32_t>& ids,
                 const std::vector<double>& scores, int count, double tolerance = 1e-6);
 

@@ -44,7 +44,8 @@ TEST(ModelSummary, DescribesTheEmbeddedModel) {
     EXPECT_EQ(s.gpuProblem, "");
     EXPECT_EQ(s.kvBytesPerTokenCpu, 8 * 2 * 2 * 64 * 4);
     for (const MethodFit& fit : s.methods) {
-        const bool denoises = fit.name == "losa"; // a block of masks; this model decodes token by token
+        const bool denoises = fit.name == "losa" || fit.name == "sparsed" ||
+                              fit.name == "sparse-dllm"; // masks; this model decodes token by token
         EXPECT_EQ(fit.applies, !denoises) << fit.name;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;
     }
@@ -61,8 +62,8 @@ TEST(ModelSummary, SaysWhyAMethodOrTheGpuCannotRunAModel) {
     for (const MethodFit& fit : s.methods) {
         const MethodEntry& method = findMethod(fit.name);
         const bool lacksHead = !hasWeightsFor(method, *model);
-        EXPECT_EQ(lacksHead,
-                  method.needsEvictionHead || method.needsForecastHeads || fit.name == "locret" || fit.name == "losa");
+        EXPECT_EQ(lacksHead, method.needsEvictionHead || method.needsForecastHeads || fit.name == "locret" ||
+                                 fit.name == "losa" || fit.name == "sparsed" || fit.name == "sparse-dllm");
         const bool needsPlainHeads = fit.name == "shadowkv" || fit.name == "infinigen" || fit.name == "infinigen-token";
         EXPECT_EQ(fit.applies, !lacksHead && !needsPlainHeads) << fit.name << ": " << fit.remark;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;

@@ -13,13 +13,8 @@ namespace {
 
 using test::expectBest;
 using test::MethodRun;
+using test::upTo;
 constexpr int kDim = MethodRun::kDim, kGroup = MethodRun::kGroup;
-
-std::vector<std::int32_t> upTo(int end) {
-    std::vector<std::int32_t> all(static_cast<std::size_t>(end));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-}
 
 std::vector<std::int32_t> tokensOf(const std::vector<std::int32_t>& blocks, int size, int position) {
     std::vector<std::int32_t> tokens;

@@ -18,7 +18,7 @@ struct RandomTensor {
     std::vector<float> values;
 };
 
-/// What a checkpoint with this config.json holds, optional tensors left out: matrices of deviation 1/sqrt(columns),
+/// The tensors of a checkpoint with this config.json, without optional ones: matrices of deviation 1/sqrt(columns),
 /// norms near 1. Values are bf16 numbers, so that both backends compute with the same weights.
 std::vector<RandomTensor> randomTensors(const nlohmann::json& config, unsigned seed);
 

@@ -74,8 +74,8 @@ TEST(Sdar, RelativesAreRefusedWithASentenceEach) {
         config["model_type"] = type;
         return test::refusalOf([&] { parse(config); }, "SDAR");
     };
-    EXPECT_THAT(refusal("LLaDAModelLM", "llada"), HasSubstr("LLaDA denoises a canvas"));
-    EXPECT_THAT(refusal("DreamModel", "Dream"), HasSubstr("Dream"));
+    EXPECT_THAT(refusal("LLaDAMoEModelLM", "llada"), HasSubstr("LLaDA-MoE"));
+    EXPECT_THAT(refusal("DiffusionGemmaForBlockDiffusion", "diffusion_gemma"), HasSubstr("DiffusionGemma"));
     EXPECT_THAT(refusal("LLaDA2MoeModelLM", "llada2_moe"), HasSubstr("LLaDA2"));
     EXPECT_THAT(refusal("Fast_dLLM_QwenForCausalLM", "Fast_dLLM_Qwen"), HasSubstr("Fast-dLLM v2"));
     EXPECT_THAT(refusal("ILLaDAForCausalLM", "illada"), HasSubstr("iLLaDA"));
@@ -93,7 +93,7 @@ TEST(Sdar, IsDescribedWithTheMethodsThatRunOnIt) {
         else
             EXPECT_FALSE(fit.remark.empty()) << fit.name;
     }
-    EXPECT_EQ(able, (std::vector<std::string>{"full", "quest", "losa"}));
+    EXPECT_EQ(able, (std::vector<std::string>{"full", "quest", "losa", "sparsed"}));
     for (const SessionMemory& memory : memoryNeeds(*model, 512, 1))
         EXPECT_EQ(memory.backend, Backend::Cpu) << memory.method;
 }

@@ -4,8 +4,10 @@
 
 #include "core/serve/cost_fit.h"
 #include "core/serve/random_draws.h"
+#include "core/serve/serving_trace.h"
 #include "core/session/engine_setup.h"
 #include "core/trace/trace_sink.h"
+#include "tests/core/served_requests.h"
 #include "tests/core/small_budgets.h"
 #include "tests/support/random_prompt.h"
 
@@ -16,40 +18,20 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <tuple>
 
 namespace kvscope::serve {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::shared_ptr<const Model>& model() {
-    static const auto model = Model::load(kDefaultModel);
-    return model;
-}
+const std::shared_ptr<const Model>& model() { return embedded(); }
 
 constexpr int kPartition = 20; // blocks; every method's step with small budgets fits
 
-/// A request and what it gives alone.
-struct Alone {
-    Submission submission;
-    std::vector<std::int32_t> tokens;
-    std::vector<StepRecord> steps; // of the decode steps
-};
-
 std::vector<Submission> requests() {
-    std::vector<Submission> all;
-    int seed = 0;
     // Three, two and one pieces; one prompt ends four tokens into a piece, one is shorter than a block.
-    for (const auto& [prompt, tokens] : {std::pair{1028, 9}, {530, 14}, {13, 20}, {560, 16}, {700, 1}, {600, 18}}) {
-        Submission request;
-        request.id = seed;
-        request.prompt = test::randomPrompt(prompt, unsigned(++seed));
-        request.maxTokens = tokens;
-        request.stopAtEos = false;
-        if (seed % 2 == 0) request.sampling = {0.9, 0.95, 40, std::uint64_t(seed)};
-        all.push_back(std::move(request));
-    }
-    return all;
+    return requestsOf({{1028, 9}, {530, 14}, {13, 20}, {560, 16}, {700, 1}, {600, 18}});
 }
 
 SessionOptions sessionOptions(const std::string& method) {
@@ -60,85 +42,16 @@ SessionOptions sessionOptions(const std::string& method) {
     return options;
 }
 
-/// What kvscope-cli run gives.
 Alone alone(const std::string& method, const Submission& request, bool moves) {
-    SessionOptions options = sessionOptions(method);
-    options.maxNewTokens = request.maxTokens;
-    options.stopAtEos = request.stopAtEos;
-    options.sampling = request.sampling;
-    if (moves) options.deviceKvBlocks = kPartition, options.cachePolicy = "lru";
-    CollectingSink sink(RecordLevel::Selections);
-    DecodeSession session(model(), {request.prompt}, options, sink);
-    session.prefill();
-    while (session.step()) {
-    }
-    session.end(RunStatus::Finished);
-    Alone result{request, session.generated().front(), {}};
-    for (StepRecord& step : sink.steps)
-        if (step.phase == Phase::Decode) result.steps.push_back(std::move(step));
-    return result;
+    return aloneWith(sessionOptions(method), request, moves ? kPartition : 0);
 }
 
 bool moves(const std::string& method) {
     EngineOptions options;
     options.session = sessionOptions(method);
     options.budget = {0, 1 << 20, 1 << 20, 1 << 20, true};
-    EngineObserver nobody;
-    const Engine engine(model(), options, nobody);
-    return engine.costs().shape.offloadedLayers() > 0 && !engine.ownDeviceTier();
+    return movesBlocks(options);
 }
-
-/// Compares what it is told with what requests give alone, and counts what happened.
-class Watcher final : public EngineObserver {
-public:
-    Watcher(const std::vector<Alone>& expected, bool comparesHits) : expected_(expected), comparesHits_(comparesHits) {}
-
-    void token(RequestId id, std::int32_t token, int generated, std::int64_t, const StepRecord& record) override {
-        const Alone& want = expected_[std::size_t(id)];
-        std::vector<std::int32_t>& have = tokens[id];
-        have.push_back(token);
-        if (int(have.size()) != generated) return fault(id, "the count of its tokens is wrong");
-        if (have.size() > want.tokens.size()) return fault(id, "it has too many tokens");
-        if (token != want.tokens[have.size() - 1]) fault(id, fmt::format("token {} differs", generated));
-        if (generated == 1) return;
-        const StepRecord& step = want.steps[std::size_t(generated - 2)];
-        if (record.step != step.step) fault(id, "the row's step has another number");
-        if (record.blocks != step.blocks) fault(id, fmt::format("the selections of token {} differ", generated));
-        if (record.selections.size() != step.selections.size()) fault(id, "it has selected in other layers");
-        if (comparesHits_ && record.hit != step.hit) fault(id, fmt::format("the hits of token {} differ", generated));
-        for (std::size_t layer = 0; comparesHits_ && layer < step.layers.size(); ++layer)
-            if (record.layers[layer].h2dBytes != step.layers[layer].h2dBytes) fault(id, "it has loaded other bytes");
-    }
-    void paused(RequestId, std::int64_t) override { ++pauses; }
-    void ended(RequestId id, Ending ending, std::int64_t, const Error* error) override {
-        if (!endings.emplace(id, ending).second) fault(id, "it has ended twice");
-        if (error) fault(id, oneLine(*error));
-        if (ending == Ending::Length && tokens[id] != expected_[std::size_t(id)].tokens)
-            fault(id, "it has ended early");
-    }
-    void iteration(const IterationReport& report) override {
-        for (const PrefillSegment& segment : report.plan.segments) {
-            cuts += segment.last ? 0 : 1;
-            cutLayers += !segment.last && segment.to.layer > 0 ? 1 : 0;
-            cutInLayer += segment.to.token != 0 ? 1 : 0;
-        }
-        mixed += !report.plan.segments.empty() && report.plan.decodeRows() > 0 ? 1 : 0;
-        mostRows = std::max(mostRows, report.plan.decodeRows());
-        hits += report.hits, misses += report.misses, missedBytes += report.missedBytes;
-        if (report.endNs < report.beginNs) fault(-1, "an iteration ends before it begins");
-    }
-    void fault(RequestId id, const std::string& what) { faults.push_back(fmt::format("request {}: {}", id, what)); }
-
-    std::vector<std::string> faults;
-    std::map<RequestId, std::vector<std::int32_t>> tokens;
-    std::map<RequestId, Ending> endings;
-    int pauses = 0, cuts = 0, cutLayers = 0, cutInLayer = 0, mixed = 0, mostRows = 0;
-    std::int64_t hits = 0, misses = 0, missedBytes = 0;
-
-private:
-    const std::vector<Alone>& expected_;
-    const bool comparesHits_;
-};
 
 /// Budgets in which two or three requests run at once, so that working sets that grow pause some.
 Budget tightBudget(const EngineOptions& options, const std::vector<Alone>& expected, Draws& draws) {
@@ -173,9 +86,7 @@ void serveRandomly(const std::string& method, const std::vector<Alone>& expected
                    Seen& seen) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Draws draws(seed);
-    const auto one = [&](std::initializer_list<const char*> values) {
-        return std::string(*(values.begin() + long(draws.below(values.size()))));
-    };
+    const auto one = [&](std::initializer_list<const char*> values) { return oneOf(draws, values); };
     ParameterValues knobs = schedulerDefaults();
     const auto set = [&](const char* key, const std::string& value) { knobs.set(schedulerParameters(), key, value); };
     const bool pooled = moves && seed % 2 == 0;
@@ -203,38 +114,10 @@ void serveRandomly(const std::string& method, const std::vector<Alone>& expected
 
     Watcher watcher(expected, moves && !pooled);
     Engine engine(model(), options, watcher);
-    std::vector<std::size_t> order(expected.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    draws.shuffle(order);
-    std::size_t next = 0;
-    std::set<RequestId> cancelled;
-    for (int iteration = 0; next < order.size() || engine.requests() > 0; ++iteration) {
-        ASSERT_LT(iteration, 3000) << "the schedule does not end";
-        while (next < order.size() && (engine.requests() == 0 || draws.uniform() < 0.4))
-            engine.submit(expected[order[next++]].submission);
-        if (draws.uniform() < 0.02) { // one that waits, runs or is paused
-            std::vector<RequestId> ids;
-            for (const auto* list : {&engine.table().running(), &engine.table().waiting(), &engine.table().paused()})
-                for (const ServeRequest& request : *list) ids.push_back(request.id);
-            if (!ids.empty()) {
-                cancelled.insert(ids[std::size_t(draws.below(ids.size()))]);
-                engine.cancel(*cancelled.rbegin());
-                for (const RequestId id : cancelled) engine.cancel(id); // a second time, and of those that ended
-            }
-        }
-        engine.iterate();
+    const auto cancelled = serveInRandomOrder(engine, expected, draws, [&] {
         ASSERT_EQ(engine.openRows(), int(engine.table().running().size() + engine.table().paused().size()));
-    }
-    EXPECT_THAT(watcher.faults, ::testing::IsEmpty());
-    EXPECT_TRUE(engine.table().idle());
-    EXPECT_EQ(engine.openRows(), 0);
-    EXPECT_EQ(engine.table().ledger().used(), Amounts());
-    EXPECT_EQ(engine.table().ledger().entries(), 0u);
-    EXPECT_EQ(watcher.endings.size(), expected.size()) << "every request ends once";
-    for (const auto& [id, ending] : watcher.endings) {
-        seen.cancelled += ending == Ending::Cancelled ? 1 : 0;
-        EXPECT_TRUE(ending == Ending::Length || cancelled.count(id) > 0) << nameOf(ending);
-    }
+    });
+    seen.cancelled += expectAllEnded(engine, watcher, expected, cancelled);
     for (const auto& [id, tokens] : watcher.tokens) seen.tokens += std::int64_t(tokens.size());
     ++seen.schedules, seen.pauses += watcher.pauses, seen.mixed += watcher.mixed;
     (options.scheduler.prefill == PrefillPlan::Chunks ? seen.chunks : seen.cutLayers) +=
@@ -244,7 +127,10 @@ void serveRandomly(const std::string& method, const std::vector<Alone>& expected
     seen.misses += watcher.misses;
 }
 
-class Serving : public ::testing::TestWithParam<std::string> {};
+class Serving : public ::testing::TestWithParam<std::string> {
+protected:
+    void SetUp() override { KVSCOPE_NEEDS_NOSA_TINY(); }
+};
 
 TEST_P(Serving, GivesEveryRequestWhatItHasAlone) {
     const bool offloads = moves(GetParam());
@@ -271,23 +157,12 @@ TEST_P(Serving, GivesEveryRequestWhatItHasAlone) {
         seen.cutInLayer, seen.chunks);
 }
 
-std::vector<std::string> served() {
-    std::vector<std::string> names;
-    for (const MethodEntry& method : methods())
-        if (whyNotServed(method).empty() && hasWeightsFor(method, *model())) names.push_back(method.name);
-    return names;
-}
+std::vector<std::string> served() { return servedMethods(Backend::Cpu); }
 
 std::vector<std::string> allBut(const std::string& method) {
     std::vector<std::string> names = served();
     names.erase(std::remove(names.begin(), names.end(), method), names.end());
     return names;
-}
-
-std::string nameOfCase(const ::testing::TestParamInfo<std::string>& parameter) {
-    std::string name = parameter.param;
-    std::replace(name.begin(), name.end(), '-', '_');
-    return name;
 }
 
 // One under sanitizers, all without.
@@ -501,33 +376,34 @@ TEST(RowEngine, HasTheBitsOfASessionAlone) {
         std::vector<SessionOptions> each(4, options);
         std::vector<int> steps(4, 0);
         const auto check = [&](std::size_t r) {
-            EXPECT_EQ(
-                std::memcmp(engine->logits(int(r)), expected[r][std::size_t(steps[r])].data(), vocab * sizeof(float)),
-                0)
+            EXPECT_EQ(std::memcmp(engine->logits(RowId{int(r)}), expected[r][std::size_t(steps[r])].data(),
+                                  vocab * sizeof(float)),
+                      0)
                 << "request " << r << ", step " << steps[r];
         };
         // Requests join one by one; between them those that are there make a step together.
         for (std::size_t joined = 0; joined < 9; ++joined) {
             if (joined < 4) {
                 prompts[joined] = {all[joined].prompt};
-                engine->open(int(joined), engineSetup(model(), prompts[joined], each[joined], method, values, spec,
-                                                      RecordLevel::Selections));
-                EXPECT_TRUE(engine->readLayers(int(joined), model()->config().layers, 0, {}));
+                engine->open(RowId{int(joined)}, engineSetup(model(), prompts[joined], each[joined], method, values,
+                                                             spec, RecordLevel::Selections));
+                EXPECT_TRUE(engine->readLayers(RowId{int(joined)}, LayerId{model()->config().layers}, 0, {}));
                 check(joined);
             }
             std::vector<RowToken> rows;
             for (std::size_t r = 0; r < std::min<std::size_t>(joined + 1, 4); ++r)
                 if (steps[r] < 5)
-                    rows.push_back({int(r), fed[r][std::size_t(steps[r])], int(all[r].prompt.size()) + steps[r]});
+                    rows.push_back(
+                        {RowId{int(r)}, fed[r][std::size_t(steps[r])], int(all[r].prompt.size()) + steps[r]});
             engine->decode(rows);
             for (const RowToken& row : rows) {
-                ++steps[std::size_t(row.row)];
-                check(std::size_t(row.row));
+                ++steps[index(row.row)];
+                check(index(row.row));
             }
         }
         for (int r = 0; r < 4; ++r) {
             EXPECT_EQ(steps[std::size_t(r)], 5);
-            engine->close(r);
+            engine->close(RowId{r});
         }
     }
 }
@@ -611,6 +487,138 @@ TEST(SlotPool, ForgetsTheLeastRecentlySelectedAndNeverThePresentLayer) {
         for (const PooledBlock& block : wanted) EXPECT_TRUE(std::int64_t(wanted.size()) > slots || pool.holds(block));
     }
     EXPECT_GT(missed, 1000);
+}
+
+/// The selections of one row of a step, as (layer, KV head, kept, hits, misses, words of blocks with origin and hit).
+using RowSelections = std::vector<std::tuple<int, int, int, int, int, std::vector<std::uint32_t>>>;
+RowSelections selectionsOf(const StepRecord& step, int sequence) {
+    RowSelections all;
+    for (const SelectionRecord& selection : step.selections) {
+        if (selection.sequence != sequence) continue;
+        std::vector<std::uint32_t> words;
+        for (const PackedBlock block : step.blocksOf(selection)) words.push_back(block.word());
+        all.emplace_back(selection.layer, selection.kvHead, selection.kept, selection.hits, selection.misses, words);
+    }
+    return all;
+}
+
+/// Serves requests with three rows and one cancellation, and tells a sink of it.
+void serveTraced(EngineOptions options, const std::vector<Alone>& expected, CollectingSink& sink) {
+    std::int64_t clock = 0;
+    options.now = [&] { return clock += 100'000; };
+    options.scheduler.rows = 3;
+    ServingTrace trace(sink, options.scheduler, 0, true);
+    Engine engine(model(), options, trace);
+    trace.watches(engine);
+    for (const Alone& request : expected) {
+        trace.submitted(request.submission.id, 0, int(request.submission.prompt.size()), request.submission.maxTokens,
+                        "");
+        engine.submit(request.submission);
+    }
+    for (int i = 0; engine.iterate(); ++i)
+        if (i == 12) trace.cancelling(1, "client"), engine.cancel(1);
+    trace.finish();
+}
+
+TEST(ServingEngine, TracesWhatEveryRowSelects) {
+    KVSCOPE_NEEDS_NOSA_TINY();
+    std::vector<Alone> expected; // two pieces, and one; one prompt is shorter than a block
+    for (const Submission& request : requestsOf({{530, 9}, {280, 24}, {13, 20}, {300, 16}}))
+        expected.push_back(alone("nosa", request, true));
+    EngineOptions options = plainOptions();
+    options.scheduler.partitionBlocks = kPartition;
+    CollectingSink sink(RecordLevel::Selections);
+    serveTraced(options, expected, sink);
+
+    std::map<std::pair<int, int>, std::int64_t> requestOf; // by iteration and row that decodes
+    for (const ServingRecord& record : sink.served)
+        for (const ServingIteration& iteration : record.iterations)
+            for (const IterationMember& member : iteration.members)
+                if (!member.prefill) requestOf[{iteration.iteration, member.row}] = member.request;
+    std::map<std::int64_t, std::size_t> made; // steps of a request so far
+    int shared = 0;
+    for (const StepRecord& step : sink.steps) {
+        ASSERT_EQ(std::size_t(step.tokens), step.fed.size());
+        shared += step.tokens > 1;
+        std::size_t selections = 0;
+        std::int64_t hits = 0, bytes = 0;
+        for (const FedPosition& fed : step.fed) {
+            const std::int64_t request = requestOf.at({step.step, fed.sequence});
+            const Alone& alone = expected[std::size_t(request)];
+            const StepRecord& want = alone.steps[made[request]++];
+            EXPECT_EQ(fed.position, int(alone.submission.prompt.size() + made[request]) - 1);
+            const RowSelections have = selectionsOf(step, fed.sequence);
+            EXPECT_EQ(have, selectionsOf(want, 0)) << "step " << step.step << ", request " << request;
+            selections += have.size();
+            for (const LayerRecord& layer : want.layers) hits += layer.hits, bytes += layer.h2dBytes;
+        }
+        EXPECT_EQ(selections, step.selections.size());
+        for (const LayerRecord& layer : step.layers) hits -= layer.hits, bytes -= layer.h2dBytes;
+        EXPECT_EQ(hits, 0);
+        EXPECT_EQ(bytes, 0);
+    }
+    EXPECT_GT(shared, 10);
+    for (const Alone& request : expected)
+        if (request.submission.id != 1) {
+            EXPECT_EQ(made[request.submission.id], request.steps.size()) << request.submission.id;
+        }
+
+    // The row of a request is its own from its admission to its release.
+    std::map<int, std::int64_t> tenant;
+    std::map<std::int64_t, int> released; // the first iteration without it
+    for (const ServingRecord& record : sink.served)
+        for (const RowEvent& event : record.events) {
+            if (event.kind == RowEventKind::Admitted) {
+                EXPECT_EQ(tenant.count(event.row), 0u);
+                tenant[event.row] = event.request;
+            } else if (event.kind == RowEventKind::Released) {
+                EXPECT_EQ(tenant[event.row], event.request);
+                tenant.erase(event.row);
+                released[event.request] = event.iteration;
+            }
+        }
+    EXPECT_TRUE(tenant.empty());
+    EXPECT_EQ(released.size(), expected.size());
+    for (const auto& [place, request] : requestOf) EXPECT_LT(place.first, released.at(request));
+}
+
+TEST(ServingEngine, TracesWhatThePoolOfAllRowsMisses) {
+    KVSCOPE_NEEDS_NOSA_TINY();
+    std::vector<Alone> expected; // answers that are long enough for working sets to grow
+    for (const Submission& request : requestsOf({{700, 70}, {900, 60}, {530, 90}, {620, 80}, {800, 70}}))
+        expected.push_back(alone("nosa", request, true));
+    Draws draws(3);
+    EngineOptions options = plainOptions();
+    options.scheduler.cache = CachePlan::GlobalLru;
+    options.scheduler.pauseAfter = 1, options.scheduler.resumeTokens = 0;
+    options.budget = tightBudget(options, expected, draws);
+    CollectingSink sink(RecordLevel::Selections);
+    serveTraced(options, expected, sink);
+    std::map<std::pair<int, int>, std::pair<std::int64_t, std::int64_t>> memberOf; // hits and misses
+    int pauses = 0, resumptions = 0;
+    for (const ServingRecord& record : sink.served) {
+        for (const ServingIteration& iteration : record.iterations)
+            for (const IterationMember& member : iteration.members)
+                if (!member.prefill) memberOf[{iteration.iteration, member.row}] = {member.hits, member.misses};
+        for (const RowEvent& event : record.events)
+            pauses += event.kind == RowEventKind::Paused, resumptions += event.kind == RowEventKind::Resumed;
+    }
+    std::int64_t misses = 0;
+    for (const StepRecord& step : sink.steps)
+        for (const FedPosition& fed : step.fed) {
+            std::int64_t hits = 0, missed = 0, flags = 0;
+            for (const SelectionRecord& selection : step.selections)
+                if (selection.sequence == fed.sequence) {
+                    hits += selection.hits, missed += selection.misses;
+                    for (const PackedBlock block : step.blocksOf(selection)) flags += !block.hit();
+                }
+            EXPECT_EQ(std::pair(hits, missed), memberOf.at({step.step, fed.sequence}));
+            EXPECT_EQ(flags, missed);
+            misses += missed;
+        }
+    EXPECT_GT(misses, 0);
+    EXPECT_EQ(pauses, resumptions);
+    EXPECT_GT(pauses, 0);
 }
 
 } // namespace

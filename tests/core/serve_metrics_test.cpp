@@ -4,6 +4,7 @@
 #include "core/serve/random_draws.h"
 #include "core/serve/serving_metrics.h"
 #include "core/serve/working_set.h"
+#include "tests/support/packed_blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -150,7 +151,7 @@ TEST(WorkingSets, AreTheUnionOfTheLastStepsAndGrowWithTheWindow) {
             if (int(recent.size()) > window) recent.pop_front();
             std::set<std::int32_t> all;
             for (const auto& old : recent) all.insert(old.begin(), old.end());
-            const std::vector<std::int32_t> list(chosen.begin(), chosen.end());
+            const auto list = test::packed(std::vector<std::int32_t>(chosen.begin(), chosen.end()));
             set.step(list), wider.step(list);
             ASSERT_EQ(set.blocks(), int(all.size())) << window << " " << step;
             ASSERT_EQ(set.surprises(), surprises);
@@ -160,7 +161,7 @@ TEST(WorkingSets, AreTheUnionOfTheLastStepsAndGrowWithTheWindow) {
         }
         set.clear();
         EXPECT_EQ(set.blocks(), 0);
-        set.step(std::vector<std::int32_t>{3});
+        set.step(test::packed(std::vector<std::int32_t>{3}));
         EXPECT_EQ(set.blocks(), 1);
     }
     EXPECT_THROW(WorkingSet(0), Error);

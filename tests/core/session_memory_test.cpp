@@ -48,7 +48,8 @@ Measured measure(const MethodEntry& method, const test::Settings& settings, std:
     for (int step = 0; step < kSteps - 1; ++step) {
         record.clear();
         record.step = step + 1;
-        const ActiveSequence active[] = {{0, int(prompts[0].size()) + step}, {1, int(prompts[1].size()) + step}};
+        const ActiveSequence active[] = {{RowId{0}, int(prompts[0].size()) + step},
+                                         {RowId{1}, int(prompts[1].size()) + step}};
         const std::int32_t tokens[] = {7, 8};
         engine->decode(active, tokens, record);
     }

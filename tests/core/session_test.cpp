@@ -6,6 +6,7 @@
 #include "core/session/sampler.h"
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/packed_blocks.h"
 #include "tests/support/random_prompt.h"
 #include "tests/support/refusal.h"
 
@@ -172,9 +173,9 @@ TEST_P(EveryMethod, EveryRecordAddsUp) {
             if (info.budgetBlocks > 0) {
                 EXPECT_LE(s.selected, info.budgetBlocks);
             }
-            const auto begin = record.blocks.begin() + s.first;
-            EXPECT_TRUE(std::is_sorted(begin, begin + s.selected));
-            const std::set<std::int32_t> now(begin, begin + s.selected);
+            const auto ids = test::idsOf(record, s);
+            EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
+            const std::set<std::int32_t> now(ids.begin(), ids.end());
             EXPECT_EQ(int(now.size()), s.selected) << "a block twice";
             if (!byToken) {
                 EXPECT_EQ(*now.rbegin(), position / info.blockSize) << "the newest must be attended";
@@ -309,7 +310,7 @@ TEST(Session, NosaWithoutEvictionShareSelectsWhatInfllmV2Selects) {
     const auto a = decode({prompt}, nosa), b = decode({prompt}, optionsFor("infllmv2", 30));
     ASSERT_EQ(a.ids, b.ids);
     for (std::size_t step = 1; step < a.sink.steps.size(); ++step)
-        EXPECT_EQ(a.sink.steps[step].blocks, b.sink.steps[step].blocks);
+        EXPECT_EQ(test::idsOf(a.sink.steps[step].blocks), test::idsOf(b.sink.steps[step].blocks));
 }
 
 TEST(Session, NosaWithoutQueryShareChangesOnlyWhenABlockOpens) {
@@ -394,7 +395,7 @@ TEST(Session, SparsePrefillSelectsLikeDecode) {
     for (const char* method : {"quest", "infllmv2", "nosa"}) {
         SessionOptions options = optionsFor(method, 41);
         options.settings = {{"prefill", "sparse"}};
-        options.lookahead = false;
+        options.twoInFlight = false;
         NullSink sink;
         DecodeSession whole(model(), {prompt}, options, sink);
         whole.prefill();
@@ -442,7 +443,7 @@ TEST(Session, StopsAtTheEndOfTextOnlyWhenAsked) {
 
 TEST(Session, SampledTokensAreTheSamplersOnTheStepsLogits) {
     SessionOptions options = optionsFor("nosa", 60);
-    options.lookahead = false; // whose logits would be of the step after
+    options.twoInFlight = false; // whose logits would be of the step after
     options.sampling = {0.8, 0.95, 40, 77};
     const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(700, 31), randomPrompt(450, 32)};
     CollectingSink sink;
@@ -462,7 +463,7 @@ TEST(Session, SampledTokensAreTheSamplersOnTheStepsLogits) {
     EXPECT_EQ(all, 120);
     EXPECT_EQ(same, all); // a draw within 1e-6 of a border may differ on a GPU: not once in 8000 runs of this test
     const auto generated = session.generated();
-    options.lookahead = true;
+    options.twoInFlight = true;
     EXPECT_EQ(decode(prompts, options).ids, generated);
     options.sampling.seed = 78;
     EXPECT_NE(decode(prompts, options).ids, generated);

@@ -9,7 +9,7 @@
 
 namespace kvscope::test {
 
-/// Those of the method's parameters that have a small value, with it.
+/// Small values for those of the method's parameters that have one.
 inline std::vector<std::pair<std::string, std::string>> smallBudgets(const ParameterValues& values) {
     const std::pair<const char*, const char*> small[] = {
         {"block_size", "16"},   {"kernel_size", "8"},    {"kernel_stride", "4"},   {"window_blocks", "2"},

@@ -1,5 +1,5 @@
-// What an engine is made from, with budgets that prompts of some hundred tokens do not fit, without the session around
-// it: for tests of what an engine takes.
+// The setup of an engine without a session around it, with budgets that prompts of some hundred tokens do not fit: for
+// tests of what an engine takes.
 #pragma once
 
 #include "core/plan/memory_plan.h"
@@ -93,7 +93,7 @@ public:
     SmallSession(const SmallSession&) = delete;
     SmallSession& operator=(const SmallSession&) = delete;
 
-    /// What is declared in every build: the common tiers and what the method's entry says of itself.
+    /// The memory that every build declares: the common tiers, and what the method's entry says.
     MemoryPlan declared() const {
         MemoryPlan plan(setup.model->config(), setup.plans);
         const TierUse tiers{use_.backend, setup.model->config(),          spec_,

@@ -40,7 +40,7 @@ protected:
         options.settings = GetParam().settings;
         options.maxNewTokens = kSteps + 1;
         options.stopAtEos = false;
-        options.lookahead = false;
+        options.twoInFlight = false;
         options.oracle = true;
         CollectingSink sink;
         DecodeSession session(model, {prompt}, options, sink);
@@ -75,11 +75,7 @@ TEST_P(TokenMethodsOnCuda, ChooseWhatTheCpuChooses) {
             ASSERT_EQ(x.kvHead, y.kvHead);
             ASSERT_EQ(x.selected, y.selected) << "layer " << x.layer << ", head " << x.kvHead << ", step " << step;
             EXPECT_EQ(x.kept < 0, y.kept < 0);
-            std::vector<std::int32_t> common;
-            std::set_intersection(a.blocks.begin() + x.first, a.blocks.begin() + x.first + x.selected,
-                                  b.blocks.begin() + y.first, b.blocks.begin() + y.first + y.selected,
-                                  std::back_inserter(common));
-            const double share = double(common.size()) / x.selected;
+            const double share = double(commonBlocks(a.blocksOf(x), b.blocksOf(y))) / x.selected;
             overlap += share, ++count;
             if (x.layer == 0) firstLayer += share, ++firstCount;
             for (int of = 0; of < 2; ++of) {
@@ -87,14 +83,11 @@ TEST_P(TokenMethodsOnCuda, ChooseWhatTheCpuChooses) {
                 mass[of] += double(s.mass), recall[of] += double(s.recall), bestMass[of] += double(s.bestMass);
             }
             EXPECT_LE(y.mass, y.bestMass + 1e-4f) << "no others of that number hold more";
-            for (int j = 0; j < x.selected; ++j) { // what a common token came from, and whether it was there
-                const auto token = b.blocks[y.first + std::uint32_t(j)];
-                const auto at =
-                    std::lower_bound(a.blocks.begin() + x.first, a.blocks.begin() + x.first + x.selected, token) -
-                    a.blocks.begin();
-                if (at == x.first + x.selected || a.blocks[std::size_t(at)] != token) continue;
-                EXPECT_EQ(a.origins[std::size_t(at)], b.origins[y.first + std::uint32_t(j)]) << token;
-                EXPECT_EQ(a.hit[std::size_t(at)], b.hit[y.first + std::uint32_t(j)]) << token;
+            for (const PackedBlock token : b.blocksOf(y)) { // what a common token came from, and whether it was there
+                const PackedBlock* same = findBlock(a.blocksOf(x), token.id());
+                if (same == nullptr) continue;
+                EXPECT_EQ(same->origin(), token.origin()) << token.id();
+                EXPECT_EQ(same->hit(), token.hit()) << token.id();
             }
         }
         for (std::size_t layer = 0; layer < a.layers.size(); ++layer) {

@@ -22,13 +22,8 @@ namespace {
 
 using test::expectBest;
 using test::MethodRun;
+using test::upTo;
 constexpr int kDim = MethodRun::kDim, kGroup = MethodRun::kGroup;
-
-std::vector<std::int32_t> upTo(int end) {
-    std::vector<std::int32_t> all(static_cast<std::size_t>(end));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-}
 
 double dot(const float* a, const float* b) { return std::inner_product(a, a + kDim, b, 0.0); }
 
@@ -150,7 +145,7 @@ TEST(DoubleSparsity, TheCalibrationFileComesBackAsItWasWritten) {
     const auto read = select::readChannelImportance(path, config);
     EXPECT_EQ(read.mean, written.mean);
     EXPECT_EQ(read.max, written.max);
-    EXPECT_EQ(read.of(read.max, 1, 1)[2], 114.f);
+    EXPECT_EQ(read.of(read.max, LayerId{1}, KvHeadId{1})[2], 114.f);
     config.headDim = 8;
     try {
         select::readChannelImportance(path, config);

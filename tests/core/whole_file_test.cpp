@@ -3,10 +3,12 @@
 
 #include <array>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,6 +68,42 @@ protected:
     }
     fs::path folder;
 };
+
+TEST_F(WholeFileTest, GoesIntoAPipeAndLeavesItOne) {
+    ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+    const int reader = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+    ASSERT_GE(reader, 0);
+    EXPECT_EQ(writeWholeFile(path("pipe"), [](std::ostream& out) { out << "text"; }), "");
+    std::array<char, 16> got{};
+    EXPECT_EQ(read(reader, got.data(), got.size()), 4);
+    EXPECT_STREQ(got.data(), "text");
+    close(reader);
+    EXPECT_TRUE(fs::is_fifo(path("pipe")));
+    WholeFile whole(path("pipe"));
+    EXPECT_EQ(whole.appear(), "it is no regular file");
+    EXPECT_TRUE(fs::is_fifo(path("pipe")));
+}
+
+TEST_F(WholeFileTest, SaysThatADeviceIsFull) {
+    EXPECT_NE(writeWholeFile(path("missing") + "/x", [](std::ostream& out) { out << "text"; }), "");
+    if (fs::is_character_file("/dev/full")) {
+        fs::create_symlink("/dev/full", path("full"));
+        EXPECT_EQ(writeWholeFile(path("full"), [](std::ostream& out) { out << "text"; }), "the disk may be full");
+        EXPECT_TRUE(fs::is_symlink(path("full")));
+    }
+}
+
+TEST_F(WholeFileTest, GoesWhereALinkLeads) {
+    fs::create_directory(folder / "there");
+    std::ofstream(folder / "there" / "file.txt") << "before";
+    fs::create_symlink("there/file.txt", path("link.txt"));
+    EXPECT_EQ(writeWholeFile(path("link.txt"), [](std::ostream& out) { out << "after"; }), "");
+    EXPECT_TRUE(fs::is_symlink(path("link.txt")));
+    std::string text;
+    std::ifstream(folder / "there" / "file.txt") >> text;
+    EXPECT_EQ(text, "after");
+    EXPECT_EQ(files(), 2u) << "nothing else is left";
+}
 
 TEST_F(WholeFileTest, HasAnotherNameEachTimeThatIsThereAtOnce) {
     const WholeFile one(path("out.txt")), two(path("out.txt"));

@@ -1,4 +1,5 @@
 // Opening a trace and reading what every view reads first.
+#include "profiler/read/trace_list.h"
 #include "profiler/read/trace_reader.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -28,6 +29,7 @@ private:
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const MemoryFile file(data, size);
+    (void)listTrace(file.path()); // reads pages without SQLite
     return fuzz::expectOnlyErrors([&] {
         const TraceReader reader(file.path());
         for (const RunRow& run : reader.runs()) {

@@ -1,4 +1,4 @@
-// What the kernel tests share: every compiled instruction set, random data, 16-bit floats, tolerances.
+// Shared by the kernel tests: every compiled instruction set, random data, 16-bit floats, tolerances.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -231,6 +231,26 @@ TEST(Linear, SaysWhichNumberIsOutOfRange) {
         Error);
 }
 
+TEST(Linear, TakesEveryBitPatternOfHalfForWhatItIs) {
+    constexpr int kRows = 65536, kCols = 32; // the pattern in one column, zeros in the others
+    std::vector<std::uint16_t> weights(std::size_t(kRows) * kCols);
+    for (int row = 0; row < kRows; ++row) weights[std::size_t(row * kCols + row % kCols)] = std::uint16_t(row);
+    const std::vector<float> ones(kCols, 1.f);
+    onEveryInstructionSet([&] {
+        std::vector<float> out(kRows);
+        const LinearTarget target{{weights.data(), DType::F16, kRows, kCols}, nullptr, out.data(), kRows, false};
+        makeCpuKernels(2)->linear({ones.data(), 1, kCols, nullptr, 0.f, {&target, 1}});
+        for (int raw = 0; raw < kRows; ++raw) {
+            const double expected = decode(std::uint16_t(raw), 10);
+            if (std::isnan(expected)) {
+                ASSERT_TRUE(std::isnan(out[std::size_t(raw)])) << raw;
+            } else {
+                ASSERT_EQ(double(out[std::size_t(raw)]), expected) << raw;
+            }
+        }
+    });
+}
+
 TEST(GatedLinear, ComputesSwiGluWithinRounding) {
     constexpr float kEps = 1e-5f;
     for (const DType type : kTypes)

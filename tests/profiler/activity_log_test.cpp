@@ -5,17 +5,18 @@
 
 #include "profiler/format/span_name.h"
 #include "profiler/record/recorder.h"
+#include "tests/profiler/cupti_records.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
-#include <cupti.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace kvscope {
 namespace {
 
+using namespace cupti;
 using testing::ElementsAre;
 
 constexpr std::uint32_t kGraphLaunch = 311, kGetDevice = 16, kMemcpy = 41;
@@ -31,40 +32,6 @@ std::string nameOfCall(std::uint32_t callback) {
     default:
         return {};
     }
-}
-
-CUpti_ActivityAPI call(std::uint32_t callback, std::uint32_t correlation, std::uint64_t start, std::uint64_t end,
-                       std::uint32_t thread = 1) {
-    CUpti_ActivityAPI record{};
-    record.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
-    record.cbid = callback;
-    record.correlationId = correlation;
-    record.start = start;
-    record.end = end;
-    record.threadId = thread;
-    return record;
-}
-
-CUpti_ActivityKernel10 kernel(const char* name, std::uint32_t correlation, std::uint64_t node, std::uint64_t start,
-                              std::uint64_t end) {
-    CUpti_ActivityKernel10 record{};
-    record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-    record.name = name;
-    record.correlationId = correlation;
-    record.graphNodeId = node;
-    record.streamId = 7;
-    record.start = start;
-    record.end = end;
-    return record;
-}
-
-CUpti_ActivityExternalCorrelation claim(std::uint32_t correlation, std::uint64_t external) {
-    CUpti_ActivityExternalCorrelation record{};
-    record.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
-    record.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
-    record.correlationId = correlation;
-    record.externalId = external;
-    return record;
 }
 
 template <class Record> void take(ActivityLog& log, const Record& record) { log.take(&record); }

@@ -4,6 +4,7 @@
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/packed_blocks.h"
 
 #include <algorithm>
 #include <array>
@@ -151,8 +152,7 @@ TEST(KilledRecorder, LosesAtMostTheLastSecondAtFiftyRandomMoments) {
                 const auto row = reader.selection(1, int(i), 7, 0, 1);
                 ASSERT_TRUE(row.has_value());
                 const SelectionRecord& last = record.selections.back();
-                ASSERT_EQ(row->blocks,
-                          std::vector<std::int32_t>(record.blocks.begin() + last.first, record.blocks.end()));
+                ASSERT_EQ(test::idsOf(row->blocks), test::idsOf(record, last));
                 ASSERT_EQ(reader.layers(1, int(i)).size(), 8u);
             }
         }

@@ -49,16 +49,15 @@ void recordTwoForwards(const std::string& file) {
                 if (sparse) {
                     layer.active = 0b110, layer.pages = 1 + head, layer.density = head == 0 ? 0.5f : 1.f;
                     if (head == 0) layer.firstChange = 0;
+                    layer.firstRow = std::int64_t(record->denoise.rowDensities.size()), layer.rows = 2;
+                    record->denoise.rowDensities.insert(record->denoise.rowDensities.end(), {0.5f, layer.density});
                     SelectionRecord selection;
                     selection.kvHead = head, selection.selected = selection.hits = 1 + head;
                     selection.kept = step == 2 ? -1 : 1 + head;
                     selection.first = std::uint32_t(record->blocks.size());
                     record->selections.push_back(selection);
-                    for (int page = 1 - head; page < 2; ++page) {
-                        record->blocks.push_back(page);
-                        record->origins.push_back(Origin::QueryAware);
-                        record->hit.push_back(1);
-                    }
+                    for (int page = 1 - head; page < 2; ++page)
+                        record->blocks.emplace_back(page, Origin::QueryAware, true);
                 }
                 record->denoise.layers.push_back(layer);
             }
@@ -94,6 +93,14 @@ TEST(DenoiseTrace, HoldsWhatTheEngineSaid) {
                                 {"1", "dense", "NULL", "NULL", "NULL", "NULL", "NULL"},
                                 {"0", "sparse", "2", "1", "0.5", "6", "12"},
                                 {"1", "sparse", "2", "2", "1.0", "6", "NULL"}}));
+    EXPECT_EQ(test::sql(file, "SELECT layer, seq, kv_head, query_head, tile_row, density FROM v_denoise_tile WHERE step"
+                              " = 3")
+                  .rows,
+              (std::vector<Row>{{"0", "0", "0", "0", "0", "0.5"},
+                                {"0", "0", "0", "0", "1", "0.5"},
+                                {"0", "0", "1", "1", "0", "0.5"},
+                                {"0", "0", "1", "1", "1", "1"}}));
+    EXPECT_EQ(test::value(file, "SELECT count(*) FROM v_denoise_tile"), "8") << "of two sparse forwards";
     for (const RunCheck& check : checkTrace(TraceReader(file), {}))
         EXPECT_EQ(check.violations(), 0) << check.sentence();
 }
@@ -105,12 +112,45 @@ TEST(DenoiseTrace, EveryEditByHandBreaksARule) {
         {"UPDATE denoise_layer SET active = 3 WHERE active = 2", "denoise-active"},
         {"UPDATE denoise_layer SET active_set = -1 WHERE active = 2", "denoise-active"},
         {"UPDATE denoise_layer SET changes = x'00000000' WHERE changes IS NOT NULL", "denoise-changes"},
+        {"UPDATE denoise_tile SET densities = '[[0.5, 1.5]]'", "denoise-tile"},
+        {"UPDATE denoise_tile SET densities = '[[0.5], [0.5]]'", "denoise-tile"},
+        {"UPDATE denoise_tile SET densities = '[[]]'", "denoise-tile"},
+        {"UPDATE denoise_tile SET densities = '[0.5]'", "denoise-tile"},
+        {"UPDATE denoise_tile SET densities = '[[\"half\"]]'", "denoise-tile"},
+        {"UPDATE denoise_tile SET densities = 'half'", "denoise-tile"},
+        {"DELETE FROM denoise_layer WHERE id & 1023 = 1", "denoise-tile-layer"},
+        {"UPDATE denoise_tile SET densities = '[[0.1, 0.2]]'", "denoise-tile-union"},
+        {"UPDATE denoise_tile SET densities = '[[0.5, 0.75]]' WHERE id & 1023 = 0", "denoise-tile-union"},
         {"UPDATE denoise SET block = 10 WHERE denoise_step = 1", "denoise-block"},
         {"UPDATE denoise_token SET position = position + 3 WHERE id & 1023 = 1", "denoise-block"},
+        {"INSERT INTO run_meta VALUES (1, 'denoising_canvas', '64'); UPDATE denoise SET block = 10 WHERE denoise_step ="
+         " 1",
+         "denoise-canvas"},
         {"UPDATE denoise SET denoise_step = 7 WHERE denoise_step = 1", "denoise-order"},
         {"UPDATE denoise_token SET input_id = 8 WHERE input_id = 7", "denoise-input"},
         {"UPDATE denoise_token SET candidate = 8 WHERE written = 1", "denoise-input"},
         {"INSERT INTO run_meta VALUES (1, 'model_shape', '{\"vocab\": 50}')", "denoise-vocab"},
+        {"UPDATE denoise SET id = id + (900 << 20) WHERE denoise_step = 1", "denoise-step"},
+        {"UPDATE denoise SET kind = 1 WHERE denoise_step = 1", "denoise-counts"},
+        {"UPDATE denoise SET masked = 3 WHERE denoise_step = 1", "denoise-masked"},
+        {"UPDATE denoise SET written = 2 WHERE denoise_step = 1", "denoise-written"},
+        {"UPDATE step SET tokens = 2 WHERE id & 0x1FFFFFF = 2", "denoise-tokens"},
+        {"UPDATE denoise_token SET confidence = 1.5 WHERE candidate IS NOT NULL", "denoise-token"},
+        {"UPDATE denoise_token SET confidence = NULL", "denoise-token"},
+        {"UPDATE denoise_token SET written = 1", "denoise-token"},
+        {"DELETE FROM denoise WHERE denoise_step = 1", "denoise-token-forward"},
+        {"UPDATE denoise_layer SET mode = 0 WHERE mode = 1", "denoise-layer"},
+        {"UPDATE denoise_layer SET mode = 2", "denoise-layer"},
+        {"UPDATE denoise_layer SET density = 2 WHERE mode = 1", "denoise-layer"},
+        {"DELETE FROM layer_step WHERE id >> 10 = (1 << 25) | 2", "denoise-layer-step"},
+        {"UPDATE denoise_layer SET pages = pages + 1 WHERE mode = 1", "denoise-pages"},
+        {"UPDATE denoise_layer SET density = 0.01 WHERE mode = 1", "denoise-density"},
+        {"UPDATE step SET opens_block = 1 WHERE id & 0x1FFFFFF = 3", "denoise-opens"},
+        {"UPDATE step SET opens_block = 0 WHERE id & 0x1FFFFFF = 1", "denoise-opens"},
+        {"UPDATE selection SET opens_block = 1 WHERE kept IS NOT NULL", "denoise-selection-opens"},
+        {"INSERT INTO token SELECT (id >> 20 << 20), position, candidate + 1, '', NULL FROM denoise_token WHERE written"
+         " = 1 LIMIT 1",
+         "denoise-result"},
     };
     for (const auto& [edit, rule] : edits) {
         std::filesystem::remove(file);
@@ -133,8 +173,9 @@ TEST(DenoiseTrace, IsExportedAForwardALine) {
         HasSubstr("{\"run_id\":1,\"seq\":0,\"block\":11,\"step\":0,\"kind\":\"denoise\",\"ids\":[99,99,99],\"masked\":"
                   "[33,34,35],\"written\":[33],\"tokens\":[7,7,7],\"confidence\":[0.5,0.5,0.5],\"layers\":[{\"mode\":"
                   "\"dense\"}]}\n"));
-    EXPECT_THAT(out.str(), HasSubstr("\"layers\":[{\"mode\":\"sparse\",\"active\":[[1,2],[1,2]],\"pages\":[[1],[0,1]],"
-                                     "\"density\":[0.5,1],\"delta\":[0,2.5,0.25]}]}\n"));
+    EXPECT_THAT(out.str(),
+                HasSubstr("\"layers\":[{\"mode\":\"sparse\",\"active\":[[1,2],[1,2]],\"pages\":[[1],[0,1]],"
+                          "\"density\":[0.5,1],\"rows\":[[[0.5,0.5]],[[0.5,1]]],\"delta\":[0,2.5,0.25]}]}\n"));
     out.str({});
     EXPECT_EQ(exportTable(file, ExportTable::Denoising, ExportFormat::Csv, out).rows, 3);
     EXPECT_THAT(out.str(),
@@ -165,8 +206,9 @@ TEST(DenoiseTrace, ATraceOfBeforeGetsTheTablesWhenItIsWritten) {
     sqlite3* database = nullptr;
     ASSERT_EQ(sqlite3_open(file.c_str(), &database), SQLITE_OK);
     ASSERT_EQ(sqlite3_exec(database,
-                           "DROP VIEW v_denoise; DROP VIEW v_denoise_token; DROP VIEW v_denoise_layer; DROP TABLE"
-                           " denoise; DROP TABLE denoise_token; DROP TABLE denoise_layer",
+                           "DROP VIEW v_denoise; DROP VIEW v_denoise_token; DROP VIEW v_denoise_layer; DROP VIEW"
+                           " v_denoise_tile; DROP TABLE denoise; DROP TABLE denoise_token; DROP TABLE denoise_layer;"
+                           " DROP TABLE denoise_tile",
                            nullptr, nullptr, nullptr),
               SQLITE_OK);
     sqlite3_close(database);

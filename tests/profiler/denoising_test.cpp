@@ -18,8 +18,8 @@ namespace {
 
 class DenoisingReading : public ::testing::Test {
 protected:
-    void record(const synthetic::RunShape& shape, RecordLevel level = RecordLevel::Full) {
-        synthetic::recordDenoising(folder / "run.kvtrace", shape, 8, level);
+    void record(const synthetic::RunShape& shape, RecordLevel level = RecordLevel::Full, int tileRows = 0) {
+        synthetic::recordDenoising(folder / "run.kvtrace", shape, 8, level, tileRows);
         reader.emplace(file());
         request.runId = 1;
     }
@@ -163,6 +163,40 @@ TEST_F(DenoisingReading, ChangesOfALayerStandInTheRowOfKvHeadZero) {
             bits |= std::uint32_t(std::stoul(blob.substr(8 * i + 2 * byte, 2), nullptr, 16)) << (8 * byte);
         EXPECT_EQ(all.cellsOf(row)[i].change, std::bit_cast<float>(bits));
     }
+}
+
+TEST_F(DenoisingReading, RowsOfTilesAreThoseOfTheLayersAndHeads) {
+    record({.layers = 3, .decodeSteps = 20}, RecordLevel::Selections, 2);
+    for (const RunCheck& check : checkTrace(*reader, {})) EXPECT_EQ(check.violations(), 0) << check.sentence();
+    for (const auto& [layer, head] : {std::pair(2, 1), std::pair(-1, 0), std::pair(-1, -1)}) {
+        request.layer = layer;
+        request.kvHead = head;
+        const std::string of = (layer < 0 ? "" : fmt::format(" AND layer = {}", layer)) +
+                               (head < 0 ? "" : fmt::format(" AND kv_head = {}", head));
+        int sparse = 0;
+        for (const ForwardRow& row : readForwards(*reader, request, 0, 20).rows) {
+            const std::string rows = fmt::format(" FROM v_denoise_tile WHERE run_id = 1 AND step = {}", row.step) + of;
+            expectSame(row.leastRow, number("SELECT min(density)" + rows), "least" + rows);
+            expectSame(row.meanRow, number("SELECT avg(density)" + rows), "mean" + rows);
+            expectSame(row.mostRow, number("SELECT max(density)" + rows), "most" + rows);
+            sparse += std::isnan(row.meanRow) ? 0 : 1;
+        }
+        EXPECT_GT(sparse, 10);
+    }
+    test::sql(file(), "UPDATE denoise_tile SET densities = '[[nan,-1],{\"a\":[0.25,'", SQLITE_OPEN_READWRITE);
+    int known = 0;
+    for (const ForwardRow& row : readForwards(*reader, request, 0, 20).rows) {
+        if (std::isnan(row.meanRow)) continue;
+        EXPECT_EQ(row.meanRow, 0.25f) << "the only share in it";
+        ++known;
+    }
+    EXPECT_GT(known, 10);
+    EXPECT_EQ(value("SELECT count(*) FROM v_denoise_tile"), "0") << "it is no JSON";
+}
+
+TEST_F(DenoisingReading, RunsOfOtherMethodsHaveNoRowsOfTiles) {
+    record({.decodeSteps = 20});
+    for (const ForwardRow& row : readForwards(*reader, request, 0, 20).rows) EXPECT_TRUE(std::isnan(row.meanRow));
 }
 
 TEST_F(DenoisingReading, TheFilterLeavesOutStepsLayersAndHeads) {

@@ -7,6 +7,7 @@
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/packed_blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -174,13 +175,14 @@ TEST_F(TwoRuns, DifferenceOfEveryMetricIsThatOfItsMatrices) {
 }
 
 TEST(Jaccard, CountsBlocksAndWhereSizesDifferTokens) {
-    const std::vector<std::int32_t> a{0, 1, 5}, b{1, 5, 9, 10}, none;
+    const auto packed = [](const std::vector<std::int32_t>& ids) { return test::packed(ids); };
+    const auto a = packed({0, 1, 5}), b = packed({1, 5, 9, 10}), none = packed({});
     EXPECT_DOUBLE_EQ(jaccard(a, 16, b, 16), 2. / 5);
     EXPECT_DOUBLE_EQ(jaccard(a, 16, a, 16), 1);
     EXPECT_DOUBLE_EQ(jaccard(a, 16, none, 16), 0);
     EXPECT_TRUE(std::isnan(jaccard(none, 16, none, 16)));
     // A: tokens 0-31 and 80-95. B in blocks of 32: 0-31 and 64-95. 48 in common of 64.
-    EXPECT_DOUBLE_EQ(jaccard(a, 16, std::vector<std::int32_t>{0, 2}, 32), 48. / 64);
+    EXPECT_DOUBLE_EQ(jaccard(a, 16, packed({0, 2}), 32), 48. / 64);
 }
 
 TEST_F(TwoRuns, OverlapIsThatOfTheSetsOfBlocks) {
@@ -196,10 +198,9 @@ TEST_F(TwoRuns, OverlapIsThatOfTheSetsOfBlocks) {
         const auto tokens = [](const StepRecord& step, const RunShape& shape) {
             std::map<std::tuple<int, int, int>, std::set<int>> sets;
             for (const SelectionRecord& s : step.selections)
-                for (int i = 0; i < s.selected; ++i)
+                for (const PackedBlock block : step.blocksOf(s))
                     for (int t = 0; t < shape.blockSize; ++t)
-                        sets[{s.layer, s.sequence, s.kvHead}].insert(
-                            step.blocks[s.first + std::uint32_t(i)] * shape.blockSize + t);
+                        sets[{s.layer, s.sequence, s.kvHead}].insert(block.id() * shape.blockSize + t);
             return sets;
         };
         std::optional<std::tuple<int, int, int, int>> firstDifference;
@@ -241,13 +242,18 @@ TEST_F(TwoRuns, OverlapIsThatOfTheSetsOfBlocks) {
     }
 }
 
+/// Makes another block of the last one that the selection has.
+void changeLastBlock(StepRecord& step, const SelectionRecord& selection) {
+    PackedBlock& last = step.blocks[selection.first + std::uint32_t(selection.selected) - 1];
+    last = test::moved(last, 100);
+}
+
 TEST_F(TwoRuns, OverlapOfSomeHeadsLeavesTheOthersOut) {
     const RunShape shape{.kvHeads = 2, .decodeSteps = 8};
     synthetic::recordFile(folder / "a.kvtrace", shape);
     recordChanged(folder / "b.kvtrace", shape, [](StepRecord& step) {
         for (const SelectionRecord& s : step.selections)
-            if (s.kvHead == 1 && s.layer == 1 && step.step >= 5)
-                step.blocks[s.first + std::uint32_t(s.selected) - 1] += 100; // the last block: another one
+            if (s.kvHead == 1 && s.layer == 1 && step.step >= 5) changeLastBlock(step, s);
     });
     const TraceReader a = open("a.kvtrace"), b = open("b.kvtrace");
     const Alignment alignment = align(loadStepIndex(a, 1), loadStepIndex(b, 1), AlignBy::Step);
@@ -267,8 +273,7 @@ TEST_F(TwoRuns, CompareOneSequenceOfABatchOrAllOfThem) {
     synthetic::recordFile(folder / "a.kvtrace", shape);
     recordChanged(folder / "b.kvtrace", shape, [](StepRecord& step) {
         for (const SelectionRecord& s : step.selections)
-            if (s.sequence == 1 && step.step >= 3)
-                step.blocks[s.first + std::uint32_t(s.selected) - 1] += 100; // the last block: another one
+            if (s.sequence == 1 && step.step >= 3) changeLastBlock(step, s);
     });
     const TraceReader a = open("a.kvtrace"), b = open("b.kvtrace");
     const Alignment alignment = align(loadStepIndex(a, 1), loadStepIndex(b, 1), AlignBy::Step);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "profiler/read/trace_reader.h"
+#include "profiler/read/window_overlap.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -85,14 +86,14 @@ TEST_F(ExportTest, SelectionsHaveARowPerBlock) {
                                               {Origin::TokenLevel, "token-level"}};
     for (const StepRecord& step : synthetic::stepsOf(shape))
         for (const SelectionRecord& selection : step.selections)
-            for (int i = 0; i < selection.selected; ++i, ++next) {
+            for (const PackedBlock block : step.blocksOf(selection)) {
                 ASSERT_LT(next, rows.size());
-                const std::size_t at = selection.first + std::size_t(i);
                 ASSERT_EQ(rows[next],
                           (std::vector<std::string>{"1", std::to_string(step.step), std::to_string(selection.layer),
                                                     std::to_string(selection.sequence),
-                                                    std::to_string(selection.kvHead), std::to_string(step.blocks[at]),
-                                                    names.at(step.origins[at]), std::to_string(step.hit[at])}));
+                                                    std::to_string(selection.kvHead), std::to_string(block.id()),
+                                                    names.at(block.origin()), block.hit() ? "1" : "0"}));
+                ++next;
             }
     EXPECT_EQ(next, rows.size());
     EXPECT_EQ(last.rows, std::int64_t(rows.size()) - 1);
@@ -145,8 +146,11 @@ TEST_F(ExportTest, TablesHaveTheRowsOfTheirViews) {
                                                    {"requests", "v_request"},
                                                    {"request-spans", "v_request_span"},
                                                    {"iterations", "v_iteration"},
-                                                   {"members", "v_member"}};
-    EXPECT_EQ(views.size() + 1, exportTableNames().size()) << "all but the selections, which have a test of their own";
+                                                   {"members", "v_member"},
+                                                   {"row-events", "v_row_event"},
+                                                   {"served-selections", "v_served_selection"}};
+    EXPECT_EQ(views.size() + 5, exportTableNames().size())
+        << "all but the selections, the overlap of layers and the numbers of figures, which have tests of their own";
     for (const auto& [name, view] : views)
         for (const int run : {0, 1, 2, 3}) {
             text(parseExportTable(name), ExportFormat::Csv, run > 0 ? ExportOptions{run} : ExportOptions{});
@@ -155,6 +159,27 @@ TEST_F(ExportTest, TablesHaveTheRowsOfTheirViews) {
                                             (run > 0 ? " WHERE run_id=" + std::to_string(run) : std::string())))
                 << name << " of run " << run;
         }
+}
+
+TEST_F(ExportTest, NumbersOfFiguresAreThoseOfTheReader) {
+    const TraceReader reader(file);
+    for (const int run : {1, 2}) {
+        const auto rows = parseCsv(text(ExportTable::WindowOverlap, ExportFormat::Csv, ExportOptions{run}));
+        EXPECT_EQ(rows[0], (std::vector<std::string>{"run_id", "window", "overlap", "working_set", "held_by_pool"}));
+        const WindowOverlap sums = readWindowOverlap(reader, run);
+        ASSERT_EQ(rows.size(), sums.windows.size() + 1);
+        for (std::size_t w = 1; w < rows.size(); ++w) {
+            EXPECT_EQ(rows[w][0], std::to_string(run));
+            EXPECT_EQ(rows[w][1], std::to_string(w));
+            EXPECT_EQ(std::stod(rows[w][2]), sums.overlap(int(w)));
+            EXPECT_EQ(std::stod(rows[w][3]), sums.workingSet(int(w)));
+            EXPECT_EQ(std::stod(rows[w][4]), sums.heldByPool(int(w)));
+        }
+    }
+    EXPECT_EQ(text(ExportTable::ActiveSets, ExportFormat::Csv), "run_id,active,rows,pages,density\n");
+    EXPECT_THAT(last.note, HasSubstr("no tokens of a block chose pages"));
+    EXPECT_EQ(text(ExportTable::TokenChanges, ExportFormat::Jsonl), "");
+    EXPECT_THAT(last.note, HasSubstr("no changes of queries"));
 }
 
 TEST_F(ExportTest, TokenTextsSurviveCsv) {

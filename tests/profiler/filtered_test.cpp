@@ -125,7 +125,7 @@ TEST_F(FilteredReading, BreaksDownTheLayersOfTheFilter) {
     EXPECT_EQ(at, perStep.size());
     std::map<std::pair<int, std::string>, std::int64_t> found;
     for (const BreakdownRow& row : filteredBreakdown(reader(), 1, filter))
-        if (row.phase == "decode") found[{row.layer, row.component}] = row.totalNs;
+        if (row.phase == Phase::Decode) found[{row.layer, row.component}] = row.totalNs;
     EXPECT_EQ(found, expected);
 }
 
@@ -270,7 +270,7 @@ TEST_F(FilteredReading, BreakdownCountsTheStepsWithTheText) {
         expected = {{"ffn", std::stoll(row[0])}, {"rope", std::stoll(row[1])}};
     std::map<std::string, std::int64_t> found;
     for (const BreakdownRow& row : filteredBreakdown(reader(), 1, wanted))
-        if (row.phase == "decode" && (row.component == "ffn" || row.component == "rope"))
+        if (row.phase == Phase::Decode && (row.component == "ffn" || row.component == "rope"))
             found[row.component] += row.totalNs;
     EXPECT_EQ(found, expected);
 }
@@ -350,10 +350,10 @@ TEST_F(FilteredReading, MasksUnderAFilterHoldItsStepsAndTheBlocksWithItsText) {
     for (int step = 0; step <= 30; ++step) {
         std::vector<int> expected;
         if (const auto row = trace.selection(1, step, 2, 0, 1); row && step >= 4 && step <= 9)
-            for (const int block : row->blocks)
-                if (found[std::size_t(block)]) expected.push_back(block);
+            for (const PackedBlock block : row->blocks)
+                if (found[std::size_t(block.id())]) expected.push_back(block.id());
         std::vector<int> actual;
-        for (const MaskCell& cell : tile->cells(step)) actual.push_back(cell.block);
+        for (const MaskCell cell : tile->cells(step)) actual.push_back(cell.block());
         EXPECT_EQ(actual, expected) << step;
         cells += int(actual.size());
     }

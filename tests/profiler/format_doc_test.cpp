@@ -84,9 +84,8 @@ TEST(TraceFormatDocument, GivesAnExampleInPythonThatWeRead) {
     EXPECT_EQ(reader.steps(1).size(), 1u);
     const auto row = reader.selection(1, 1, 0, 0, 0);
     ASSERT_TRUE(row.has_value());
-    EXPECT_EQ(row->blocks, (std::vector<std::int32_t>{0, 7, 8}));
-    EXPECT_EQ(row->origins, (std::vector<Origin>{Origin::Sink, Origin::QueryAware, Origin::Window}));
-    EXPECT_EQ(row->hit, (std::vector<std::uint8_t>{1, 0, 1}));
+    EXPECT_EQ(row->blocks, (std::vector<PackedBlock>{
+                               {0, Origin::Sink, true}, {7, Origin::QueryAware, false}, {8, Origin::Window, true}}));
     EXPECT_EQ(test::value(file, "SELECT sum(total_ns) FROM v_breakdown"), "900000");
     EXPECT_EQ(test::value(file, "SELECT mechanism FROM v_transfer"), "block copy, measured link");
 }

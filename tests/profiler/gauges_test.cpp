@@ -135,7 +135,7 @@ TEST(StepCounters, KvTokensAreThoseThatWereFed) {
     decodeOnly.append({step(1, Phase::Decode, 4)}); // of a prompt nobody recorded
     EXPECT_FALSE(decodeOnly.has(kv));
     sparse.append({step(0, Phase::Prefill, 1000)});
-    EXPECT_FALSE(sparse.has(kv)) << "with a device cache not all of them are there";
+    EXPECT_FALSE(sparse.has(kv)) << "with a device tier not all of them are there";
     EXPECT_EQ(sparse.firstDecodeStep(), -1);
     EXPECT_FALSE(sparse.timesOfAll(true, from, to));
     EXPECT_FALSE(StepCounters().timesOfAll(false, from, to));
@@ -228,9 +228,7 @@ TEST(Gauges, TheDeviceHoldsAsManyBlocksAsASetOfThemDoes) {
                         const bool hit = slots.contains(block);
                         selection.hits += hit;
                         selection.misses += !hit;
-                        step->blocks.push_back(block);
-                        step->origins.push_back(Origin::QueryAware);
-                        step->hit.push_back(hit ? 1 : 0);
+                        step->blocks.emplace_back(block, Origin::QueryAware, hit);
                         step->scores.push_back(0);
                     }
                     for (const int block : chosen) {

@@ -5,6 +5,7 @@
 
 #include "profiler/cupti/cupti_calls.h"
 #include "profiler/cupti/launch_place.h"
+#include "tests/profiler/cupti_records.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -20,11 +21,13 @@
 namespace kvscope {
 namespace {
 
+using namespace cupti;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using namespace std::chrono_literals;
 
-constexpr auto kSoon = 10s; // far longer than anything here takes, unless it waits for a lock
+constexpr std::uint32_t kLaunch = 311; // the callback of a launch
+constexpr auto kSoon = 10s;            // far longer than anything here takes, unless it waits for a lock
 
 /// Keeps what a run's recorder would be given. Read it after GpuTracer::drain.
 class Sink final : public TraceSink {
@@ -220,37 +223,6 @@ template <class Record> std::span<const std::byte> bytesOf(const Record& record)
     return std::as_bytes(std::span(&record, 1));
 }
 
-CUpti_ActivityKernel10 kernel(const char* name, std::uint32_t correlation, std::uint64_t node, std::uint64_t start,
-                              std::uint64_t end) {
-    CUpti_ActivityKernel10 record{};
-    record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-    record.name = name;
-    record.correlationId = correlation;
-    record.graphNodeId = node;
-    record.streamId = 7;
-    record.start = start;
-    record.end = end;
-    return record;
-}
-
-CUpti_ActivityExternalCorrelation claim(std::uint32_t correlation, std::uint64_t external) {
-    CUpti_ActivityExternalCorrelation record{};
-    record.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
-    record.correlationId = correlation;
-    record.externalId = external;
-    return record;
-}
-
-CUpti_ActivityAPI call(std::uint32_t correlation, std::uint64_t start, std::uint64_t end) {
-    CUpti_ActivityAPI record{};
-    record.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
-    record.cbid = 311;
-    record.correlationId = correlation;
-    record.start = start;
-    record.end = end;
-    return record;
-}
-
 std::vector<std::string> said(const std::vector<SpanRecord>& spans) {
     std::vector<std::string> lines;
     for (const SpanRecord& span : spans)
@@ -296,7 +268,7 @@ TEST_F(GpuTracerTest, TiesTheKernelsOfAGraphToStepLayerStageAndCall) {
     tracer_->atStep(5);
     EXPECT_EQ(cupti_.claims.size(), 1U) << "a stage ends where the next one begins";
     std::thread([&] {
-        cupti_.deliver({bytesOf(claim(9, claimed())), bytesOf(call(9, 1'500, 1'510)),
+        cupti_.deliver({bytesOf(claim(9, claimed())), bytesOf(call(kLaunch, 9, 1'500, 1'510)),
                         bytesOf(kernel("pick", 9, 200, 2'000, 2'100)), bytesOf(kernel("next", 9, 101, 2'200, 2'300))});
     }).join();
     tracer_->collect();
@@ -340,7 +312,7 @@ TEST_F(GpuTracerTest, HoldsNoLockDuringAnyCallOfCupti) {
     tracer_->atStage(0, Stage::Rope);
     tracer_->atStage(0, Stage::Ffn);
     cupti_.nodeMade(7);
-    cupti_.deliver({bytesOf(call(3, 2'000, 2'010))});
+    cupti_.deliver({bytesOf(call(kLaunch, 3, 2'000, 2'010))});
     tracer_->drain();
     tracer_.reset(); // its reader has called everything by then
     EXPECT_THAT(probed,

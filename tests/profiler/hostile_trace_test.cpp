@@ -171,7 +171,7 @@ TEST_F(HostileTrace, OwnViewsGiveWhatAGoodTracesViewsGive) {
     shape.sequences = 2;
     shape.denseLayers = 1;
     synthetic::recordFile(file, shape);
-    synthetic::recordServing(file);
+    synthetic::recordServing(file, 12, true, RunStatus::Finished, true);
     change("INSERT INTO text(id, value) VALUES (901, 'stream 7'), (902, 'kernel'), (903, 'category');"
            "INSERT INTO span(id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth) VALUES (9001, "
            "1, 2, 0, 1, 901, 902, 10, 20, 0), (9002, 2, -1, -1, 2, 901, 902, 30, 5, 1);"
@@ -181,7 +181,8 @@ TEST_F(HostileTrace, OwnViewsGiveWhatAGoodTracesViewsGive) {
            "INSERT OR IGNORE INTO lookahead SELECT id, 4, 3, 1, 0, NULL FROM selection;"
            "INSERT INTO denoise SELECT id << 20, 0, 1, 0, 4, 2 FROM step;"
            "INSERT INTO denoise_token SELECT id << 20 | 3, 11, 9, 12, 0.75, 1 FROM step;"
-           "INSERT INTO denoise_layer SELECT id, 1, 2, 5, 3, 0.25, x'0000803f' FROM selection;");
+           "INSERT INTO denoise_layer SELECT id, 1, 2, 5, 3, 0.25, x'0000803f' FROM selection;"
+           "INSERT INTO denoise_tile SELECT id, '[[0.25, 0.125], [0.5, 0.25]]' FROM selection;");
     const std::string schema(resources::text("sql/schema.sql").value());
     const OpenTrace trace = openTrace(file);
     int views = 0;

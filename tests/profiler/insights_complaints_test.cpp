@@ -3,6 +3,7 @@
 #include "profiler/insights/insight_rule.h"
 #include "tests/profiler/insights_fixture.h"
 #include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_denoise.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/support/places.h"
 
@@ -43,7 +44,10 @@ TEST_F(Complaint, HitRateOfAShortRunDisagreesWithALongOne) {
     test::record(file, {.newTokens = 6, .link = link(55.5, 1)});
     const InsightReport report = judge();
     expectFirst(report, "hit-rate-cold", Severity::Note);
-    EXPECT_LT(test::figure(report.insights[0], "hit_rate"), test::figure(report.insights[0], "warm_hit_rate") - 0.05);
+    EXPECT_LT(test::figure(report.insights[0], "hit_rate_of_all_steps"),
+              test::figure(report.insights[0], "warm_hit_rate") - 0.05);
+    EXPECT_EQ(test::figure(report.insights[0], "hit_rate"), test::figure(report.insights[0], "warm_hit_rate"))
+        << "one quantity has one number: summaries leave the cold step out, too";
 }
 
 // vllm#27942, #42466: nobody sees that the link is the limit.
@@ -89,6 +93,52 @@ TEST_F(Complaint, ThePolicyWastesTheSlots) {
     EXPECT_LT(test::figure(report.insights[0], "lru_misses"), test::figure(report.insights[0], "misses"));
 }
 
+/// Runs what a finding proposes, and compares what it saves with what was predicted.
+void expectPriceToHold(const InsightReport& report, const std::string& id, test::EngineRun run) {
+    const Insight* insight = test::find(report, id);
+    ASSERT_NE(insight, nullptr) << test::listed(report);
+    ASSERT_TRUE(insight->proposal && insight->predicted && insight->price);
+    run.with = [proposal = *insight->proposal, before = run.with](SessionOptions& options) {
+        before(options);
+        if (proposal.deviceSlots > 0) options.deviceKvBlocks = proposal.deviceSlots;
+        if (!proposal.cachePolicy.empty()) options.cachePolicy = proposal.cachePolicy;
+        if (proposal.resident) options.offload = false;
+    };
+    const test::Folder folder;
+    const std::string file = (folder / "proposed.kvtrace").string();
+    test::record(file, run);
+    const double then = exposureOf(TraceReader(file), 1).decodeNs(), now = report.exposure.decodeNs();
+    const double saved = 1 - then / now;
+    EXPECT_NEAR(saved, *insight->predicted, std::max(*insight->predicted / 3, kPriceError)) << insight->title;
+    EXPECT_GE(saved, insight->price->low - 1e-9);
+    EXPECT_LE(saved, insight->price->high + kPriceError);
+}
+
+TEST_F(Complaint, ThePriceOfALargerCacheIsWhatARunWithItSaves) {
+    const test::EngineRun run{.method = "infllmv2", .link = link(2, 50)};
+    test::record(file, run);
+    expectPriceToHold(judge(), "thrash", run);
+}
+
+TEST_F(Complaint, ThePriceOfAPolicyIsWhatARunWithTheOtherSaves) {
+    const test::EngineRun run{.method = "infllmv2", .link = link(2, 50), .with = [](SessionOptions& o) {
+                                  o.deviceKvBlocks = 22;
+                                  o.cachePolicy = "keep-selected";
+                              }};
+    test::record(file, run);
+    expectPriceToHold(judge(), "wrong-policy", run);
+}
+
+TEST_F(Complaint, NoPolicyIsBlamedWhereNothingIsMissed) {
+    test::record(file, {.promptTokens = 40, .newTokens = 3, .link = link(55.5, 1)});
+    const InsightReport report = judge();
+    for (const Insight& insight : report.insights) {
+        EXPECT_NE(insight.id, "wrong-policy") << insight.title;
+        EXPECT_EQ(insight.title.find("nan"), std::string::npos) << insight.title;
+        EXPECT_EQ(insight.detail.find("1 blocks"), std::string::npos) << insight.detail;
+    }
+}
+
 // llm-d-planner#15, llama.cpp#3457: how much device memory is really needed?
 TEST_F(Complaint, TheCacheIsLargerThanItsWorkingSet) {
     test::record(
@@ -129,6 +179,28 @@ TEST_F(Complaint, SelectingGrowsWithTheContext) {
     ASSERT_NE(growth, nullptr) << listed(report);
     EXPECT_EQ(growth->severity, Severity::Alarm);
     EXPECT_EQ(growth, &report.insights.front()) << listed(report);
+}
+
+TEST_F(Complaint, TheForwardsThatBeginABlockAreSlow) {
+    synthetic::recordDenoising(file, {.decodeSteps = 54}); // its selections stay within the tokens written
+    test::sql(file,                                        // far enough apart for steps of any length below
+              "UPDATE step SET start_ns = start_ns + 100000000 * (id & 0x1FFFFFF);"
+              "UPDATE layer_step SET start_ns = start_ns + 100000000 * ((id >> 10) & 0x1FFFFFF)",
+              SQLITE_OPEN_READWRITE);
+    const auto whySlow = [&](const std::string& forwards) {
+        test::sql(
+            file,
+            "UPDATE step SET duration_ns = CASE WHEN id & 0x1FFFFFF IN (SELECT (id >> 20) & 0x1FFFFFF FROM denoise"
+            " WHERE " +
+                forwards + ") THEN 90000000 ELSE 10000000 END WHERE phase = 1",
+            SQLITE_OPEN_READWRITE);
+        const InsightReport report = judge();
+        const Insight* slow = test::find(report, "slow-steps");
+        return slow != nullptr ? slow->detail : listed(report);
+    };
+    EXPECT_THAT(whySlow("denoise_step = 0"), HasSubstr("forwards with which a block begins, or that attend"));
+    EXPECT_THAT(whySlow("denoise_step = 4"),
+                testing::AllOf(HasSubstr("look at the machine"), testing::Not(HasSubstr("misses"))));
 }
 
 // sglang#21880: slow in containers.

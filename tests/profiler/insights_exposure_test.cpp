@@ -145,6 +145,10 @@ TEST(Exposure, SaysWhenThereIsNothingToSay) {
     const std::string dense = (folder / "dense.kvtrace").string(), prefill = (folder / "prefill.kvtrace").string();
     synthetic::recordFile(dense, {.layers = 2, .denseLayers = 2});
     EXPECT_THAT(exposureOf(TraceReader(dense), 1).headline, HasSubstr("No transfers"));
+    test::sql(dense, "UPDATE run SET device_slots = 0", SQLITE_OPEN_READWRITE);
+    EXPECT_THAT(exposureOf(TraceReader(dense), 1).detail, HasSubstr("Every block is resident."));
+    test::sql(dense, "INSERT INTO run_meta VALUES (1, 'denoising_block', '8')", SQLITE_OPEN_READWRITE);
+    EXPECT_THAT(exposureOf(TraceReader(dense), 1).detail, HasSubstr("of a diffusion model stay on the device."));
     synthetic::recordFile(prefill, {.decodeSteps = 0});
     EXPECT_EQ(exposureOf(TraceReader(prefill), 1).headline, "No decode steps are recorded yet");
     const std::string cold = (folder / "cold.kvtrace").string();

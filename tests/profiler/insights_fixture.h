@@ -98,7 +98,7 @@ inline const Insight* find(const InsightReport& report, const std::string& id) {
     return nullptr;
 }
 
-/// For messages of failed tests.
+/// The report as text, for messages of failed tests.
 inline std::string listed(const InsightReport& report) {
     std::string text = report.exposure.headline + "\n";
     for (const Insight& insight : report.insights)

@@ -55,7 +55,7 @@ void recordForeign(const std::string& file, Knowledge knows = kSelectionsOnly, b
             layer.h2dBytes = layer.d2hBytes = layer.transferNs = layer.exposedNs = 0;
         }
         for (SelectionRecord& selection : step.selections) selection.hits = selection.misses = 0;
-        std::fill(step.hit.begin(), step.hit.end(), std::uint8_t(1)); // as who has nothing to say would leave them
+        for (PackedBlock& block : step.blocks) block = block.withHit(true); // as who has nothing to say would leave it
         store.addStep(step);
     }
     store.endRun(RunStatus::Finished, "");
@@ -134,7 +134,7 @@ TEST_P(PartlyKnown, HasNoValuesOfWhatIsNotKnown) {
     const auto selection = reader.selection(1, 3, 0, 0, 0);
     ASSERT_TRUE(selection);
     EXPECT_FALSE(selection->blocks.empty());
-    EXPECT_TRUE(selection->hit.empty()) << "no block is called a hit";
+    EXPECT_FALSE(selection->knowsHits) << "no block is called a hit";
     EXPECT_TRUE(std::isfinite(selection->locality()));
     for (const StepRow& row : filteredSteps(reader, 1, {})) {
         EXPECT_EQ(row.hits, -1);

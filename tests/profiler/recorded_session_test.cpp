@@ -78,6 +78,31 @@ TEST_F(RecordedSessionTest, RunsToTheEndAndTheFileHoldsAllOfIt) {
     EXPECT_EQ(row().steps, kNewTokens);
 }
 
+TEST_F(RecordedSessionTest, AFileIsReplacedWhenTheRunBeginsAndNotBefore) {
+    {
+        RecordedSession run(options(), request());
+        run.begin(model(), prompts());
+        run.run({}, {}, [](DecodeSession&) { return Go::On; });
+        run.recording().finish();
+    }
+    RecordingRequest replacing = request();
+    replacing.overwrite = true;
+    SessionOptions wrong = options();
+    wrong.settings = {{"nothing", "1"}};
+    {
+        RecordedSession refused(wrong, replacing);
+        EXPECT_THROW(refused.begin(model(), prompts()), Error);
+    }
+    EXPECT_EQ(row().steps, kNewTokens) << "a run that never began took nothing away";
+    EXPECT_EQ(row().status, RunStatus::Finished);
+    RecordedSession run(options(), replacing);
+    run.begin(model(), prompts());
+    EXPECT_FALSE(run.run({}, {}, [](DecodeSession&) { return Go::Stop; }));
+    run.recording().finish();
+    EXPECT_EQ(TraceReader(file_).runs().size(), 1u);
+    EXPECT_EQ(row().status, RunStatus::Stopped);
+}
+
 TEST_F(RecordedSessionTest, StopsWhereItIsToldTo) {
     RecordedSession run(options(), request());
     run.begin(model(), prompts());

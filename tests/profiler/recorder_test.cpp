@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/trace_reader.h"
+#include "profiler/store/trace_store.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -12,6 +13,7 @@
 #include <condition_variable>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <memory>
 #include <mutex>
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -119,6 +121,47 @@ TEST_F(RecorderTest, LeavesOneFileBehind) {
         EXPECT_EQ(entry.path().string(), file);
     }
     EXPECT_EQ(files, 1);
+}
+
+TEST_F(RecorderTest, LeavesOneFileBehindWhenTheReaderThatKeptItFromThatIsGone) {
+    const auto files = [&] {
+        std::vector<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+            names.push_back(entry.path().filename().string());
+        return names;
+    };
+    auto recorder = std::make_unique<Recorder>(file, RecorderOptions{});
+    synthetic::record(*recorder, {}, RunStatus::Stopped);
+    recorder->flush();
+    {
+        Connection reader(file, Connection::Mode::ReadOnly);
+        reader.execute("BEGIN; SELECT count(*) FROM step"); // it is in the middle of a query
+        recorder.reset();
+        ASSERT_GT(std::filesystem::file_size(file + "-wal"), 0u) << "the last rows cannot leave the log yet";
+        TraceStore::settle(file);
+        EXPECT_TRUE(std::filesystem::exists(file + "-wal")) << "somebody still reads";
+    }
+    TraceStore::settle(file);
+    EXPECT_THAT(files(), testing::ElementsAre("run.kvtrace"));
+    EXPECT_EQ(TraceReader(file).run(1)->status, RunStatus::Stopped);
+    EXPECT_EQ(TraceReader(file).steps(1).size(), 21u);
+}
+
+TEST_F(RecorderTest, LeavesTheLogOfARunThatIsNotOver) {
+    synthetic::recordFile(file, {});
+    sqlite3* killed = nullptr; // a writer that ends without a word, as one that was killed
+    ASSERT_EQ(sqlite3_open(file.c_str(), &killed), SQLITE_OK);
+    ASSERT_EQ(
+        sqlite3_exec(killed, "PRAGMA journal_mode=WAL; UPDATE run SET status = 'running'", nullptr, nullptr, nullptr),
+        SQLITE_OK);
+    std::filesystem::copy(file, folder / "left.kvtrace");
+    std::filesystem::copy(file + "-wal", folder / "left.kvtrace-wal");
+    sqlite3_close(killed);
+    const std::string left = (folder / "left.kvtrace").string();
+    const std::string log = contentsOf(left + "-wal");
+    ASSERT_FALSE(log.empty());
+    TraceStore::settle(left);
+    EXPECT_TRUE(contentsOf(left + "-wal") == log);
 }
 
 TEST_F(RecorderTest, AppendsRunsToAnExistingTrace) {
@@ -443,9 +486,7 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     selection.kvHead = trace::kMaxKvHeads - 1;
     selection.selected = selection.hits = 1;
     record->selections.push_back(selection);
-    record->blocks = {5};
-    record->origins = {Origin::TokenLevel};
-    record->hit = {1};
+    record->blocks = {PackedBlock(5, Origin::TokenLevel, true)};
     record->generated.push_back({trace::kMaxSequences - 1, 3, 40, "x"});
     recorder.take(std::move(record));
     recorder.flush();
@@ -455,7 +496,7 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     EXPECT_EQ(reader.layers(1, trace::kMaxStep).back().startNs, 77);
     const auto row = reader.selection(1, trace::kMaxStep, selection.layer, selection.sequence, selection.kvHead);
     ASSERT_TRUE(row.has_value());
-    EXPECT_EQ(row->blocks, std::vector<std::int32_t>{5});
+    EXPECT_EQ(row->blocks, std::vector{PackedBlock(5, Origin::TokenLevel, true)});
     EXPECT_EQ(reader.tokens(1, trace::kMaxSequences - 1).size(), 1u);
     auto next = recorder.acquire();
     next->step = trace::kMaxStep + 1;

@@ -6,6 +6,7 @@
 #include "profiler/record/recorder.h"
 #include "tests/core/backend.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <cmath>
 #include <functional>
@@ -132,35 +133,27 @@ TEST(CheckedReplayErrors, AWrongPredictionIsFound) {
 }
 
 TEST(CheckedReplayErrors, RefusalsNameWhatIsWrong) {
-    const auto failure = [](const std::function<void()>& action) {
-        try {
-            action();
-        } catch (const Error& error) {
-            return oneLine(error);
-        }
-        return std::string("nothing was thrown");
-    };
     const test::Folder folder;
     const std::string file = (folder / "run.kvtrace").string();
     record({"nosa", "nosa", {}}, file);
     const TraceReader reader(file);
     const SelectionTrace trace = loadSelectionTrace(reader, 1);
     const EngineCache same{"lru", trace.run.deviceSlots, trace.link};
-    EXPECT_THAT(failure([&] {
+    EXPECT_THAT(test::failureOf([&] {
                     checkReplay(reader, trace, model(), {{"belady", 40, trace.link}});
                 }),
                 testing::HasSubstr("keep-selected, lru"));
-    EXPECT_THAT(failure([&] { checkReplay(reader, withSharedPools(trace), model(), {same}); }),
+    EXPECT_THAT(test::failureOf([&] { checkReplay(reader, withSharedPools(trace), model(), {same}); }),
                 testing::HasSubstr("--shared-pool"));
     SelectionTrace other = trace;
     other.run.layers = 9;
-    EXPECT_THAT(failure([&] { checkReplay(reader, other, model(), {same}); }), testing::HasSubstr("--model"));
+    EXPECT_THAT(test::failureOf([&] { checkReplay(reader, other, model(), {same}); }), testing::HasSubstr("--model"));
     other = trace;
     other.run.droppedSteps = 1;
-    EXPECT_THAT(failure([&] { checkReplay(reader, other, model(), {same}); }), testing::HasSubstr("dropped"));
+    EXPECT_THAT(test::failureOf([&] { checkReplay(reader, other, model(), {same}); }), testing::HasSubstr("dropped"));
     std::stop_source stop;
     stop.request_stop();
-    EXPECT_THAT(failure([&] { checkReplay(reader, trace, model(), {same}, 1, {}, stop.get_token()); }),
+    EXPECT_THAT(test::failureOf([&] { checkReplay(reader, trace, model(), {same}, 1, {}, stop.get_token()); }),
                 testing::HasSubstr("cancelled"));
 }
 

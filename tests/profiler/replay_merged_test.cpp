@@ -51,7 +51,7 @@ TEST(MergedBlocks, AreTheRecordedSelectionsInLargerPieces) {
                     if (promptTokens % (16 * factor) != 0) cache.resident = {promptTokens / (16 * factor)};
                     for (const SelectionRow& row : reader.selections(1, layer, 0, head)) {
                         std::set<std::int32_t> wanted;
-                        for (const std::int32_t block : row.blocks) wanted.insert(block / factor);
+                        for (const PackedBlock block : row.blocks) wanted.insert(block.id() / factor);
                         const int position = promptTokens + row.step - 1;
                         const int missed =
                             cache.step(wanted, position % (16 * factor) == 0 ? position / (16 * factor) : -1);

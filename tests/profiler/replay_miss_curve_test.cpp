@@ -204,8 +204,8 @@ TEST(MissCurve, EmptyHistoriesHaveNoMisses) {
     EXPECT_EQ(none.at(0), 0);
     EXPECT_TRUE(std::isnan(none.ratio(0)));
     BlockVisits hollow;
-    hollow.add({});
-    hollow.add({});
+    hollow.add(std::vector<std::int32_t>{});
+    hollow.add(std::vector<std::int32_t>{});
     EXPECT_EQ(missCurve(hollow, CurvePolicy::Belady).at(5), 0);
 }
 

@@ -7,6 +7,7 @@
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
+#include "tests/support/refusal.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -617,14 +618,6 @@ TEST(Replay, ABlockThatBeganInADroppedStepIsStillFresh) {
 }
 
 TEST(Replay, RefusalsNameWhatIsWrongAndTheMend) {
-    const auto failure = [](const std::function<void()>& action) {
-        try {
-            action();
-        } catch (const Error& error) {
-            return oneLine(error);
-        }
-        return std::string("nothing was thrown");
-    };
     const test::Folder folder;
     const auto load = [&](const char* name, const synthetic::RunShape& shape, RecordLevel level) {
         const std::string file = (folder / name).string();
@@ -634,20 +627,25 @@ TEST(Replay, RefusalsNameWhatIsWrongAndTheMend) {
     synthetic::RunShape dense, none;
     dense.denseLayers = dense.layers;
     none.decodeSteps = 0;
-    EXPECT_THAT(failure([&] { load("counters", {}, RecordLevel::Counters); }), HasSubstr("--record selections"));
-    EXPECT_THAT(failure([&] { load("dense", dense, RecordLevel::Full); }), HasSubstr("attends every block"));
-    EXPECT_THAT(failure([&] { load("none", none, RecordLevel::Full); }), HasSubstr("no decode steps"));
+    EXPECT_THAT(test::failureOf([&] { load("counters", {}, RecordLevel::Counters); }),
+                HasSubstr("--record selections"));
+    EXPECT_THAT(test::failureOf([&] { load("dense", dense, RecordLevel::Full); }), HasSubstr("attends every block"));
+    EXPECT_THAT(test::failureOf([&] { load("none", none, RecordLevel::Full); }), HasSubstr("no decode steps"));
     const SelectionTrace trace = load("full", {}, RecordLevel::Full);
-    EXPECT_THAT(failure([&] {
+    EXPECT_THAT(test::failureOf([&] {
                     replay(trace, {{}, {1}, {}, 1});
                 }),
                 HasSubstr(fmt::format("--cache-blocks {}", trace.largest)));
-    EXPECT_THAT(failure([&] { replay(trace, {{}, {}, {{"slow", 1e-300, 10}}, 1}); }), HasSubstr("at least 1e-06 GB/s"));
-    EXPECT_THAT(failure([&] {
+    EXPECT_THAT(test::failureOf([&] {
+                    replay(trace, {{}, {}, {{"slow", 1e-300, 10}}, 1});
+                }),
+                HasSubstr("at least 1e-06 GB/s"));
+    EXPECT_THAT(test::failureOf([&] {
                     replay(trace, {{"random"}, {}, {}, 1});
                 }),
                 HasSubstr("known policies: keep-selected, lru"));
-    EXPECT_THAT(failure([&] { loadSelectionTrace(TraceReader((folder / "full").string()), 2); }), HasSubstr("run 2"));
+    EXPECT_THAT(test::failureOf([&] { loadSelectionTrace(TraceReader((folder / "full").string()), 2); }),
+                HasSubstr("run 2"));
 }
 
 TEST(Replay, LoadingAndReplayingCanBeStopped) {

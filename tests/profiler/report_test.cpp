@@ -185,12 +185,17 @@ TEST_F(ReportTables, BreakdownIsWhatSqlSays) {
                 return raw(row[1]) == want[0] && raw(row[2]) == want[1];
             });
             ASSERT_NE(found, rows.end()) << want[0] << " " << want[1];
-            for (const std::size_t column : {std::size_t(2), std::size_t(3)})
-                expectSame((*found)[column + 1], want[column], want[0] + " " + want[1]);
-            if (want[0] != "decode") continue;
-            // The mean leaves out the first decode step, which is cold.
+            expectSame((*found)[3], want[2], want[0] + " " + want[1]);
+            if (want[0] != "decode") {
+                expectSame((*found)[4], want[3], want[0] + " " + want[1]);
+                continue;
+            }
+            // Mean and share leave out the first decode step, which is cold.
             const double first = std::stod(test::value(fileOf(run), inFirstStep(want[1])));
             const double steps = std::stod(test::value(fileOf(run), "SELECT count(*) FROM v_step WHERE step > 1"));
+            const double whole =
+                std::stod(test::value(fileOf(run), "SELECT sum(duration_ns) FROM v_step WHERE step > 1"));
+            EXPECT_NEAR((*found)[4].number(), (std::stod(want[4]) - first) / whole, 1e-9) << want[1];
             EXPECT_NEAR((*found)[5].number(), (std::stod(want[4]) - first) / steps, 1e-6) << want[1];
             EXPECT_LE((*found)[6].number(), (*found)[5].number()) << want[1];
             EXPECT_GE((*found)[7].number(), (*found)[5].number()) << want[1];

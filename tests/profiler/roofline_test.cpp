@@ -144,6 +144,10 @@ TEST(CostModel, PartsResourcesAndTheStepAddUp) {
                     EXPECT_NEAR(c.hbmBoundNs + c.computeBoundNs + c.exposedNs, c.stepNs, 1e-9 * c.stepNs);
                     EXPECT_NEAR(c.parts.projectionsNs + c.parts.selectionNs + c.parts.attentionNs + c.parts.exposedNs,
                                 c.stepNs, 1e-9 * c.stepNs);
+                    double stages = 0;
+                    for (const StageFloor& stage : c.stages) stages += stage.ns;
+                    EXPECT_NEAR(stages + c.exposedNs, c.stepNs, 1e-9 * c.stepNs);
+                    EXPECT_NEAR(c.linkLatencyNs + c.linkLoadNs + c.linkReturnNs, c.linkNs, 1e-9 * c.stepNs);
                     EXPECT_NEAR(c.tokensPerSecond * c.stepNs, c.batch * 1e9, 1e-3 * c.batch);
                     EXPECT_GE(c.stepNs * (1 + 1e-12), std::max({c.hbmNs, c.computeNs, c.exposedNs}))
                         << "no step is shorter than what one resource needs";

@@ -28,7 +28,7 @@ TEST_F(ServingTraceTest, IsReadBackAsItWasRecorded) {
     EXPECT_TRUE(isServing(reader, 1));
     const ServingRows rows = readServing(reader, 1);
     ASSERT_EQ(rows.requests.size(), 12u);
-    EXPECT_EQ(rows.requests[1].status, "refused");
+    EXPECT_EQ(rows.requests[1].status, ServedStatus::Refused);
     EXPECT_EQ(rows.requests[1].reason, "it can never run");
     EXPECT_EQ(rows.requests[1].firstTokenNs, -1);
     EXPECT_EQ(rows.requests[0].kind, "even");
@@ -36,7 +36,7 @@ TEST_F(ServingTraceTest, IsReadBackAsItWasRecorded) {
     EXPECT_EQ(rows.requests[2].pauses, 1);
     EXPECT_EQ(rows.requests[2].pausedNs, 3 * synthetic::kIterationNs);
     EXPECT_FALSE(rows.requests[11].ended());
-    EXPECT_EQ(rows.requests[11].status, "decode");
+    EXPECT_EQ(rows.requests[11].status, ServedStatus::Decode);
     ASSERT_EQ(rows.late.size(), 1u) << "the token behind the pause";
     EXPECT_EQ(rows.late[0].request, 2);
     EXPECT_EQ(rows.late[0].gapNs, 4 * synthetic::kIterationNs);
@@ -75,8 +75,39 @@ TEST_F(ServingTraceTest, IsSummedUpLikeItsRows) {
     EXPECT_FALSE(summarizeServing(TraceReader((folder_ / "plain.kvtrace").string()), 1).has_value());
 }
 
+TEST_F(ServingTraceTest, SelectionsOfARowAreThoseOfItsRequest) {
+    const std::string path = (folder_ / "steps.kvtrace").string();
+    synthetic::recordServing(path, 12, true, RunStatus::Finished, true);
+    const TraceReader reader(path);
+    EXPECT_TRUE(reader.run(1)->serves());
+    EXPECT_GT(reader.steps(1).size(), 10u);
+    for (const StepRow& step : reader.steps(1)) EXPECT_EQ(step.phase, Phase::Decode) << step.step;
+    EXPECT_EQ(test::value(path, "SELECT count(*) FROM v_served_selection"),
+              test::value(path, "SELECT count(*) FROM selection"));
+    EXPECT_EQ(test::value(path, "SELECT min(requests) > 1 FROM (SELECT count(DISTINCT request) AS requests"
+                                " FROM v_row_event GROUP BY row)"),
+              "1")
+        << "one request after another has a row";
+    for (const char* request : {"0", "2", "3"}) {
+        const std::string of = std::string(" WHERE request = ") + request;
+        EXPECT_EQ(test::value(path, "SELECT sum(misses) FROM v_served_selection" + of),
+                  test::value(path, "SELECT misses FROM v_request" + of));
+        EXPECT_EQ(test::value(path, "SELECT count(DISTINCT step) FROM v_served_selection" + of),
+                  test::value(path, "SELECT output_tokens - 1 FROM v_request" + of));
+        EXPECT_EQ(test::value(path, "SELECT group_concat(kind, ' ') FROM (SELECT kind FROM v_row_event" + of +
+                                        " ORDER BY event)"),
+                  std::string(request) == "2" ? "admitted paused resumed released" : "admitted released");
+    }
+    std::ostringstream out;
+    EXPECT_EQ(exportTable(path, ExportTable::ServedSelections, ExportFormat::Jsonl, out, {}).note, "");
+    EXPECT_THAT(out.str(), HasSubstr("{\"run_id\":1,\"request\":0,\"step\":2,\"layer\":0,\"row\":0,\"kv_head\":0,"));
+    EXPECT_THAT(exportTable(file(), ExportTable::ServedSelections, ExportFormat::Csv, out, {}).note,
+                HasSubstr("--record selections"));
+}
+
 TEST_F(ServingTraceTest, TracesOfBeforeHaveNoServingRuns) {
-    for (const char* name : {"request", "request_span", "iteration", "member"})
+    test::sql(file(), "DROP VIEW v_served_selection", SQLITE_OPEN_READWRITE);
+    for (const char* name : {"request", "request_span", "iteration", "member", "row_event"})
         for (const char* what : {"VIEW v_", "TABLE "})
             test::sql(file(), std::string("DROP ") + what + name, SQLITE_OPEN_READWRITE);
     EXPECT_FALSE(isServing(TraceReader(file()), 1));

@@ -1,4 +1,4 @@
-// Plain SQL on a trace, as somebody with the sqlite3 program would run it: no function or setting of ours.
+// Runs plain SQL on a trace as the sqlite3 program would, with no function or setting of ours.
 #pragma once
 
 #include <sqlite3.h>

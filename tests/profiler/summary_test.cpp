@@ -84,10 +84,18 @@ TEST(Summary, AgreesWithTheStepsItSums) {
     double shares = 0;
     std::int64_t total = 0;
     for (const ComponentShare& share : summary.components)
-        if (share.phase == "decode") shares += share.share, total += share.totalNs;
+        if (share.phase == Phase::Decode) shares += share.share, total += share.totalNs;
     EXPECT_NEAR(shares, 1, 1e-9);
     EXPECT_EQ(total, decodeNs);
-    EXPECT_EQ(summary.components.front().phase, "prefill");
+    for (const ComponentShare& share : summary.components) {
+        if (share.phase != Phase::Decode || share.component != "ffn") continue;
+        std::int64_t warm = 0; // without the first decode step
+        for (const StepRecord& step : steps)
+            for (const LayerRecord& layer : step.layers)
+                if (step.step > 1) warm += layer.stageNs[std::size_t(Stage::Ffn)];
+        EXPECT_NEAR(share.share, double(warm) / double(decodeNs - coldNs), 1e-12) << "as all shares: no cold step";
+    }
+    EXPECT_EQ(summary.components.front().phase, Phase::Prefill);
     EXPECT_EQ(summary.components.front().component, "embed");
     EXPECT_EQ(summary.components.back().component, "other");
 }

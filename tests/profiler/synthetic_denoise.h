@@ -4,6 +4,7 @@
 
 #include "core/trace/run_meta.h"
 #include "profiler/record/recorder.h"
+#include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 
 #include <algorithm>
@@ -17,7 +18,10 @@ constexpr int kMaskId = 99; // a token that no word has
 
 class Denoiser {
 public:
-    explicit Denoiser(const RunShape& shape, int block = 8) : shape_(shape), block_(block) {
+    /// tileRows: of a block; above 0 every query head keeps pages of its own for each of them, and every token is
+    /// active.
+    explicit Denoiser(const RunShape& shape, int block = 8, int tileRows = 0)
+        : shape_(shape), block_(block), tileRows_(tileRows) {
         for (int sequence = 0; sequence < shape.sequences; ++sequence) {
             Row& row = rows_.emplace_back();
             row.prompt = row.emitted = shape.promptTokens + sequence;
@@ -114,6 +118,7 @@ private:
                 row.active = active;
                 row.pages = selection->selected;
                 row.density = std::min(1.f, float(row.pages * shape_.blockSize) / float(forward.block * block_));
+                if (tileRows_ > 0) addTileRows(row, record.denoise);
             }
             if (head == 0 && forward.step > 0 && level_ != RecordLevel::Counters) {
                 row.firstChange = std::int64_t(record.denoise.changes.size());
@@ -122,6 +127,16 @@ private:
             }
             record.denoise.layers.push_back(row);
         }
+    }
+    /// The first row of the first query head keeps everything that the others do.
+    void addTileRows(DenoiseLayer& row, DenoiseStep& out) const {
+        row.active = (std::uint64_t(1) << block_) - 1;
+        if (level_ == RecordLevel::Counters) return;
+        const int group = infoOf(shape_).queryHeads / shape_.kvHeads;
+        row.firstRow = std::int64_t(out.rowDensities.size()), row.rows = group * tileRows_;
+        for (int head = 0; head < group; ++head)
+            for (int tile = 0; tile < tileRows_; ++tile)
+                out.rowDensities.push_back(row.density * float(4 - (head + tile) % 3) / 4);
     }
     void addTokens(Row& row, int sequence, StepRecord& record) const {
         for (; row.emitted < (row.block + 1) * block_; ++row.emitted) {
@@ -132,19 +147,19 @@ private:
     }
 
     RunShape shape_;
-    int block_;
+    int block_, tileRows_;
     RecordLevel level_ = RecordLevel::Full;
     std::vector<Row> rows_;
 };
 
 /// Records such a run into a new file.
 inline void recordDenoising(const std::filesystem::path& path, const RunShape& shape, int block = 8,
-                            RecordLevel level = RecordLevel::Full) {
+                            RecordLevel level = RecordLevel::Full, int tileRows = 0) {
     RecorderOptions options;
     options.level = level;
     Recorder recorder(path.string(), options);
     RunGenerator generator(shape);
-    Denoiser denoiser(shape, block);
+    Denoiser denoiser(shape, block, tileRows);
     recorder.beginRun(denoiser.info());
     for (int step = 0; step < generator.steps(); ++step) {
         auto record = recorder.acquire();
@@ -153,6 +168,19 @@ inline void recordDenoising(const std::filesystem::path& path, const RunShape& s
         recorder.take(std::move(record));
     }
     recorder.endRun(RunStatus::Finished, "");
+}
+
+/// Makes such a trace one of `full` over a canvas: every forward attends to everything, and nothing travels.
+inline void makeCanvas(const std::string& path) {
+    test::sql(path,
+              "UPDATE run SET method = 'full', budget_blocks = 0, device_slots = 0;"
+              "INSERT INTO run_meta VALUES (1, 'denoising_canvas', '32'); DELETE FROM selection;"
+              "UPDATE denoise_layer SET mode = 0, active = NULL, active_set = NULL, pages = NULL, density = NULL,"
+              " changes = NULL; UPDATE step SET selected = 0, kept = NULL, hits = 0, misses = 0, h2d_blocks = 0,"
+              " d2h_blocks = 0, h2d_bytes = 0, d2h_bytes = 0, transfer_ns = 0, exposed_ns = 0;"
+              "UPDATE layer_step SET selected = 0, kept = NULL, hits = 0, misses = 0, h2d_blocks = 0, d2h_blocks = 0,"
+              " h2d_bytes = 0, d2h_bytes = 0, h2d_ns = 0, d2h_ns = 0, exposed_ns = 0",
+              SQLITE_OPEN_READWRITE);
 }
 
 } // namespace kvscope::synthetic

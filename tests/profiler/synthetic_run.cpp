@@ -107,7 +107,7 @@ void RunGenerator::fillNext(StepRecord& record, RecordLevel level) {
     record.durationNs = now - record.startNs;
     clockNs_ = now + below(20000);
     ++next_;
-    if (level == RecordLevel::Counters) record.blocks.clear(), record.origins.clear(), record.hit.clear();
+    if (level == RecordLevel::Counters) record.blocks.clear();
     if (level != RecordLevel::Full) record.scores.clear();
 }
 
@@ -182,9 +182,7 @@ void RunGenerator::select(int layer, int sequence, int kvHead, int position, Ste
     for (const std::int32_t id : ids) {
         // Resident: selected one step earlier, or the block this very step begins or continues.
         const bool resident = id == current || std::binary_search(state.previous.begin(), state.previous.end(), id);
-        record.blocks.push_back(id);
-        record.origins.push_back(origins[std::size_t(id)]);
-        record.hit.push_back(resident ? 1 : 0);
+        record.blocks.emplace_back(id, origins[std::size_t(id)], resident);
         record.scores.push_back(float(below(1 << 20)) / float(1 << 20) - 0.25f);
         resident ? ++selection.hits : ++selection.misses;
     }

@@ -56,7 +56,7 @@ int fedPosition(const RunShape& shape, int sequence, int step);
 
 /// Runs a whole shape through a sink.
 void record(TraceSink& sink, const RunShape& shape, RunStatus status = RunStatus::Finished);
-/// The same steps in memory, as recorded at `level`.
+/// The steps in memory, as they are recorded at `level`.
 std::vector<StepRecord> stepsOf(const RunShape& shape, RecordLevel level = RecordLevel::Full);
 /// Records into a new file with a Recorder of that level.
 void recordFile(const std::filesystem::path& path, const RunShape& shape, RecordLevel level = RecordLevel::Full);

@@ -534,11 +534,12 @@ TEST_F(TileReaderTest, ReadsHeadsMasksAndPreviews) {
         const auto cells = tile->cells(row.step);
         ASSERT_EQ(cells.size(), row.blocks.size());
         for (std::size_t i = 0; i < cells.size(); ++i) {
-            EXPECT_EQ(cells[i].block, row.blocks[i]);
-            EXPECT_EQ(cells[i].bits, MaskBits((1 << int(row.origins[i])) | (row.hit[i] ? kMaskHit : kMaskMiss)));
+            EXPECT_EQ(cells[i].block(), row.blocks[i].id());
+            EXPECT_EQ(cells[i].bits(),
+                      MaskBits((1 << int(row.blocks[i].origin())) | (row.blocks[i].hit() ? kMaskHit : kMaskMiss)));
         }
         if (row.step % 20 == 0) {
-            EXPECT_EQ(sampled->cells(row.step / 20), cells);
+            EXPECT_TRUE(std::ranges::equal(sampled->cells(row.step / 20), cells));
         }
     }
 }
@@ -644,8 +645,8 @@ TEST_F(TileReaderTest, ReadsOneSequenceAmongMany) {
         const auto cells = mask->cells(row.step);
         ASSERT_EQ(cells.size(), row.blocks.size()) << row.step;
         for (std::size_t i = 0; i < cells.size(); ++i) {
-            ASSERT_EQ(cells[i].block, row.blocks[i]);
-            ASSERT_EQ((cells[i].bits & kMaskMiss) == 0, row.hit[i] != 0);
+            ASSERT_EQ(cells[i].block(), row.blocks[i].id());
+            ASSERT_EQ((cells[i].bits() & kMaskMiss) == 0, row.blocks[i].hit());
         }
     }
     // All its heads, layer by layer, summed up from the heads themselves.

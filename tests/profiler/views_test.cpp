@@ -79,7 +79,7 @@ TEST_F(ViewsTest, AgreeWithTheReadersOwnBreakdown) {
     for (const int run : {1, 2}) {
         std::vector<std::vector<std::string>> rows;
         for (const BreakdownRow& row : reader.breakdown(run))
-            rows.push_back({row.phase, std::to_string(row.layer), row.component, std::to_string(row.calls),
+            rows.push_back({nameOf(row.phase), std::to_string(row.layer), row.component, std::to_string(row.calls),
                             std::to_string(row.totalNs)});
         EXPECT_THAT(
             rows, testing::UnorderedElementsAreArray(

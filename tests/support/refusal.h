@@ -1,4 +1,4 @@
-// What a refused input is told: one line that names the thing and says how to mend it.
+// The message for refused input: one line that names the thing and says what would help.
 #pragma once
 
 #include "base/error.h"

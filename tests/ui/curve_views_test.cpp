@@ -5,6 +5,8 @@
 #include "tests/profiler/synthetic_serving.h"
 
 #include "base/error.h"
+#include "profiler/read/filtered.h"
+#include "profiler/read/step_kind.h"
 #include "ui/frame/units.h"
 #include "ui/output/render.h"
 #include "ui/plots/curve_plottable.h"
@@ -218,19 +220,19 @@ TEST_F(BreakdownViewTest, ShowsTheMeanPerLayerAndInTotal) {
     TraceReader reader(workspace.current()->key.path.toStdString());
     std::map<int, double> layers;
     double total = 0, wall = 0;
-    for (const BreakdownRow& row : reader.breakdown(1)) {
-        if (row.phase != "decode") continue;
+    std::vector<int> warm; // decode steps without the first one, which is cold
+    for (const StepRow& row : reader.steps(1, 2)) warm.push_back(row.step), wall += double(row.durationNs);
+    for (const BreakdownRow& row : breakdownOf(reader, 1, {}, warm)) {
         total += double(row.totalNs);
         if (row.layer >= 0) layers[row.layer] += double(row.totalNs);
     }
-    for (const StepRow& row : reader.steps(1)) wall += row.phase == Phase::Decode ? double(row.durationNs) : 0;
     child<QComboBox>("mode").setCurrentIndex(1);
     ASSERT_TRUE(idle());
     auto* bars = qobject_cast<BarStackPlottable*>(canvas().panels()[0]->plottables().value(0));
     ASSERT_TRUE(bars);
     ASSERT_EQ(bars->bars().size(), 4u);
     for (std::size_t layer = 0; layer < 4; ++layer)
-        EXPECT_NEAR(bars->bars()[layer].total(), layers[int(layer)] / 20, 1);
+        EXPECT_NEAR(bars->bars()[layer].total(), layers[int(layer)] / 19, 1);
     click(2, bars->bars()[2].total() / 2);
     EXPECT_EQ(workspace.cursor().layer, 2);
 
@@ -238,8 +240,46 @@ TEST_F(BreakdownViewTest, ShowsTheMeanPerLayerAndInTotal) {
     ASSERT_TRUE(idle());
     bars = qobject_cast<BarStackPlottable*>(canvas().panels()[0]->plottables().value(0));
     ASSERT_EQ(bars->bars().size(), 1u);
-    EXPECT_NEAR(bars->bars()[0].total(), total / 20, 1);
-    EXPECT_NEAR(bars->bars()[0].total(), wall / 20, wall / 20 * 0.01) << "components and other are the wall time";
+    EXPECT_NEAR(bars->bars()[0].total(), total / 19, 1);
+    EXPECT_NEAR(bars->bars()[0].total(), wall / 19, wall / 19 * 0.01) << "components and other are the wall time";
+    canvas().replot();
+    EXPECT_TRUE(plot().noteText().contains("Mean of 19 decode steps, 1 cold step left out"))
+        << plot().noteText().toStdString();
+}
+
+TEST_F(BreakdownViewTest, CountsColdStepsInMeansWhereTheSwitchSaysSo) {
+    open(recorded("a.kvtrace", {}));
+    setColdSteps(ColdSteps::Counted);
+    show("breakdown");
+    child<QComboBox>("mode").setCurrentIndex(2);
+    EXPECT_TRUE(idle());
+    canvas().replot();
+    const QString note = plot().noteText();
+    setColdSteps(ColdSteps::LeftOut);
+    const TraceReader reader(workspace.current()->key.path.toStdString());
+    double wall = 0;
+    for (const StepRow& row : reader.steps(1, 1)) wall += double(row.durationNs);
+    const auto* bars = qobject_cast<BarStackPlottable*>(canvas().panels()[0]->plottables().value(0));
+    ASSERT_TRUE(bars);
+    EXPECT_NEAR(bars->bars()[0].total(), wall / 20, wall / 20 * 0.01);
+    EXPECT_TRUE(note.contains("Mean of 20 decode steps, cold ones too")) << note.toStdString();
+}
+
+TEST_F(BreakdownViewTest, CountsColdStepsWhereAFilterLeavesNoOthers) {
+    open(recorded("a.kvtrace", {}));
+    Filter filter;
+    filter.steps = *IndexSet::fromText(QStringLiteral("1"));
+    workspace.setFilter(filter);
+    show("breakdown");
+    child<QComboBox>("mode").setCurrentIndex(2);
+    ASSERT_TRUE(idle());
+    const TraceReader reader(workspace.current()->key.path.toStdString());
+    const auto* bars = qobject_cast<BarStackPlottable*>(canvas().panels()[0]->plottables().value(0));
+    ASSERT_TRUE(bars);
+    const double first = double(reader.steps(1, 1, 1).at(0).durationNs);
+    EXPECT_NEAR(bars->bars()[0].total(), first, first * 0.01);
+    canvas().replot();
+    EXPECT_TRUE(plot().noteText().contains("Of 1 decode step.")) << plot().noteText().toStdString();
 }
 
 TEST_F(BreakdownViewTest, PutsTwoRunsSideBySide) {

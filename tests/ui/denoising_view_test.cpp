@@ -6,6 +6,7 @@
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_denoise.h"
 #include "tests/ui/nameless_controls.h"
+#include "ui/frame/run_checks.h"
 #include "ui/plots/denoise_plottable.h"
 
 #include <QComboBox>
@@ -23,9 +24,24 @@ class DenoisingViewTest : public ViewTest {
 protected:
     enum { Confidence, Change, Active }; // of the picker
 
-    void openDenoised(const synthetic::RunShape& shape = {}, RecordLevel level = RecordLevel::Full) {
-        synthetic::recordDenoising(folder / "run.kvtrace", shape, 8, level);
+    void openDenoised(const synthetic::RunShape& shape = {}, RecordLevel level = RecordLevel::Full, int tileRows = 0) {
+        synthetic::recordDenoising(folder / "run.kvtrace", shape, 8, level, tileRows);
         open(file("run.kvtrace"));
+        // Where rows break rules of the format, all views read once more when the check of the run is done.
+        ASSERT_TRUE(waitFor([&] { return RunChecks::of(workspace).find(workspace.current()->key) != nullptr; }));
+        ASSERT_TRUE(idle());
+    }
+    /// Every forward is dense, over a canvas.
+    void openCanvas(const synthetic::RunShape& shape) {
+        synthetic::recordDenoising(folder / "run.kvtrace", shape, 8);
+        synthetic::makeCanvas(file("run.kvtrace").toStdString());
+        open(file("run.kvtrace"));
+    }
+    QString picture() {
+        EXPECT_TRUE(view->exportImage(file("picture.svg"), {1200, 800}));
+        QFile svg(file("picture.svg"));
+        EXPECT_TRUE(svg.open(QIODevice::ReadOnly));
+        return QString::fromUtf8(svg.readAll());
     }
     /// Of one layer and KV head, or of all of them.
     ForwardRows forwards(int layer = 0, int kvHead = 0, int sequence = 0) {
@@ -208,6 +224,93 @@ TEST_F(DenoisingViewTest, TheDensityPanelHasTheNumbersOfTheStep) {
     EXPECT_TRUE(tooltip(1, 0, 1).contains("Dense: ")) << "the first forward attends to everything";
 }
 
+TEST_F(DenoisingViewTest, RowsOfTilesAreALineInTheDensityPanel) {
+    openDenoised({.layers = 3, .decodeSteps = 24}, RecordLevel::Full, 2);
+    show("denoising", {1200, 800});
+    const std::string of = " FROM v_denoise_tile WHERE run_id = 1 AND step = 4 AND layer = 0 AND kv_head = 0";
+    const auto percent = [&](const std::string& value) {
+        return QString::number(100 * std::stod(test::value(file("run.kvtrace").toStdString(), "SELECT " + value + of)),
+                               'g', 3);
+    };
+    const QString text = tooltip(4, 0, 1);
+    EXPECT_TRUE(text.contains("row of tiles: " + percent("avg(density)"))) << text.toStdString();
+    EXPECT_TRUE(text.contains(percent("min(density)"))) << text.toStdString();
+    EXPECT_TRUE(text.contains("to " + percent("max(density)"))) << text.toStdString();
+    EXPECT_FALSE(tooltip(1, 0, 1).contains("row of tiles")) << "a dense forward";
+    EXPECT_TRUE(plot().noteText().contains("one query head keeps")) << plot().noteText().toStdString();
+    const QString drawn = picture();
+    EXPECT_TRUE(drawn.contains("density of one row of tiles"));
+    EXPECT_FALSE(drawn.contains(">active<")) << "every token is, and no mark tells them apart";
+    const QImage image = cells();
+    const ForwardRows all = forwards();
+    const ForwardRow& row = *std::find_if(all.rows.begin(), all.rows.end(), [](const auto& r) { return r.step == 4; });
+    int found = 0;
+    const QPoint at = pixel(4, double(row.meanRow), 1);
+    for (int y = -1; y <= 1; ++y) found += image.pixelColor(at + QPoint(0, y)) == Theme::light().runB ? 1 : 0;
+    EXPECT_GT(found, 0) << "the line is at the mean of the rows";
+    colourBy(Active);
+    EXPECT_TRUE(plot().noteText().contains("Every token attends to its pages")) << plot().noteText().toStdString();
+    const QStringList lines = view->exportCsv().split(QLatin1Char('\n'), Qt::SkipEmptyParts);
+    EXPECT_TRUE(lines[0].endsWith(",density,row_density"));
+    for (const QString& line : lines.mid(1))
+        EXPECT_EQ(line.section(QLatin1Char(','), -1).isEmpty(), line.section(QLatin1Char(','), -2, -2).isEmpty());
+}
+
+TEST_F(DenoisingViewTest, OtherRunsHaveNoRowsOfTiles) {
+    openDenoised({.decodeSteps = 24});
+    show("denoising", {1200, 800});
+    EXPECT_FALSE(picture().contains("row of tiles"));
+    EXPECT_TRUE(picture().contains(">active<"));
+    EXPECT_FALSE(tooltip(4, 0, 1).contains("row of tiles"));
+    EXPECT_FALSE(plot().noteText().contains("row of tiles"));
+}
+
+TEST_F(DenoisingViewTest, ACanvasHasNoPrefix) {
+    openCanvas({.decodeSteps = 24});
+    show("denoising", {1200, 800});
+    EXPECT_FALSE(canvas().panels()[1]->visible()) << "there is no share of a prefix";
+    EXPECT_FALSE(picture().contains("prefill"));
+    EXPECT_TRUE(plot().noteText().contains("Empty: masks of later blocks.")) << plot().noteText().toStdString();
+    const ForwardRows all = forwards();
+    const QString text = tooltip(4, all.rows[3].firstPosition);
+    EXPECT_TRUE(text.contains("attends to all of prompt and canvas")) << text.toStdString();
+    for (const int number : {Confidence, Change, Active}) {
+        colourBy(number);
+        for (const QString& said : {picture(), plot().noteText(), tooltip(4, all.rows[3].firstPosition)}) {
+            EXPECT_FALSE(said.contains("prefix")) << said.toStdString();
+            EXPECT_FALSE(said.contains("ensity")) << said.toStdString();
+        }
+    }
+    synthetic::recordDenoising(folder / "other.kvtrace", {.decodeSteps = 24});
+    open(file("other.kvtrace"));
+    EXPECT_TRUE(canvas().panels()[1]->visible()) << "a run with a prefix has one";
+}
+
+TEST_F(DenoisingViewTest, OnACanvasDensityIsOfTheTokensOutsideTheBlock) {
+    synthetic::recordDenoising(folder / "run.kvtrace", {.decodeSteps = 24}, 8, RecordLevel::Full, 1);
+    change("INSERT INTO run_meta VALUES (1, 'denoising_canvas', '32'); DELETE FROM denoise_tile;"
+           "UPDATE denoise_layer SET changes = NULL; UPDATE run SET block_size = 1");
+    open(file("run.kvtrace"));
+    show("denoising", {1200, 800});
+    // The blocks of this trace are none of a canvas. The view reads once more when the rules say so.
+    ASSERT_TRUE(waitFor([&] { return plot().noteText().contains("break rules"); }));
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(canvas().panels()[1]->visible());
+    const ForwardRows all = forwards();
+    const ForwardRow& row = all.rows[3];
+    ASSERT_FALSE(row.dense);
+    EXPECT_TRUE(tooltip(row.step, 0, 1).contains("of 24 tokens")) << QToolTip::text().toStdString();
+    EXPECT_TRUE(tooltip(row.step, row.firstPosition).contains("tokens that were kept"))
+        << QToolTip::text().toStdString();
+    for (const int number : {Confidence, Change, Active}) {
+        colourBy(number);
+        EXPECT_TRUE(plot().noteText().contains("tokens outside the block")) << plot().noteText().toStdString();
+        for (const QString& said : {picture(), plot().noteText(), tooltip(row.step, row.firstPosition)})
+            EXPECT_FALSE(said.contains("prefix")) << said.toStdString();
+    }
+    EXPECT_FALSE(picture().contains(">active<"));
+}
+
 TEST_F(DenoisingViewTest, ClicksAndKeysMoveTheCursorAndTheMark) {
     openDenoised({.decodeSteps = 24});
     show("denoising", {1200, 800});
@@ -362,12 +465,9 @@ TEST_F(DenoisingViewTest, NamesItsControlsAndItsPicture) {
     EXPECT_EQ(namelessControls(*view, checked), QStringList());
     EXPECT_GE(checked, 4);
     EXPECT_FALSE(canvas().accessibleName().isEmpty());
-    ASSERT_TRUE(view->exportImage(file("picture.svg"), {900, 600}));
-    QFile svg(file("picture.svg"));
-    ASSERT_TRUE(svg.open(QIODevice::ReadOnly));
-    const QByteArray bytes = svg.readAll();
-    EXPECT_TRUE(bytes.contains("Denoising, sequence 0, layer 0, KV head 0"));
-    EXPECT_TRUE(bytes.contains("written at this step"));
+    const QString drawn = picture();
+    EXPECT_TRUE(drawn.contains("Denoising, sequence 0, layer 0, KV head 0"));
+    EXPECT_TRUE(drawn.contains("written at this step"));
 }
 
 TEST_F(DenoisingViewTest, ALowPlotLeavesTheDensityOut) {
@@ -385,12 +485,14 @@ TEST_F(DenoisingViewTest, ALowPlotLeavesTheDensityOut) {
 class DamagedForwards : public DenoisingViewTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(DamagedForwards, AreShownAsFarAsTheyGo) {
-    synthetic::recordDenoising(folder / "run.kvtrace", {.layers = 2, .sequences = 2, .decodeSteps = 30}, 8);
+    synthetic::recordDenoising(folder / "run.kvtrace", {.layers = 2, .sequences = 2, .decodeSteps = 30}, 8,
+                               RecordLevel::Full, 2);
     std::string loose;
-    for (const char* table : {"denoise", "denoise_token", "denoise_layer"})
+    for (const char* table : {"denoise", "denoise_token", "denoise_layer", "denoise_tile"})
         loose += fmt::format(
             "CREATE TABLE loose AS SELECT * FROM {0}; DROP TABLE {0}; ALTER TABLE loose RENAME TO {0};", table);
-    change("DROP VIEW v_denoise; DROP VIEW v_denoise_token; DROP VIEW v_denoise_layer;" + loose + GetParam());
+    change("DROP VIEW v_denoise; DROP VIEW v_denoise_token; DROP VIEW v_denoise_layer; DROP VIEW v_denoise_tile;" +
+           loose + GetParam());
     open(file("run.kvtrace"));
     show("denoising", {900, 640});
     for (const int number : {Confidence, Change, Active}) {
@@ -436,7 +538,10 @@ INSTANTIATE_TEST_SUITE_P(
         "UPDATE denoise_layer SET density = -5, mode = 77, pages = -9",
         "UPDATE denoise_layer SET changes = x'0000C07F0000807F000080FF0102'",
         "UPDATE denoise_layer SET changes = zeroblob(100000)",
-        "UPDATE denoise_layer SET changes = x'FFFF7F7FFFFF7F7FFFFF7F7FFFFF7F7F'",
+        "UPDATE denoise_layer SET changes = x'FFFF7F7FFFFF7F7FFFFF7F7FFFFF7F7F'", "DROP TABLE denoise_tile",
+        "UPDATE denoise_tile SET densities = NULL", "UPDATE denoise_tile SET densities = x'00FF5B5B'",
+        "UPDATE denoise_tile SET densities = '[[-1, 9e999, nan, 2]'",
+        "INSERT INTO denoise_tile SELECT id, densities FROM denoise_tile",
         "UPDATE denoise_token SET confidence = 'much', candidate = 'that one', position = 'there'",
         "UPDATE denoise_layer SET density = 'half', active_set = x'FF', changes = 'text', mode = 'sparse'",
         "INSERT INTO denoise_token SELECT id, position, input_id, candidate, confidence, written FROM denoise_token",

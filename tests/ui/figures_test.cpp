@@ -2,10 +2,13 @@
 #include "ui/figures/figure_drawing.h"
 
 #include "base/error.h"
+#include "core/model/bundled_models.h"
 #include "core/prompt/prompts.h"
 #include "core/session/decode_session.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"
+#include "tests/ui/served_trace.h"
 #include "ui/figures/figure_dialog.h"
 
 #include <QFile>
@@ -19,6 +22,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <fmt/format.h>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -39,6 +44,14 @@ protected:
         record("pair", "nosa", 1300, 2, 64);
         record("long", "nosa", 2200, 1, 64);
         record("full", "full", 1300, 1, 64, RecordLevel::Counters);
+        if (denoises()) {
+            const auto losa = Model::load("losa-tiny");
+            recordDenoised("losa", losa, "losa", {{"budget", "64"}});
+            recordDenoised("losa-2", losa, "losa", {{"budget", "64"}, {"active", "2"}});
+            recordDenoised("denoised-quest", losa, "quest", {{"budget", "64"}});
+            recordDenoised("sparsed", losa, "sparsed", {{"budget", "128"}});
+        }
+        test::recordServedTrace(trace("served"));
         std::ofstream(path("scores.json")) << R"({"rows": [
             {"method": "nosa", "parameters": {"select_blocks": 8, "total_blocks": 64}, "needle_accuracy": 0.3,
              "tokens_per_s": 700},
@@ -68,6 +81,26 @@ protected:
         Recorder recorder(trace(name), recording);
         const auto ids = model->tokenizer().encode(longDocumentPrompt(model->tokenizer(), promptTokens));
         DecodeSession session(model, std::vector(std::size_t(batch), ids), options, recorder);
+        session.prefill();
+        while (session.step()) {
+        }
+        session.end(RunStatus::Finished);
+        recorder.flush();
+    }
+    /// A checkout may leave out the model that denoises.
+    static bool denoises() { return hasBundledModel("losa-tiny"); }
+    static void recordDenoised(const std::string& name, const std::shared_ptr<const Model>& losa,
+                               const std::string& method,
+                               const std::vector<std::pair<std::string, std::string>>& settings) {
+        SessionOptions options;
+        options.method = method;
+        options.maxNewTokens = 40;
+        options.stopAtEos = false;
+        options.threads = 1;
+        options.settings = {settings.begin(), settings.end()};
+        Recorder recorder(trace(name), RecorderOptions{});
+        DecodeSession session(losa, {losa->tokenizer().encode(longDocumentPrompt(losa->tokenizer(), 700))}, options,
+                              recorder);
         session.prefill();
         while (session.step()) {
         }
@@ -105,10 +138,39 @@ protected:
     }
     /// What each preset can be drawn from.
     static std::map<std::string, std::vector<std::string>> suitable() {
-        return {{"locality", {"nosa", "infllmv2"}},        {"throughput-hit-rate", {"nosa", "infllmv2"}},
-                {"transfer-bandwidth", {"nosa", "small"}}, {"score-budget", {"scores.json"}},
-                {"layer-breakdown", {"nosa", "full"}},     {"batch", {"nosa", "pair"}},
-                {"overlap", {"nosa", "infllmv2"}},         {"attention-context", {"nosa", "long", "full"}}};
+        std::map<std::string, std::vector<std::string>> files{{"locality", {"nosa", "infllmv2"}},
+                                                              {"throughput-hit-rate", {"nosa", "infllmv2"}},
+                                                              {"transfer-bandwidth", {"nosa", "small"}},
+                                                              {"score-budget", {"scores.json"}},
+                                                              {"layer-breakdown", {"nosa", "full"}},
+                                                              {"batch", {"nosa", "pair"}},
+                                                              {"overlap", {"nosa", "infllmv2"}},
+                                                              {"attention-context", {"nosa", "long", "full"}},
+                                                              {"device-pool", {"small"}},
+                                                              {"request-rate", {"served"}},
+                                                              {"loading", {"small", "pair"}}};
+        if (denoises()) {
+            files["query-change"] = {"losa", "denoised-quest"};
+            files["token-change"] = {"losa", "denoised-quest"};
+            files["active-set"] = {"losa", "losa-2", "denoised-quest"};
+            files["density"] = {"losa", "denoised-quest", "sparsed"};
+        }
+        return files;
+    }
+    static bool needsDenoising(const std::string& id) {
+        return id == "query-change" || id == "token-change" || id == "active-set" || id == "density";
+    }
+    /// The changes of a trace's rows, by step, layer and KV head, for one sequence.
+    static std::map<std::tuple<int, int, int>, std::vector<float>> changesOf(const std::string& name) {
+        std::map<std::tuple<int, int, int>, std::vector<float>> changes;
+        for (const auto& row : test::sql(trace(name), "SELECT step, layer, kv_head, changes FROM v_denoise_layer WHERE"
+                                                      " changes IS NOT NULL")
+                                   .rows) {
+            std::vector<float> values(row[3].size() / sizeof(float));
+            std::memcpy(values.data(), row[3].data(), values.size() * sizeof(float));
+            changes[{std::stoi(row[0]), std::stoi(row[1]), std::stoi(row[2])}] = values;
+        }
+        return changes;
     }
     static QTemporaryDir* folder;
     static std::shared_ptr<const Model> model;
@@ -117,9 +179,10 @@ QTemporaryDir* FigureTest::folder = nullptr;
 std::shared_ptr<const Model> FigureTest::model;
 
 TEST_F(FigureTest, EveryPresetIsDrawnWithItsTextInSvgAndPdf) {
-    EXPECT_EQ(figures().size(), suitable().size());
+    EXPECT_EQ(figures().size(), suitable().size() + (denoises() ? 0 : 4));
     for (const FigureEntry& entry : figures()) {
         SCOPED_TRACE(entry.id);
+        if (!denoises() && needsDenoising(entry.id)) continue;
         const FigureData data = make(entry.id, suitable().at(entry.id));
         EXPECT_FALSE(data.note.empty());
         for (const char* suffix : {".svg", ".pdf", ".png"})
@@ -170,7 +233,14 @@ TEST_F(FigureTest, PresetsRefuseWhatTheyCannotDrawAndSayWhy) {
         {"score-budget", "there are no scores here"},
         {"batch", "every run decoded 1 sequence together"},
         {"overlap", "none holds the selected blocks"},
+        {"device-pool", "none holds the selected blocks"},
         {"attention-context", "every run has a context of about"},
+        {"query-change", "none holds how much the queries of a block's tokens changed"},
+        {"token-change", "none holds how much the queries of a block's tokens changed"},
+        {"active-set", "in none do the tokens of a block choose pages"},
+        {"density", "in none does a block that is denoised choose pages within a budget"},
+        {"request-rate", "none served requests"},
+        {"loading", "none knows how long its decode steps waited for blocks"},
     };
     for (const auto& [id, reason] : reasons) {
         const std::string message = messageOf([&] { make(id.c_str(), {"full"}); });
@@ -222,6 +292,23 @@ TEST_F(FigureTest, TransferBandwidthIsWhatSqlSays) {
         for (const double locality : one.x) EXPECT_NEAR(locality * 20, std::round(locality * 20), 1e-9);
 }
 
+TEST_F(FigureTest, NotesSayWhichStepsTheirMeansCount) {
+    for (const char* id : {"throughput-hit-rate", "batch", "layer-breakdown", "attention-context"}) {
+        EXPECT_NE(make(id, suitable().at(id)).note.find("cold ones left out"), std::string::npos) << id;
+        setColdSteps(ColdSteps::Counted);
+        const std::string counted = make(id, suitable().at(id)).note;
+        setColdSteps(ColdSteps::LeftOut);
+        EXPECT_NE(counted.find("cold ones too"), std::string::npos) << id << ": " << counted;
+        EXPECT_EQ(counted.find("left out"), std::string::npos) << id << ": " << counted;
+    }
+    FigureSources sources = readFigureSources({path("nosa.kvtrace"), path("infllmv2.kvtrace")});
+    sources.runs[0].summary.gapsMs = 1e4;
+    sources.runs[0].summary.tokensPerSecondWithGaps = sources.runs[0].summary.tokensPerSecond / 2;
+    const std::string note = makeFigure(findFigure("throughput-hit-rate"), sources).note;
+    EXPECT_NE(note.find("without the time between them, with which"), std::string::npos) << note;
+    EXPECT_NE(note.find("by the clock"), std::string::npos) << note;
+}
+
 TEST_F(FigureTest, LayerBreakdownAddsUpToTheStep) {
     const FigureData data = make("layer-breakdown", {"nosa", "full"});
     const FigurePanel& panel = data.panels[0];
@@ -255,18 +342,51 @@ TEST_F(FigureTest, BatchIsWhatSqlSays) {
     EXPECT_NEAR(speeds.y[1], sql("pair", speed), 1e-6);
 }
 
+TEST_F(FigureTest, ALargePoolLoadsEveryBlockOnce) {
+    const FigureData data = make("device-pool", {"small"});
+    const FigureSeries &lru = series(data.panels[0], "one pool, LRU"),
+                       &belady = series(data.panels[0], "one pool, Belady");
+    ASSERT_EQ(lru.x, belady.x);
+    for (std::size_t i = 0; i < lru.x.size(); ++i) EXPECT_LE(lru.y[i], belady.y[i]) << lru.x[i];
+    const TraceReader reader(trace("small"));
+    const RunRow run = *reader.run(1);
+    std::int64_t selected = 0, loads = 0;
+    for (int layer = 0; layer < run.layers; ++layer)
+        for (int head = 0; head < run.kvHeads; ++head) {
+            std::set<std::int32_t> resident; // and the newest ones
+            for (const SelectionRow& row : reader.selections(1, layer, 0, head, 1)) {
+                selected += std::int64_t(row.blocks.size());
+                resident.insert(row.blocks.back().id());
+                for (const PackedBlock block : row.blocks) loads += resident.insert(block.id()).second;
+            }
+        }
+    EXPECT_NEAR(lru.x.back(), 2, 0.01);
+    EXPECT_NEAR(lru.y.back(), 1 - double(loads) / double(selected), 1e-12);
+    EXPECT_NEAR(belady.y.back(), lru.y.back(), 1e-12);
+}
+
 TEST_F(FigureTest, OverlapIsWhatSetsSay) {
     const FigureData data = make("overlap", {"infllmv2"});
     const FigureSeries& overlap = data.panels[0].series.at(0);
     const TraceReader reader(trace("infllmv2"));
     const RunRow run = *reader.run(1);
-    std::map<int, std::int64_t> there;
+    std::map<int, std::int64_t> there, held, last; // by window
     std::int64_t blocks = 0;
     for (int layer = 0; layer < run.layers; ++layer)
         for (int head = 0; head < run.kvHeads; ++head) {
             std::vector<std::set<std::int32_t>> steps;
-            for (const SelectionRow& row : reader.selections(1, layer, 0, head, 1))
-                steps.emplace_back(row.blocks.begin(), row.blocks.end());
+            for (const SelectionRow& row : reader.selections(1, layer, 0, head, 1)) {
+                std::set<std::int32_t>& ids = steps.emplace_back();
+                for (const PackedBlock block : row.blocks) ids.insert(block.id());
+            }
+            for (std::size_t step = 0; step < steps.size(); ++step) {
+                std::set<std::int32_t> together;
+                for (std::size_t back = 0; back <= step; ++back) {
+                    together.insert(steps[step - back].begin(), steps[step - back].end());
+                    held[int(back) + 1] += std::int64_t(together.size());
+                    last[int(back) + 1] += std::int64_t(steps[step].size());
+                }
+            }
             for (std::size_t step = 1; step < steps.size(); ++step) {
                 blocks += std::int64_t(steps[step].size());
                 for (std::size_t window = 1; window <= overlap.x.size(); ++window) {
@@ -280,6 +400,234 @@ TEST_F(FigureTest, OverlapIsWhatSetsSay) {
     ASSERT_EQ(overlap.x.size(), 7U) << "8 decode steps";
     for (std::size_t i = 0; i < overlap.x.size(); ++i)
         EXPECT_NEAR(overlap.y[i], double(there[int(overlap.x[i])]) / double(blocks), 1e-12) << overlap.x[i];
+    const FigureSeries& workingSet = data.panels[1].series.at(0);
+    ASSERT_EQ(workingSet.x.size(), 8U);
+    EXPECT_EQ(workingSet.y[0], 1) << "the selection itself";
+    for (std::size_t i = 0; i < workingSet.x.size(); ++i)
+        EXPECT_NEAR(workingSet.y[i], double(held[int(workingSet.x[i])]) / double(last[int(workingSet.x[i])]), 1e-12);
+}
+
+TEST_F(FigureTest, OverlapOfServedRequestsIsWhatSetsSay) {
+    const FigureData data = make("overlap", {"served"});
+    ASSERT_EQ(data.panels[0].series.size(), 2U) << "a series for each rate";
+    const FigureSeries& overlap = data.panels[0].series[0];
+    std::map<std::vector<std::string>, std::map<int, std::set<int>>> pools; // by request, layer and KV head; by step
+    const auto rows =
+        test::sql(trace("served"), "SELECT v.request, v.layer, v.kv_head, v.step, v.row FROM v_served_selection v WHERE"
+                                   " v.run_id = 1")
+            .rows;
+    const TraceReader reader(trace("served"));
+    for (const auto& row : rows) {
+        const auto selection =
+            reader.selection(1, std::stoi(row[3]), std::stoi(row[1]), std::stoi(row[4]), std::stoi(row[2]));
+        ASSERT_TRUE(selection);
+        for (const PackedBlock block : selection->blocks)
+            pools[{row[0], row[1], row[2]}][std::stoi(row[3])].insert(block.id());
+    }
+    std::int64_t blocks = 0, again = 0;
+    for (const auto& [pool, steps] : pools) {
+        const std::set<int>* before = nullptr;
+        for (const auto& [step, ids] : steps) {
+            if (before) {
+                blocks += std::int64_t(ids.size());
+                for (const int id : ids) again += std::int64_t(before->count(id));
+            }
+            before = &ids;
+        }
+    }
+    ASSERT_GT(blocks, 0);
+    EXPECT_NEAR(overlap.y.at(0), double(again) / double(blocks), 1e-12) << "w = 1";
+}
+
+TEST_F(FigureTest, TokensInTheOrderOfTheirChangeAreWhatSortingSays) {
+    if (!denoises()) GTEST_SKIP() << "this checkout leaves out losa-tiny";
+    const FigureData data = make("token-change", {"losa"});
+    std::map<int, std::vector<double>> cumulated; // by layer: [rank], sums over forwards
+    std::map<int, int> forwards, forHalf;
+    for (const auto& [place, changes] : changesOf("losa")) {
+        std::vector<double> sorted(changes.begin(), changes.end());
+        std::sort(sorted.rbegin(), sorted.rend());
+        double whole = 0, sum = 0;
+        for (const double change : sorted) whole += change;
+        if (whole <= 0) continue;
+        const int layer = std::get<1>(place);
+        ++forwards[layer];
+        cumulated[layer].resize(sorted.size());
+        bool reached = false;
+        for (std::size_t rank = 0; rank < sorted.size(); ++rank) {
+            sum += sorted[rank];
+            cumulated[layer][rank] += sum / whole;
+            if (!reached && sum >= whole / 2) forHalf[layer] += int(rank) + 1, reached = true;
+        }
+    }
+    ASSERT_EQ(forwards.size(), 8U);
+    const FigureSeries& halves = data.panels[1].series.at(0);
+    ASSERT_EQ(halves.x.size(), 8U);
+    for (std::size_t i = 0; i < 8; ++i)
+        EXPECT_NEAR(halves.y[i], double(forHalf[int(i)]) / forwards[int(i)], 1e-9) << "layer " << i;
+    for (const int layer : {0, 1, 3, 5, 7}) {
+        const FigureSeries& ranks = series(data.panels[0], fmt::format("layer {}", layer).c_str());
+        ASSERT_EQ(ranks.x.size(), 16U) << "tokens of a block";
+        for (std::size_t rank = 0; rank < 16; ++rank)
+            EXPECT_NEAR(ranks.y[rank], 100 * cumulated[layer][rank] / forwards[layer], 1e-6) << layer << ' ' << rank;
+    }
+    EXPECT_TRUE(series(data.panels[0], "50 %").hollow);
+    EXPECT_NE(data.note.find("early and late layers are more local"), std::string::npos);
+}
+
+TEST_F(FigureTest, ChangesByAgeAreWhatSqlSays) {
+    if (!denoises()) GTEST_SKIP() << "this checkout leaves out losa-tiny";
+    const FigureData data = make("query-change", {"losa"});
+    std::map<std::pair<int, int>, std::pair<double, int>> means; // by step and place in the block: sum and layers
+    for (const auto& [place, changes] : changesOf("losa"))
+        for (std::size_t i = 0; i < changes.size(); ++i) {
+            auto& [sum, layers] = means[{std::get<0>(place), int(i)}];
+            sum += double(changes[i]), ++layers;
+        }
+    const std::string later =
+        "SELECT t.step, t.position % 16, f.denoise_step - g.denoise_step FROM v_denoise_token t JOIN v_denoise f ON"
+        " f.step = t.step JOIN v_denoise_token w ON w.position = t.position AND w.written AND w.step < t.step JOIN"
+        " v_denoise g ON g.step = w.step UNION ALL SELECT step, position % 16, 0 FROM v_denoise_token WHERE confidence"
+        " IS NOT NULL";
+    std::map<int, std::pair<double, int>> ages;
+    for (const auto& row : test::sql(trace("losa"), later).rows) {
+        const auto found = means.find({std::stoi(row[0]), std::stoi(row[1])});
+        if (found == means.end()) continue; // a block's first forward
+        auto& [sum, tokens] = ages[std::stoi(row[2])];
+        sum += found->second.first / found->second.second, ++tokens;
+    }
+    const FigureSeries& drawn = series(data.panels[1], "LoSA on losa-tiny");
+    ASSERT_EQ(drawn.x.size(), ages.size());
+    ASSERT_GT(ages.size(), 3U);
+    std::size_t i = 0;
+    for (const auto& [age, sum] : ages) {
+        EXPECT_EQ(drawn.x[i], age);
+        EXPECT_NEAR(drawn.y[i], sum.first / sum.second, 1e-4 * (1 + sum.first / sum.second)) << age;
+        ++i;
+    }
+    EXPECT_NE(data.note.find("keys and values are not recorded"), std::string::npos);
+}
+
+TEST_F(FigureTest, ActiveSetsAreWhatSqlSays) {
+    if (!denoises()) GTEST_SKIP() << "this checkout leaves out losa-tiny";
+    const FigureData data = make("active-set", {"losa", "losa-2", "denoised-quest"});
+    const FigureSeries &losa = series(data.panels[0], "LoSA, 64 tokens a query"),
+                       &quest = series(data.panels[0], "Quest, 64 tokens a query");
+    EXPECT_EQ(losa.x, (std::vector<double>{2, 5}));
+    const char* mean = "SELECT 100 * avg(density) FROM v_denoise_layer WHERE mode = 'sparse'";
+    EXPECT_NEAR(losa.y[0], sql("losa-2", mean), 1e-9);
+    EXPECT_NEAR(losa.y[1], sql("losa", mean), 1e-9);
+    EXPECT_NEAR(quest.y[0], sql("denoised-quest", mean), 1e-9);
+    EXPECT_EQ(quest.x, (std::vector<double>{1, 16})) << "a line over all sizes";
+    EXPECT_TRUE(quest.hollow);
+    EXPECT_LT(losa.y[0], losa.y[1]) << "fewer tokens read less";
+    EXPECT_LT(losa.y[1], quest.y[0]);
+    EXPECT_NE(messageOf([&] { make("active-set", {"losa"}); }).find("every run has active sets of 5 tokens"),
+              std::string::npos);
+}
+
+TEST_F(FigureTest, DensitiesStandBesideThePapers) {
+    if (!denoises()) GTEST_SKIP() << "this checkout leaves out losa-tiny";
+    const FigureData data = make("density", {"losa", "denoised-quest", "sparsed"});
+    const char* mean = "SELECT 100 * avg(density) FROM v_denoise_layer WHERE mode = 'sparse'";
+    const double losa = sql("losa", mean), quest = sql("denoised-quest", mean);
+    EXPECT_NEAR(series(data.panels[0], "LoSA").y.at(0), losa, 1e-9);
+    EXPECT_NEAR(series(data.panels[0], "Quest").y.at(0), quest, 1e-9);
+    EXPECT_EQ(series(data.panels[0], "SparseD").x, std::vector<double>{128});
+    EXPECT_NEAR(series(data.panels[0], "SparseD").y.at(0), sql("sparsed", mean), 1e-9);
+    EXPECT_NEAR(series(data.panels[1], "LoSA").y.at(0), quest / losa, 1e-9);
+    const FigureSeries& stated = series(data.panels[1], "LoSA, the paper");
+    const std::vector<double> ratios{1.64, 1.60, 1.52, 1.41}; // LoSA's text
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(stated.y[i], ratios[i], 0.006);
+    EXPECT_TRUE(stated.hollow);
+    EXPECT_EQ(make("density", {"losa"}).panels.size(), 1U) << "no ratio without Quest";
+}
+
+TEST_F(FigureTest, RatesOfRequestsAreWhatSqlSays) {
+    const FigureData data = make("request-rate", {"served"});
+    ASSERT_GE(data.panels.size(), 2U);
+    const FigureSeries& ttft = data.panels[0].series.at(0);
+    ASSERT_EQ(ttft.x.size(), 2U);
+    EXPECT_EQ(ttft.name, "Quest, partition, by layers") << "runs of one configuration share a series";
+    EXPECT_GT(ttft.x[1], 1.5 * ttft.x[0]) << "the same requests, twice as fast";
+    for (int run = 1; run <= 2; ++run) {
+        const std::string window =
+            fmt::format("WITH w AS (SELECT run_id, min(arrival_ns) + 0.2 * (max(arrival_ns) - min(arrival_ns)) AS a,"
+                        " max(arrival_ns) AS b FROM v_request WHERE run_id = {} GROUP BY 1) ",
+                        run);
+        const auto at = std::size_t(run) - 1;
+        EXPECT_NEAR(ttft.x[at],
+                    sql("served", window + "SELECT 1e9 * count(*) / (SELECT b - a FROM w) FROM v_request JOIN w USING"
+                                           " (run_id) WHERE arrival_ns BETWEEN a AND b"),
+                    1e-6);
+        EXPECT_NEAR(ttft.y[at],
+                    sql("served", window + "SELECT avg(first_token_ns - arrival_ns) / 1e6 FROM v_request JOIN w USING"
+                                           " (run_id) WHERE arrival_ns BETWEEN a AND b"),
+                    1e-6);
+        EXPECT_NEAR(data.panels[1].series.at(0).y[at],
+                    sql("served", window + "SELECT 1e9 * count(*) / (SELECT b - a FROM w) FROM v_member JOIN w USING"
+                                           " (run_id) WHERE token_ns BETWEEN a AND b"),
+                    1e-6);
+        const std::string loaded =
+            window + "SELECT sum(m.h2d_bytes) / 1e6 / count(DISTINCT i.iteration) FROM v_iteration i JOIN w USING"
+                     " (run_id) JOIN v_member m ON m.run_id = i.run_id AND m.iteration = i.iteration AND m.kind ="
+                     " 'decode' WHERE i.decode_rows > 0 AND i.start_ns BETWEEN a AND b";
+        if (test::value(trace("served"), loaded) == "NULL") continue; // no step began in the window of a slow machine
+        const FigurePanel& panel = data.panels.back();
+        EXPECT_EQ(panel.yTitle, "Loaded an iteration (MB)");
+        const auto point = std::find(panel.series.at(0).x.begin(), panel.series.at(0).x.end(), ttft.x[at]);
+        ASSERT_NE(point, panel.series[0].x.end());
+        EXPECT_NEAR(panel.series[0].y[std::size_t(point - panel.series[0].x.begin())], sql("served", loaded), 1e-9);
+    }
+}
+
+TEST_F(FigureTest, PointsOfALadderAreRead) {
+    // lines as load --rungs --resume writes them, without what the figure does not read
+    std::ofstream(path("points.json"))
+        << R"({"settings":{"workload":"longmix","requests":12}})" << '\n'
+        << R"({"key":"costs of quest","point":{"decode_ms":[[1.0,13.7]]}})" << '\n'
+        << R"({"key":"simulated +offload seed 1 rate 0.5","point":{"broken":"","refused":0,"result":{"measured":false,)"
+        << R"("output_tokens_per_s":2.5,"ttft_ms":null,"tbt_ms":{"mean":9.0,"p99_interpolated":30.0},)"
+        << R"("loaded_bytes":4e6,"iterations":2}}})" << '\n'
+        << R"({"key":"measured +offload seed 1 rate 0.25","point":{"broken":"","refused":0,"result":{"measured":true,)"
+        << R"("output_tokens_per_s":2.0,"ttft_ms":{"mean":840.0},"tbt_ms":{"mean":11.0,"p99_interpolated":35.5},)"
+        << R"("loaded_bytes":3e6,"iterations":3}}})" << '\n';
+    const FigureData data = make("request-rate", {"points.json"});
+    EXPECT_EQ(series(data.panels[0], "+offload").x, std::vector<double>{0.25});
+    EXPECT_EQ(series(data.panels[0], "+offload").y, std::vector<double>{840});
+    const FigureSeries& simulated = series(data.panels[1], "+offload, simulated");
+    EXPECT_EQ(simulated.x, std::vector<double>{0.5});
+    EXPECT_EQ(simulated.y, std::vector<double>{2.5});
+    EXPECT_TRUE(simulated.hollow);
+    EXPECT_EQ(series(data.panels[4], "+offload").y, std::vector<double>{1});
+    EXPECT_EQ(data.panels[0].series.size(), 1U) << "a simulation that promises no TTFT has none";
+    std::ofstream(path("loads.json")) << R"({"workload":"longmix","method":"quest","points":[)"
+                                      << R"({"rate":1,"measured":true,"output_tokens_per_s":10},)"
+                                      << R"({"rate":2,"measured":true,"output_tokens_per_s":8}]})";
+    const FigureData loads = make("request-rate", {"loads.json"});
+    ASSERT_EQ(loads.panels.size(), 1U);
+    EXPECT_EQ(loads.panels[0].series.at(0).y, (std::vector<double>{10, 8}));
+    EXPECT_NE(loads.note.find("quest falls by 20.00 % from 1 to 2 requests/s"), std::string::npos) << loads.note;
+    std::ofstream(path("nothing.json")) << R"({"settings":{"workload":"longmix"}})" << '\n';
+    EXPECT_NE(messageOf([] { sources({"nothing.json"}); }).find("there are no points of a load"), std::string::npos);
+}
+
+TEST_F(FigureTest, LoadingAndTheRestAreWhatSqlSays) {
+    const FigureData data = make("loading", {"small", "pair"});
+    const FigurePanel& panel = data.panels[0];
+    double unit = 1;
+    for (const auto& [name, ns] : {std::pair{"(µs)", 1e3}, {"(ms)", 1e6}, {"(s)", 1e9}})
+        if (panel.xTitle.find(name) != std::string::npos) unit = ns;
+    ASSERT_EQ(panel.names.size(), 2U);
+    EXPECT_NE(panel.names[1].find("batch 2"), std::string::npos);
+    const char* where = " FROM v_step WHERE phase = 'decode' AND step > 1"; // means leave the cold step out
+    for (std::size_t run = 0; run < 2; ++run) {
+        const char* name = run == 0 ? "small" : "pair";
+        EXPECT_NEAR(series(panel, "Other").x[run] * unit, sql(name, std::string("SELECT avg(duration_ns)") + where), 1);
+        EXPECT_NEAR(series(panel, "Loading, modelled").x[run] * unit,
+                    sql(name, std::string("SELECT avg(exposed_ns)") + where), 1);
+    }
+    EXPECT_NE(data.note.find("69.94 %"), std::string::npos);
 }
 
 TEST_F(FigureTest, AttentionAgainstContextIsWhatSqlSays) {
@@ -291,7 +639,7 @@ TEST_F(FigureTest, AttentionAgainstContextIsWhatSqlSays) {
     const FigureSeries &attention = series(panel, "NOSA: attention"), &selection = series(panel, "NOSA: selection");
     ASSERT_EQ(attention.x.size(), 2U);
     EXPECT_LT(attention.x[0], attention.x[1]);
-    const char* where = " FROM v_layer WHERE phase = 'decode'";
+    const char* where = " FROM v_layer WHERE phase = 'decode' AND step > 1"; // means leave the cold step out
     for (std::size_t run = 0; run < 2; ++run) {
         const char* name = run == 0 ? "nosa" : "long";
         EXPECT_NEAR(attention.y[run] * unit, sql(name, std::string("SELECT avg(stage2_ns + attention_ns)") + where), 1);
@@ -352,7 +700,8 @@ TEST_F(FigureTest, DialogOffersWhatTheTracesCanDraw) {
     ASSERT_EQ(std::size_t(list->count()), figures().size());
     for (int row = 0; row < list->count(); ++row) {
         const std::string id = figures()[std::size_t(row)].id;
-        const bool can = id != "score-budget" && id != "batch" && id != "transfer-bandwidth";
+        const bool can = id != "score-budget" && id != "batch" && id != "transfer-bandwidth" && id != "request-rate" &&
+                         !needsDenoising(id);
         EXPECT_EQ(bool(list->item(row)->flags() & Qt::ItemIsEnabled), can) << id;
         EXPECT_EQ(list->item(row)->text().contains("needs more"), !can) << id;
     }

@@ -189,10 +189,10 @@ TEST_F(HeatmapTest, BlockBarsCountSelectionsAndMisses) {
         const auto [first, last] = visibleSteps();
         std::vector<double> selected(64), missed(64);
         for (const SelectionRow& row : rows)
-            for (std::size_t i = 0; i < row.blocks.size(); ++i)
+            for (const PackedBlock block : row.blocks)
                 if (row.step >= first && row.step < last) {
-                    selected[std::size_t(row.blocks[i])] += 1.0 / (last - first);
-                    missed[std::size_t(row.blocks[i])] += row.hit[i] ? 0 : 1.0 / (last - first);
+                    selected[std::size_t(block.id())] += 1.0 / (last - first);
+                    missed[std::size_t(block.id())] += block.hit() ? 0 : 1.0 / (last - first);
                 }
         ASSERT_FALSE(margins().rows().values().empty());
         for (std::size_t block = 0; block < margins().rows().values().size(); ++block) {

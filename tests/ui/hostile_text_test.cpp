@@ -89,6 +89,18 @@ protected:
         return path;
     }
 
+    /// Opens two such traces, the second one as the run to compare with.
+    void openTwo(Workspace& workspace) {
+        const QString a = hostileTrace("a.kvtrace", RunStatus::Finished),
+                      b = hostileTrace("b.kvtrace", RunStatus::Failed, 2);
+        workspace.open(b);
+        ASSERT_TRUE(waitFor([&] { return workspace.current() && workspace.idle(); }));
+        workspace.open(a);
+        ASSERT_TRUE(waitFor([&] { return workspace.runs().size() == 2 && workspace.idle(); }));
+        workspace.setCurrent({a, 1});
+        workspace.setCompare(RunKey{b, 1});
+    }
+
     /// Every label, tooltip, tab and item of a window, as it is now.
     static void expectPlain(const QWidget& root, const std::string& where) {
         QList<const QWidget*> all{&root};
@@ -282,15 +294,8 @@ Parsed parsed(const QString& path) {
 }
 
 TEST_F(HostileText, PicturesAreWellFormedAndHoldNoForeignElement) {
-    const QString a = hostileTrace("a.kvtrace", RunStatus::Finished),
-                  b = hostileTrace("b.kvtrace", RunStatus::Failed, 2);
     Workspace workspace;
-    workspace.open(b);
-    ASSERT_TRUE(waitFor([&] { return workspace.current() && workspace.idle(); }));
-    workspace.open(a);
-    ASSERT_TRUE(waitFor([&] { return workspace.runs().size() == 2 && workspace.idle(); }));
-    workspace.setCurrent({a, 1});
-    workspace.setCompare(RunKey{b, 1});
+    ASSERT_NO_FATAL_FAILURE(openTwo(workspace));
     const QString shown = QString::fromStdString(kHostile).remove(QChar(1));
     for (const ViewEntry& entry : views()) {
         std::unique_ptr<View> view(entry.make(workspace, nullptr));
@@ -351,15 +356,8 @@ std::vector<QStringList> recordsOf(const QString& csv) {
 }
 
 TEST_F(HostileText, NumbersOfViewsStayTablesAndObjects) {
-    const QString a = hostileTrace("a.kvtrace", RunStatus::Finished),
-                  b = hostileTrace("b.kvtrace", RunStatus::Failed, 2);
     Workspace workspace;
-    workspace.open(b);
-    ASSERT_TRUE(waitFor([&] { return workspace.current() && workspace.idle(); }));
-    workspace.open(a);
-    ASSERT_TRUE(waitFor([&] { return workspace.runs().size() == 2 && workspace.idle(); }));
-    workspace.setCurrent({a, 1});
-    workspace.setCompare(RunKey{b, 1});
+    ASSERT_NO_FATAL_FAILURE(openTwo(workspace));
     int tables = 0;
     for (const ViewEntry& entry : views()) {
         std::unique_ptr<View> view(entry.make(workspace, nullptr));

@@ -1,5 +1,6 @@
 // The Insights view: headline, ranked cards, bars per layer, and the way from a card to its evidence.
 #include "profiler/insights/insight.h"
+#include "profiler/waterfall/waterfall.h"
 #include "tests/support/places.h"
 #include "tests/ui/view_fixture.h"
 
@@ -10,6 +11,8 @@
 #include <QComboBox>
 #include <QFile>
 #include <QLabel>
+#include <QPushButton>
+#include <QSpinBox>
 #include <QStandardPaths>
 #include <QTabWidget>
 
@@ -52,9 +55,10 @@ TEST_F(InsightsViewTest, SaysWhatTheProfilerSays) {
     const InsightReport report = insightsOf(TraceReader(kSample.toStdString()), 1);
     ASSERT_EQ(plot().emptyText(), QString());
     EXPECT_EQ(headline(), shownText(report.exposure.headline));
-    ASSERT_EQ(cards().insights().size(), report.insights.size());
+    ASSERT_EQ(cards().insights().size(), report.insights.size() + 1);
+    EXPECT_EQ(cards().insights().front().id, kRoofInsight) << "why not the roof comes first";
     for (std::size_t i = 0; i < report.insights.size(); ++i)
-        EXPECT_EQ(cards().model()->index(int(i), 0).data().toString(), shownText(report.insights[i].title));
+        EXPECT_EQ(cards().model()->index(int(i) + 1, 0).data().toString(), shownText(report.insights[i].title));
     const QAbstractItemModelTester tester(cards().model(), QAbstractItemModelTester::FailureReportingMode::Fatal);
     // Every layer's exposed time is in the CSV as SQL gives it.
     const QString csv = view->exportCsv();
@@ -141,6 +145,46 @@ TEST_F(InsightsViewTest, ExportsPicturesInBothThemes) {
     QFile svg(file("picture.svg"));
     ASSERT_TRUE(svg.open(QIODevice::ReadOnly));
     EXPECT_TRUE(svg.readAll().contains("exposed transfer")) << "text stays text";
+}
+
+TEST_F(InsightsViewTest, InTheWindowAProposalIsTriedInWhatIf) {
+    QStandardPaths::setTestModeEnabled(true);
+    MainWindow window(Settings(true, file("desktop.ini")));
+    window.resize(1600, 1000);
+    window.show();
+    window.openFiles({kSample});
+    ASSERT_TRUE(waitFor([&] { return window.workspace().current() && window.workspace().idle(); }));
+    window.showView(QStringLiteral("insights"));
+    auto* cards = window.findChild<InsightCards*>(QStringLiteral("insights"));
+    ASSERT_TRUE(cards);
+    const Insight* thrash = nullptr;
+    ASSERT_TRUE(waitFor([&] {
+        for (const Insight& insight : cards->insights())
+            if (insight.id == "thrash") thrash = &insight;
+        return thrash != nullptr && window.workspace().idle();
+    }));
+    for (const Insight& insight : cards->insights())
+        if (insight.id == "thrash") thrash = &insight; // the list was set again
+    ASSERT_TRUE(thrash->proposal);
+    ASSERT_TRUE(thrash->price);
+    const int wanted = thrash->proposal->deviceSlots;
+    int row = 0;
+    for (std::size_t i = 0; i < cards->insights().size(); ++i)
+        if (cards->insights()[i].id == "thrash") row = int(i);
+    const QWidget* foot = cards->indexWidget(cards->model()->index(row, 0));
+    ASSERT_TRUE(foot);
+    auto* tries = foot->findChild<QPushButton*>(QStringLiteral("tryProposal"));
+    ASSERT_TRUE(tries);
+    cards->scrollTo(cards->model()->index(row, 0));
+    QTest::mouseClick(tries, Qt::LeftButton);
+    ASSERT_TRUE(waitFor([&] { return window.workspace().idle(); }));
+    const auto* policy = window.currentView()->findChild<QComboBox*>(QStringLiteral("policy"));
+    ASSERT_TRUE(policy) << "What if came to the front";
+    EXPECT_TRUE(waitFor([&] { return policy->currentText() == QStringLiteral("lru"); }));
+    bool found = false;
+    for (const auto* box : window.currentView()->findChildren<QAbstractSpinBox*>())
+        found = found || QString(box->text()).remove(QLatin1Char(',')).startsWith(QString::number(wanted));
+    EXPECT_TRUE(found) << "the proposed number of slots is set";
 }
 
 TEST_F(InsightsViewTest, InTheWindowACardBringsItsViewToTheFront) {

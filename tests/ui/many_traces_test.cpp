@@ -4,6 +4,7 @@
 
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
+#include "ui/frame/proposals.h"
 #include "ui/frame/run_checks.h"
 #include "ui/widgets/session_form.h"
 
@@ -62,8 +63,20 @@ protected:
         }
         return view.grab().toImage();
     }
-    /// What a view draws that has shown nothing else.
-    static QImage fresh(const char* id, const QString& path, QSize size) {
+    /// What is around a view in the window: its style sheet looks at that, and its buttons ask for the window's
+    /// sessions.
+    class Frame final : public QScrollArea, public RunsChanges {
+    public:
+        explicit Frame(const RunsChanges& runner) : runner_(runner) {}
+        QString whyNoRun() const override { return runner_.whyNoRun(); }
+        void runWith(const ProposedChange&) override {}
+
+    private:
+        const RunsChanges& runner_;
+    };
+
+    /// What a view draws that has shown nothing else, in a frame that runs sessions where the window does.
+    static QImage fresh(const char* id, const QString& path, QSize size, const RunsChanges& runner) {
         Workspace workspace;
         workspace.open(path);
         EXPECT_TRUE(until([&] { return workspace.idle() && workspace.current(); }));
@@ -71,7 +84,7 @@ protected:
         for (const ViewEntry& entry : views())
             if (std::string_view(entry.id) == id) view.reset(entry.make(workspace, nullptr));
         view->applyTheme(Theme::current());
-        QScrollArea frame; // as in the window, whose style sheet looks at what is around a view
+        Frame frame(runner);
         frame.setWidgetResizable(true);
         frame.setFrameShape(QFrame::NoFrame);
         View& shown = *view;
@@ -109,7 +122,7 @@ TEST_F(ManyTraces, LookAsInAFreshWindowWhateverWasShownBefore) {
         // Some views think on beside the workspace, and one of the two pictures may be too early.
         ASSERT_TRUE(until([&] {
             return grabbed(*window.currentView(), window.workspace()) ==
-                   fresh(view, path, window.currentView()->size());
+                   fresh(view, path, window.currentView()->size(), window);
         }));
     }
     second->close();

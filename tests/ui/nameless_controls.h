@@ -1,4 +1,5 @@
-// What a screen reader could only call "button" or "edit": controls of a window or dialog that have no name.
+// Finds controls of a window or dialog that have no name, so that a screen reader could only call them "button" or
+// "edit".
 #pragma once
 
 #include <QAbstractButton>

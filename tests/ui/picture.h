@@ -29,7 +29,7 @@ struct PictureDifference {
     QPoint where;               // of the worst, in the stamp
 };
 
-/// Of two stamps. A place is 8 x 8 pixels, some 40 x 40 of the picture; the largest channel counts.
+/// The difference of two stamps. A place is 8 x 8 pixels, about 40 x 40 of the picture; the largest channel counts.
 inline PictureDifference pictureDifference(const QImage& a, const QImage& b) {
     constexpr int kPlace = 8;
     PictureDifference result;
@@ -54,8 +54,9 @@ inline PictureDifference pictureDifference(const QImage& a, const QImage& b) {
 // gone, or bars of another colour, change a place by 15 and more.
 inline constexpr double kMeanTolerance = 3, kPlaceTolerance = 14;
 
-/// With KVSCOPE_KEEP_PICTURES=FOLDER what is drawn now is kept as the picture of that name; in the folder it is written
-/// in full, to be looked at. What differs is written into the folder for temporary files.
+/// Compares a drawing with the kept picture of the name. With KVSCOPE_KEEP_PICTURES=FOLDER the drawing is kept as that
+/// picture, and written into the folder in full size. A drawing that differs is written into the folder for temporary
+/// files.
 inline void expectPicture(const QImage& drawn, const QString& name) {
     const QString path = QString::fromStdString(test::source("tests/golden/pictures/")) + name + ".png";
     const QImage stamp = stampOf(drawn);

@@ -19,7 +19,7 @@ struct Shown {
     const char *name, *view;
     const char *picker = nullptr, *choice = nullptr; // of the view, before the picture is taken
     bool compared = false;
-    bool denoised = false; // of a block-diffusion run
+    enum { Decoded, Blocks, TileRows, Canvas } run = Decoded; // token by token, or what is denoised and chosen
 };
 
 const std::vector<Shown> kShown{
@@ -37,9 +37,11 @@ const std::vector<Shown> kShown{
     {"what-if", "cache"},
     {"roofline", "roofline"},
     {"insights", "insights"},
-    {"denoising", "denoising", nullptr, nullptr, false, true},
-    {"denoising-blocks", "denoising", "rows", "Block", false, true},
-    {"denoising-active", "denoising", "colouring", "Active tokens", false, true},
+    {"denoising", "denoising", nullptr, nullptr, false, Shown::Blocks},
+    {"denoising-blocks", "denoising", "rows", "Block", false, Shown::Blocks},
+    {"denoising-active", "denoising", "colouring", "Active tokens", false, Shown::Blocks},
+    {"denoising-rows", "denoising", nullptr, nullptr, false, Shown::TileRows},
+    {"denoising-canvas", "denoising", nullptr, nullptr, false, Shown::Canvas},
 };
 
 class ViewPicture : public ViewTest, public ::testing::WithParamInterface<std::tuple<Shown, const char*>> {
@@ -52,11 +54,15 @@ protected:
             open(recorded("b.kvtrace", {.layers = 8, .decodeSteps = 60, .queryAware = 2, .seed = 6}));
             other = workspace.current()->key;
         }
-        const synthetic::RunShape shape{.layers = 8, .decodeSteps = 60, .seed = 5};
-        if (shown.denoised)
-            synthetic::recordDenoising(folder / "a.kvtrace", shape);
-        else
+        // What is denoised comes more slowly than tokens one by one, and the selections stay within it for so many
+        // steps.
+        const synthetic::RunShape shape{.layers = 8, .decodeSteps = shown.run == Shown::Decoded ? 60 : 54, .seed = 5};
+        if (shown.run == Shown::Decoded)
             recorded("a.kvtrace", shape);
+        else
+            synthetic::recordDenoising(folder / "a.kvtrace", shape, 8, RecordLevel::Full,
+                                       shown.run == Shown::TileRows ? 2 : 0);
+        if (shown.run == Shown::Canvas) synthetic::makeCanvas((folder / "a.kvtrace").string());
         open(file("a.kvtrace"));
         if (other) workspace.setCompare(*other);
         show(shown.view);

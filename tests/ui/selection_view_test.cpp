@@ -25,11 +25,13 @@ TEST_F(SelectionViewTest, ColoursSelectedBlocksByOriginAndLeavesTheOthersEmpty) 
     int checked = 0;
     for (const SelectionRow& row : rows(0, 0, 0)) {
         if (row.step % 5 != 2) continue;
-        for (std::size_t i = 0; i < row.blocks.size(); ++i, ++checked)
-            EXPECT_EQ(colourAt(row.step, row.blocks[i]), Theme::light().origin[std::size_t(row.origins[i])])
-                << "step " << row.step << " block " << row.blocks[i];
+        for (const PackedBlock block : row.blocks) {
+            EXPECT_EQ(colourAt(row.step, block.id()), Theme::light().origin[std::size_t(block.origin())])
+                << "step " << row.step << " block " << block.id();
+            ++checked;
+        }
         for (int block = 0; block < 12; ++block)
-            if (!std::binary_search(row.blocks.begin(), row.blocks.end(), block)) {
+            if (findBlock(row.blocks, block) == nullptr) {
                 EXPECT_EQ(colourAt(row.step, block), Theme::light().plotBackground);
             }
     }
@@ -51,8 +53,8 @@ TEST_F(SelectionViewTest, ShowsHitsAndMisses) {
     child<QComboBox>("colouring").setCurrentIndex(2);
     for (const SelectionRow& row : rows(0, 0, 0)) {
         if (row.step == 4 || row.step == 11) {
-            for (std::size_t i = 0; i < row.blocks.size(); ++i)
-                EXPECT_EQ(colourAt(row.step, row.blocks[i]), row.hit[i] ? Theme::light().hit : Theme::light().miss);
+            for (const PackedBlock block : row.blocks)
+                EXPECT_EQ(colourAt(row.step, block.id()), block.hit() ? Theme::light().hit : Theme::light().miss);
         }
     }
 }
@@ -66,14 +68,14 @@ TEST_F(SelectionViewTest, HatchesMissesAndOnlyMisses) {
     int hits = 0, misses = 0;
     for (const SelectionRow& row : rows(0, 0, 0)) {
         if (row.step < 2) continue;
-        for (std::size_t i = 0; i < row.blocks.size(); ++i) {
-            const QPoint centre = pixel(row.step, row.blocks[i]);
+        for (const PackedBlock block : row.blocks) {
+            const QPoint centre = pixel(row.step, block.id());
             int struck = 0;
             for (int y = -5; y <= 5; ++y)
                 for (int x = -5; x <= 5; ++x)
                     struck += image.pixelColor(centre + QPoint(x, y)) == Theme::light().miss ? 1 : 0;
-            row.hit[i] ? ++hits : ++misses;
-            EXPECT_EQ(struck > 0, row.hit[i] == 0) << "block " << row.blocks[i];
+            block.hit() ? ++hits : ++misses;
+            EXPECT_EQ(struck > 0, !block.hit()) << "block " << block.id();
         }
     }
     EXPECT_GT(hits, 0);
@@ -110,14 +112,15 @@ TEST_F(SelectionViewTest, TooltipShowsTheTextOfTheBlockAndWhyItWasSelected) {
     open(recorded("a.kvtrace", {}));
     show("selection");
     const SelectionRow row = rows(0, 0, 0)[6];
-    const int block = row.blocks[2];
+    const int block = row.blocks[2].id();
     move(pixel(row.step, block));
     ASSERT_TRUE(idle());
     const QString text = QToolTip::text();
     EXPECT_TRUE(text.contains(QStringLiteral("block %1").arg(block))) << text.toStdString();
     EXPECT_TRUE(text.contains(QStringLiteral("tokens %1 to %2").arg(16 * block).arg(16 * block + 15)));
-    EXPECT_TRUE(text.contains(QString::fromUtf8(nameOf(row.origins[2]))) || text.contains(QStringLiteral("query")));
-    EXPECT_TRUE(text.contains(row.hit[2] ? QStringLiteral("hit") : QStringLiteral("miss")));
+    EXPECT_TRUE(text.contains(QString::fromUtf8(nameOf(row.blocks[2].origin()))) ||
+                text.contains(QStringLiteral("query")));
+    EXPECT_TRUE(text.contains(row.blocks[2].hit() ? QStringLiteral("hit") : QStringLiteral("miss")));
     EXPECT_TRUE(text.contains(QStringLiteral("Score")));
     EXPECT_TRUE(text.contains(QStringLiteral("needle"))) << "the text of the block";
     EXPECT_TRUE(text.contains(QStringLiteral("⏎"))) << "line ends are visible";

@@ -3,14 +3,18 @@
 
 #include "tests/profiler/synthetic_serving.h"
 
-#include "profiler/read/serving.h"
+#include "profiler/read/serving_latency.h"
+#include "ui/frame/units.h"
 #include "ui/plots/lane_plottable.h"
 
 #include <QComboBox>
 #include <QLabel>
+#include <QTableWidget>
 #include <QToolTip>
 
 #include <gmock/gmock.h>
+
+#include <cmath>
 
 namespace kvscope::ui {
 namespace {
@@ -66,6 +70,131 @@ TEST_F(ServingViewTest, SaysWhomAnIterationServed) {
     QTest::keyClick(&canvas(), Qt::Key_Right);
     ASSERT_TRUE(idle());
     EXPECT_TRUE(chosen().startsWith(QStringLiteral("Iteration 3 took"))) << chosen().toStdString();
+}
+
+TEST_F(ServingViewTest, ExplainsASlowTokenThatIsClicked) {
+    openServed();
+    const TraceReader reader(file("served.kvtrace").toStdString());
+    const ServingRows rows = readServing(reader, 1);
+    ASSERT_EQ(rows.late.size(), 1u);
+    const TokenGap& late = rows.late.front();
+    const double end = double(late.ns) - 1e6; // the token came at the end of the iteration
+    QTest::mouseClick(&canvas(), Qt::LeftButton, {}, pixel(end, double(late.request)));
+    ASSERT_TRUE(idle());
+    std::int64_t paused = 0, iterations = 0, decode = 0, prompts = 0;
+    for (const RequestSpanRow& span : rows.spans)
+        if (span.request == late.request && span.state == ServedState::Paused) paused += span.endNs - span.startNs;
+    for (const IterationRow& row : rows.iterations)
+        if (row.endNs() > late.ns - late.gapNs && row.endNs() <= late.ns)
+            ++iterations, decode += row.decodeNs, prompts += row.prefillNs;
+    ASSERT_GT(paused, 0);
+    const auto time = [](std::int64_t ns) { return formatValue(Unit::Nanoseconds, double(ns)); };
+    const QString expected =
+        QStringLiteral("The token of request %1 came %2 after the one before it, beyond its bound of 25 ms; it was "
+                       "paused for %3. %4 iterations meanwhile: decode %5, prompts %6, the rest %7.")
+            .arg(late.request)
+            .arg(time(late.gapNs), time(paused))
+            .arg(iterations)
+            .arg(time(decode), time(prompts), time(late.gapNs - decode - prompts));
+    EXPECT_TRUE(chosen().endsWith(expected)) << chosen().toStdString() << "\n" << expected.toStdString();
+
+    // Who shared the iteration is a table, whose rows explain their own tokens.
+    const int iteration = int(late.ns / synthetic::kIterationNs);
+    const std::vector<MemberRow> members = readMembers(reader, 1, iteration);
+    auto& table = child<QTableWidget>("members");
+    ASSERT_TRUE(table.isVisible());
+    ASSERT_EQ(table.rowCount(), int(members.size()));
+    ASSERT_GE(members.size(), 2u);
+    for (int row = 0; row < table.rowCount(); ++row) {
+        const MemberRow& member = members[std::size_t(row)];
+        EXPECT_EQ(table.item(row, 0)->text(), QString::number(member.request));
+        EXPECT_EQ(table.item(row, 2)->text(), member.prefill ? QString() : QString::number(member.misses));
+        if (member.request == late.request) {
+            EXPECT_EQ(table.currentRow(), row) << "the request whose token was clicked";
+        }
+    }
+    const auto other = std::find_if(members.begin(), members.end(),
+                                    [&](const MemberRow& m) { return m.request != late.request && !m.prefill; });
+    ASSERT_NE(other, members.end());
+    const QRect cell = table.visualItemRect(table.item(int(other - members.begin()), 0));
+    QTest::mouseClick(table.viewport(), Qt::LeftButton, {}, cell.center());
+    EXPECT_TRUE(chosen().contains(QStringLiteral("The token of request %1 came").arg(other->request)))
+        << chosen().toStdString();
+    EXPECT_TRUE(chosen().contains(QStringLiteral("within its bound of 25 ms"))) << chosen().toStdString();
+}
+
+TEST_F(ServingViewTest, IsLinkedToTheCursor) {
+    openServed();
+    QTest::mouseClick(&canvas(), Qt::LeftButton, {}, pixel(2.4 * double(synthetic::kIterationNs), 5));
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(workspace.cursor().step, 2) << "an iteration is a step, also where no steps were recorded";
+    Cursor cursor = workspace.cursor();
+    cursor.step = 4; // as another view or a linked window does
+    workspace.setCursor(cursor);
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(chosen().startsWith(QStringLiteral("Iteration 4 took"))) << chosen().toStdString();
+    for (QCPAxisRect* panel : canvas().panels()) {
+        ASSERT_TRUE(canvas().overlay().markOf(panel).x.has_value());
+        EXPECT_NEAR(*canvas().overlay().markOf(panel).x, 4.5 * double(synthetic::kIterationNs), 1e6);
+    }
+    // A click where no iteration ran forgets the choice, but not a click that misses one by a pixel or two.
+    canvas().zoomTo({29.4e6, 30.1e6});
+    canvas().replot();
+    const QPoint end = pixel(29.5e6, 5);
+    QTest::mouseClick(&canvas(), Qt::LeftButton, {}, end + QPoint(2, 0));
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(chosen().startsWith(QStringLiteral("Iteration 2 took"))) << chosen().toStdString();
+    QTest::mouseClick(&canvas(), Qt::LeftButton, {}, pixel(29.8e6, 5));
+    EXPECT_FALSE(view->findChild<QLabel*>(QStringLiteral("chosenIteration"))->isVisible());
+    EXPECT_FALSE(child<QTableWidget>("members").isVisible());
+}
+
+TEST_F(ServingViewTest, TheMemoryStripHasWhatIsReservedTheWorkingSetsAndWhoIsPaused) {
+    openServed();
+    const TraceReader reader(file("served.kvtrace").toStdString());
+    const ServingRows rows = readServing(reader, 1);
+    const QList<QCPGraph*> graphs = canvas().panels()[3]->graphs();
+    ASSERT_EQ(graphs.size(), 4);
+    const auto value = [&](int graph, double ns) { return graphs[graph]->data()->findBegin(ns, false)->value; };
+    int paused = 0;
+    for (const IterationRow& row : rows.iterations) {
+        const double at = double(row.startNs);
+        EXPECT_EQ(value(0, at) > 0, row.paused > 0) << row.iteration;
+        EXPECT_EQ(value(1, at), double(row.deviceBytes));
+        EXPECT_EQ(value(2, at), double(row.deviceBytes + row.workingSetBytes)) << "on top of what is reserved";
+        EXPECT_EQ(value(3, at), double(row.deviceBytes + row.availableBytes));
+        paused += row.paused > 0 ? 1 : 0;
+    }
+    EXPECT_GT(paused, 0);
+}
+
+TEST_F(ServingViewTest, TheLatencyStripHasThePercentilesOfAWindowAndTheBounds) {
+    openServed(40);
+    const TraceReader reader(file("served.kvtrace").toStdString());
+    std::vector<TokenGap> gaps;
+    const ServingRows rows = readServing(reader, 1, &gaps);
+    EXPECT_GT(gaps.size(), 40u);
+    const QList<QCPGraph*> graphs = canvas().panels()[1]->graphs();
+    ASSERT_EQ(graphs.size(), 6);
+    double end = 0;
+    for (const IterationRow& row : rows.iterations) end = std::max(end, double(row.endNs()));
+    const std::vector<LatencyPoint> points =
+        latencyOverTime(rows.requests, gaps, end, std::min(end, 1e9), graphs[0]->dataCount());
+    const auto same = [](double drawn, double ns) {
+        return std::isnan(ns) ? std::isnan(drawn) : std::abs(drawn - std::log10(ns / 1e6)) < 1e-9;
+    };
+    bool median = false;
+    for (int i = 0; i < graphs[0]->dataCount(); ++i) {
+        const LatencyPoint& point = points[std::size_t(i)];
+        EXPECT_TRUE(same(graphs[0]->data()->at(i)->value, point.firstToken.median)) << i;
+        EXPECT_TRUE(same(graphs[1]->data()->at(i)->value, point.gap.median)) << i;
+        EXPECT_TRUE(same(graphs[2]->data()->at(i)->value, point.firstToken.high)) << i;
+        EXPECT_TRUE(same(graphs[3]->data()->at(i)->value, point.gap.high)) << i;
+        median |= !std::isnan(point.gap.median);
+    }
+    EXPECT_TRUE(median);
+    EXPECT_NEAR(graphs[4]->data()->at(0)->value, 3, 1e-9) << "a bound of 1,000 ms";
+    EXPECT_NEAR(graphs[5]->data()->at(0)->value, std::log10(25), 1e-9);
 }
 
 TEST_F(ServingViewTest, SortsLanesByTheLongestGap) {

@@ -79,9 +79,8 @@ inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) 
                 selection.hits = 2 - misses;
                 selection.first = std::uint32_t(step->blocks.size());
                 for (int block = 0; block < 2; ++block) {
-                    step->blocks.push_back(block);
-                    step->origins.push_back(block == 0 ? Origin::Sink : Origin::QueryAware);
-                    step->hit.push_back(block < 2 - misses ? 1 : 0);
+                    step->blocks.emplace_back(block, block == 0 ? Origin::Sink : Origin::QueryAware,
+                                              block < 2 - misses);
                     step->scores.push_back(0.25F + float(block));
                 }
                 step->selections.push_back(selection);

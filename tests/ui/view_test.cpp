@@ -333,8 +333,9 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality",
-                                          "roofline", "selection", "serving", "sql", "timeline", "transfers"}));
+    EXPECT_EQ(ids,
+              (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality", "roofline",
+                                     "selection", "serving", "sql", "timeline", "transfers", "waterfall"}));
 }
 
 } // namespace

@@ -19,10 +19,10 @@ AttentionTime timeOf(const reports::RunData& run) {
     AttentionTime time;
     double times = 0;
     for (const reports::LayerTotals& layer : run.layers) {
-        const auto ns = [&](Stage stage) { return double(layer.stageNs[std::size_t(stage)]); };
+        const auto ns = [&](Stage stage) { return double(layer.warmStageNs[std::size_t(stage)]); };
         time.selectionNs += ns(Stage::Compression) + ns(Stage::Stage1) + ns(Stage::Pooling);
         time.attentionNs += ns(Stage::Stage2) + ns(Stage::Attention);
-        times += double(layer.steps);
+        times += double(layer.warmSteps);
     }
     return times > 0 ? AttentionTime{time.selectionNs / times, time.attentionNs / times} : AttentionTime{};
 }
@@ -55,8 +55,9 @@ FigureData make(const FigureSources& sources) {
     panel.yTitle = std::string("Time of a layer and step (") + unit.name + ")";
     panel.xFromZero = true;
     panel.series = times.take();
-    data.note = "Measured wall time, mean over decode steps and layers. Selection: compression, scoring, pooling (open "
-                "marks). Attention: over the selected blocks, or dense. Context: mean tokens in a sequence's cache.";
+    data.note = std::string("Measured wall time, mean over decode steps, ") + coldWords() +
+                ", and layers. Selection: compression, scoring, pooling (open marks). Attention: over the selected "
+                "blocks, or dense. Context: mean tokens in a sequence's cache.";
     return data;
 }
 

@@ -17,6 +17,19 @@ std::string refusal(const FigureSources& sources) {
     return fmt::format("every run decoded {:g} sequence{} together", sizes[0], sizes[0] == 1 ? "" : "s");
 }
 
+/// How blocks loaded and throughput change from the smallest to the largest batch, method by method.
+std::string changeWords(const std::vector<FigureSeries>& loads, const std::vector<FigureSeries>& speeds) {
+    std::string words;
+    for (std::size_t i = 0; i < speeds.size(); ++i) {
+        const FigureSeries &load = loads[i], &speed = speeds[i];
+        if (speed.x.size() < 2) continue;
+        words += fmt::format("{}{}, batch {:g} to {:g}: throughput x{:.2f}", words.empty() ? "" : "; ", speed.name,
+                             speed.x.front(), speed.x.back(), speed.y.back() / speed.y.front());
+        if (load.y.front() > 0) words += fmt::format(", blocks loaded x{:.2f}", load.y.back() / load.y.front());
+    }
+    return words.empty() ? "no method has two sizes" : words;
+}
+
 FigureData make(const FigureSources& sources) {
     SeriesByName loads, speeds;
     for (const reports::RunData& run : sources.runs) {
@@ -36,9 +49,12 @@ FigureData make(const FigureSources& sources) {
         panel.xLog = true;
         panel.xTicks = distinct(sources, batchOf);
     }
-    data.note = "Means over decode steps without cold ones; blocks of all layers and KV heads. Throughput is measured "
-                "wall time; the time "
-                "of a modelled link is not in it.";
+    data.note =
+        fmt::format("Means over decode steps, {}; blocks of all layers and KV heads. Throughput is {}; the "
+                    "time of a modelled link is not in it. SparseServe, Fig. 1, states a throughput of x2.07 "
+                    "from batch 2 to 6 and of /1.73 from 6 to 12, where x21.36 as many blocks are loaded; here "
+                    "{}.",
+                    coldWords(), throughputWords(sources), changeWords(data.panels[0].series, data.panels[1].series));
     return data;
 }
 

@@ -1,10 +1,13 @@
 #include "base/error.h"
+#include "base/json_reading.h"
 #include "core/select/method.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/report/table.h"
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -34,10 +37,40 @@ double tokensPerSecond(const RunData& run) { return run.summary.tokensPerSecond;
 
 double hitRate(const RunData& run) { return run.summary.hitRate; }
 
+const char* coldWords() { return coldSteps() == ColdSteps::Counted ? "cold ones too" : "cold ones left out"; }
+
+std::string throughputWords(const FigureSources& sources) {
+    std::string words = "by the measured wall time of the steps, without the time between them";
+    std::size_t slower = 0;
+    for (const RunData& run : sources.runs) {
+        if (!run.summary.gapsMatter()) continue;
+        if (++slower > 3) continue;
+        words += fmt::format("{} {} makes {:.4g} tokens/s by the clock", slower == 1 ? ", with which" : ",",
+                             run.row.name, run.summary.tokensPerSecondWithGaps);
+    }
+    if (slower > 3) words += fmt::format(" and {} other runs are slower too", slower - 3);
+    return words;
+}
+
 std::string theRuns(const FigureSources& sources) {
     if (sources.runs.empty()) return "there are no traces here";
     if (sources.runs.size() == 1) return "there is one run";
     return "there are " + std::to_string(sources.runs.size()) + " runs";
+}
+
+std::string ByRun::words() const {
+    std::string words;
+    constexpr std::size_t kNamed = 3;
+    for (std::size_t i = 0; i < std::min(runs_.size(), kNamed); ++i)
+        words += fmt::format("{}{} {}", i == 0 ? "" : "; ", runs_[i].first, runs_[i].second);
+    if (runs_.size() > kNamed) words += fmt::format("; {} other runs are in the table of --csv", runs_.size() - kNamed);
+    return words;
+}
+
+double parameterOf(const RunData& run, const char* name) {
+    const nlohmann::json parameters = parseJson(run.row.paramsJson);
+    const nlohmann::json& value = member(parameters, name);
+    return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
 TimeUnit timeUnit(double largestNs) {
@@ -77,11 +110,16 @@ FigureSources readFigureSources(const std::vector<std::string>& files) {
         std::ifstream stream(file, std::ios::binary);
         if (!stream)
             throw Error(ErrorKind::BadInput, "cannot read " + file,
-                        "name traces or JSON documents of kvscope-cli eval");
+                        "name traces, JSON documents of kvscope-cli eval, or points of kvscope-cli load");
         char magic[15] = {};
         stream.read(magic, sizeof(magic));
         if (file.ends_with(".kvtrace") || std::string_view(magic, sizeof(magic)) == "SQLite format 3") {
             traces.push_back(file);
+            continue;
+        }
+        if (holdsServedPoints(file)) {
+            const std::vector<ServedPoint> served = readServedPoints(file);
+            sources.served.insert(sources.served.end(), served.begin(), served.end());
             continue;
         }
         const std::vector<EvalPoint> points = readEvalResults(file);

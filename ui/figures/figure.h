@@ -4,6 +4,7 @@
 
 #include "profiler/report/run_data.h"
 #include "ui/figures/eval_results.h"
+#include "ui/figures/served_points.h"
 
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace kvscope::ui {
 struct FigureSources {
     std::vector<reports::RunData> runs;
     std::vector<EvalPoint> evals;
+    std::vector<ServedPoint> served; // of files of points; those of traces are in runs
 };
 
 /// One series of a panel: a line with marks, marks alone, or one component of stacked bars.
@@ -57,7 +59,8 @@ const std::vector<FigureEntry>& figures();
 /// The figure with this id. @throws Error(BadInput) with a list of the ids if there is none
 const FigureEntry& findFigure(const std::string& id);
 
-/// Reads files of both kinds: traces, and JSON documents of `kvscope-cli eval`. @throws Error with the file's name
+/// Reads files of three kinds: traces, JSON documents of `kvscope-cli eval`, and the points of `kvscope-cli load`.
+/// @throws Error with the file's name
 FigureSources readFigureSources(const std::vector<std::string>& files);
 /// Calls refusal() and, if that is empty, make(). @throws Error(BadInput) with the refusal
 FigureData makeFigure(const FigureEntry& entry, const FigureSources& sources);

@@ -30,7 +30,8 @@ LayerMean meanLayer(const reports::RunData& run) {
         for (std::size_t i = 0; i < mean.stageNs.size(); ++i) mean.stageNs[i] += double(layer.warmStageNs[i]);
     }
     for (double& ns : mean.stageNs) ns /= times;
-    mean.exposedNs = run.row.timing == Timing::Modelled ? mean.exposedNs / times : 0; // a measured one is in offloading
+    // measured exposed time is part of the offloading stage
+    mean.exposedNs = run.row.timing == Timing::Modelled ? mean.exposedNs / times : 0;
     mean.otherNs = run.componentMeanNs(kOtherName) / double(run.layers.size());
     return mean;
 }
@@ -77,9 +78,10 @@ FigureData make(const FigureSources& sources) {
     add("Others", kOtherColour, "measured", [](const LayerMean& mean) { return mean.otherNs; });
     add("Exposed transfer, modelled", int(Stage::Offloading), "modelled",
         [](const LayerMean& mean) { return mean.exposedNs; });
-    data.note = "Mean over decode steps and the layers that select blocks (all layers where none does). Others is the "
-                "time of a step that no stage claims, divided by the layers. An open bar is what a modelled link would "
-                "add to the measured time.";
+    data.note = std::string("Mean over decode steps, ") + coldWords() +
+                ", and the layers that select blocks (all layers where none does). Others is the time of a step that "
+                "no stage claims, divided by the layers. An open bar is what a modelled link would add to the measured "
+                "time.";
     return data;
 }
 

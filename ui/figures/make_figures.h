@@ -5,11 +5,15 @@
 
 #include <functional>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace kvscope::ui {
 
 extern const FigureEntry kLocalityFigure, kThroughputHitRateFigure, kTransferBandwidthFigure, kScoreBudgetFigure,
-    kLayerBreakdownFigure, kBatchFigure, kOverlapFigure, kAttentionContextFigure;
+    kLayerBreakdownFigure, kBatchFigure, kOverlapFigure, kAttentionContextFigure, kDevicePoolFigure, kQueryChangeFigure,
+    kTokenChangeFigure, kActiveSetFigure, kDensityFigure, kRequestRateFigure, kLoadingFigure;
 
 /// Name of a run's group: the title of its method, and also its backend if the runs have different backends.
 std::string groupName(const reports::RunData& run, const FigureSources& sources);
@@ -19,8 +23,29 @@ std::vector<double> distinct(const FigureSources& sources, const std::function<d
 double tokensPerSecond(const reports::RunData& run);
 /// hits / (hits + misses) of those steps; NaN without selections.
 double hitRate(const reports::RunData& run);
+/// What the rates and means of a figure count: "cold ones left out" or "cold ones too".
+const char* coldWords();
+/// By which time tokens are divided, and how much slower a run was by the clock where that is much slower.
+std::string throughputWords(const FigureSources& sources);
 /// The beginning of a refusal: "there are no traces here", "there is one run" or "there are 3 runs".
 std::string theRuns(const FigureSources& sources);
+
+/// The longest window of the figure `overlap`.
+constexpr int kLongestWindow = 64;
+
+/// Words about several runs for a caption: "nosa 3.1; quest 4.5; 2 other runs are in the table of --csv".
+class ByRun {
+public:
+    void add(const reports::RunData& run, const std::string& words) { runs_.emplace_back(run.row.name, words); }
+    bool empty() const { return runs_.empty(); }
+    std::string words() const;
+
+private:
+    std::vector<std::pair<std::string, std::string>> runs_;
+};
+
+/// A number among the parameters of a run's method; NaN: it has none of that name.
+double parameterOf(const reports::RunData& run, const char* name);
 
 /// A unit of time and its nanoseconds. timeUnit chooses the largest one in which `largestNs` is 1 or more.
 struct TimeUnit {

@@ -1,14 +1,13 @@
-// Figure: the share of a step's selected blocks that at least one of the last w steps had selected too. A cache that
-// holds the working set of w steps would not load these blocks again.
-#include "profiler/replay/selection_trace.h"
+// Figure: the share of a step's selected blocks that at least one of the last w steps had selected too, and how many
+// blocks these w steps select together. A cache that holds this working set would not load those blocks again.
+#include "profiler/read/window_overlap.h"
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace kvscope::ui {
 namespace {
-
-constexpr int kLongest = 64;
 
 bool drawable(const reports::RunData& run) {
     return run.row.level != RecordLevel::Counters && run.summary.selected > 0 && run.steps.size() >= 3;
@@ -19,69 +18,50 @@ std::string refusal(const FigureSources& sources) {
     return theRuns(sources) + ", and none holds the selected blocks of at least three decode steps";
 }
 
-/// Counts blocks of all requests except the first of each pool. at[distance - 1]: the blocks that were last requested
-/// `distance` requests before.
-struct Returns {
-    std::vector<std::int64_t> at = std::vector<std::int64_t>(kLongest, 0);
-    std::int64_t blocks = 0;
-};
-
-void addReturns(const BlockVisits& visits, std::size_t first, Returns& returns) {
-    std::vector<std::int64_t> lastSeen(std::size_t(visits.blockLimit()), -1);
-    for (std::size_t request = 0; request < visits.requests(); ++request) {
-        for (const std::int32_t block : visits.left(request)) lastSeen[std::size_t(block)] = std::int64_t(request) - 1;
-        if (request <= first) continue; // the first request has none before it
-        const auto entered = visits.entered(request);
-        returns.blocks += visits.size(request);
-        returns.at[0] += visits.size(request) - std::int64_t(entered.size());
-        for (const BlockVisits::Entry entry : entered) {
-            const std::int64_t seen = lastSeen[std::size_t(entry.block())];
-            if (seen < std::int64_t(first)) continue; // never requested, or only before `first`
-            const std::int64_t distance = std::int64_t(request) - seen;
-            if (distance <= kLongest) ++returns.at[std::size_t(distance) - 1];
-        }
-    }
-}
-
 FigureData make(const FigureSources& sources) {
     FigureData data;
-    FigurePanel& panel = data.panels.emplace_back();
-    panel.xTitle = "Window w (decode steps)";
-    panel.yTitle = "Overlap ratio";
-    panel.yFromZero = false;
-    panel.yHigh = 1;
+    data.panels.resize(2);
+    FigurePanel &overlap = data.panels[0], &held = data.panels[1];
+    overlap.xTitle = held.xTitle = "Window w (decode steps)";
+    overlap.yTitle = "Overlap ratio";
+    held.yTitle = "Working set / selection";
+    overlap.yFromZero = false;
+    overlap.yHigh = 1;
+    ByRun gains;
     for (const reports::RunData& run : sources.runs) {
         if (!drawable(run)) continue;
-        const SelectionTrace trace = loadSelectionTrace(TraceReader(run.path), run.row.runId);
-        Returns returns;
-        std::size_t longest = 0;
-        for (const PoolTrace& pool : trace.pools) {
-            std::size_t first = 0; // the first decode step; the requests before it are the prompt's
-            while (first < pool.steps.size() && pool.steps[first] < 0) ++first;
-            addReturns(pool.visits, first, returns);
-            longest = std::max(longest, pool.visits.requests() - std::min(first, pool.visits.requests()));
+        const WindowOverlap sums = readWindowOverlap(TraceReader(run.path), run.row.runId);
+        if (sums.blocks == 0) continue;
+        FigureSeries &found = overlap.series.emplace_back(), &union_ = held.series.emplace_back();
+        found.name = union_.name = run.row.name;
+        const int windows = int(sums.windows.size());
+        for (int w = 1; w <= windows; ++w) {
+            union_.x.push_back(w);
+            union_.y.push_back(sums.workingSet(w));
+            if (w == windows && windows < kLongestWindow) break; // no step has so many steps before it
+            found.x.push_back(w);
+            found.y.push_back(sums.overlap(w));
         }
-        if (returns.blocks == 0) continue;
-        FigureSeries& series = panel.series.emplace_back();
-        series.name = run.row.name;
-        std::int64_t there = 0;
-        for (int window = 1; window <= std::min<int>(kLongest, int(longest) - 1); ++window) {
-            there += returns.at[std::size_t(window) - 1];
-            series.x.push_back(window);
-            series.y.push_back(double(there) / double(returns.blocks));
-        }
+        const auto points = [&](int from, int to) { return 100 * (sums.overlap(to) - sums.overlap(from)); };
+        if (windows > 16)
+            gains.add(run, fmt::format("{:.2f} and {:.2f}", points(1, 12), points(12, 16)));
+        else if (windows > 12)
+            gains.add(run, fmt::format("{:.2f}", points(1, 12)));
     }
     data.note =
-        "Share of the blocks of a step, over all sequences, layers and KV heads, that at least one of the w steps "
-        "before had selected too. w = 1 is the locality, here with the steps that open a block.";
+        "Above: share of the blocks of a step, over all sequences or requests, layers and KV heads, that at least one "
+        "of the w steps before had selected too. w = 1 is the locality, here with the steps that open a block. Below: "
+        "the blocks that w steps select together, over those of the last one. Steps that selected nothing do not "
+        "count. SparseServe, Fig. 8, states 10.68 points more at w = 12 than at w = 1, and 0.31 more at w = 16; " +
+        (gains.empty() ? std::string("no run here has 13 steps to compare") : "here " + gains.words()) + ".";
     return data;
 }
 
 } // namespace
 
 const FigureEntry kOverlapFigure{"overlap",
-                                 "Overlap ratio against window",
-                                 "SparseServe, overlap of the working set",
+                                 "Overlap ratio and working set against window",
+                                 "SparseServe, Fig. 8",
                                  "give traces recorded at level selections or full, of a method that selects blocks",
                                  refusal,
                                  make};

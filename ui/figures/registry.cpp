@@ -5,8 +5,11 @@ namespace kvscope::ui {
 
 const std::vector<FigureEntry>& figures() {
     static const std::vector<FigureEntry> table{
-        kLocalityFigure, kThroughputHitRateFigure, kTransferBandwidthFigure, kScoreBudgetFigure, kLayerBreakdownFigure,
-        kBatchFigure,    kOverlapFigure,           kAttentionContextFigure,
+        kLocalityFigure,    kThroughputHitRateFigure, kTransferBandwidthFigure,
+        kScoreBudgetFigure, kLayerBreakdownFigure,    kBatchFigure,
+        kOverlapFigure,     kAttentionContextFigure,  kDevicePoolFigure,
+        kQueryChangeFigure, kTokenChangeFigure,       kActiveSetFigure,
+        kDensityFigure,     kRequestRateFigure,       kLoadingFigure,
     };
     return table;
 }

@@ -4,6 +4,7 @@
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace kvscope::ui {
 namespace {
@@ -50,9 +51,9 @@ FigureData make(const FigureSources& sources) {
         series.y.push_back(s.tokensPerSecond * s.stepMs / (s.stepMs + s.exposedMsPerStep));
         modelled = true;
     }
-    data.note = std::string("Decode steps, ") +
-                (coldSteps() == ColdSteps::Counted ? "cold ones too" : "cold ones left out") +
-                ". Bars are 95 % intervals of a block bootstrap over steps.";
+    data.note = fmt::format("Decode steps, {}; throughput is {}. Bars are 95 % intervals of a block bootstrap over "
+                            "steps.",
+                            coldWords(), throughputWords(sources));
     if (modelled)
         data.note += " Open marks are predicted: the measured step time plus the exposed time of the modelled link.";
     return data;

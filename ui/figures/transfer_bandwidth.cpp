@@ -12,7 +12,7 @@ namespace {
 
 const reports::TransferTotals* loadsOf(const reports::RunData& run) {
     for (const reports::TransferTotals& totals : run.transfers)
-        if (totals.phase == "decode" && totals.direction == "h2d" && totals.durationNs > 0) return &totals;
+        if (totals.phase == Phase::Decode && totals.toDevice && totals.durationNs > 0) return &totals;
     return nullptr;
 }
 
@@ -80,9 +80,17 @@ FigureData make(const FigureSources& sources) {
             addByLocality(byLocality, run,
                           fmt::format("{}, {:.3g} KiB, {}", groupName(run, sources), double(run.row.blockBytes) / 1024,
                                       run.row.timing.text()));
-    data.note =
+    std::string found;
+    for (const FigureSeries& series : bySize.series)
+        found += fmt::format("{}{:.3g} to {:.3g} GB/s {}", found.empty() ? "" : " and ",
+                             *std::min_element(series.y.begin(), series.y.end()),
+                             *std::max_element(series.y.begin(), series.y.end()), series.basis);
+    data.note = fmt::format(
         "Bytes loaded over the time the link was busy. Below: transfers of one layer in one step, put together by "
-        "locality in steps of 0.05. Open marks: the link's time is modelled from bandwidth and latency.";
+        "locality in steps of 0.05. Open marks: the link's time is modelled from bandwidth and latency. SparseServe, "
+        "Fig. 4, states more than 20 GB/s for blocks of 4 to 32 tokens with one kernel, and less than 5 with a copy "
+        "call for each block; here {}.",
+        found);
     return data;
 }
 

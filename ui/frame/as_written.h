@@ -5,10 +5,10 @@
 
 namespace kvscope::ui {
 
-/// For tooltips and message boxes, which interpret text that looks like markup: the result is shown as `text` is
+/// Text for tooltips and message boxes, which interpret text that looks like markup: the result is shown as `text` is
 /// written.
 QString asWritten(const QString& text);
-/// For buttons, menu entries and tabs, in which & marks a key: every & is doubled.
+/// Text for buttons, menu entries and tabs, in which & marks a key: every & is doubled.
 QString buttonText(QString text);
 
 } // namespace kvscope::ui

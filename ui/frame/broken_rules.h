@@ -1,4 +1,4 @@
-// What people read of rows that break rules of the trace format.
+// Sentences for people about rows that break rules of the trace format.
 #pragma once
 
 #include "ui/frame/workspace.h"

@@ -36,7 +36,7 @@ private:
     void place();
 
     NumbersExport export_;
-    QString what_; // what is being written, for the text of the strip
+    QString what_; // the name of what is being written, for the text of the strip
     QLabel* text_;
     QProgressBar* bar_;
     QPushButton* button_;

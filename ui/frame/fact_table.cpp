@@ -82,7 +82,7 @@ void FactTable::writeName(const QString& name, const Row& row) {
         row.name->setText(name);
         return;
     }
-    // In the colour of plain names: a column of links would be louder than the values.
+    // The link has the colour of plain names, because a column of links would be louder than the values.
     row.name->setText(QStringLiteral("<a href=\"%1\" style=\"text-decoration:none; color:%2\">%3&nbsp;<sup>?</sup></a>")
                           .arg(row.definition, Theme::current().mutedText.name(), name.toHtmlEscaped()));
 }

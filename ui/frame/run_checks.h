@@ -12,8 +12,8 @@
 
 namespace kvscope::ui {
 
-/// Of one workspace, which makes it. A run that has ended is tested once, on one thread of low priority; of several the
-/// one that came last first. Lives on the GUI thread.
+/// The checks of the runs of one workspace, which makes this object. A run that has ended is tested once, on one thread
+/// of low priority; of several the one that came last is tested first. Lives on the GUI thread.
 class RunChecks final : public QObject {
     Q_OBJECT
 public:

@@ -46,7 +46,7 @@ QString completeName(const QString& typed, const std::vector<FileFormat>& format
         if (endsIn(typed, format.suffix) && format.suffix.size() > found.size()) found = format.suffix;
     if (!found.isEmpty()) return chosen == 0 ? typed : typed.chopped(found.size() + 1) + QLatin1Char('.') + wanted;
     if (!endsIn(typed, QStringLiteral("gz"))) return typed + QLatin1Char('.') + wanted;
-    // With the filter *.csv.gz, a dialog completes "rows" to "rows.gz".
+    // A dialog with the filter *.csv.gz completes "rows" to "rows.gz".
     const QString packed = wanted.endsWith(kPacked) ? wanted : wanted + kPacked, stem = typed.chopped(kPacked.size());
     const bool offered =
         std::any_of(formats.begin(), formats.end(), [&](const FileFormat& format) { return format.suffix == packed; });

@@ -42,7 +42,7 @@ QStringList stepTerms(const SqlScope& scope) {
     return terms;
 }
 
-/// What the rows are about: steps only, layers, or heads. It decides which columns they have besides run_id and step.
+/// What the rows are about: steps, layers, or heads. This decides which columns they have besides run_id and step.
 enum class Has { Steps, Layers, Heads };
 
 QString where(const SqlScope& scope, Has has, const QString& more = {}) {

@@ -28,8 +28,8 @@ QString transfersSql(const SqlScope& scope);
 QString stageStepsSql(const SqlScope& scope);
 /// Selects the times of the stages summed over the steps, per phase and layer.
 QString stageSumsSql(const SqlScope& scope);
-/// Selects what every denoising forward of a block-diffusion run read and wrote, a row per position of its block, and
-/// in which share of the scope's layers and KV heads the position was active. `block`: tokens of a block.
+/// SQL for what every denoising forward of a block-diffusion run read and wrote: a row for each position of its block,
+/// with the share of the scope's layers and KV heads in which the position was active. `block`: tokens of a block.
 QString denoisingSql(const SqlScope& scope, int block);
 /// Selects the mean locality of all layers and heads per decode step.
 QString stepLocalitySql(const SqlScope& scope);

@@ -25,8 +25,7 @@ public:
     virtual bool exportImage(const QString& path, QSize size) = 0;
     /// The numbers behind the picture, as CSV with a header line; empty if there are none.
     virtual QString exportCsv() const = 0;
-    /// The same numbers as a function that can write them on any thread. Views whose numbers take long to write
-    /// override this and write them there.
+    /// A function that can write the same numbers on any thread. A view whose numbers take long to write overrides it.
     virtual NumberWriter numbers() const { return numbersOf(exportCsv()); }
     // exportNumbers and copyNumbers write on a worker thread. A strip over the view shows the progress with a button to
     // stop, and then how the export ended.

@@ -1,5 +1,6 @@
 #include "ui/frame/view_request.h"
 
+#include "ui/frame/shows_time.h"
 #include "ui/frame/view.h"
 
 #include <QAction>
@@ -21,6 +22,14 @@ bool requestView(const QWidget& from, const QString& id, const QString& metric) 
         auto* picker = view->findChild<QComboBox*>(QStringLiteral("metric"));
         if (const int index = picker ? picker->findData(metric) : -1; index >= 0) picker->setCurrentIndex(index);
     }
+    return true;
+}
+
+bool requestTime(const QWidget& from, const QString& id, double fromNs, double toNs) {
+    const QWidget* window = from.window(); // of the same window as before, whatever comes to the front
+    if (!requestView(from, id)) return false;
+    for (View* view : window->findChildren<View*>())
+        if (auto* shows = view->isVisible() ? dynamic_cast<ShowsTime*>(view) : nullptr) shows->showTime(fromNs, toNs);
     return true;
 }
 

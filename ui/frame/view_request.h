@@ -15,6 +15,10 @@ namespace kvscope::ui {
 /// @return false if there is no such view, e.g. while a picture is rendered
 bool requestView(const QWidget& from, const QString& id, const QString& metric = {});
 
+/// Brings the view with this id to the front and, if it can be zoomed to a time (ShowsTime), zooms it to this one.
+/// @return false if there is no such view
+bool requestTime(const QWidget& from, const QString& id, double fromNs, double toNs);
+
 /// Adds a submenu "Show this place in" with the views of the window that show a run, except the view with the title
 /// `exceptTitle`. Before a view is shown, `before` is called to move the shared cursor. Adds nothing if the window has
 /// no such view.

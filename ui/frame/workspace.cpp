@@ -48,7 +48,7 @@ QString sentenceOf(const std::exception& failure) {
     return QString::fromUtf8(failure.what());
 }
 
-/// What a worker needs for a read. Everything else about the read stays on the GUI thread.
+/// The part of a read that a worker needs. Everything else about the read stays on the GUI thread.
 struct Job {
     quint64 id = 0;
     QString path;
@@ -265,7 +265,10 @@ struct Workspace::Impl {
             if (!run) continue;
             const RunRow before = std::exchange(run->row, row);
             refuse(*run);
-            if (before.steps == row.steps && before.status == row.status && before.stale == row.stale &&
+            // A serving run grows by iterations, which its row does not count; when something was written, its writer
+            // was busy.
+            const bool served = row.serves() && before.writerBusyNs != row.writerBusyNs;
+            if (!served && before.steps == row.steps && before.status == row.status && before.stale == row.stale &&
                 before.droppedSteps == row.droppedSteps && before.name == row.name && before.layers == row.layers)
                 continue;
             if (before.status != row.status || before.name != row.name || before.stale != row.stale) listChanged = true;
@@ -291,7 +294,7 @@ struct Workspace::Impl {
         pauseMs = std::clamp(qint64(usedMs / (kShare * cores)), qint64(kCoalesceMs), qint64(kSlowestMs));
         sinceRefresh.start();
     }
-    /// What broken rules make worthless is not known; the views say so.
+    /// Marks what broken rules make worthless as not known; the views say so.
     void refuse(OpenRun& run) const {
         if (const RunCheck* check = checks->find(run.key)) run.row.knows = trusted(run.row.knows, *check);
     }
@@ -430,7 +433,7 @@ void Workspace::finishLive(const RunKey& key) {
     run->live = false;
     // Until its row is read, the run counts as running: the refresh below and the polling then read the row.
     if (run->row.status.text().empty()) run->row.status = RunStatus::Running;
-    // Where the last row was read while the session still counted as live, no refresh will find a change.
+    // If the last row was read while the session still counted as live, no later refresh finds a change.
     const bool wasRead = run->row.status != RunStatus::Running;
     const bool shown = current_ == run->key || compares(run->key);
     emit runsChanged();
@@ -510,8 +513,10 @@ void Workspace::setCursor(const Cursor& cursor, CursorMove by) {
     Cursor wanted = cursor;
     const OpenRun* run = current();
     const auto clampTo = [](int& value, int count) { value = std::clamp(value, 0, std::max(count - 1, 0)); };
-    if (run && run->row.layers > 0) { // without its row, a live run gives nothing to clamp to
-        clampTo(wanted.step, run->row.steps);
+    if (run && run->row.layers > 0) {                 // without its row, a live run gives nothing to clamp to
+        if (run->row.steps > 0 || !run->row.serves()) // iterations count as steps, which were perhaps not recorded
+            clampTo(wanted.step, run->row.steps);
+        wanted.step = std::max(wanted.step, 0);
         clampTo(wanted.layer, run->row.layers);
         clampTo(wanted.kvHead, run->row.kvHeads);
         clampTo(wanted.sequence, run->row.sequences);

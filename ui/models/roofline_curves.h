@@ -12,7 +12,7 @@ namespace kvscope::ui {
 
 /// The number that varies along the x axis.
 enum class RooflineAxis { Batch, Context, HitRate, QueryShare };
-/// What differs between the curves: where the cache lies, or the size of the batch.
+/// The difference between the curves: where the cache lies, or the size of the batch.
 enum class RooflineFamily { Placements, Batches };
 
 struct RooflineChoice {

@@ -61,7 +61,8 @@ RunKey openRun(Workspace& workspace, const QString& path, int runId) {
                 "kvscope-cli info lists the runs of a trace");
 }
 
-/// Blocks of a sequence that have begun, by its recorded tokens; of a run without tokens, as many as positions allow.
+/// How many blocks of a sequence have begun, by the tokens that were recorded; in a run without tokens, by its
+/// positions.
 std::int64_t blocksOf(const OpenRun& run, int sequence) {
     if (run.row.blockSize <= 0) return std::numeric_limits<std::int64_t>::max();
     const TraceReader reader(run.key.path.toStdString());

@@ -39,7 +39,7 @@ std::vector<reports::Picture> picturesOf(const ReportFigures& figures, const rep
     return pictures;
 }
 
-/// The view as a picture, or no picture and why this run has none.
+/// A picture of the view; or no picture, and the reason why the run has none.
 ReportFigure figureOf(const ViewEntry& entry, const RenderRequest& request) {
     ReportFigure figure{QString::fromUtf8(entry.title), QString::fromUtf8(entry.help), {}};
     try {

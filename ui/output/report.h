@@ -14,7 +14,7 @@ namespace kvscope::ui {
 
 struct ReportFigure {
     QString title, caption;
-    QImage picture; // its device pixel ratio gives the logical size; null: this run has none, the caption says why
+    QImage picture; // its device pixel ratio gives the logical size; null: this run has none, and the caption says why
 };
 using ReportFigures = std::vector<std::vector<ReportFigure>>; // [view][run]
 

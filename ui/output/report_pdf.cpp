@@ -180,7 +180,7 @@ void breakdownBars(Pages& pages, const Report& report) {
         double x = kMargin;
         std::vector<const ComponentShare*> parts;
         for (const ComponentShare& part : run.summary.components)
-            if (part.phase == nameOf(Phase::Decode) && part.totalNs > 0) parts.push_back(&part);
+            if (part.phase == Phase::Decode && part.totalNs > 0) parts.push_back(&part);
         for (const ComponentShare* part : parts) {
             const double width = kWidth * run.componentMeanNs(part->component) / longest;
             pages.painter().fillRect(QRectF(x, pages.y(), width, 14), componentColour(part->component));
@@ -229,8 +229,11 @@ void cover(Pages& pages, const Report& report) {
             return words(display((*key.find("quantity", quantity))[index + 1]));
         };
         const std::pair<QString, QString> numbers[] = {
-            {value("Decode speed, tokens per second"), QStringLiteral("tokens/s (measured)")},
-            {value("Hit rate"), QStringLiteral("hit rate")},
+            {value("Decode speed, tokens per second"),
+             run.summary.gapsMatter() ? QStringLiteral("tokens/s of the steps' time, %1 by the clock")
+                                            .arg(value("Decode speed with the time between steps"))
+                                      : QStringLiteral("tokens/s of the steps' time (measured)")},
+            {value("Hit rate"), QStringLiteral("hit rate, %1").arg(words(run.summary.ratesCount()))},
             {value("Locality γ, mean"), QStringLiteral("mean locality γ")},
             {value("Exposed transfer time"), QStringLiteral("exposed transfer (%1)").arg(words(run.row.timing.text()))},
         };

@@ -10,9 +10,10 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kMarkFrom = 6;    // logical pixels; smaller cells get no marks: a written one is one colour then
+// logical pixels; smaller cells have no marks, and a cell that was written has one colour
+constexpr double kMarkFrom = 6;
 constexpr double kCellGapFrom = 7; // logical pixels; cells of at least this size are separated by a gap
-constexpr double kBlockFrom = 5;   // logical pixels; lower blocks get no frame
+constexpr double kBlockFrom = 5;   // logical pixels; blocks of less height have no frame
 
 QColor mixed(const QColor& a, const QColor& b, double share) {
     const auto part = [share](int x, int y) { return int(std::lround(x + (y - x) * share)); };
@@ -22,7 +23,7 @@ QColor mixed(const QColor& a, const QColor& b, double share) {
 
 DenoisePlottable::DenoisePlottable(QCPAxis* steps, QCPAxis* rows, const DenoiseSteps& data)
     : QCPAbstractPlottable(steps, rows), data_(data) {
-    setAntialiased(false); // it would move the image by half a pixel
+    setAntialiased(false); // antialiasing would move the image by half a pixel
     applyTheme(Theme::current());
 }
 
@@ -73,7 +74,7 @@ float DenoisePlottable::numberOf(const ForwardCell& cell) const {
     return 0;
 }
 
-/// The pixels of one column, which are filled again for every stretch of steps.
+/// The pixels of one column of the image. They are filled again for every column.
 class DenoisePlottable::Column {
 public:
     Column(QCPRange rows, int height, int gap)
@@ -81,14 +82,14 @@ public:
         pixels_.resize(std::size_t(height));
     }
     void clear() { std::fill(pixels_.begin(), pixels_.end(), Pixel()); }
-    /// visit(pixel) for the pixels of one row.
+    /// Calls visit(pixel) for the pixels of one row.
     template <class Visit> void forRow(int row, const Visit& visit) {
         const int top = std::max(pixelOf(row - 0.5) + gap_, 0);
         int bottom = pixelOf(row + 0.5);
-        if (bottom < top + 1 - gap_) bottom = top + 1; // several rows share a pixel
+        if (bottom < top + 1 - gap_) bottom = top + 1; // several rows share a pixel, and at least one is drawn
         for (int y = top; y < std::min(bottom, height_); ++y) visit(pixels_[std::size_t(y)]);
     }
-    /// The pixels of rows first..last show tokens that were written before.
+    /// Lets the pixels of rows first..last show tokens that were written before.
     void writtenBefore(int first, int last) {
         const auto mark = [](Pixel& pixel) { pixel.before = true; };
         if (perRow_ < 1) {
@@ -132,7 +133,7 @@ QImage DenoisePlottable::render(QCPRange steps, QCPRange rows, QSize size, doubl
     auto* pixels = reinterpret_cast<QRgb*>(image.bits());
     const auto stride = image.bytesPerLine() / qsizetype(sizeof(QRgb));
     std::vector<QRgb> line(std::size_t(height), 0);
-    Forward latest; // before the column that is drawn
+    Forward latest; // the last forward before the column that is drawn
     bool begun = false;
     for (int x = 0; x < width; ++x) {
         const StepColumn shown = columns[std::size_t(x)];
@@ -140,7 +141,7 @@ QImage DenoisePlottable::render(QCPRange steps, QCPRange rows, QSize size, doubl
         if (x == 0 || columns[std::size_t(x) - 1] != shown) {
             column.clear();
             if (!std::exchange(begun, true)) latest = data_.before(shown.first);
-            int settled = latest ? latest.lastPosition() : data_.lowest() - 1; // positions up to it are written
+            int settled = latest ? latest.lastPosition() : data_.lowest() - 1; // positions up to here are written
             bool some = false;
             const bool known = data_.tiles().knows(shown.first);
             for (int step = data_.next(shown.first, shown.last); step < shown.last;
@@ -162,14 +163,14 @@ QImage DenoisePlottable::render(QCPRange steps, QCPRange rows, QSize size, doubl
                             ++pixel.without;
                     });
             }
-            // A step without a forward comes after the sequence has ended, unless the filter leaves the step out.
+            // A step without a forward lies behind the end of the sequence, unless the filter leaves the step out.
             if (rows_ == Rows::Sequence && (some || (known && allSteps_ && latest)))
                 column.writtenBefore(data_.lowest(), settled);
             for (int y = 0; y < height; ++y) line[std::size_t(y)] = colourOf(column.at(y), showsWritten);
         }
         if (gapX > 0) { // the first pixels of a step's cell are the gap
             const double left = (double(shown.first) - 0.5 - steps.lower) * perStep;
-            if (x < int(std::ceil(left - 1e-6)) + gapX) continue; // a step begins with the first whole pixel
+            if (x < int(std::ceil(left - 1e-6)) + gapX) continue; // a step's cell begins with the first whole pixel
         }
         for (int y = 0; y < height; ++y) pixels[y * stride + x] = line[std::size_t(y)];
     }
@@ -187,7 +188,7 @@ void DenoisePlottable::drawBlocks(QCPPainter& painter) const {
     painter.setBrush(Qt::NoBrush);
     const QRectF area = mKeyAxis->axisRect()->rect();
     for (const auto& [number, block] : data_.blocks()) {
-        const int above = rows_ == Rows::Block ? block.firstPosition : 0; // positions above the first row
+        const int above = rows_ == Rows::Block ? block.firstPosition : 0; // position of the first row
         const QRectF frame(cellRect(block.firstStep, block.firstPosition - above).topLeft(),
                            cellRect(block.lastStep, block.lastPosition - above).bottomRight());
         if (frame.height() < kBlockFrom || frame.width() < kBlockFrom || !frame.intersects(area)) continue;

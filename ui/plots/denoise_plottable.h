@@ -1,6 +1,5 @@
-// Draws the forwards of a block-diffusion run: positions, downwards, by steps. A cell is a position
-// that one forward read; its colour shows a number, and marks over it show what was written and which tokens were
-// active.
+// Draws the forwards of a block-diffusion run: steps to the right, positions downwards. A cell is a position that one
+// forward read. The colour of the cell shows a number; marks on it show what was written and which tokens were active.
 #pragma once
 
 #include "profiler/tiles/denoise_steps.h"
@@ -17,7 +16,8 @@ struct Theme;
 class DenoisePlottable final : public QCPAbstractPlottable {
     Q_OBJECT
 public:
-    /// What the colour of a cell shows. Confidence: of masked positions only; the others have a colour of their own.
+    /// What the colour of a cell shows. Confidence is shown for masked positions; all others have a colour of their
+    /// own.
     enum class Number { Confidence, Change, Active };
 
     /// What a row is: a position of the sequence, or a place in the block that each forward read.
@@ -32,7 +32,7 @@ public:
     }
     /// Active tokens get a mark where the colour shows something else.
     void setMarksActive(bool marks) { marksActive_ = marks; }
-    /// False: the filter leaves steps out, whose columns stay empty.
+    /// False: the filter leaves steps out, and their columns stay empty.
     void setAllSteps(bool all) { allSteps_ = all; }
     void applyTheme(const Theme& theme);
 
@@ -41,9 +41,10 @@ public:
     /// Whether the cells of the last drawing were large enough for marks.
     bool marksVisible() const { return marksVisible_; }
 
-    // The colours of the cells that show no number, and of the marks, for the legend.
+    // Colours of the cells that show no number, and of the marks; the legend shows them.
     static QColor writtenBefore(const Theme& theme);
-    static QColor dense(const Theme& theme);   // all of the prefix was attended to: no choice of active tokens
+    // the cell attended to the whole prefix, without a choice of active tokens
+    static QColor dense(const Theme& theme);
     static QColor unknown(const Theme& theme); // no change is known
     static QColor active(const Theme& theme);
 
@@ -63,7 +64,7 @@ private:
     struct Pixel {
         float sum = 0;
         int count = 0;   // of numbers in the sum
-        int without = 0; // cells that have no such number
+        int without = 0; // cells for which the number is not known
         bool written = false, before = false;
     };
     class Column;

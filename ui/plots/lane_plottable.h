@@ -1,5 +1,5 @@
-// Draws requests as lanes, downwards by their numbers, over time: a bar for every time in a state, and marks on
-// moments.
+// Draws requests as lanes over time, downwards by their numbers: a bar for every time that a request was in one state,
+// and marks at moments.
 #pragma once
 
 #include <qcustomplot.h>
@@ -21,7 +21,7 @@ public:
         double at = 0, lane = 0;
         bool cross = false; // else a tick
     };
-    /// The lanes lie on the value axis, whose range is reversed.
+    /// Lanes lie along the value axis, whose range is reversed.
     LanePlottable(QCPAxis* time, QCPAxis* lanes);
     void setData(std::vector<Bar> bars, std::vector<Mark> marks);
     void setColours(std::vector<QColor> states, const QColor& mark);

@@ -12,7 +12,7 @@ struct Swatch {
     QString text;
     QColor colour;
     enum class Mark { Fill, Hatch, Line, Dashes, Dot, Tick, Foot, Frame } mark = Mark::Fill;
-    QColor hatch; // for Hatch: colour of the lines over the fill; for Foot: of the bar at the bottom of the fill
+    QColor hatch; // Hatch: colour of the lines over the fill. Foot: colour of the bar at the bottom of the fill
 };
 
 class LegendStrip final : public QCPLayoutElement {

@@ -77,7 +77,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
 
     note_ = new QLabel;
     note_->setProperty("role", QStringLiteral("muted"));
-    note_->setTextFormat(Qt::PlainText); // it may say what stands in a file
+    note_->setTextFormat(Qt::PlainText); // the note may contain text from a file
     note_->setWordWrap(true);
     note_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     QFont small = note_->font();
@@ -106,6 +106,11 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
             QToolTip::showText(global, html, canvas_, {}, 60'000);
     });
     connect(canvas_, &PlotCanvas::hoverEnded, this, [this] {
+        if (std::exchange(hovering_, false)) QToolTip::hideText();
+    });
+    // What is shown is read again, because another run is chosen or rows of this one turned out to break rules: until
+    // then the tooltip speaks of what is no longer there.
+    connect(&workspace_, &Workspace::currentChanged, this, [this] {
         if (std::exchange(hovering_, false)) QToolTip::hideText();
     });
     connect(canvas_, &PlotCanvas::visibleXChanged, this, [this] { visibleStepsChanged(); });
@@ -267,6 +272,9 @@ QString PlotView::healthNote() const {
     const OpenRun* open = run();
     if (!open) return {};
     QStringList sentences;
+    if (open->row.serves() && open->row.steps > 0)
+        sentences << tr("This run served requests: a step is the decode step of an iteration, and a sequence is a row, "
+                        "which one request after another has.");
     if (open->row.droppedSteps > 0)
         sentences << tr("%1 steps were dropped while recording: totals are too low.")
                          .arg(formatCount(open->row.droppedSteps));
@@ -477,12 +485,14 @@ bool PlotView::paintPicture(QPainter& base, QSize size, bool vector) {
     const QFontMetrics smallMetrics(small);
     const int noteHeight = 2 * smallMetrics.lineSpacing() + 2;
     const QRect plot(area.left(), top, area.width(), std::max(40, area.bottom() - noteHeight - 6 - top));
-    painter.save();
-    painter.translate(plot.topLeft());
-    canvas_->overlay().setVisible(false); // a picture shows data, not the user's cursor
-    canvas_->toPainter(&painter, plot.width(), plot.height());
-    canvas_->overlay().setVisible(true);
-    painter.restore();
+    if (!canvas_->testAttribute(Qt::WA_WState_ExplicitShowHide) || !canvas_->isHidden()) { // the view has something
+        painter.save();
+        painter.translate(plot.topLeft());
+        canvas_->overlay().setVisible(false); // a picture shows data, not the user's cursor
+        canvas_->toPainter(&painter, plot.width(), plot.height());
+        canvas_->overlay().setVisible(true);
+        painter.restore();
+    }
 
     painter.setClipping(false);
     painter.setFont(small);

@@ -33,7 +33,8 @@ struct PromptSource {
     /// The prompts as the model reads them, of every kind, one per sequence. @throws Error(BadInput | Storage |
     /// Cancelled)
     std::vector<std::vector<std::int32_t>> ids(const Model& model, const std::stop_token& stop = {}) const;
-    /// What the model is given for one of these: itself, or what the chat template makes of it. @throws Error
+    /// The text that the model is given for one of the prompts: the prompt itself, or what the chat template makes of
+    /// it. @throws Error
     std::string finalText(const Model& model, const std::string& prompt) const;
     std::vector<std::int32_t> encode(const Model& model, const std::string& prompt) const;
 };

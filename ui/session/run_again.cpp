@@ -122,6 +122,8 @@ SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row) {
     if (row.backend == RunBackend::Imported) throw refusal(row, "is a timeline of another tool", kOnlyOwn);
     if (const std::string& engine = row.metaOr(run_meta::kEngine); !engine.empty() && engine != kOurEngine)
         throw refusal(row, fmt::format("was recorded by {}", engine.substr(0, 60)), kOnlyOwn);
+    if (row.serves())
+        throw refusal(row, "served requests that came at their times", "kvscope-cli load serves a workload again");
     const MethodEntry* method = knownMethod(row.method);
     if (method == nullptr)
         throw refusal(
@@ -149,8 +151,8 @@ SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row) {
     options.cachePolicy = parameters.text("cache_policy");
     if (!options.cachePolicy.empty()) findCachePolicy(options.cachePolicy);
     options.offload = parameters.flag("offload", true);
-    // Fewer slots than the method needs were a slot for each block of a short sequence. A session that is asked for no
-    // number has those again, and enough of them when it becomes longer.
+    // The recorded session had fewer slots than the method needs, because each block of its short sequence had one. A
+    // session that is not asked for a number gets the same again, and enough slots when its sequence becomes longer.
     ModelConfig config;
     config.headDim = row.headDim;
     if (options.offload && row.deviceSlots >= std::max(1, specOf(*method, options.settings, config).neededSlots()))

@@ -18,12 +18,13 @@ struct SessionToRepeat {
     QStringList remarks;                                      // what the session form does not repeat; whole sentences
 };
 
-/// What a run was recorded with. @throws Error(BadInput) where it cannot be run again: another tool or engine recorded
-/// it, a method, setting or policy is not known here, the trace does not say where the model lies
+/// The session that a run was recorded with. @throws Error(BadInput) where it cannot be run again: another tool or
+/// engine recorded it, its method, a setting or its policy is not known here, or the trace does not say where the model
+/// lies
 SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row);
 /// Why this run cannot be run again; empty: it can, as far as its row tells.
 QString whyNotAgain(const OpenRun& run);
-/// That this is the model that the run was recorded with, by fingerprint and shape. @throws Error(BadInput)
+/// Checks by fingerprint and shape that this is the model with which the run was recorded. @throws Error(BadInput)
 void requireRecordedModel(const SessionToRepeat& recorded, const Model& model);
 
 } // namespace kvscope::ui

@@ -22,24 +22,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 constexpr auto kLookInterval = std::chrono::milliseconds(250); // between two checks of the recording
 
-/// Makes a new empty trace file and returns its path. Another window may choose the same name in the same second, so
-/// the name is taken only if the file did not exist.
-QString newTracePath(const std::string& method) {
-    const QDir folder(SessionController::tracesFolder());
-    if (!folder.exists())
-        throw Error(ErrorKind::Storage,
-                    "the folder for what is recorded, " + folder.path().toStdString() + ", cannot be made",
-                    "make the folders above it writable, or make room there");
-    const QString stem = QDateTime::currentDateTimeUtc().toString(QStringLiteral("yyyyMMdd-HHmmss")) +
-                         QLatin1Char('-') + QString::fromStdString(method);
-    for (int number = 1;; ++number) {
-        const QString name = number == 1 ? stem : QStringLiteral("%1-%2").arg(stem).arg(number);
-        QFile file(folder.filePath(name + QStringLiteral(".kvtrace")));
-        if (file.open(QIODevice::WriteOnly | QIODevice::NewOnly) || !file.exists())
-            return file.fileName(); // if no file can be made, the recorder reports why
-    }
-}
-
 } // namespace
 
 struct SessionController::Impl {
@@ -220,7 +202,7 @@ struct SessionController::Impl {
         else
             for (const QString& text : request.prompts) prompts.push_back(tokenizer.encode(text.toStdString()));
 
-        const QString path = request.tracePath.isEmpty() ? newTracePath(request.options.method) : request.tracePath;
+        const QString path = request.tracePath.isEmpty() ? newTrace(request.options.method) : request.tracePath;
         RecordingRequest recording;
         recording.trace = path.toStdString();
         recording.level = request.level;
@@ -389,6 +371,22 @@ QString SessionController::tracesFolder() {
     const QDir data(QStandardPaths::writableLocation(QStandardPaths::AppDataLocation));
     data.mkpath(QStringLiteral("traces"));
     return data.filePath(QStringLiteral("traces"));
+}
+
+QString SessionController::newTrace(const std::string& what) {
+    const QDir folder(tracesFolder());
+    if (!folder.exists())
+        throw Error(ErrorKind::Storage,
+                    "the folder for what is recorded, " + folder.path().toStdString() + ", cannot be made",
+                    "make the folders above it writable, or make room there");
+    const QString stem = QDateTime::currentDateTimeUtc().toString(QStringLiteral("yyyyMMdd-HHmmss")) +
+                         QLatin1Char('-') + QString::fromStdString(what);
+    for (int number = 1;; ++number) {
+        const QString name = number == 1 ? stem : QStringLiteral("%1-%2").arg(stem).arg(number);
+        QFile file(folder.filePath(name + QStringLiteral(".kvtrace")));
+        if (file.open(QIODevice::WriteOnly | QIODevice::NewOnly) || !file.exists())
+            return file.fileName(); // if no file can be made, the recorder reports why
+    }
 }
 
 } // namespace kvscope::ui

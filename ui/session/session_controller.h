@@ -57,6 +57,10 @@ public:
 
     /// The folder for new traces. The call makes the folder if it does not exist.
     static QString tracesFolder();
+    /// Makes a new empty file there for a trace, named by the time and `what`, and returns its path. Another window may
+    /// choose the same name in the same second, so the name is taken only if the file did not exist. @throws
+    /// Error(Storage) where the folder cannot be made
+    static QString newTrace(const std::string& what);
 
 signals:
     void stateChanged();

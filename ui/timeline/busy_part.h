@@ -8,8 +8,8 @@
 
 namespace kvscope::ui {
 
-/// From the first span's start to the last one's end, without those at either end that are few and so far away that
-/// most of the time would be empty.
+/// The time from the first span's start to the last one's end. A few spans at either end are left out if they are so
+/// far away that most of the time would be empty.
 struct BusyPart {
     std::int64_t fromNs = 0, toNs = 0;
     bool leavesOut = false; // there are such spans

@@ -1,4 +1,4 @@
-// What is chosen on a timeline and its arrows, by where they lie: spans that arrive late move the others of their lane.
+// The chosen span and its arrows, by their places in the index: spans that arrive late move the others of their lane.
 #pragma once
 
 #include "ui/timeline/span_facts.h"

@@ -15,9 +15,9 @@ namespace kvscope::ui {
 /// A line per name below a header line. separator: a comma, which quotes names that need it, or a tab.
 QString selfTimesText(const std::vector<SelfTime>& rows, double rangeNs, QChar separator);
 
-/// Those of the part's range, read from the trace by the writer: for a view that has not read or sorted all of it. The
-/// writer throws Error(OutOfMemory) once the range's spans take more than `memoryLimit` bytes.
-/// @pre part.range
+/// Self times over the part's range, which the writer reads from the trace: for a view that has not read or sorted all
+/// of it. The writer throws Error(OutOfMemory) when the range's spans take more than `memoryLimit` bytes. @pre
+/// part.range
 NumberWriter selfTimesOf(const TracePart& part, SelfTimeBy by, const Filter& filter, std::size_t memoryLimit);
 
 } // namespace kvscope::ui

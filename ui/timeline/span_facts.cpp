@@ -35,8 +35,9 @@ QString argsText(const SpanDetail& detail, int most) {
 
 QString meaningOf(std::string_view component) {
     static const std::map<std::string_view, const char*> meanings{
-        {"prefill", QT_TRANSLATE_NOOP("SpanFacts", "reads the prompts and gives the first token")},
-        {"decode", QT_TRANSLATE_NOOP("SpanFacts", "one token for every sequence")},
+        {"prefill",
+         QT_TRANSLATE_NOOP("SpanFacts", "reads the prompts; where tokens are decoded one by one, gives the first")},
+        {"decode", QT_TRANSLATE_NOOP("SpanFacts", "one token for every sequence, or one denoising forward")},
         {"layer", QT_TRANSLATE_NOOP("SpanFacts", "all stages of one layer")},
         {"qkv_linear", QT_TRANSLATE_NOOP("SpanFacts", "norm and the projections to queries, keys and values")},
         {"rope", QT_TRANSLATE_NOOP("SpanFacts", "rotary embedding of queries and keys")},
@@ -50,7 +51,7 @@ QString meaningOf(std::string_view component) {
         {"ffn", QT_TRANSLATE_NOOP("SpanFacts", "feed-forward network")},
         {"embed", QT_TRANSLATE_NOOP("SpanFacts", "looks the tokens up")},
         {"lm_head", QT_TRANSLATE_NOOP("SpanFacts", "projection to the vocabulary")},
-        {"sample", QT_TRANSLATE_NOOP("SpanFacts", "chooses the next token")},
+        {"sample", QT_TRANSLATE_NOOP("SpanFacts", "chooses the next token, or which masks become tokens")},
         {kToDeviceName, QT_TRANSLATE_NOOP("SpanFacts", "KV blocks that were selected and missing on the device")},
         {kToHostName, QT_TRANSLATE_NOOP("SpanFacts", "full KV blocks written back to the host store")},
     };
@@ -60,7 +61,7 @@ QString meaningOf(std::string_view component) {
 
 namespace {
 
-/// What was achieved, and how much that is of what the link can do.
+/// The bandwidth that was reached, and its share of the link's.
 QString bandwidth(std::int64_t bytes, std::int64_t ns, double linkGbps) {
     if (ns <= 0) return {};
     const double achieved = double(bytes) / double(ns);
@@ -128,112 +129,160 @@ std::vector<SpanFlow> arrowsOf(const SpanIndex& index, SpanRef ref, const std::v
     return arrows;
 }
 
-SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanFlow>& flows, const SpanContext& context,
-                  const LinkKnowledge& link) {
-    const QString& timing = link.timing;
-    SpanFacts facts;
-    const auto add = [&](const QString& name, const QString& value) {
-        if (!value.isEmpty()) facts.emplace_back(name, value);
-    };
-    const SpanIndex& index = data.index;
-    const IndexedSpan span = index.at(ref);
-    const std::string &name = index.names()[std::size_t(span.name)],
-                      &component = index.components()[std::size_t(span.name)];
-    const std::string& track = index.tracks()[std::size_t(index.lane(ref.lane).track)];
-    add(tr("Span"), shownName(data, span));
-    add(tr("What it does"), meaningOf(component));
-    add(tr("Category"), QString::fromStdString(context.detail.category));
-    add(tr("Track"), QString::fromStdString(track));
-    add(tr("Belongs to"), placeOf(span));
-    QString begin = formatTime(double(span.startNs), 1);
-    if (context.step && span.startNs > context.step->startNs)
-        begin += tr(", %1 into its step").arg(formatTime(double(span.startNs - context.step->startNs), 1));
-    add(tr("Begins"), begin);
-    QString length = formatTime(double(span.durationNs), 1);
-    if (context.step && context.step->durationNs > 0 && span.durationNs < context.step->durationNs)
-        length += tr(", %1 of its step").arg(formatShare(span.durationNs, context.step->durationNs));
-    add(tr("Lasts"), length);
-    if (const auto& kind = context.kind)
-        add(tr("Among its kind"),
-            tr("longer than %1 of %2; median %3, 99th percentile %4, longest %5")
-                .arg(formatShare(std::int64_t(kind->shorter), std::int64_t(kind->spans)),
-                     formatCount(std::int64_t(kind->spans)), formatTime(double(kind->medianNs), 1),
-                     formatTime(double(kind->percentile99Ns), 1), formatTime(double(kind->longestNs), 1)));
-    add(tr("Arguments"), argsText(context.detail, kArgsShown));
+namespace {
 
-    const bool isStep = track == kHostTrack && span.layer < 0 && index.lane(ref.lane).depth == 0;
-    const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
-    if (const auto copied = index.bytesOf(span.name)) {
-        add(tr("Bytes"), formatBytes(*copied));
-        add(tr("Bandwidth"), bandwidth(*copied, span.durationNs, link.gbps));
-    } else if (context.layer && (toDevice || toHost || offloading)) {
-        const LayerRecord& layer = *context.layer;
-        const std::int64_t bytes = toHost ? layer.d2hBytes : layer.h2dBytes;
-        const int blocks = toHost ? layer.d2hBlocks : layer.h2dBlocks;
-        add(tr("Bytes"), !link.knows.has(Known::Bytes) ? tr("not known")
-                         : bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks))
-                                     : tr("none"));
-        if (bytes > 0 && (toDevice || toHost))
-            add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span.durationNs, link.gbps), timing));
-    } else if (context.step && isStep) {
-        add(tr("Bytes"), context.step->h2dBytes + context.step->d2hBytes > 0
-                             ? tr("%1 to the device, %2 to the host")
-                                   .arg(formatBytes(context.step->h2dBytes), formatBytes(context.step->d2hBytes))
-                             : QString());
-    }
-    if (context.layer && context.layer->selected > 0 &&
-        (component == "stage1" || component == "pooling" || component == "stage2" || component == "layer" ||
-         offloading))
-        add(tr("Selection"), !link.knows.has(Known::Hits)
-                                 ? tr("%1 blocks, hits not known").arg(formatCount(context.layer->selected))
-                                 : tr("%1 blocks, %2 hits, %3 misses")
-                                       .arg(formatCount(context.layer->selected), formatCount(context.layer->hits),
-                                            formatCount(context.layer->misses)));
+/// The facts about one span, from the index of its timeline and from its rows of the trace.
+class FactsOfSpan {
+public:
+    FactsOfSpan(const TimelineData& data, SpanRef ref, const SpanContext& context, const LinkKnowledge& link)
+        : data_(data), ref_(ref), context_(context), link_(link), index_(data.index), span_(index_.at(ref)),
+          name_(index_.names()[std::size_t(span_.name)]), component_(index_.components()[std::size_t(span_.name)]),
+          track_(index_.tracks()[std::size_t(index_.lane(ref.lane).track)]),
+          isStep_(track_ == kHostTrack && span_.layer < 0 && index_.lane(ref.lane).depth == 0),
+          toDevice_(name_ == kToDeviceName), toHost_(name_ == kToHostName), offloading_(component_ == "offloading") {}
 
-    QStringList exposed, waits;
-    if (context.layer && context.layer->exposedNs > 0 &&
-        (toDevice || offloading || component == "stage2" || component == "layer"))
-        exposed << tr("the layer waited %1 for the link (%2)").arg(formatDuration(context.layer->exposedNs), timing);
-    if (context.step && isStep && context.step->exposedNs > 0)
-        exposed << tr("the step waited %1 for the link (%2)").arg(formatDuration(context.step->exposedNs), timing);
-    const SpanWait wait = waitOf(index, ref);
-    if (wait.before && wait.idleNs > 0) {
-        QString text =
-            tr("%1 after %2 ended").arg(formatTime(double(wait.idleNs), 1), shownName(data, index.at(*wait.before)));
-        if (wait.lastToEnd) text += tr("; the last to end meanwhile was %1").arg(nameAndTrack(data, *wait.lastToEnd));
-        waits << text;
-    } else if (wait.before) {
-        waits << tr("nothing: it follows %1 at once").arg(shownName(data, index.at(*wait.before)));
+    SpanFacts all(const std::vector<SpanFlow>& flows) {
+        addPlaceAndTime();
+        addBytes();
+        addSelection();
+        addWaits();
+        addArrows(flows);
+        addNeighbours();
+        return std::move(facts_);
     }
-    add(tr("Exposed"), exposed.join(QLatin1Char('\n')));
-    add(tr("Waited"), waits.join(QLatin1Char('\n')));
-    QStringList arrows;
-    for (const SpanFlow& flow : flows) {
-        const bool out = flow.from == ref;
-        const QString other = nameAndTrack(data, out ? flow.to : flow.from);
-        if (flow.kind == SpanFlow::Kind::Launch)
-            arrows << (out ? tr("launches %1") : tr("launched by %1")).arg(other);
-        else
-            arrows << (out ? tr("its blocks are used by %1") : tr("uses the blocks of %1")).arg(other);
-        if (arrows.size() == 6) {
-            arrows << tr("and more");
-            break;
+
+private:
+    void add(const QString& name, const QString& value) {
+        if (!value.isEmpty()) facts_.emplace_back(name, value);
+    }
+
+    void addPlaceAndTime() {
+        add(tr("Span"), shownName(data_, span_));
+        add(tr("What it does"), meaningOf(component_));
+        add(tr("Category"), QString::fromStdString(context_.detail.category));
+        add(tr("Track"), QString::fromStdString(track_));
+        add(tr("Belongs to"), placeOf(span_));
+        QString begin = formatTime(double(span_.startNs), 1);
+        if (context_.step && span_.startNs > context_.step->startNs)
+            begin += tr(", %1 into its step").arg(formatTime(double(span_.startNs - context_.step->startNs), 1));
+        add(tr("Begins"), begin);
+        QString length = formatTime(double(span_.durationNs), 1);
+        if (context_.step && context_.step->durationNs > 0 && span_.durationNs < context_.step->durationNs)
+            length += tr(", %1 of its step").arg(formatShare(span_.durationNs, context_.step->durationNs));
+        add(tr("Lasts"), length);
+        if (const auto& kind = context_.kind)
+            add(tr("Among its kind"),
+                tr("longer than %1 of %2; median %3, 99th percentile %4, longest %5")
+                    .arg(formatShare(std::int64_t(kind->shorter), std::int64_t(kind->spans)),
+                         formatCount(std::int64_t(kind->spans)), formatTime(double(kind->medianNs), 1),
+                         formatTime(double(kind->percentile99Ns), 1), formatTime(double(kind->longestNs), 1)));
+        add(tr("Arguments"), argsText(context_.detail, kArgsShown));
+    }
+
+    void addBytes() {
+        if (const auto copied = index_.bytesOf(span_.name)) {
+            add(tr("Bytes"), formatBytes(*copied));
+            add(tr("Bandwidth"), bandwidth(*copied, span_.durationNs, link_.gbps));
+        } else if (context_.layer && (toDevice_ || toHost_ || offloading_)) {
+            const LayerRecord& layer = *context_.layer;
+            const std::int64_t bytes = toHost_ ? layer.d2hBytes : layer.h2dBytes;
+            const int blocks = toHost_ ? layer.d2hBlocks : layer.h2dBlocks;
+            add(tr("Bytes"), !link_.knows.has(Known::Bytes) ? tr("not known")
+                             : bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks))
+                                         : tr("none"));
+            if (bytes > 0 && (toDevice_ || toHost_))
+                add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span_.durationNs, link_.gbps), link_.timing));
+        } else if (context_.step && isStep_) {
+            add(tr("Bytes"), context_.step->h2dBytes + context_.step->d2hBytes > 0
+                                 ? tr("%1 to the device, %2 to the host")
+                                       .arg(formatBytes(context_.step->h2dBytes), formatBytes(context_.step->d2hBytes))
+                                 : QString());
         }
     }
-    add(tr("Arrows"), arrows.join(QLatin1Char('\n')));
-    const auto neighbour = [&](std::uint32_t i, double gap) {
-        const SpanRef other{ref.lane, i};
-        const QString text =
-            tr("%1, %2").arg(shownName(data, index.at(other)), formatTime(double(index.at(other).durationNs), 1));
-        return gap > 0 ? tr("%1, %2 apart").arg(text, formatTime(gap, 1)) : text;
-    };
-    if (ref.index > 0)
-        add(tr("Before"),
-            neighbour(ref.index - 1, double(span.startNs) - double(index.at({ref.lane, ref.index - 1}).endNs())));
-    if (ref.index + 1 < index.lane(ref.lane).spans)
-        add(tr("After"),
-            neighbour(ref.index + 1, double(index.at({ref.lane, ref.index + 1}).startNs) - double(span.endNs())));
-    return facts;
+
+    void addSelection() {
+        if (context_.layer && context_.layer->selected > 0 &&
+            (component_ == "stage1" || component_ == "pooling" || component_ == "stage2" || component_ == "layer" ||
+             offloading_))
+            add(tr("Selection"),
+                !link_.knows.has(Known::Hits)
+                    ? tr("%1 blocks, hits not known").arg(formatCount(context_.layer->selected))
+                    : tr("%1 blocks, %2 hits, %3 misses")
+                          .arg(formatCount(context_.layer->selected), formatCount(context_.layer->hits),
+                               formatCount(context_.layer->misses)));
+    }
+
+    void addWaits() {
+        QStringList exposed, waits;
+        if (context_.layer && context_.layer->exposedNs > 0 &&
+            (toDevice_ || offloading_ || component_ == "stage2" || component_ == "layer"))
+            exposed << tr("the layer waited %1 for the link (%2)")
+                           .arg(formatDuration(context_.layer->exposedNs), link_.timing);
+        if (context_.step && isStep_ && context_.step->exposedNs > 0)
+            exposed << tr("the step waited %1 for the link (%2)")
+                           .arg(formatDuration(context_.step->exposedNs), link_.timing);
+        const SpanWait wait = waitOf(index_, ref_);
+        if (wait.before && wait.idleNs > 0) {
+            QString text = tr("%1 after %2 ended")
+                               .arg(formatTime(double(wait.idleNs), 1), shownName(data_, index_.at(*wait.before)));
+            if (wait.lastToEnd)
+                text += tr("; the last to end meanwhile was %1").arg(nameAndTrack(data_, *wait.lastToEnd));
+            waits << text;
+        } else if (wait.before) {
+            waits << tr("nothing: it follows %1 at once").arg(shownName(data_, index_.at(*wait.before)));
+        }
+        add(tr("Exposed"), exposed.join(QLatin1Char('\n')));
+        add(tr("Waited"), waits.join(QLatin1Char('\n')));
+    }
+
+    void addArrows(const std::vector<SpanFlow>& flows) {
+        QStringList arrows;
+        for (const SpanFlow& flow : flows) {
+            const bool out = flow.from == ref_;
+            const QString other = nameAndTrack(data_, out ? flow.to : flow.from);
+            if (flow.kind == SpanFlow::Kind::Launch)
+                arrows << (out ? tr("launches %1") : tr("launched by %1")).arg(other);
+            else
+                arrows << (out ? tr("its blocks are used by %1") : tr("uses the blocks of %1")).arg(other);
+            if (arrows.size() == 6) {
+                arrows << tr("and more");
+                break;
+            }
+        }
+        add(tr("Arrows"), arrows.join(QLatin1Char('\n')));
+    }
+
+    void addNeighbours() {
+        const auto neighbour = [&](std::uint32_t i, double gap) {
+            const SpanRef other{ref_.lane, i};
+            const QString text = tr("%1, %2").arg(shownName(data_, index_.at(other)),
+                                                  formatTime(double(index_.at(other).durationNs), 1));
+            return gap > 0 ? tr("%1, %2 apart").arg(text, formatTime(gap, 1)) : text;
+        };
+        if (ref_.index > 0)
+            add(tr("Before"), neighbour(ref_.index - 1, double(span_.startNs) -
+                                                            double(index_.at({ref_.lane, ref_.index - 1}).endNs())));
+        if (ref_.index + 1 < index_.lane(ref_.lane).spans)
+            add(tr("After"), neighbour(ref_.index + 1,
+                                       double(index_.at({ref_.lane, ref_.index + 1}).startNs) - double(span_.endNs())));
+    }
+
+    const TimelineData& data_;
+    const SpanRef ref_;
+    const SpanContext& context_;
+    const LinkKnowledge& link_;
+    const SpanIndex& index_;
+    const IndexedSpan span_;
+    const std::string &name_, &component_, &track_;
+    const bool isStep_, toDevice_, toHost_, offloading_;
+    SpanFacts facts_;
+};
+
+} // namespace
+
+SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanFlow>& flows, const SpanContext& context,
+                  const LinkKnowledge& link) {
+    return FactsOfSpan(data, ref, context, link).all(flows);
 }
 
 QStringList spanFactNames() {

@@ -1,4 +1,4 @@
-// What a span is, in words and numbers: for the panel below the timeline and the tooltip over it.
+// Facts about a span in words and numbers, for the panel below the timeline and the tooltip over it.
 #pragma once
 
 #include "ui/timeline/timeline_scene.h"
@@ -16,7 +16,7 @@
 
 namespace kvscope::ui {
 
-/// What the trace knows about a span's step and layer beyond the span itself.
+/// The facts about a span's step and layer that the trace has beyond the span itself.
 struct SpanContext {
     std::optional<StepRow> step;
     std::optional<LayerRecord> layer;
@@ -34,7 +34,7 @@ std::optional<SpanRef> spanAtPlace(const SpanIndex& index, const SpanPlace& plac
 /// The recorded flows as arrows from or to `ref`, as far as their other ends are read.
 std::vector<SpanFlow> arrowsOf(const SpanIndex& index, SpanRef ref, const std::vector<RecordedFlow>& flows);
 
-/// What a run knows of its link.
+/// The run's knowledge of its link.
 struct LinkKnowledge {
     QString timing;  // "measured" or "modelled"
     double gbps = 0; // 10^9 bytes a second at most; 0: not known
@@ -43,14 +43,14 @@ struct LinkKnowledge {
 
 using SpanFacts = std::vector<std::pair<QString, QString>>; // name, value
 
-/// In the order they are read. flows: the arrows that begin or end at the span.
+/// The facts in the order in which they are read. flows: the arrows that begin or end at the span.
 SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanFlow>& flows, const SpanContext& context,
                   const LinkKnowledge& link);
 
 /// All names that factsOf can give, in their order.
 QStringList spanFactNames();
 
-/// Those that say most, as HTML, of what the span itself knows, and what another tool said of it.
+/// The most telling facts as HTML: those that the span itself has, and what another tool said of it.
 QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detail = {});
 
 /// "attention over the selected blocks" of stage2; empty: nobody knows.

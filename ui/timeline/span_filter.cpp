@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kPlaces = 3, kAtEach = 10; // a layer has about ten stages: one run of them sees every name
 
-/// What the filter calls it.
+/// The name that the filter has for the component.
 QString componentName(std::string_view component) {
     if (component == kToDeviceName || component == kToHostName)
         return QString::fromUtf8(nameOf(Stage::Offloading).data(), qsizetype(nameOf(Stage::Offloading).size()));

@@ -14,8 +14,8 @@ struct TimeTick {
     QString label;
 };
 
-/// At most about one per `spacing` pixels. Far from zero and deeply zoomed, the first says the time and the others how
-/// much later they are: "253.1234 ms", "+20 ns".
+/// Ticks for the range, at most about one per `spacing` pixels. Far from zero and deeply zoomed, the first tick says
+/// the time, and the others how much later they are: "253.1234 ms", "+20 ns".
 std::vector<TimeTick> timeTicks(const TimeRange& window, int width, int spacing = 110);
 
 /// A duration or a moment with as many digits as matter beside `precision`.

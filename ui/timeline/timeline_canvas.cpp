@@ -47,7 +47,7 @@ QFont TimelineCanvas::smallFont() const {
     return small;
 }
 
-/// Of a track measured once: the layout is made anew with every piece that is read.
+/// The width of a track's title is measured once, because the layout is made anew with every piece that is read.
 int TimelineCanvas::titleWidth(const TimelineRow& row, const QFontMetrics& metrics) const {
     if (row.curve >= 0) return metrics.horizontalAdvance(trackTitle(data_, row));
     if (titleWidths_.size() <= std::size_t(row.track)) titleWidths_.resize(std::size_t(row.track) + 1, -1);
@@ -163,7 +163,7 @@ void TimelineCanvas::setWindow(TimeRange wanted) {
     scene_.window = window;
     update();
     emit windowChanged();
-    // What lies under a resting pointer is another time now.
+    // A resting pointer is over another time now.
     if (pointerOver_ && gesture_ == Gesture::None) hoverAt(hoverAt_, mapToGlobal(hoverAt_.toPoint()));
 }
 
@@ -211,7 +211,7 @@ void TimelineCanvas::redoZoom() {
 
 void TimelineCanvas::zoomBy(double factor, double x) {
     const double at = areas().timeAt(x, scene_.window);
-    // At the ends of the scale the pointer's time must not creep away while the size no longer changes.
+    // At the ends of the scale the time under the pointer must not creep away while the size no longer changes.
     const double size = std::clamp(scene_.window.size() * factor, leastNs(), whole_.size());
     const double scale = size / scene_.window.size();
     setWindow({at - (at - scene_.window.from) * scale, at + (scene_.window.to - at) * scale});
@@ -266,7 +266,7 @@ void TimelineCanvas::select(std::optional<SpanRef> ref, bool revealIt) {
 }
 
 void TimelineCanvas::addRecordedFlows(const std::vector<SpanFlow>& flows) {
-    // What the calls say is better than what step and stage suggest.
+    // Arrows from the recorded calls are better than those that step and stage suggest.
     if (!flows.empty())
         std::erase_if(scene_.flows, [](const SpanFlow& flow) { return flow.kind == SpanFlow::Kind::Launch; });
     scene_.flows.insert(scene_.flows.end(), flows.begin(), flows.end());
@@ -346,7 +346,7 @@ void TimelineCanvas::paintPicture(QPainter& painter, QSize size, double ratio, b
     scene.heldMap.reset();
     scene.scroll = 0;
     scene.layout = TimelineLayout::of(data_, arrangement_, TimelineAreas::of(size, scene.gutter).body.height());
-    TimelinePainter once; // its caches are for the widget's size
+    TimelinePainter once; // the caches of the canvas's own painter are for the widget's size
     once.paint(painter, size, scene, Theme::current(), smallFont(), ratio, vector);
 }
 

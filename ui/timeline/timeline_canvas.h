@@ -1,4 +1,4 @@
-// The timeline's widget: gestures and keys change the window, the painter draws it. What is chosen is told by signals.
+// The timeline's widget: gestures and keys change the window, and the painter draws it. Signals say what is chosen.
 #pragma once
 
 #include "ui/frame/shortcuts.h"
@@ -15,7 +15,7 @@ class QScrollBar;
 
 namespace kvscope::ui {
 
-/// What is under the pointer when a menu is asked for.
+/// The row, span and note under the pointer when a menu is asked for.
 struct TimelinePlace {
     enum class Kind { Empty, Span, Track, Ruler, Note };
     Kind kind = Kind::Empty; // Track: a label, or a curve
@@ -47,7 +47,7 @@ public:
     void addRecordedFlows(const std::vector<SpanFlow>& flows);
     void setFlows(std::vector<SpanFlow> flows); // the same arrows, found again
     void setRange(std::optional<TimeRange> range);
-    /// The same as a drag over it; none: gives the range up.
+    /// Measures the range, like a drag over it; none: gives the range up.
     void measure(std::optional<TimeRange> range);
     void setCursorStep(std::optional<TimeRange> step);
     /// Shows this and remembers what was shown before.
@@ -58,7 +58,7 @@ public:
     /// show all of the other.
     void setHomeIsDecode(bool decode, bool follow);
     void resetZoom(); // to the opening window: all steps
-    void showAll();   // and what lies before and after them
+    void showAll();   // also shows the time before and after the runs' spans
     void undoZoom();
     void redoZoom();
     bool canUndoZoom() const { return !undo_.empty(); }

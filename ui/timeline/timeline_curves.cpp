@@ -30,7 +30,7 @@ QString numberText(double value) {
     return QString::number(value, 'g', size >= 100 ? 5 : 4);
 }
 
-/// What the cache held is known as long as steps were recorded, though the last value would hold on.
+/// The end of a curve: the blocks that the cache held are known as long as steps were recorded, and not after that.
 std::int64_t endOf(const TimelineData& data, int curve) {
     std::int64_t from = 0, to = 0;
     const bool ends =

@@ -61,12 +61,16 @@ void TimelinePainter::drawGutter(QPainter& painter, const TimelineScene& scene) 
         }
         const bool folds = i + 1 < scene.layout.rows.size() && scene.layout.rows[i + 1].track == row.track;
         painter.setPen(theme_->text);
-        const QString busy = busyShare_[i] < 0 ? QString() : formatValue(Unit::Percent, busyShare_[i] * 100);
-        const double room = where.width() - metrics.horizontalAdvance(busy) - 8;
-        const QString track = (row.folded ? QStringLiteral("▸ ")
-                               : folds    ? QStringLiteral("▾ ")
-                                          : QString()) +
-                              trackTitle(data, row);
+        QString busy = busyShare_[i] < 0 ? QString() : formatValue(Unit::Percent, busyShare_[i] * 100);
+        double room = where.width() - metrics.horizontalAdvance(busy) - 8;
+        const QString fold = row.folded ? QStringLiteral("▸ ") : folds ? QStringLiteral("▾ ") : QString();
+        QString track = fold + trackTitle(data, row);
+        if (metrics.horizontalAdvance(track) > room) {
+            const QString brief = fold + shortTrackTitle(data, row);
+            // Whose clock a transfer stands on matters more than how busy the link is.
+            if (brief != track && metrics.horizontalAdvance(brief) > room) busy.clear(), room = where.width();
+            track = brief;
+        }
         painter.drawText(where, Qt::AlignLeft | Qt::AlignVCenter, metrics.elidedText(track, Qt::ElideRight, room));
         painter.setPen(theme_->mutedText);
         painter.drawText(where, Qt::AlignRight | Qt::AlignVCenter, busy);
@@ -153,7 +157,7 @@ void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, c
         const double end = x + 4 + metrics.horizontalAdvance(tick.label);
         if (x < before.right() || (!after.isEmpty() && end > after.left())) continue; // a sign lies there
         painter.setPen(theme_->mutedText);
-        // What would be cut at the edge stands before its tick, unless that is where the one before it ends.
+        // A label that would be cut at the edge stands before its tick, unless the label before it ends there.
         const bool cut = end > where.right();
         const double left = cut ? x - 4 - (end - x - 4) : x + 4;
         if (cut && left < labelled) continue;
@@ -174,7 +178,7 @@ void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, c
     painter.restore();
 }
 
-/// What lies outside the opening window, as a sign to follow.
+/// Draws signs that lead to what lies outside the opening window.
 void TimelinePainter::drawBeyond(QPainter& painter, const TimelineScene& scene) {
     for (const bool left : {true, false}) {
         const QRect where = beyondRect(scene, areas_, font_, left);

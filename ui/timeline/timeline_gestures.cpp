@@ -1,4 +1,4 @@
-// What mouse, wheel and keys do on the timeline.
+// The timeline's gestures: mouse, wheel and keys.
 #include "ui/timeline/timeline_canvas.h"
 
 #include <QApplication>
@@ -95,8 +95,8 @@ void TimelineCanvas::hoverAt(QPointF at, QPoint global) {
         emit hoverEnded();
 }
 
-/// Rows or times have moved under a pointer that rests. A tooltip that somebody reads follows them; none appears by
-/// itself, because a live run moves them several times a second.
+/// Rows or times have moved under a pointer that rests. A tooltip that is shown follows them. None appears by itself,
+/// because a live run moves them several times a second.
 void TimelineCanvas::hoverAgain() {
     if (!pointerOver_ || gesture_ != Gesture::None) return;
     if (QToolTip::isVisible()) return hoverAt(hoverAt_, mapToGlobal(hoverAt_.toPoint()));
@@ -155,7 +155,7 @@ void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
 }
 
 TimelineCanvas::Gesture TimelineCanvas::endGesture() {
-    if (std::exchange(scene_.heldMap, std::nullopt)) update(); // it may be a map of another part now
+    if (std::exchange(scene_.heldMap, std::nullopt)) update(); // the map may show another part now
     return std::exchange(gesture_, Gesture::None);
 }
 

@@ -47,7 +47,7 @@ private:
     struct Stretch { // a pixel's width of a curve: its line above..below, filled first..last
         int above = 0, below = -1, first = 0, last = -1;
     };
-    struct BodyKey {             // what the body's pixels depend on
+    struct BodyKey {             // everything that the body's pixels depend on
         std::uint64_t table = 0; // of names: another run has another
         TimeRange window;
         int scroll = 0, height = 0;

@@ -149,7 +149,7 @@ TimelinePanel::TimelinePanel(QWidget* parent)
     connect(editNote_, &QPushButton::clicked, this, [this] { emit noteEditRequested(chosenNote()); });
     connect(removeNote_, &QPushButton::clicked, this, [this] { emit noteRemoveRequested(chosenNote()); });
     connect(undoNote_, &QPushButton::clicked, this, &TimelinePanel::noteUndoRequested);
-    // Not cellActivated, which on some desktops is a click too.
+    // cellActivated will not do: on some desktops it is a click too
     connect(notes_, &QTableWidget::cellDoubleClicked, this, [this] { emit noteFitRequested(chosenNote()); });
     connect(notes_, &QTableWidget::cellClicked, this, [this] { emit noteChosen(chosenNote()); });
     const auto enable = [this] {

@@ -55,7 +55,7 @@ protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
 
 private:
-    using TimesName = std::pair<std::string, std::string>; // whole, unlike what is shown of it, and its track
+    using TimesName = std::pair<std::string, std::string>; // the whole name, of which a part is shown, and its track
     TimesName nameOfTimes(int line) const;
     std::set<TimesName> chosenTimes() const;
     void chooseTimes(const std::set<TimesName>& names);

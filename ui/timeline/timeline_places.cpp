@@ -1,4 +1,4 @@
-// What lies where on the timeline: the row, the span or the note under a point.
+// Finds the row, the span or the note under a point of the timeline.
 #include "ui/timeline/timeline_canvas.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ TimelinePlace TimelineCanvas::placeAt(QPoint where) const {
     const TimelineAreas all = areas();
     TimelinePlace place;
     place.ns = all.timeAt(std::clamp(where.x(), all.body.left(), all.body.right()), scene_.window);
-    for (const Note& note : data_.notes) { // its flag, or its band on the ruler
+    for (const Note& note : data_.notes) { // the note's flag, or its band on the ruler
         const double left = all.xOf(double(note.startNs), scene_.window),
                      right = std::max(left + 10, all.xOf(double(note.startNs + note.durationNs), scene_.window));
         if (all.ruler.contains(where) && where.x() >= left - 1 && where.x() <= right) {

@@ -22,7 +22,8 @@ bool isNamed(const std::string& track, std::string_view kind) {
     return at == 0 || (at != std::string::npos && track[at - 1] == ' ');
 }
 
-/// What launches comes before what is launched; `foreign`: the run is of another tool, whose threads are the host.
+/// Tracks that launch come before tracks of what is launched. foreign: the run is of another tool, whose threads are
+/// the host.
 int rank(const std::string& track, bool foreign) {
     if (track == kHostTrack) return 0;
     if (!foreign && track.starts_with("CUDA calls")) return 1;
@@ -57,7 +58,7 @@ bool comesBefore(std::string_view a, std::string_view b) {
         }
     }
     if (a.empty() != b.empty()) return a.empty();
-    return wholeA < wholeB; // they differ in zeros at most
+    return wholeA < wholeB; // the names differ in leading zeros at most
 }
 
 TimeRange widened(double from, double to) {
@@ -81,7 +82,7 @@ std::vector<TimelineRow> rowsOf(const TimelineData& data, const TrackArrangement
     std::vector<int> tracks(index.tracks().size());
     for (std::size_t i = 0; i < tracks.size(); ++i) tracks[i] = int(i);
     const bool foreign = index.trackOf(kHostTrack) < 0;
-    std::vector<int> ranks; // once each: a run may have thousands
+    std::vector<int> ranks; // computed once for each track, of which a run may have thousands
     for (const std::string& track : index.tracks()) ranks.push_back(rank(track, foreign));
     std::stable_sort(tracks.begin(), tracks.end(), [&](int a, int b) {
         const auto x = std::size_t(a), z = std::size_t(b);
@@ -218,6 +219,15 @@ std::string trackKey(const TimelineData& data, const TimelineRow& row) {
 QString trackTitle(const TimelineData& data, const TimelineRow& row) {
     if (row.curve >= 0) return curveTitle(data, row.curve);
     return row.track >= 0 ? readableName(data.index.tracks()[std::size_t(row.track)]) : QString();
+}
+
+QString shortTrackTitle(const TimelineData& data, const TimelineRow& row) {
+    const QString title = trackTitle(data, row);
+    if (row.curve >= 0 || row.track < 0) return title;
+    const std::string& track = data.index.tracks()[std::size_t(row.track)];
+    for (const auto& [kind, brief] : {std::pair(kToDeviceTrack, kToDeviceName), {kToHostTrack, kToHostName}})
+        if (isLinkTrack(track, kind)) return QString::fromUtf8(brief) + title.mid(qsizetype(kind.size()));
+    return title;
 }
 
 TimelineAreas TimelineAreas::of(QSize size, int wanted) {

@@ -1,4 +1,4 @@
-// What the timeline shows and where: the data, the rows they take, the visible window, and what is chosen.
+// The timeline's data, the rows that they take, the visible window, and what is chosen.
 #pragma once
 
 #include "profiler/read/gauge_batch.h"
@@ -48,13 +48,13 @@ struct TimelineData {
     std::vector<Gauge> gauges;
     std::vector<Note> notes;
     std::vector<bool> matches; // by name; empty: nothing is searched for
-    SpanFilter filter;         // what does not match fades
+    SpanFilter filter;         // spans that do not match fade
     bool incomplete = false;   // steps were dropped: what counts them is a lower bound
 
     bool empty() const { return index.size() == 0 && gauges.empty(); }
     TimeRange whole() const; // of everything, a little wider; [0, 1) ms when there is nothing
     TimeRange busy() const;  // without the few spans that lie far from all others, if there are such (busy_part.h)
-    /// From the first step to the last, a little wider; without steps busy().
+    /// The time from the first step to the last, a little wider; busy() where there are no steps.
     TimeRange steps(bool decodeOnly = false) const;
     bool isMatch(int name) const { return std::size_t(name) < matches.size() && matches[std::size_t(name)]; }
     void append(const GaugeBatch& batch);
@@ -96,10 +96,13 @@ struct TimelineLayout {
     const TimelineRow* rowOf(int lane) const; // null: folded away or hidden
 };
 
-/// What tells a row's track from all others, also when the run is opened again.
+/// A key that tells a row's track from all others, also when the run is opened again.
 std::string trackKey(const TimelineData& data, const TimelineRow& row);
-/// Its name as it is shown.
+/// The name of the track as it is shown.
 QString trackTitle(const TimelineData& data, const TimelineRow& row);
+/// The same in fewer letters, for a narrow column of labels: of the link's tracks "to device (CUPTI's clock)", so that
+/// the clock is not what is cut off.
+QString shortTrackTitle(const TimelineData& data, const TimelineRow& row);
 
 /// The parts of the widget, in its coordinates.
 struct TimelineAreas {
@@ -134,8 +137,8 @@ struct TimelineScene {
     quint64 revision = 0; // changes with the data: what was drawn of all of them is then old
 };
 
-/// What the map at the top is a map of: everything, or the busy part while a piece of that is shown;
-/// what it was when a drag on it began.
+/// The time that the map at the top covers: everything, or the busy part while a piece of that is shown. During a drag
+/// on the map it stays as it was when the drag began.
 TimeRange mapOf(const TimelineScene& scene);
 
 /// As much of a span's or track's name as a person reads.
@@ -145,7 +148,7 @@ QString shownName(const TimelineData& data, const IndexedSpan& span);
 /// Where there is no room for all of it: the number of a step or layer, "add_kernel" of "void at::add_kernel<4>(int)".
 QString shortName(const TimelineData& data, const IndexedSpan& span);
 
-/// What the opening window leaves out on one side, in words; empty: nothing, or another window is shown.
+/// In words, what the opening window leaves out on one side; empty: nothing, or another window is shown.
 QString beyondText(const TimelineScene& scene, bool left);
 
 } // namespace kvscope::ui

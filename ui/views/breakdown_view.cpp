@@ -1,5 +1,7 @@
 // Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; compared runs side by
 // side.
+#include "profiler/read/denoising.h"
+#include "profiler/read/step_kind.h"
 #include "ui/frame/growth_timer.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/units.h"
@@ -48,10 +50,34 @@ int componentIndex(const std::string& name) {
 }
 
 struct Sums {
-    std::vector<BreakdownRow> rows;
+    std::vector<BreakdownRow> rows;    // totals of every step
+    std::vector<BreakdownRow> counted; // without the cold steps that means and shares leave out
+    std::int64_t cold = 0;             // how many these are
     int steps = 0;
-    std::int64_t prefillCalls = 0, decodeCalls = 0; // of the component that most steps have
+    std::int64_t prefillCalls = 0, decodeCalls = 0; // of the counted steps, of the component that most of them have
 };
+
+/// Of one phase: how many steps have the component that most of them have.
+std::int64_t mostCalls(const std::vector<BreakdownRow>& rows, Phase phase) {
+    std::int64_t most = 0;
+    for (const BreakdownRow& row : rows)
+        if (row.phase == phase) most = std::max(most, row.calls);
+    return most;
+}
+
+/// Takes the cold steps out of what is counted, unless the run has no other decode steps.
+void leaveOutCold(const TraceReader& reader, int runId, const ReadFilter& filter, Sums& sums) {
+    const std::vector<BreakdownRow> cold = breakdownOf(reader, runId, filter, coldStepsOf(reader, runId));
+    const std::int64_t steps = mostCalls(cold, Phase::Decode);
+    if (steps >= mostCalls(sums.rows, Phase::Decode)) return;
+    sums.cold = steps;
+    for (const BreakdownRow& out : cold)
+        for (BreakdownRow& row : sums.counted)
+            if (row.phase == out.phase && row.layer == out.layer && row.component == out.component) {
+                row.calls -= out.calls;
+                row.totalNs = std::int64_t(std::uint64_t(row.totalNs) - std::uint64_t(out.totalNs));
+            }
+}
 
 std::int64_t componentNs(const BreakdownStep& step, int component) {
     if (component < kStageCount) return step.stageNs[std::size_t(component)];
@@ -90,7 +116,7 @@ public:
             for (const BreakdownRow& row : sides_[s]->sums.rows) {
                 csv += QStringLiteral("%1,%2,%3,%4,%5,%6\n")
                            .arg(QString::fromStdString(csvText(nameOf(*runs[s]).toStdString())),
-                                QString::fromStdString(row.phase))
+                                QString::fromLatin1(kvscope::nameOf(row.phase)))
                            .arg(row.layer)
                            .arg(QString::fromStdString(row.component))
                            .arg(row.calls)
@@ -110,7 +136,7 @@ public:
         for (const OpenRun* open : workspace().sides())
             runs.emplace_back(open->key, csvText(nameOf(*open).toStdString()));
         StepRequest request;
-        request.phase = prefill() ? Phase::Prefill : Phase::Decode;
+        request.phase = phase();
         request.filter = appliedFilter();
         request.only = onlyComponent();
         return [runs, request, first = std::max(0, int(std::ceil(visible.lower))),
@@ -141,7 +167,7 @@ public:
 
 protected:
     void runChanged() override {
-        canvas().clearPlottables(); // they look at what the sides hold
+        canvas().clearPlottables(); // they use the data of the sides
         bars_ = nullptr;
         sides_.clear();
         const std::size_t count = std::max<std::size_t>(workspace().sides().size(), 1);
@@ -222,21 +248,24 @@ protected:
             how = aggregationNote(sides_[0]->steps->stepsPerPixel(),
                                   relative() ? tr("mean shares")
                                              : tr("mean; the line is the longest step of each pixel"));
+        const QString counted = countedSteps();
         QString averaged;
-        if (mode() == Mode::PerLayer)
-            averaged = tr("Mean per step over %1 steps; stages outside the layers are not shown.")
-                           .arg(formatCount(sides_[0]->stepsOf(phase())));
-        if (mode() == Mode::Total)
-            averaged = tr("Mean per step over %1 steps.").arg(formatCount(sides_[0]->stepsOf(phase())));
+        if (mode() == Mode::PerLayer) averaged = tr("%1; stages outside the layers are not shown.").arg(counted);
+        if (mode() == Mode::Total) averaged = counted + QLatin1Char('.');
         const auto& feed = sides_[0]->series.feed();
         const auto& tiles = sides_[0]->series.columns().tiles();
         const QString preview = tiles.hasPreview() ? previewNote(tiles.stride()) : QString();
-        QString nothing; // else a run's plot is empty and nobody knows why
+        QString nothing; // otherwise a run's plot is empty without a reason
         const auto runs = workspace().sides();
         for (std::size_t s = 0; s < std::min(runs.size(), sides_.size()); ++s)
             if (!appliedFilter().empty() && hasNothing(*sides_[s]))
                 nothing += tr("Nothing of %1 passes the filter. ").arg(nameOf(*runs[s]));
+        const bool unknown = std::any_of(runs.begin(), runs.end(),
+                                         [](const OpenRun* open) { return !open->row.knows.has(Known::StageTimes); });
         return sentences({nothing.trimmed(), how, averaged,
+                          unknown ? tr("The stages' times are not known in every run here: where they are not, all of "
+                                       "a step is “other”.")
+                                  : QString(),
                           run() && run()->row.timing == Timing::Measured
                               ? tr("Wall time measured on the critical path.")
                               : tr("Wall time measured on the critical path; modelled link "
@@ -248,9 +277,10 @@ private:
     struct Side {
         explicit Side(Workspace& workspace) : series(workspace, &context, "breakdown steps") {}
         /// Steps that the sums of a phase cover.
-        std::int64_t stepsOf(const std::string& phase) const {
-            if (phase == "prefill") return std::min<std::int64_t>(sums.prefillCalls, 1);
-            return sums.steps > 0 ? std::min<std::int64_t>(sums.decodeCalls, sums.steps - 1) : sums.decodeCalls;
+        std::int64_t stepsOf(Phase phase) const {
+            if (phase == Phase::Prefill) return std::min<std::int64_t>(sums.prefillCalls, 1);
+            return sums.steps > 0 ? std::min<std::int64_t>(sums.decodeCalls, sums.steps - 1 - sums.cold)
+                                  : sums.decodeCalls;
         }
         QObject context; // answers for a side that is gone are dropped with it
         StepSeries series;
@@ -259,7 +289,18 @@ private:
     };
 
     QString nameOf(const OpenRun& open) const { return runName(open, workspace().runs()); }
-    /// Once everything is read.
+    /// Which steps the bars are means of, those of the first run.
+    QString countedSteps() const {
+        const std::int64_t steps = sides_[0]->stepsOf(phase()), cold = sides_[0]->sums.cold;
+        if (prefill()) return steps == 1 ? tr("Of 1 step") : tr("Mean of %1 steps").arg(formatCount(steps));
+        const QString text =
+            steps == 1 ? tr("Of 1 decode step") : tr("Mean of %1 decode steps").arg(formatCount(steps));
+        if (coldSteps() == ColdSteps::Counted) return text + tr(", cold ones too");
+        if (cold == 0) return text;
+        return text +
+               (cold == 1 ? tr(", 1 cold step left out") : tr(", %1 cold steps left out").arg(formatCount(cold)));
+    }
+    /// Called when everything is read.
     bool hasNothing(const Side& side) const {
         if (mode() != Mode::PerStep)
             return std::none_of(side.sums.rows.begin(), side.sums.rows.end(),
@@ -271,7 +312,7 @@ private:
     Mode mode() const { return Mode(std::max(mode_->currentIndex(), 0)); }
     bool relative() const { return unit_->currentIndex() == 1; }
     bool prefill() const { return phase_->currentIndex() == 1; }
-    std::string phase() const { return prefill() ? "prefill" : "decode"; }
+    Phase phase() const { return prefill() ? Phase::Prefill : Phase::Decode; }
     int onlyComponent() const {
         const QString& name = workspace().filter().component;
         return name.isEmpty() ? -1 : componentIndex(name.toStdString());
@@ -305,7 +346,7 @@ private:
     void startSteps(std::size_t s, const OpenRun& open) {
         StepSeries& series = sides_[s]->series;
         StepRequest request;
-        request.phase = prefill() ? Phase::Prefill : Phase::Decode;
+        request.phase = phase();
         request.filter = appliedFilter();
         request.only = onlyComponent();
         series.start(open.key, request, [this, s, &series] {
@@ -325,17 +366,21 @@ private:
             Side& side = *sides_[s];
             workspace().query<Sums>(
                 &side.context, "breakdown sums", runs[s]->key,
-                [runId = runs[s]->key.runId, filter = appliedFilter(), only = onlyComponent()](TraceReader& reader) {
-                    Sums sums{filteredBreakdown(reader, runId, filter), reader.stepCount(runId)};
-                    // Before components are left out: one that some steps lack is still shown per step of the phase.
-                    for (const BreakdownRow& row : sums.rows) {
-                        std::int64_t& calls = row.phase == "prefill" ? sums.prefillCalls : sums.decodeCalls;
-                        calls = std::max(calls, row.calls);
-                    }
+                [runId = runs[s]->key.runId, filter = appliedFilter(), only = onlyComponent(),
+                 leaveOut = coldSteps() == ColdSteps::LeftOut](TraceReader& reader) {
+                    Sums sums;
+                    sums.rows = sums.counted = filteredBreakdown(reader, runId, filter);
+                    sums.steps = reader.stepCount(runId);
+                    if (leaveOut) leaveOutCold(reader, runId, filter, sums);
+                    // Counted before components are left out, so that a component which some steps lack is still shown
+                    // per step of the phase.
+                    sums.prefillCalls = mostCalls(sums.counted, Phase::Prefill);
+                    sums.decodeCalls = mostCalls(sums.counted, Phase::Decode);
                     if (only >= 0)
-                        std::erase_if(sums.rows, [only](const BreakdownRow& row) {
-                            return componentIndex(row.component) != only;
-                        });
+                        for (auto* rows : {&sums.rows, &sums.counted})
+                            std::erase_if(*rows, [only](const BreakdownRow& row) {
+                                return componentIndex(row.component) != only;
+                            });
                     return sums;
                 },
                 [this, s, &side](Sums sums) {
@@ -401,7 +446,7 @@ private:
                 bar.width = perLayer ? (several ? share * 0.9 : share) : 0.3;
                 bar.parts.assign(kComponents, 0);
                 const double steps = double(std::max<std::int64_t>(sides_[s]->stepsOf(phase()), 1));
-                for (const BreakdownRow& row : sides_[s]->sums.rows)
+                for (const BreakdownRow& row : sides_[s]->sums.counted)
                     if (row.phase == phase() && (!perLayer || row.layer == place))
                         bar.parts[std::size_t(componentIndex(row.component))] +=
                             double(std::max<std::int64_t>(row.totalNs, 0)) / steps;
@@ -436,7 +481,7 @@ private:
             showEmpty({}, {});
     }
 
-    /// Nothing of the chosen phase has any time.
+    /// Says that no component of the chosen phase has any time.
     void explainNothing(bool somethingRead) {
         if (somethingRead && !appliedFilter().empty()) {
             showEmptyByFilter(tr("No time passes the filter"));
@@ -444,6 +489,12 @@ private:
         }
         const EmptyAction other{prefill() ? tr("Show the decode steps") : tr("Show the prefill"),
                                 [this] { phase_->setCurrentIndex(prefill() ? 0 : 1); }};
+        if (prefill() && run() && denoisesCanvas(run()->row)) {
+            showEmpty(tr("This run has no prefill"),
+                      tr("Every forward over the canvas reads the prompt, so its time is in the decode steps."),
+                      {other});
+            return;
+        }
         if (prefill()) {
             showEmpty(tr("No prefill is recorded"),
                       run() && isGrowing(*run())

@@ -8,7 +8,7 @@ namespace kvscope::ui {
 
 namespace {
 
-/// Of a sample of at most some 8,192 cells, sorted.
+/// A sorted sample of at most about 8,192 cells.
 std::vector<float> sampledCells(const StepPyramid& data) {
     std::vector<float> sample;
     const std::size_t cells = std::size_t(data.steps()) * std::size_t(data.rows());

@@ -1,4 +1,4 @@
-// From which to which value the colours of a heatmap go.
+// The values at which the colours of a heatmap begin and end.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -19,8 +19,8 @@ struct ColourScale {
     bool clipsAbove() const { return largest > high; }
 };
 
-/// Of the decode steps, because a prefill takes thousands of times longer than a step and would leave one colour for
-/// all of them.
+/// The colours for the decode steps. A prefill takes thousands of times longer than a step and would leave one colour
+/// for all of them.
 ColourScale colourScale(const StepPyramid& data, const MetricInfo& metric, ColourRange range);
 
 } // namespace kvscope::ui

@@ -65,18 +65,21 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     };
     const QString timing = a.timing == b.timing ? word(a) : tr("A %1, B %2").arg(word(a), word(b));
     using S = RunSummary;
-    // What the rates count stands beside each of them.
+    // Beside each rate stands which steps it counts.
     const QString counted =
         a.ratesCount() == b.ratesCount()
             ? QString::fromStdString(a.ratesCount())
             : tr("A: %1, B: %2").arg(QString::fromStdString(a.ratesCount()), QString::fromStdString(b.ratesCount()));
     add(tr("Tokens per second, whole run"),
-        tr("Tokens fed by the decode steps, all sequences, per second of their measured wall time; %1").arg(counted),
+        tr("Tokens fed by the decode steps, or by denoising forwards written, all sequences, per second of their "
+           "measured wall time; the time between steps is not counted; %1")
+            .arg(counted),
         Unit::Count, tr("tokens/s"), 1, each([](const S& s) { return s.tokensPerSecond; }), true);
     if (a.gapsMatter() || b.gapsMatter())
         add(tr("Tokens per second with the time between steps"),
-            tr("The same tokens per second from the first decode step's start to the last one's end: pauses and other "
-               "work between steps count too"),
+            tr("The same tokens per second of the same steps and of all time between decode steps: pauses and other "
+               "work count too; %1")
+                .arg(counted),
             Unit::Count, tr("tokens/s"), 1, each([](const S& s) { return s.tokensPerSecondWithGaps; }), true);
     add(tr("Step time, mean of the whole run"),
         tr("Mean measured wall time of the decode steps, those that open a block included; %1").arg(counted),

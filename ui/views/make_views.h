@@ -18,6 +18,7 @@ View* makeBreakdownView(Workspace& workspace, QWidget* parent);
 View* makeRooflineView(Workspace& workspace, QWidget* parent);
 View* makeTimelineView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
+View* makeWaterfallView(Workspace& workspace, QWidget* parent);
 View* makeInsightsView(Workspace& workspace, QWidget* parent);
 View* makeSqlView(Workspace& workspace, QWidget* parent);
 

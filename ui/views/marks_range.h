@@ -1,4 +1,4 @@
-// A part of a run's time that a person has marked, for whoever can do something with it.
+// Views in which a part of a run's time can be marked, for commands that use such a part.
 #pragma once
 
 #include "profiler/export/export.h"
@@ -11,7 +11,7 @@ namespace kvscope::ui {
 class MarksRange {
 public:
     virtual ~MarksRange() = default;
-    /// Of the current run; absent: nothing is marked.
+    /// The marked range of the current run; absent: nothing is marked.
     virtual std::optional<ExportRange> markedRange() const = 0;
 };
 

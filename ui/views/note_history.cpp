@@ -25,7 +25,7 @@ void NoteHistory::lastWasMade(const NoteStep& inverse) {
     undo_.pop_back();
     if (made.kind != NoteStep::Kind::Add) return;
     const Note& before = made.note;
-    for (NoteStep& older : undo_) { // its text may have been another then
+    for (NoteStep& older : undo_) { // the note's text may have been another one then
         Note& note = older.note;
         if (note.id == before.id && note.runId == before.runId && note.startNs == before.startNs &&
             note.durationNs == before.durationNs && note.createdUtc == before.createdUtc)

@@ -27,7 +27,7 @@ void PartsFeed::keepOpen() {
     if (waiting_.empty()) return;
     const RunKey first = waiting_.front().key;
     std::erase_if(waiting_, [this](const Reading& r) { return workspace_.find(r.key) == nullptr; });
-    if (waiting_.empty()) paused_ = false; // what was stopped is gone
+    if (waiting_.empty()) paused_ = false; // the run whose reading was stopped is gone
     if (!waiting_.empty() && waiting_.front().key == first) return;
     ++epoch_; // the answer under way is of a run that is gone
     asking_ = false;

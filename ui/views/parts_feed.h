@@ -1,5 +1,5 @@
-// What the steps of recorded runs consist of, for the roofline: every layer of every step, so it is read run after run
-// and in pieces, with a person able to stop it.
+// Reads the parts of recorded runs' steps for the roofline. It must read every layer of every step, so it reads run
+// after run and in pieces, and the user can stop it.
 #pragma once
 
 #include "profiler/roofline/measured_run.h"

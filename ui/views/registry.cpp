@@ -33,6 +33,8 @@ const std::vector<ViewEntry>& views() {
         {"serving", "Serving", "Ctrl+K",
          "Requests of a serving run as lanes: queued, read, decoding, paused; and what its iterations took",
          makeServingView},
+        {"waterfall", "Waterfall", "Ctrl+B",
+         "Why not the roof: from the predicted step to the measured one, a bar for every loss", makeWaterfallView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
         {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",

@@ -1,5 +1,5 @@
-// What a comparison needs to know of several runs, read one run after the other and kept: a run that has ended is read
-// once, one that grows is read on from where the last reading ended.
+// Reads the numbers of several runs for a comparison, one run after the other, and keeps them. A run that has ended is
+// read once; one that grows is read on from where the last reading ended.
 #pragma once
 
 #include "profiler/compare/compare.h"

@@ -1,5 +1,6 @@
 // Selection: the block x step mask of one (sequence, layer, KV head), coloured by origin, with misses, block text and
 // margins.
+#include "profiler/read/denoising.h"
 #include "profiler/tiles/filtered_tiles.h"
 #include "ui/frame/broken_rules.h"
 #include "ui/frame/units.h"
@@ -39,7 +40,7 @@ constexpr std::array<const char*, kMaskOrigins> kOriginTitles{
 
 constexpr int kExported = 512; // steps read at once for an export
 
-/// What the trace alone knows of a cell.
+/// Facts about a cell that only the trace has.
 struct CellDetail {
     std::string text;
     std::optional<float> score;
@@ -390,12 +391,14 @@ private:
     static std::string linesOf(const SelectionRow& row, const std::vector<bool>& found, const QStringList& origins) {
         std::string lines;
         for (std::size_t i = 0; i < row.blocks.size(); ++i) {
-            const auto block = std::size_t(row.blocks[i]);
+            const auto block = std::size_t(row.blocks[i].id());
             if (!found.empty() && (block >= found.size() || !found[block])) continue;
             fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},", row.step, row.layer, row.sequence,
-                           row.kvHead, row.blocks[i],
-                           origins[std::min(qsizetype(row.origins[i]), origins.size() - 1)].toStdString(),
-                           i < row.hit.size() ? (row.hit[i] != 0 ? "1" : "0") : "");
+                           row.kvHead, row.blocks[i].id(),
+                           origins[std::min(qsizetype(row.blocks[i].origin()), origins.size() - 1)].toStdString(),
+                           !row.knowsHits        ? ""
+                           : row.blocks[i].hit() ? "1"
+                                                 : "0");
             const bool scored = i < row.scores.size() && !std::isnan(row.scores[i]);
             if (scored) fmt::format_to(std::back_inserter(lines), "{:.7g}", row.scores[i]);
             lines += '\n';
@@ -411,10 +414,9 @@ private:
                 detail.text = reader.blockText(runId, at.sequence, block);
                 if (!selected) return detail;
                 if (const auto row = reader.selection(runId, step, at.layer, at.sequence, at.kvHead)) {
-                    const auto found = std::lower_bound(row->blocks.begin(), row->blocks.end(), block);
-                    const auto i = std::size_t(found - row->blocks.begin());
-                    if (found != row->blocks.end() && *found == block && i < row->scores.size())
-                        detail.score = row->scores[i];
+                    const PackedBlock* found = findBlock(row->blocks, block);
+                    const auto i = std::size_t(found - row->blocks.data());
+                    if (found != nullptr && i < row->scores.size()) detail.score = row->scores[i];
                 }
                 return detail;
             },
@@ -564,18 +566,26 @@ private:
             return;
         }
         std::vector<EmptyAction> actions;
-        if (shown_.layer + 1 < run()->row.layers)
+        const bool known = run()->row.knows.has(Known::Selections);
+        if (known && shown_.layer + 1 < run()->row.layers)
             actions.push_back({tr("Show the next layer"), [this] {
                                    Cursor cursor = workspace().cursor();
                                    ++cursor.layer;
                                    workspace().setCursor(cursor);
                                }});
         actions.push_back(showView("breakdown"));
-        if (!run()->row.knows.has(Known::Selections)) {
+        if (!known) {
             showEmpty(tr("Selected blocks are not known in this run"),
                       whyUnknown(workspace(), run()->key,
                                  tr("The engine that recorded it did not see which blocks were attended.")),
                       actions);
+            return;
+        }
+        if (denoisesCanvas(run()->row)) {
+            showEmpty(tr("Nothing was chosen in this run"),
+                      tr("In every forward every token attended to all of prompt and canvas. What the forwards wrote, "
+                         "and how sure they were, is in the denoising view."),
+                      {showView("denoising"), showView("breakdown")});
             return;
         }
         showEmpty(tr("Nothing was chosen here"),
@@ -626,8 +636,11 @@ private:
             const int from = std::max(0, int(hoverX_ + 0.5 - half));
             const int to = std::min(data_.steps(), from + int(std::ceil(2 * half)));
             const auto count = data_.count(block, from, to);
-            html += tr("<br>Steps %1 to %2: selected %3 times, missed %4 times")
-                        .arg(formatCount(from), formatCount(to - 1), formatCount(count[0]), formatCount(count[1]));
+            html += tr("<br>Steps %1 to %2: selected %3 times, %4")
+                        .arg(formatCount(from), formatCount(to - 1), formatCount(count[0]),
+                             run() && !run()->row.knows.has(Known::Hits)
+                                 ? tr("misses are not known")
+                                 : tr("missed %1 times").arg(formatCount(count[1])));
         }
         if (!text.isEmpty()) html += QStringLiteral("<p>“%1”</p>").arg(text);
         return html;

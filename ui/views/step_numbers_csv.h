@@ -1,4 +1,4 @@
-// What the exports of views over steps share: runs one after the other, a part of their steps at a time.
+// Exports of views over steps: runs one after the other, a part of their steps at a time.
 #pragma once
 
 #include "profiler/read/trace_reader.h"

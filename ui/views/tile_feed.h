@@ -22,11 +22,11 @@ public:
     using Read = std::function<std::shared_ptr<Tile>(TraceReader&, int first, int last)>;
     /// Worker thread: steps 0, stride, 2 * stride, ...
     using Preview = std::function<std::shared_ptr<Tile>(TraceReader&, int steps, int stride)>;
-    /// What has come. GUI thread.
+    /// A piece that has come, on the GUI thread.
     struct Arrival {
         std::shared_ptr<Tile> tile; // null: nothing new, but total or error may be
         int first = 0;              // step the tile begins at
-        int times = 1;              // as many tiles from there on are this one: there is no step in them
+        int times = 1;              // this tile stands for as many tiles from there on, in which there is no step
         int previewStride = 0;      // > 0: the tile is a preview
         int total = 0;              // steps of the run
     };
@@ -96,13 +96,13 @@ private:
     struct Span {
         int first = 0, last = -1;
     };
-    /// What is there and what is looked at: enough for a worker to choose what to read.
+    /// The tiles that are there and those that are looked at, from which a worker chooses what to read.
     struct Plan {
         std::vector<int> known; // by tile: steps that have come
         std::pair<double, double> view{0, 0};
         bool fresh = true; // nothing has come yet, not even a preview
 
-        /// Of the tiles that lack steps, the one nearest to what is in view.
+        /// The tile nearest to what is in view, among those that lack steps.
         Span next(int total) const {
             Span best;
             double nearest = 0;
@@ -115,7 +115,7 @@ private:
             }
             return best;
         }
-        /// Of neighbouring tiles those of which nothing has come, around `tile`.
+        /// The tiles of the stretch `among` around `tile` for which nothing has come yet.
         TileStretch unknown(TileStretch among, int tile) const {
             const auto has = [&](int at) { return std::size_t(at) < known.size() && known[std::size_t(at)] > 0; };
             TileStretch found{tile, tile};

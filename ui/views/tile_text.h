@@ -1,4 +1,4 @@
-// What the heatmaps say of a picture whose tiles have not all come.
+// Notes of the heatmaps about a picture whose tiles have not all come.
 #pragma once
 
 #include "ui/frame/units.h"
@@ -7,13 +7,13 @@
 
 namespace kvscope::ui {
 
-/// In the line below the plot. stride: the preview has one step in so many.
+/// The note in the line below the plot. stride: the preview has one step in so many.
 inline QString previewNote(int stride) {
     return QCoreApplication::translate("Views", "Where steps are not read yet, 1 in %1 stands for its neighbours.")
         .arg(formatCount(stride));
 }
 
-/// In the tooltip of a cell.
+/// The note in the tooltip of a cell.
 inline QString notReadYet(int stride) {
     return QCoreApplication::translate("Views", "Not read yet: so far the picture shows 1 step in %1.")
         .arg(formatCount(stride));

@@ -1,5 +1,6 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, of one run or of all that are
 // compared.
+#include "profiler/read/denoising.h"
 #include "profiler/read/filtered.h"
 #include "ui/frame/broken_rules.h"
 #include "ui/frame/run_names.h"
@@ -38,7 +39,7 @@ constexpr std::array<Unit, kPanels> kUnits{Unit::Percent, Unit::Count, Unit::Byt
 constexpr std::array<TransferNumber, kPanels> kNumbers{TransferNumber::HitRatePercent, TransferNumber::Misses,
                                                        TransferNumber::H2dBytes, TransferNumber::ExposedNs};
 
-/// What is not known of single KV heads is -1.
+/// A number that is not known for single KV heads is -1.
 std::string csvCell(std::int64_t value) { return value >= 0 ? std::to_string(value) : std::string(); }
 
 /// The steps in view, or the extremes of as many stretches of them as a screen tells apart. Lowest: how far below 100
@@ -239,9 +240,14 @@ protected:
         const QString beyond = *std::max_element(beyondAny_.begin(), beyondAny_.end()) > 0
                                    ? tr("Triangles mark steps beyond the plot; Values: All shows them in full.")
                                    : QString();
+        QString unknown;
+        if (run() && run()->row.knows.has(Known::Bytes) && !run()->row.knows.has(Known::Hits))
+            unknown = tr("Hits and misses are not known in this run.");
+        else if (run() && run()->row.knows.has(Known::Hits) && !run()->row.knows.has(Known::Bytes))
+            unknown = tr("What crossed the link is not known in this run.");
         const auto& feed = sides_[0]->series.feed();
         const auto& tiles = sides_[0]->series.columns().tiles();
-        return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")), beyond,
+        return sentences({unknown, aggregationNote(perPixel, tr("the line keeps the extremes")), beyond,
                           tiles.hasPreview() ? previewNote(tiles.stride()) : QString(), tr("The prefill is left out."),
                           timing, loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
     }
@@ -251,7 +257,7 @@ private:
         explicit Side(Workspace& workspace) : series(workspace, &context, "transfers") {}
         bool empty() const { // of decode steps
             const StepPyramid& columns = series.columns();
-            return columns.stats(int(TransferNumber::Misses), 0, columns.steps()).count == 0;
+            return columns.stats(int(TransferNumber::OpensBlock), 0, columns.steps()).count == 0; // known of every step
         }
         QObject context; // answers for a side that is gone are dropped with it
         StepSeries series;
@@ -271,7 +277,7 @@ private:
                 sides_[place]->curves[i] =
                     new CurvePlottable(panels_[i]->axis(QCPAxis::atBottom), panels_[i]->axis(QCPAxis::atLeft),
                                        sides_[place]->series.columns(), int(kNumbers[i]));
-            beyond_[i]->setLayer(beyond_[i]->layer()); // and the triangles over all of them
+            beyond_[i]->setLayer(beyond_[i]->layer()); // puts the triangles over all curves
         }
     }
 
@@ -303,8 +309,9 @@ private:
             }
             return;
         }
-        if (!moves(*sides_[0]) && feed.loaded() >= feed.total() && !workspace().compare()) {
-            const Knowledge knows = run()->row.knows;
+        const Knowledge knows = run()->row.knows;
+        const bool draws = moves(*sides_[0]) || (!knows.has(Known::Hits) && knows.has(Known::Bytes));
+        if (!draws && feed.loaded() >= feed.total() && !workspace().compare()) {
             if (!knows.has(Known::Hits) && !knows.has(Known::Bytes))
                 showEmpty(tr("Hits and transfers are not known in this run"),
                           whyUnknown(workspace(), run()->key,
@@ -313,6 +320,11 @@ private:
                                         "answered by the what-if view, where it recorded the selected blocks.")
                                          .arg(QString::fromStdString(knows.list()))),
                           {showView("cache"), showView("breakdown")});
+            else if (appliedFilter().empty() && denoisesCanvas(run()->row))
+                showEmpty(tr("No block moves in this run"),
+                          tr("Prompt and canvas are computed where their keys and values are, so there are no hits, "
+                             "misses or transfers. Look at what the forwards wrote, or at where their time goes."),
+                          {showView("denoising"), showView("breakdown")});
             else if (appliedFilter().empty())
                 showEmpty(
                     tr("No block moves in this run"),
@@ -389,6 +401,9 @@ private:
         label->setPadding({9, 0, 9, 0});
         label->setFont(panels_[0]->axis(QCPAxis::atLeft)->tickLabelFont());
         label->setColor(theme.text);
+        QColor behind = theme.plotBackground; // over the curve, and read all the same
+        behind.setAlpha(210);
+        label->setBrush(behind);
         label->setText(tr("step %1: %2")
                            .arg(formatCount(std::llround(furthest.x())),
                                 formatValue(kUnits[panel], low ? 100 - furthest.y() : furthest.y())));

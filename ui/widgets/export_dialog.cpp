@@ -55,6 +55,18 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     setWindowTitle(tr("Export View"));
     for (QLabel* label : {preview_, status_}) label->setTextFormat(Qt::PlainText); // file names may look like markup
     setAttribute(Qt::WA_DeleteOnClose);
+    fillControls();
+    layOut();
+    recall();
+    chooseSize();
+    changed();
+    redraw_.setSingleShot(true);
+    redraw_.setInterval(kRedrawMs);
+    follow();
+    redraw_.start();
+}
+
+void ExportDialog::fillControls() {
     const auto name = [](QWidget* widget, const char* id, const QString& accessible) {
         widget->setObjectName(QLatin1String(id));
         widget->setAccessibleName(accessible);
@@ -91,7 +103,9 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     status_->setWordWrap(true);
     status_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     save_->setDefault(true);
+}
 
+void ExportDialog::layOut() {
     auto* size = new QHBoxLayout;
     size->addWidget(width_);
     size->addWidget(new QLabel(QStringLiteral("×")));
@@ -114,6 +128,7 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     top->addLayout(left);
     top->addWidget(preview_);
     auto* close = new QPushButton(tr("Close"));
+    connect(close, &QPushButton::clicked, this, &QDialog::reject);
     auto* buttons = new QHBoxLayout;
     buttons->addStretch();
     buttons->addWidget(close);
@@ -122,14 +137,10 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     body->addLayout(top);
     body->addWidget(status_);
     body->addLayout(buttons);
+}
 
-    recall();
-    chooseSize();
-    changed();
-    redraw_.setSingleShot(true);
-    redraw_.setInterval(kRedrawMs);
+void ExportDialog::follow() {
     connect(&redraw_, &QTimer::timeout, this, &ExportDialog::preview);
-    connect(close, &QPushButton::clicked, this, &QDialog::reject);
     connect(save_, &QPushButton::clicked, this, &ExportDialog::chooseFile);
     connect(preset_, &QComboBox::currentIndexChanged, this, &ExportDialog::chooseSize);
     for (QSpinBox* side : {width_, height_}) {
@@ -149,7 +160,6 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
         ended(path, cancelled ? tr("Stopped; nothing was written.") : problem);
     });
     connect(view_, &QObject::destroyed, this, &QDialog::reject); // the window of the view was closed
-    redraw_.start();
 }
 
 void ExportDialog::chooseSize() {

@@ -39,6 +39,9 @@ signals:
     void saved(const QString& path);
 
 private:
+    void fillControls();
+    void layOut();
+    void follow(); // connects the controls and the view
     void chooseSize();
     void changed();
     void preview();

@@ -118,7 +118,7 @@ FilterBar::FilterBar(Workspace& workspace, QWidget* parent) : QToolBar(tr("Filte
         clearAction->setVisible(!workspace_.filter().empty());
         display(workspace_.filter());
     });
-    // What the run before did not have, this one may have.
+    // A run may have what the run before it did not have.
     connect(&workspace_, &Workspace::currentChanged, this, [this] {
         if (!problem().isEmpty()) apply();
     });

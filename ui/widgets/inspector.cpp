@@ -1,6 +1,7 @@
 #include "ui/widgets/inspector.h"
 
 #include "profiler/import/import.h"
+#include "profiler/read/denoising.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/workspace.h"
@@ -22,6 +23,44 @@
 #include <utility>
 
 namespace kvscope::ui {
+
+namespace {
+
+/// Which of the chosen steps are cold. A few steps from before them tell whether a sequence has selected already.
+std::vector<StepKind> kindsIn(const TraceReader& reader, int runId, const std::vector<StepRow>& steps) {
+    constexpr int kBefore = 64;
+    std::vector<StepRow> rows;
+    if (!steps.empty() && steps.front().step > 1)
+        rows = reader.steps(runId, 1, std::min(steps.front().step - 1, kBefore));
+    std::erase_if(rows, [](const StepRow& row) { return row.phase != Phase::Decode; });
+    std::vector<StepKind> kinds(steps.size(), StepKind::Steady);
+    std::vector<std::size_t> places; // of the decode steps
+    for (std::size_t i = 0; i < steps.size(); ++i)
+        if (steps[i].phase == Phase::Decode) places.push_back(i), rows.push_back(steps[i]);
+    const std::vector<StepKind> all = kindsOf(rows);
+    for (std::size_t i = 0; i < places.size(); ++i) kinds[places[i]] = all[all.size() - places.size() + i];
+    return kinds;
+}
+
+/// The hit rate of the chosen steps, and which of them it counts: of several, the cold ones only where rates do.
+QString hitRateText(const std::vector<StepRow>& steps, const std::vector<StepKind>& kinds) {
+    std::int64_t hits = 0, misses = 0, warmHits = 0, warmMisses = 0;
+    int cold = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        hits += steps[i].hits, misses += steps[i].misses;
+        if (i < kinds.size() && kinds[i] == StepKind::Cold)
+            ++cold;
+        else
+            warmHits += steps[i].hits, warmMisses += steps[i].misses;
+    }
+    if (cold == 0 || warmHits + warmMisses == 0) return formatShare(hits, hits + misses);
+    if (coldSteps() == ColdSteps::Counted)
+        return Inspector::tr("%1, %n cold step(s) among them", nullptr, cold).arg(formatShare(hits, hits + misses));
+    return Inspector::tr("%1, %n cold step(s) left out", nullptr, cold)
+        .arg(formatShare(warmHits, warmHits + warmMisses));
+}
+
+} // namespace
 
 Inspector::Inspector(Workspace& workspace, QWidget* parent)
     : QScrollArea(parent), workspace_(workspace), spanSection_(new Section(tr("Span"))),
@@ -152,13 +191,15 @@ void Inspector::showRun() {
                        : QString(),
                    "block");
     runFacts_->set(tr("Budget"),
-                   row.layers == 0         ? QString()
-                   : row.budgetBlocks == 0 ? tr("all blocks")
-                                           : tr("%1 blocks").arg(formatCount(row.budgetBlocks)),
+                   row.layers == 0            ? QString()
+                   : choosesWithoutBound(row) ? tr("no bound: what queries choose together")
+                   : row.budgetBlocks == 0    ? tr("all blocks")
+                                              : tr("%1 blocks").arg(formatCount(row.budgetBlocks)),
                    "budget");
     runFacts_->set(tr("Device slots"),
                    row.layers == 0                                       ? QString()
                    : !row.knows.has(Known::Hits) && row.deviceSlots == 0 ? tr("not known")
+                   : row.sharesPool()                                    ? tr("one pool for all rows")
                    : row.deviceSlots == 0                                ? tr("everything resident")
                                           : tr("%1 blocks per layer and KV head").arg(formatCount(row.deviceSlots)),
                    "slots");
@@ -197,6 +238,7 @@ void Inspector::fetch() {
             const bool range = cursor.firstStep >= 0;
             selected.steps =
                 reader.steps(runId, range ? cursor.firstStep : cursor.step, range ? cursor.lastStep : cursor.step);
+            if (selected.steps.size() > 1) selected.kinds = kindsIn(reader, runId, selected.steps);
             selected.selection = reader.selection(runId, cursor.step, cursor.layer, cursor.sequence, cursor.kvHead);
             if (cursor.block >= 0) selected.blockText = reader.blockText(runId, cursor.sequence, cursor.block);
             return selected;
@@ -223,6 +265,10 @@ void Inspector::showStep(const Selected& selected) {
         stepNote_->setText(imported
                                ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
                                     "steps. Click a span in the timeline to see what it is.")
+                           : run && run->row.serves() && run->row.steps > 0
+                               ? tr("Iteration %1 decoded nothing, so that there is no step of this number: it read "
+                                    "prompts, or was not recorded. The view Serving shows it.")
+                                     .arg(step)
                            : run && run->row.serves()
                                ? tr("This run served requests. Its iterations are recorded in place of steps: the view "
                                     "Serving shows them.")
@@ -258,27 +304,38 @@ void Inspector::showStep(const Selected& selected) {
     const StepRow& first = selected.steps.front();
     const bool one = selected.steps.size() == 1;
     QStringList notes;
-    if (one && first.phase == Phase::Prefill) notes << tr("Prefill: reads the prompts and gives the first token.");
-    if (one && first.step == 1) notes << tr("First decode step: the device slots were cold, so locality is undefined.");
+    const bool denoises = denoisingBlock(run->row) > 0;
+    if (one && first.phase == Phase::Prefill)
+        notes << (denoisesCanvas(run->row) ? tr("Every forward over the canvas reads the prompts: there is no prefill.")
+                  : denoises               ? tr("Prefill: reads the blocks that the prompts fill.")
+                                           : tr("Prefill: reads the prompts and gives the first token."));
+    if (one && first.phase == Phase::Decode && first.selected > 0 && first.kept < 0 && !first.opensBlock)
+        notes << (run->row.deviceSlots > 0 && run->row.knows.has(Known::Hits)
+                      ? tr("A sequence selects for the first time: the device slots were cold, and locality is "
+                           "undefined.")
+                      : tr("A sequence selects for the first time: locality is undefined."));
     if (one && first.opensBlock && first.phase == Phase::Decode)
-        notes << tr("A sequence opened a new block in this step.");
+        notes << (denoises ? tr("A block's first forward, or its first one that chooses pages.")
+                           : tr("A sequence opened a new block in this step."));
     stepNote_->setText(notes.join(QLatin1Char('\n')));
     stepNote_->setVisible(!notes.isEmpty());
-    stepFacts_->set(one ? tr("Step") : tr("Steps"),
-                    one ? QString::number(first.step)
-                        : tr("%1 to %2, summed").arg(first.step).arg(selected.steps.back().step),
-                    "step");
+    // A table keeps the order in which its facts were first set: all of them are set, each time, whatever there is.
+    stepFacts_->set(tr("Step"), one ? QString::number(first.step) : QString(), "step");
+    stepFacts_->set(tr("Steps"),
+                    one ? QString() : tr("%1 to %2, summed").arg(first.step).arg(selected.steps.back().step), "step");
     const Knowledge knows = run->row.knows;
     const auto known = [&](Known what, const QString& value) { return knows.has(what) ? value : tr("not known"); };
     stepFacts_->set(tr("Wall time"), known(Known::StepTimes, tr("%1 (measured)").arg(formatDuration(sum.durationNs))),
                     "wall-time");
-    stepFacts_->set(tr("Tokens fed"), formatCount(sum.tokens));
+    const bool writes = denoises && selected.steps.back().phase == Phase::Decode;
+    stepFacts_->set(tr("Tokens fed"), writes ? QString() : formatCount(sum.tokens));
+    stepFacts_->set(tr("Tokens written"), writes ? formatCount(sum.tokens) : QString());
     const bool sparse = sum.selected > 0;
     stepFacts_->set(tr("Selected"), sparse ? tr("%1 blocks").arg(formatCount(sum.selected)) : QString(), "selected");
     stepFacts_->set(tr("Hits"), sparse ? known(Known::Hits, formatCount(sum.hits)) : QString(), "hit");
     stepFacts_->set(tr("Misses"), sparse ? known(Known::Hits, formatCount(sum.misses)) : QString(), "hit");
     stepFacts_->set(tr("Hit rate"),
-                    sparse ? known(Known::Hits, formatShare(sum.hits, sum.hits + sum.misses)) : QString(), "hit-rate");
+                    sparse ? known(Known::Hits, hitRateText(selected.steps, selected.kinds)) : QString(), "hit-rate");
     stepFacts_->set(
         tr("Locality"),
         sparse ? formatRatio(selectedWhereKept > 0 ? double(sum.kept) / double(selectedWhereKept) : std::nan(""))
@@ -297,7 +354,10 @@ void Inspector::showHead(const Selected& selected) {
     headFacts_->set(tr("Place"),
                     tr("layer %1, KV head %2, sequence %3").arg(cursor.layer).arg(cursor.kvHead).arg(cursor.sequence));
     if (!selected.selection) {
-        headFacts_->set(tr("Selection"), tr("not recorded: dense attention or prefill"));
+        const OpenRun* run = workspace_.current();
+        headFacts_->set(tr("Selection"), run && !run->row.knows.has(Known::Selections)
+                                             ? tr("not known")
+                                             : tr("not recorded: dense attention or prefill"));
         return;
     }
     const SelectionRow& row = *selected.selection;
@@ -310,9 +370,9 @@ void Inspector::showHead(const Selected& selected) {
                         : tr("%1 of %2 hit").arg(row.hits).arg(row.hits + row.misses),
                     "hit");
     headFacts_->set(tr("Locality γ"), formatRatio(row.locality()), "locality");
-    if (std::isfinite(row.mass)) headFacts_->set(tr("Mass captured"), formatRatio(double(row.mass)), "mass");
+    headFacts_->set(tr("Mass captured"), std::isfinite(row.mass) ? formatRatio(double(row.mass)) : QString(), "mass");
     std::array<int, 5> counts{};
-    for (const Origin origin : row.origins) ++counts[std::size_t(origin)];
+    for (const PackedBlock block : row.blocks) ++counts[std::size_t(block.origin())];
     QStringList origins;
     for (std::size_t code = 0; code < counts.size(); ++code)
         if (counts[code] > 0)
@@ -341,19 +401,19 @@ void Inspector::showBlock(const Selected& selected) {
     if (blockText_->toPlainText() != text) blockText_->setPlainText(text);
     if (!selected.selection) return;
     const SelectionRow& row = *selected.selection;
-    const auto found = std::lower_bound(row.blocks.begin(), row.blocks.end(), cursor.block);
-    if (found == row.blocks.end() || *found != cursor.block) {
+    const PackedBlock* found = findBlock(row.blocks, cursor.block);
+    if (found == nullptr) {
         blockFacts_->set(tr("In this step"),
                          row.blocks.empty() ? tr("selected blocks were not recorded") : tr("not selected"), "selected");
         return;
     }
-    const auto at = std::size_t(found - row.blocks.begin());
+    const auto at = std::size_t(found - row.blocks.data());
     blockFacts_->set(tr("In this step"), tr("selected"), "selected");
-    if (at < row.origins.size()) blockFacts_->set(tr("Origin"), QLatin1String(nameOf(row.origins[at])), "origin");
+    blockFacts_->set(tr("Origin"), QString::fromLatin1(nameOf(found->origin())), "origin");
     blockFacts_->set(tr("Residency"),
-                     at >= row.hit.size() ? tr("not known")
-                     : row.hit[at] != 0   ? tr("hit")
-                                          : tr("miss, loaded"),
+                     !row.knowsHits ? tr("not known")
+                     : found->hit() ? tr("hit")
+                                    : tr("miss, loaded"),
                      "hit");
     if (at < row.scores.size()) blockFacts_->set(tr("Score"), formatRatio(double(row.scores[at]), 5), "score");
 }

@@ -2,6 +2,7 @@
 // steps at the cursor, and the block at the cursor with its text.
 #pragma once
 
+#include "profiler/read/step_kind.h"
 #include "profiler/read/trace_reader.h"
 #include "ui/frame/fact_table.h"
 
@@ -42,6 +43,7 @@ protected:
 private:
     struct Selected {
         std::vector<StepRow> steps;
+        std::vector<StepKind> kinds; // of each step; empty: of one step only
         std::optional<SelectionRow> selection;
         std::string blockText;
     };

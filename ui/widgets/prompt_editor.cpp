@@ -18,10 +18,14 @@
 #include <QSpinBox>
 #include <QThreadPool>
 #include <QTimer>
+#include <QToolButton>
 #include <QVBoxLayout>
 
 namespace kvscope::ui {
 namespace {
+
+/// A first answer comes within seconds on two cores, and the needle in the middle is outside of sink and window.
+constexpr int kFirstNeedleTokens = 3000;
 
 QSpinBox* makeSpin(int low, int high, int value, const QString& unit, const char* name, const QString& tip) {
     auto* spin = new QSpinBox;
@@ -99,7 +103,7 @@ QWidget* PromptEditor::makeNeedlePage() {
     auto* page = new QWidget;
     auto* form = makeForm(page);
     const NeedleOptions defaults;
-    needleTokens_ = makeSpin(64, 1 << 20, defaults.tokens, tr("tokens"), "needleTokens",
+    needleTokens_ = makeSpin(64, 1 << 20, kFirstNeedleTokens, tr("tokens"), "needleTokens",
                              tr("Length of the whole prompt, question included."));
     needleTokens_->setSingleStep(500);
     needles_ = makeSpin(1, 64, defaults.needles, tr("facts"), "needleCount",
@@ -116,7 +120,20 @@ QWidget* PromptEditor::makeNeedlePage() {
     seed_ = makeSpin(0, 1 << 30, int(defaults.seed), {}, "needleSeed",
                      tr("Chooses text and facts; further sequences of a batch count up from it."));
     needleTokens_->setAccessibleName(tr("Length"));
-    form->addRow(alignedLabel(tr("Length")), needleTokens_);
+    auto* length = new QHBoxLayout;
+    length->setSpacing(4);
+    // Without this the row asks for the width of 1,048,576 tokens beside the button's, and the whole panel grows.
+    needleTokens_->setMinimumWidth(needleTokens_->fontMetrics().horizontalAdvance(tr("99,999 tokens")) + 32);
+    length->addWidget(needleTokens_, 1);
+    auto* longer = new QToolButton;
+    longer->setObjectName(QStringLiteral("longNeedle"));
+    longer->setText(formatCount(defaults.tokens));
+    longer->setToolTip(tr("A long prompt: many more blocks to choose from, and some seconds to read"));
+    longer->setAccessibleName(tr("A prompt of %1 tokens").arg(formatCount(defaults.tokens)));
+    connect(longer, &QToolButton::clicked, needleTokens_,
+            [this, tokens = defaults.tokens] { needleTokens_->setValue(tokens); });
+    length->addWidget(longer);
+    form->addRow(alignedLabel(tr("Length")), length);
     form->addRow(tr("Needles"), needles_);
     form->addRow(tr("Depth"), depth_);
     form->addRow(tr("Seed"), seed_);
@@ -362,7 +379,7 @@ void PromptEditor::chooseRecorded(const QString& trace, int runId, int sequences
     if (kind_->count() <= int(PromptSource::Kind::Recorded)) kind_->addItem(tr("Recorded prompt"));
     kind_->setCurrentIndex(int(PromptSource::Kind::Recorded));
     showChat();
-    edited(); // also where it was of this kind already
+    edited(); // also where the prompt was of this kind already
 }
 
 int PromptEditor::recordedSequences() const {
@@ -402,7 +419,7 @@ void PromptEditor::setValues(const QVariantMap& values) {
     restore("kind", [&](const QVariant& v) {
         if (v.toInt() < int(PromptSource::Kind::Recorded))
             kind_->setCurrentIndex(v.toInt());
-        else if (QFileInfo::exists(trace)) // else the trace is gone, and what is chosen stays
+        else if (QFileInfo::exists(trace)) // otherwise the trace is gone, and the choice stays
             chooseRecorded(trace, values.value(QStringLiteral("traceRun")).toInt(),
                            values.value(QStringLiteral("traceSequences")).toInt());
     });

@@ -45,7 +45,8 @@ public:
     void chooseFile(const QString& path);
     /// Takes the prompts of a recorded run, which then decide how many sequences there are.
     void chooseRecorded(const QString& trace, int runId, int sequences);
-    /// Of the recorded prompts; 0: the prompt is of another kind, and any number of sequences can be asked for.
+    /// How many recorded prompts there are; 0: the prompt is of another kind, and any number of sequences can be asked
+    /// for.
     int recordedSequences() const;
 
     QVariantMap values() const;

@@ -244,7 +244,7 @@ void RunList::showMenu(const QPoint& place) {
     again->setEnabled(refusal.isEmpty());
     again->setToolTip(
         asWritten(refusal.isEmpty() ? tr("Fill the session form with what this run was recorded with") : refusal));
-    menu->setToolTipsVisible(true); // also of what cannot be chosen: why
+    menu->setToolTipsVisible(true); // tooltips also say why an entry cannot be chosen
     QAction* broken = menu->addAction(tr("Broken rules…"), this, [this, key] { emit violationsRequested(*key); });
     const RunCheck* check = RunChecks::of(workspace_).find(*key);
     broken->setEnabled(check && check->violations() > 0);

@@ -7,6 +7,7 @@
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 
+#include <QEvent>
 #include <QFontMetrics>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -23,6 +24,11 @@ namespace {
 constexpr int kLeastRestMs = 500;  // between two reads of a run that grows
 constexpr int kRowsAtOnce = 8192;  // steps read at once without selections: takes a worker a few milliseconds
 constexpr int kStepsAtOnce = 1024; // steps read at once with their selections
+// In narrower windows, in pixels, there is no room for what the numbers count, and none for a fourth number. Tooltips
+// have both.
+constexpr int kRoomForWords = 1300, kRoomForFour = 1150;
+
+QString capitalised(QString text) { return text.isEmpty() ? text : text.at(0).toUpper() + text.mid(1); }
 
 } // namespace
 
@@ -39,7 +45,7 @@ RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
     auto* numbers = new QHBoxLayout(this);
     numbers->setContentsMargins(4, 0, 4, 0);
     numbers->setSpacing(2);
-    const auto add = [&](const char* name, const QString& caption, const QString& help) {
+    const auto add = [&](const char* name, const QString& caption) {
         auto* box = new QWidget;
         auto* value = new QLabel(QStringLiteral("–"));
         value->setObjectName(QLatin1String(name));
@@ -53,20 +59,21 @@ RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
         row->setContentsMargins(8, 0, 8, 0);
         row->setSpacing(5);
         row->addWidget(value);
-        row->addWidget(new MutedLabel(caption));
-        box->setToolTip(help);
+        auto* words = new MutedLabel(caption);
+        words->setObjectName(QLatin1String(name) + QStringLiteral("Caption"));
+        row->addWidget(words);
         numbers->addWidget(box);
         return value;
     };
-    rate_ =
-        add("tokenRate", tr("tokens/s"),
-            tr("Of the run shown here: tokens of all sequences per second of decode wall time (measured), without cold "
-               "steps unless the View menu counts them"));
-    hitRate_ =
-        add("hitRate", tr("hit rate"),
-            tr("Of the run shown here: hits / (hits + misses) of the selected blocks, so far while it runs, without "
-               "cold steps unless the View menu counts them"));
-    locality_ = add("locality", tr("locality"), tr("Of the run shown here: mean γ, where it is defined"));
+    rate_ = add("tokenRate", tr("tokens/s"));
+    clockRate_ = add("clockRate", tr("by the clock"));
+    hitRate_ = add("hitRate", tr("hit rate"));
+    locality_ = add("locality", tr("locality"));
+    rateCaption_ = findChild<QLabel*>(QStringLiteral("tokenRateCaption"));
+    counted_ = new MutedLabel;
+    counted_->setObjectName(QStringLiteral("ratesCount"));
+    counted_->setContentsMargins(8, 0, 8, 0);
+    numbers->addWidget(counted_);
     connect(&workspace_, &Workspace::currentChanged, this, &RunStatistics::follow);
     connect(&workspace_, &Workspace::runsChanged, this, &RunStatistics::follow); // the file may have been replaced
     connect(&workspace_, &Workspace::advanced, this, [this] {
@@ -86,7 +93,7 @@ void RunStatistics::follow() {
     }
     const bool same = created_.empty() || run->row.createdUtc == created_; // of a live run it is known only later
     if (run->key == key_ && same && (run->live || run->row.steps >= rowsRead_))
-        return show(); // what rates count may be another, or what can be trusted
+        return show(); // the steps that rates count may have changed, or the numbers that can be trusted
     key_ = run->key;
     created_ = run->row.createdUtc;
     forget();
@@ -98,7 +105,13 @@ void RunStatistics::forget() {
     rows_ = all_ = {};
     run_.reset();
     rowsRead_ = allRead_ = 0;
-    for (QLabel* label : {rate_, hitRate_, locality_}) label->setText(QStringLiteral("–"));
+    for (QLabel* label : {rate_, clockRate_, hitRate_, locality_}) {
+        label->setText(QStringLiteral("–"));
+        label->parentWidget()->setToolTip({});
+    }
+    counted_->setText({});
+    showsClock_ = false;
+    fitWindow();
 }
 
 void RunStatistics::ask() {
@@ -149,7 +162,56 @@ void RunStatistics::take(Answer answer) {
         again_.answered();
 }
 
-/// A number that a broken rule of the format makes worthless is a dash, as one that is not known.
+/// Says beside the numbers, and in their tooltips, which steps they count.
+void RunStatistics::tellWhatCounts(const RunSummary& summary) {
+    const QString counted = QString::fromStdString(summary.ratesCount());
+    counted_->setText(summary.coldSteps == 0                       ? QString()
+                      : summary.countedSteps < summary.decodeSteps ? counted
+                                                                   : tr("cold steps counted"));
+    const QString words = capitalised(counted) + QLatin1Char('.');
+    const auto explain = [](QLabel* number, const QString& text) { number->parentWidget()->setToolTip(text); };
+    QString between = tr("The time between steps is not counted.");
+    if (showsClock_)
+        between = tr("The time between steps is not counted: with it, it is %1 tokens/s.").arg(clockRate_->text());
+    explain(rate_, tr("Of the run shown here: tokens of all sequences per second of the decode steps' wall time "
+                      "(measured). %1 %2")
+                       .arg(between, words));
+    explain(clockRate_, tr("Of the run shown here: the same tokens per second by the clock on the wall. Pauses and "
+                           "other work between decode steps count too. %1")
+                            .arg(words));
+    explain(hitRate_,
+            tr("Of the run shown here: hits / (hits + misses) of the selected blocks, so far while it runs. %1")
+                .arg(words));
+    explain(locality_, tr("Of the run shown here: mean γ of all selections, but for the first of a sequence, where it "
+                          "is not defined, and where a new block opens"));
+    fitWindow();
+}
+
+/// Shows what the window has room for.
+void RunStatistics::fitWindow() {
+    const int room = window()->width();
+    clockRate_->parentWidget()->setVisible(showsClock_);
+    rateCaption_->setText(showsClock_ && room >= kRoomForFour ? tr("tokens/s by steps") : tr("tokens/s"));
+    locality_->parentWidget()->setVisible(!showsClock_ || room >= kRoomForFour);
+    counted_->setVisible(!counted_->text().isEmpty() && room >= (showsClock_ ? kRoomForWords + 150 : kRoomForWords));
+}
+
+void RunStatistics::showEvent(QShowEvent* event) {
+    QWidget::showEvent(event);
+    if (watched_ != window()) {
+        if (watched_) watched_->removeEventFilter(this);
+        watched_ = window();
+        watched_->installEventFilter(this);
+    }
+    fitWindow();
+}
+
+bool RunStatistics::eventFilter(QObject* watched, QEvent* event) {
+    if (watched == watched_ && event->type() == QEvent::Resize) fitWindow();
+    return QWidget::eventFilter(watched, event);
+}
+
+/// A number that a broken rule of the format makes worthless is shown as a dash, like one that is not known.
 void RunStatistics::show() {
     if (!run_) return;
     const RunCheck* check = RunChecks::of(workspace_).find(key_);
@@ -158,9 +220,12 @@ void RunStatistics::show() {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const bool hasRate = quick.decodeMs > 0 && !isBroken(Concern::Times, Concern::Tokens);
     rate_->setText(formatRate(hasRate ? quick.tokensPerSecond : nan));
+    showsClock_ = hasRate && quick.gapsMatter();
+    clockRate_->setText(formatRate(showsClock_ ? quick.tokensPerSecondWithGaps : nan));
     const bool hasHits = std::isfinite(quick.hitRate) && !isBroken(Concern::Hits, Concern::Selection);
     hitRate_->setText(hasHits ? QString::number(quick.hitRate * 100, 'f', 1) + QStringLiteral(" %")
                               : QStringLiteral("–"));
+    tellWhatCounts(quick);
     const RunSummary whole = all_.summary(*run_);
     const bool hasLocality = whole.localityCount > 0 && !isBroken(Concern::Selection);
     if (allRead_ >= rowsRead_ || isGrowing({key_, *run_, false})) // of a finished run not the mean of its first part

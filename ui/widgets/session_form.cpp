@@ -186,7 +186,7 @@ QString SessionForm::findProblem() {
     const MethodUse use{values, spec, loaded_->config(), options().backend, offload_->isChecked()};
 
     const bool pooled =
-        offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // whether blocks go through the device cache
+        offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // whether blocks go through the device tier
     deviceSlots_->setEnabled(pooled);
     cachePolicy_->setEnabled(pooled);
     try {
@@ -254,7 +254,7 @@ void SessionForm::revalidate() {
     reason_->setVisible(!problem.isEmpty());
     run_->setEnabled(problem.isEmpty());
     run_->setToolTip(problem.isEmpty() ? tr("Run this session (F5)") : asWritten(problem));
-    if (runTakesFocus_ && (prompt_->tokens() || !prompt_->problem().isEmpty())) { // a disabled button takes none
+    if (runTakesFocus_ && (prompt_->tokens() || !prompt_->problem().isEmpty())) { // a disabled button takes no focus
         runTakesFocus_ = false;
         run_->setFocus(Qt::OtherFocusReason);
     }

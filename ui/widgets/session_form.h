@@ -80,12 +80,16 @@ signals:
     void problemChanged();
 
 private:
-    static constexpr int kMostSequences = 32; // that can be asked for; a recorded prompt may have more
+    static constexpr int kMostSequences = 32; // the most that can be asked for; a recorded prompt may have more
 
     void makeModelSection(QVBoxLayout* layout);
     void makePromptSection(QVBoxLayout* layout);
     void makeMethodSection(QVBoxLayout* layout);
     void makeAdvancedSection(QVBoxLayout* layout);
+    void addSamplingRows(QFormLayout* form);
+    void addTierRows(QFormLayout* form);
+    void addLinkRows(QFormLayout* form);
+    void addRecordRows(QFormLayout* form);
     void makeFooter(QVBoxLayout* layout);
     void modelPicked(int index);
     void listModel(const QString& nameOrPath);
@@ -125,7 +129,8 @@ private:
     /// By method, the parameters that the user changed.
     QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_;
     bool running_ = false, loading_ = false, backendAsked_ = false;
-    bool runTakesFocus_ = false; // when the tokens of the prompt that fill() brought are counted
+    // the Run button takes the focus when the tokens of the prompt that fill() brought are counted
+    bool runTakesFocus_ = false;
 };
 
 } // namespace kvscope::ui

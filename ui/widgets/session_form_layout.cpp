@@ -281,7 +281,21 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     advanced_->setObjectName(QStringLiteral("advanced"));
     layout->addWidget(advanced_);
     QFormLayout* form = addForm(advanced_->body());
+    addSamplingRows(form);
+    addTierRows(form);
+    addLinkRows(form);
+    addRecordRows(form);
+    for (QSpinBox* spin : {topK_, seed_, deviceSlots_})
+        connect(spin, &QSpinBox::valueChanged, this, &SessionForm::revalidate);
+    for (QDoubleSpinBox* spin : {temperature_, topP_, linkGbps_})
+        connect(spin, &QDoubleSpinBox::valueChanged, this, &SessionForm::revalidate);
+    for (QComboBox* combo : {cachePolicy_, link_, level_})
+        connect(combo, &QComboBox::currentIndexChanged, this, &SessionForm::revalidate);
+    for (QCheckBox* check : {stopAtEos_, offload_, oracle_})
+        connect(check, &QCheckBox::toggled, this, &SessionForm::revalidate);
+}
 
+void SessionForm::addSamplingRows(QFormLayout* form) {
     temperature_ =
         makeDouble(0, 10, 0, 0.1, "temperature", tr("0: always the most likely token. Above: tokens are drawn."));
     temperature_->setSpecialValueText(tr("0 (greedy)"));
@@ -299,7 +313,9 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     form->addRow(tr("Top-k"), topK_);
     form->addRow(tr("Seed"), seed_);
     form->addRow(stopAtEos_);
+}
 
+void SessionForm::addTierRows(QFormLayout* form) {
     offload_ = named(
         new QCheckBox(tr("Keep the KV cache in host memory")), "offload",
         tr("On: the device tier holds only some blocks, and misses are copied over the link. Off: every block stays "
@@ -319,7 +335,9 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     form->addRow(offload_);
     form->addRow(tr("Device KV"), deviceSlots_);
     form->addRow(tr("Cache policy"), cachePolicy_);
+}
 
+void SessionForm::addLinkRows(QFormLayout* form) {
     link_ = named(new QComboBox, "link",
                   tr("Link between host memory and device tier. On the CPU backend blocks are really copied and "
                      "the link's time is modelled: bytes / bandwidth + latency."));
@@ -335,7 +353,9 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     form->addRow(tr("Link (modelled)"), link_);
     linkGbps_->setAccessibleName(tr("Link bandwidth"));
     form->addRow(QString(), linkGbps_);
+}
 
+void SessionForm::addRecordRows(QFormLayout* form) {
     level_ = named(new QComboBox, "recordLevel",
                    tr("Counters: times, hits, bytes. Selections: also every selected block. Full: also "
                       "its score."));
@@ -375,15 +395,6 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     form->addRow(QString(), recordCalls_);
     form->addRow(QString(), pcieCounting_);
     form->addRow(oracle_);
-
-    for (QSpinBox* spin : {topK_, seed_, deviceSlots_})
-        connect(spin, &QSpinBox::valueChanged, this, &SessionForm::revalidate);
-    for (QDoubleSpinBox* spin : {temperature_, topP_, linkGbps_})
-        connect(spin, &QDoubleSpinBox::valueChanged, this, &SessionForm::revalidate);
-    for (QComboBox* combo : {cachePolicy_, link_, level_})
-        connect(combo, &QComboBox::currentIndexChanged, this, &SessionForm::revalidate);
-    for (QCheckBox* check : {stopAtEos_, offload_, oracle_})
-        connect(check, &QCheckBox::toggled, this, &SessionForm::revalidate);
 }
 
 void SessionForm::makeFooter(QVBoxLayout* layout) {

@@ -1,4 +1,5 @@
 // Fills the token strip from the trace and connects it to the shared cursor.
+#include "profiler/read/denoising.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/view_request.h"
@@ -259,9 +260,11 @@ void TokenPanel::showHeading() {
     QStringList parts;
     if (promptTokens_ > 0) parts << tr("%1 prompt tokens").arg(formatCount(promptTokens_));
     parts << tr("%1 generated").arg(formatCount(generated));
+    // An iteration that decoded nothing, or a canvas whose forwards all read the prompt, is no prefill.
+    const bool prefills = !run->row.serves() && !denoisesCanvas(run->row);
     if (knownSteps_ > 0)
-        parts << (cursor.step == 0 ? tr("step 0 of %1 (prefill)").arg(knownSteps_ - 1)
-                                   : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
+        parts << (cursor.step == 0 && prefills ? tr("step 0 of %1 (prefill)").arg(knownSteps_ - 1)
+                                               : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
     if (cursor.firstStep >= 0) parts << tr("steps %1 to %2 chosen").arg(cursor.firstStep).arg(cursor.lastStep);
     place_->setText(parts.join(QStringLiteral("  ·  ")));
     place_->setToolTip(asWritten(place_->text()));

@@ -366,9 +366,10 @@ QString TokenStrip::tipOf(int index) const {
     const TokenChip& chip = chips_[std::size_t(index)];
     QString tip = chip.step < 0 ? tr("prompt") : tr("step %1").arg(chip.step);
     tip += tr(" · position %1 · token %2").arg(formatCount(chip.position)).arg(chip.id);
-    if (chip.step >= 0 && std::size_t(chip.step) < misses_.size() && misses_[std::size_t(chip.step)] >= 0)
-        tip += tr(" · %1 misses").arg(formatCount(misses_[std::size_t(chip.step)]));
-    if (chip.step == 1) tip += tr(" (cold slots: first decode step)");
+    const std::int64_t misses =
+        chip.step >= 0 && std::size_t(chip.step) < misses_.size() ? misses_[std::size_t(chip.step)] : -1;
+    if (misses >= 0) tip += tr(" · %1 misses").arg(formatCount(misses));
+    if (chip.step == 1 && misses > 0) tip += tr(" (first decode step: they fill empty slots)");
     return tip;
 }
 

@@ -14,12 +14,15 @@
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
 #include "ui/session/run_again.h"
+#include "ui/session/server_process.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
+#include "ui/widgets/prompt_progress.h"
 #include "ui/widgets/recovery_bar.h"
 #include "ui/widgets/run_list.h"
+#include "ui/widgets/serve_dialog.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
@@ -37,6 +40,7 @@
 #include <QLabel>
 #include <QMenu>
 #include <QMessageBox>
+#include <QProcess>
 #include <QProgressBar>
 #include <QPushButton>
 #include <QScrollArea>
@@ -130,6 +134,9 @@ MainWindow::~MainWindow() {
     if (journal_) journal_->end();
     controller_->disconnect();
     workspace_->disconnect(this);
+    delete findChild<ServeDialog*>(); // it uses the server
+    delete server_;                   // stops the server and waits for its end
+    for (QProcess* report : findChildren<QProcess*>()) report->disconnect(this); // it is ended with its window
     delete history_;
     delete link_;
     controller_.reset(); // waits for the worker, which uses the workspace
@@ -166,6 +173,7 @@ void MainWindow::makeCentre() {
     start->setWidget(welcome_);
     centre_->addWidget(start);
     centre_->addWidget(tabs_);
+    promptProgress_ = new PromptProgress(centre_);
     setCentralWidget(centre);
     connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
         if (centre_->currentWidget() == tabs_) ensureView(tab);
@@ -371,12 +379,17 @@ void MainWindow::connectSession() {
         if (!controller_->model()) return;
         form_->setModel(name, controller_->model());
         if (auto* dialog = findChild<CalibrateDialog*>()) dialog->setModel(name, controller_->model());
+        if (auto* dialog = findChild<ServeDialog*>()) dialog->setModel(name, controller_->model());
         if (again_ && again_->request.model == name) fillFormAgain();
     });
     connect(session, &SessionController::stateChanged, this, &MainWindow::updateActions);
     connect(session, &SessionController::progress, this, [this](double fraction, const QString& what) {
         progressBar_->setValue(int(std::lround(fraction * 1000)));
         progressText_->setText(what);
+        if (controller_->state() != SessionController::State::Prefill) return;
+        const OpenRun* run = workspace_->current();
+        const bool live = run && run->live; // the session's own run is shown
+        promptProgress_->showReading(fraction, live ? run->row.layers : 0, live ? run->row.sequences : 0);
     });
     connect(session, &SessionController::finished, this, [this](bool completed) {
         sessionActive_ = false;
@@ -430,8 +443,8 @@ void MainWindow::afterFirstPaint() {
     const QStringList offered = isTheOnly(*this) ? findLeftBehind() : QStringList();
     for (const QString& path : saved_.openFiles)
         if (QFileInfo::exists(path) && !offered.contains(path)) workspace_->open(path);
-    emit firstPainted(); // the files that are opened then are shown in front of those of the last time
-    // Loads the model of the form, unless another window has given its own model (see continueFrom).
+    emit firstPainted(); // files that are opened in answer are shown in front of those of the last time
+    // Loads the model that the form names, unless another window has given its model to this one (continueFrom).
     if (controller_->state() == SessionController::State::Idle && !controller_->model())
         controller_->loadModel(form_->modelName());
 }
@@ -452,6 +465,7 @@ void MainWindow::collectSession() {
     saved_.theme = theme_;
     if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
     saved_.form = form_->values();
+    if (const auto* dialog = findChild<ServeDialog*>()) saved_.server = dialog->values();
     for (std::size_t tab = 0; tab < views().size(); ++tab)
         if (const auto* view = dynamic_cast<const Remembers*>(views_[tab]))
             saved_.views[QLatin1String(views()[tab].id)] = view->remembered();
@@ -465,6 +479,7 @@ void MainWindow::collectSession() {
 
 void MainWindow::closeEvent(QCloseEvent* event) {
     const auto state = controller_->state();
+    if (!ended_ && !askToStopServer()) return event->ignore();
     if (!ended_ && sessionActive_ && state != SessionController::State::Idle) {
         QMessageBox question(QMessageBox::Question, tr("A session is running"),
                              tr("Stop the session and close the window? What was recorded so far stays in its trace."),
@@ -479,6 +494,7 @@ void MainWindow::closeEvent(QCloseEvent* event) {
         }
         controller_->stop();
     }
+    if (server_) server_->stopAndWait();
     saveSession();
     if (journal_) journal_->end();
     ended_ = true;

@@ -3,6 +3,7 @@
 // cursor.
 #pragma once
 
+#include "ui/frame/proposals.h"
 #include "ui/frame/workspace.h"
 #include "ui/widgets/trace_facts.h"
 #include "ui/window/session_journal.h"
@@ -12,6 +13,7 @@
 #include <QTimer>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 class QDockWidget;
@@ -31,8 +33,10 @@ class FilterBar;
 class HelpOverlay;
 class InlineMessage;
 class Inspector;
+class PromptProgress;
 class RecoveryBar;
 class RunList;
+class ServerProcess;
 class SessionController;
 class SessionForm;
 class TokenPanel;
@@ -40,7 +44,7 @@ class View;
 class WelcomePage;
 struct SessionToRepeat;
 
-class MainWindow final : public QMainWindow {
+class MainWindow final : public QMainWindow, public RunsChanges {
     Q_OBJECT
 public:
     explicit MainWindow(Settings settings, QWidget* parent = nullptr);
@@ -62,6 +66,8 @@ public:
     /// `program`, so that the window keeps responding.
     void exportReport(const QString& path);
     void setReportProgram(const QString& program) { reportProgram_ = program; }
+    /// The program that serves; by default kvscope-cli beside this one.
+    void setServerProgram(const QString& program);
     void showMessage(const QString& text, bool isError = false);
     void saveSession();
     /// Saves the window and stops its session without asking, because the program was told to end. By the time the
@@ -72,6 +78,7 @@ public:
     Workspace& workspace() { return *workspace_; }
     SessionController& controller() { return *controller_; }
     SessionForm& form() { return *form_; }
+    ServerProcess& server();
     TokenPanel& tokens() { return *tokens_; }
     Inspector& inspector() { return *inspector_; }
     HelpOverlay& help() { return *help_; }
@@ -134,9 +141,15 @@ private:
     void makeCursorActions();
     void makeHelpActions();
     void runAgain(const RunKey& key);
+    QString whyNoRun() const override;
+    void runWith(const ProposedChange& change) override;
     void fillFormAgain();
     void updateAgain();
     void showViolations(const RunKey& key);
+    void showServeDialog();
+    void followServer();
+    void openServed(const QString& trace, int looks);
+    bool askToStopServer();
     void updateActions();
     void updateIcons();
     void updateRecent();
@@ -155,6 +168,7 @@ private:
     SavedSession saved_, stored_;
     std::unique_ptr<Workspace> workspace_;
     std::unique_ptr<SessionController> controller_; // after workspace_, which it uses
+    ServerProcess* server_ = nullptr;               // null: none was started yet
     CursorHistory* history_ = nullptr;
     CursorLink* link_ = nullptr;
 
@@ -174,8 +188,10 @@ private:
     RecoveryBar* recovery_ = nullptr;         // offers what a program that crashed has left behind
     std::unique_ptr<SessionJournal> journal_; // null: the window keeps no journal
     std::vector<std::shared_ptr<SessionJournal::LeftBehind>> leftBehind_;
+    PromptProgress* promptProgress_ = nullptr;
     std::unique_ptr<SessionToRepeat> again_; // waits for its model
-    bool runsFilledForm_ = false;            // and is run when the form holds it
+    std::optional<ProposedChange> change_;   // of the run that is asked for again
+    bool runsFilledForm_ = false;            // the session runs as soon as the form holds it
     QTimer saveTimer_, regularTimer_;
     QByteArray defaultDocks_;
     /// Widths of the docks at the sides before the window became too narrow for them, in pixels; empty: the window is
@@ -185,7 +201,7 @@ private:
     int roomyTokens_ = 0;
     /// Waits: the inspector is hidden because the window is small. Wanted: the user opened it in a small window.
     bool inspectorWaits_ = false, inspectorWanted_ = false;
-    bool filterWaits_ = false, filterWanted_ = false; // the same of the filter bar
+    bool filterWaits_ = false, filterWanted_ = false; // the same for the filter bar
     bool viewsOnly_ = false;                          // the user has hidden everything around the views
     QByteArray aroundViews_;                          // the layout to which the window returns then
     bool roomAsked_ = false;
@@ -198,7 +214,8 @@ private:
     QProgressBar* progressBar_ = nullptr;
     QLabel *message_ = nullptr, *busy_ = nullptr;
     QToolButton *dismiss_ = nullptr, *broken_ = nullptr; // broken_: how many rows of the shown run break rules
-    QString theme_, reportProgram_;
+    QToolButton* serving_ = nullptr;                     // says that a server runs; null: none was started yet
+    QString theme_, reportProgram_, serverProgram_;      // serverProgram_: empty: the usual one
     /// What the status bar last said about files that could not be opened and about the model.
     QString openProblem_, modelProblem_;
     bool painted_ = false, sessionActive_ = false;

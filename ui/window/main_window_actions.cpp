@@ -16,7 +16,9 @@
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/data_export_menu.h"
 #include "ui/widgets/filter_bar.h"
+#include "ui/widgets/folder_dialog.h"
 #include "ui/widgets/help_overlay.h"
+#include "ui/widgets/prompt_progress.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/run_statistics.h"
 #include "ui/widgets/session_form.h"
@@ -27,6 +29,7 @@
 #include <QApplication>
 #include <QClipboard>
 #include <QDockWidget>
+#include <QFileDialog>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -112,6 +115,9 @@ void MainWindow::makeSessionActions() {
     path->setCheckable(true);
     path->setChecked(saved_.modelPath);
     connect(path, &QAction::toggled, this, [this](bool on) { saved_.modelPath = on; });
+    connect(addNamed("serve", tr("Serve…"), keys({"Ctrl+Alt+R"}),
+                     tr("Start a server for clients of OpenAI's API, and watch its requests live")),
+            &QAction::triggered, this, &MainWindow::showServeDialog);
     connect(addNamed("calibrate", tr("Calibrate Model…"), keys({"Ctrl+Alt+L"}),
                      tr("Learn what SparDA, Locret, Double Sparsity and AsyncTLS must know about the model")),
             &QAction::triggered, this, [this] {
@@ -136,6 +142,15 @@ void MainWindow::makeFileActions() {
     actionGroup_ = tr("Files");
     connect(addNamed("open", tr("Open Trace…"), keys({"Ctrl+O"}), tr("Open a recorded trace")), &QAction::triggered,
             this, [this] { chooseFiles(); });
+    connect(addNamed("openFolder", tr("Open Folder…"), keys({"Ctrl+Shift+O"}), tr("List the traces of a folder")),
+            &QAction::triggered, this, [this] {
+                const QString folder = QFileDialog::getExistingDirectory(this, tr("Open a folder of traces"),
+                                                                         SessionController::tracesFolder());
+                if (folder.isEmpty()) return;
+                auto* dialog = new FolderDialog(folder, this);
+                connect(dialog, &FolderDialog::openRequested, this, &MainWindow::openFiles);
+                dialog->show();
+            });
     connect(addNamed("exportView", tr("Export View…"), keys({"Ctrl+E"}),
                      tr("Save the view in front as PNG, SVG, PDF or CSV")),
             &QAction::triggered, this, [this] { chooseViewExport(); });
@@ -297,6 +312,7 @@ void MainWindow::makeHelpActions() {
 void MainWindow::makeMenus() {
     QMenu* file = menuBar()->addMenu(tr("&File"));
     file->addAction(action("open"));
+    file->addAction(action("openFolder"));
     recentMenu_ = file->addMenu(tr("Open &Recent"));
     file->addSeparator();
     file->addAction(action("exportView"));
@@ -354,6 +370,8 @@ void MainWindow::makeMenus() {
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
     run->addSeparator();
     run->addAction(action("again"));
+    run->addSeparator();
+    run->addAction(action("serve"));
     run->addSeparator();
     run->addAction(action("calibrate"));
     run->addAction(action("modelPath"));
@@ -436,6 +454,7 @@ void MainWindow::updateActions() {
     const bool working = state == State::Loading || state == State::Prefill;
     if (working && progress_->isHidden()) progressBar_->setValue(0);
     progress_->setVisible(working);
+    if (state != State::Prefill) promptProgress_->end();
     const bool open = workspace_->current() != nullptr;
     for (const char* name : {"exportReport", "exportFigure", "previousStep", "nextStep", "previousLayer", "nextLayer"})
         action(name)->setEnabled(open);

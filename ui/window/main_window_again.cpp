@@ -22,6 +22,43 @@
 
 namespace kvscope::ui {
 
+namespace {
+
+/// Changes what a recorded session was asked for, and says so.
+void applyChange(SessionToRepeat& recorded, const ProposedChange& change) {
+    SessionOptions& options = recorded.request.options;
+    if (change.deviceSlots > 0) {
+        options.deviceKvBlocks = change.deviceSlots;
+        recorded.remarks
+            << MainWindow::tr("Changed: %1 block slots for every layer and KV head.").arg(change.deviceSlots);
+    }
+    if (!change.cachePolicy.isEmpty()) {
+        options.cachePolicy = change.cachePolicy.toStdString();
+        recorded.remarks << MainWindow::tr("Changed: the cache policy %1.").arg(change.cachePolicy);
+    }
+    if (change.resident) {
+        options.offload = false;
+        options.deviceKvBlocks.reset();
+        recorded.remarks << MainWindow::tr("Changed: every block stays on the device.");
+    }
+}
+
+} // namespace
+
+QString MainWindow::whyNoRun() const {
+    const OpenRun* run = workspace_->current();
+    if (!run) return tr("No run is open.");
+    return sessionActive_ ? tr("A session is running. Stop it or wait for its end.") : whyNotAgain(*run);
+}
+
+void MainWindow::runWith(const ProposedChange& change) {
+    const OpenRun* run = workspace_->current();
+    if (!run) return;
+    change_ = change;
+    runsFilledForm_ = true;
+    runAgain(run->key);
+}
+
 /// First the model, then the rest of the form: a model with another fingerprint must leave the form as it was.
 void MainWindow::runAgain(const RunKey& key) {
     const OpenRun* run = workspace_->find(key);
@@ -39,6 +76,8 @@ void MainWindow::runAgain(const RunKey& key) {
         else
             again_ = std::move(recorded);
     }
+    if (again_ && change_) applyChange(*again_, *change_);
+    change_.reset();
     if (!again_) {
         runsFilledForm_ = false;
         form_->setRunProblem(refusal);

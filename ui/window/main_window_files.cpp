@@ -2,6 +2,7 @@
 #include "ui/window/main_window.h"
 
 #include "profiler/import/import.h"
+#include "profiler/read/step_kind.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/view.h"
 #include "ui/session/session_controller.h"
@@ -173,6 +174,7 @@ void MainWindow::exportReport(const QString& path) {
     QStringList arguments{QStringLiteral("report"), run->key.path};
     for (const OpenRun* side : workspace_->sides())
         if (!arguments.contains(side->key.path)) arguments << side->key.path;
+    if (coldSteps() == ColdSteps::Counted) arguments << QStringLiteral("--count-cold"); // as the window counts
     arguments << QStringLiteral("-o") << path;
     auto* process = new QProcess(this);
     showMessage(tr("Writing the report…"));

@@ -1,6 +1,7 @@
 // Saves the state of a window while the window is open, so that a crash or a log-out loses nothing, and offers at the
 // next start what a crash has left behind.
 #include "ui/frame/units.h"
+#include "ui/session/server_process.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/recovery_bar.h"
 #include "ui/widgets/trace_facts.h"
@@ -97,6 +98,7 @@ void MainWindow::writeJournal() {
 void MainWindow::endNow() {
     if (ended_) return;
     controller_->stop();
+    if (server_) server_->stopAndWait();
     saveSession();
     if (journal_) journal_->end();
     ended_ = true; // closing the window now asks nothing and saves nothing

@@ -1,4 +1,4 @@
-// What all windows have in common: theme, colour maps, the way back through the cursor's places, and a second window.
+// Shared by all windows: theme, colour maps, the way back through the cursor's places, and a second window.
 #include "profiler/read/step_kind.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/cursor_history.h"
@@ -159,6 +159,7 @@ MainWindow* MainWindow::newWindow() {
     auto* window = new MainWindow(settings_);
     window->setAttribute(Qt::WA_DeleteOnClose);
     window->setReportProgram(reportProgram_);
+    window->setServerProgram(serverProgram_);
     window->continueFrom(*this);
     window->show();
     return window;

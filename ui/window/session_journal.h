@@ -18,7 +18,7 @@ class SessionJournal {
 public:
     struct Entry {
         QStringList open;      // the open traces
-        QStringList recording; // those of them that the program is recording
+        QStringList recording; // those files that the program is recording
         bool operator==(const Entry&) const = default;
     };
     /// The journal of a program that is gone. The file is locked against other starts while this object exists.

@@ -38,6 +38,7 @@ SavedSession Settings::load() const {
     session.divergingMap = settings.value("window/divergingMap").toString();
     session.view = settings.value("window/view").toString();
     session.form = settings.value("form/values").toMap();
+    session.server = settings.value("server/values").toMap();
     session.views = settings.value("views/remembered").toMap();
     session.recentFiles = settings.value("files/recent").toStringList();
     session.openFiles = settings.value("files/open").toStringList();
@@ -60,6 +61,7 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/divergingMap", session.divergingMap);
     settings.setValue("window/view", session.view);
     settings.setValue("form/values", session.form);
+    settings.setValue("server/values", session.server);
     settings.setValue("views/remembered", session.views);
     settings.setValue("files/recent", session.recentFiles);
     settings.setValue("files/open", session.openFiles);

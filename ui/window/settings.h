@@ -20,6 +20,7 @@ struct SavedSession {
     QString sequentialMap, divergingMap; // ids of colour maps; empty: default
     QString view;                        // id of the view in front
     QVariantMap form;                    // SessionForm::values
+    QVariantMap server;                  // ServeDialog::values; empty: the dialog was never used
     /// By the id of a view, what the view remembers (ui/frame/remembers.h).
     QVariantMap views;
     QStringList recentFiles; // newest first

@@ -43,7 +43,7 @@ private:
     std::vector<std::uint8_t*> resident_; // [layer], each [rows, page sets, maxBlocks]
     __nv_bfloat16* lastQuery_ = nullptr;  // [queryHeads*dim] of the prompt that is being read
     float* chosenScores_ = nullptr;
-    std::uint32_t* chosen_ = nullptr;
+    PackedBlock* chosen_ = nullptr;
     std::int32_t* chosenCount_ = nullptr;
 };
 

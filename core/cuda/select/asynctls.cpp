@@ -71,12 +71,12 @@ private:
     LaggingTransfers transfers_;
     SideStream beside_;
     cuda::SelectArgs taken_; // the arguments with which the engine would have chosen the layer's blocks
-    // Of the prompt that is being read
+    // Belongs to the prompt that is being read.
     Bf16* lastQuery_ = nullptr;
     std::int32_t* lastPosition_ = nullptr;
-    // Of the present layer
+    // Belongs to the layer that is being launched.
     cuda::BlockLists next_;
-    std::int32_t *list_ = nullptr, *slots_ = nullptr; // what the block filter lists
+    std::int32_t *list_ = nullptr, *slots_ = nullptr; // the blocks that the block filter lists
     cuda::BlockMove* writeBacks_ = nullptr;
     float* logits_ = nullptr;
     cuda::LagMarks* marks_ = nullptr;    // [layer]

@@ -95,7 +95,7 @@ private:
     float *vectors_ = nullptr, *lengths_ = nullptr;
     std::vector<float> solved_; // copy of vectors_ on the host; empty until they are known
     int sampledLayer_ = -1, sampledSequence_ = -1;
-    // Of one choice
+    // Belongs to one choice.
     float *scores_ = nullptr, *packedBias_ = nullptr, *partial_ = nullptr;
     std::int32_t *length_ = nullptr, *wanted_ = nullptr, *chosen_ = nullptr, *chosenCount_ = nullptr;
     std::uint64_t* total_ = nullptr;

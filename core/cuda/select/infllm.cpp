@@ -46,15 +46,15 @@ private:
     const select::ContextBudget budget_;
     const int representatives_, shared_; // shared_: number of KV heads that share a block set
     std::vector<Layer> layers_;
-    // For one layer of a prompt
+    // Used for one layer of a prompt.
     __nv_bfloat16* promptKeys_ = nullptr;
     float *promptMass_ = nullptr, *promptLogSums_ = nullptr;
     bool promptRead_ = false;
-    // For one layer of a step
+    // Used for one layer of a step.
     __nv_bfloat16 *farQ_ = nullptr, *farOut_ = nullptr;
     float *scores_ = nullptr, *chosenScores_ = nullptr, *nearLogSums_ = nullptr, *farLogSums_ = nullptr,
           *partial_ = nullptr;
-    std::uint32_t* chosen_ = nullptr;
+    PackedBlock* chosen_ = nullptr;
     std::int32_t *chosenCount_ = nullptr, *farCount_ = nullptr, *maxTokens_ = nullptr;
 };
 

@@ -63,8 +63,8 @@ private:
         args.width = weights_.width;
         args.kvHeads = context_.shape.kvHeads;
         args.rows = rows;
-        args.in = in_ + std::size_t(layer) * weights_.inOf(0).size();
-        args.out = out_ + std::size_t(layer) * weights_.outOf(0).size();
+        args.in = in_ + std::size_t(layer) * weights_.inOf(LayerId{0}).size();
+        args.out = out_ + std::size_t(layer) * weights_.outOf(LayerId{0}).size();
         args.hidden = hidden;
         return args;
     }

@@ -73,7 +73,8 @@ private:
     std::optional<ScoredPages> pages_; // empty: the bounds come from the key ranges of the block index
     // For the present layer. Lists are [rows, queryHeads, capacity]; the united list is [rows, kvHeads, capacity].
     std::int32_t *blocks_ = nullptr, *count_ = nullptr, *places_ = nullptr, *slots_ = nullptr, *chosenCount_ = nullptr;
-    std::uint32_t *listed_ = nullptr, *chosen_ = nullptr, *arrivals_ = nullptr;
+    PackedBlock *listed_ = nullptr, *chosen_ = nullptr;
+    std::uint32_t* arrivals_ = nullptr;
     float *scores_ = nullptr, *chosenScores_ = nullptr, *partial_ = nullptr;
     std::int64_t *blockFirst_ = nullptr, *poolFirst_ = nullptr, *tokenFirst_ = nullptr; // [rows*queryHeads]
 };

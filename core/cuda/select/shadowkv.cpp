@@ -46,7 +46,7 @@ private:
         return std::int64_t(budget_.chunk) * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));
     }
     std::size_t listBytes() const { // bytes of the list of chosen chunks in a layer's report
-        return std::size_t(context_.heads()) * std::size_t(chosen_) * sizeof(std::uint32_t);
+        return std::size_t(context_.heads()) * std::size_t(chosen_) * sizeof(PackedBlock);
     }
     std::int32_t selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
                             LayerRecord& out) const;
@@ -63,12 +63,12 @@ private:
     cuda::ShadowCounts* countsDevice_ = nullptr;
     std::int64_t *chunkFirstDevice_ = nullptr, *tokenFirstDevice_ = nullptr, *poolFirstDevice_ = nullptr,
                  *poolTokenFirstDevice_ = nullptr;
-    // For one layer of a prompt
+    // Used for one layer of a prompt.
     __nv_bfloat16 *promptKeys_ = nullptr, *lastQuery_ = nullptr;
     float *gram_ = nullptr, *vectors_ = nullptr, *moved_ = nullptr, *distance_ = nullptr;
     double* products_ = nullptr;
     bool promptRead_ = false;
-    // For one layer of a step
+    // Used for one layer of a step.
     std::int32_t *poolShift_ = nullptr, *missCount_ = nullptr; // poolShift_: from a position to the place in the pool
     cuda::ShadowMiss* misses_ = nullptr;
     float *logits_ = nullptr, *partialSums_ = nullptr, *partial_ = nullptr;
@@ -322,7 +322,7 @@ void DeviceShadowKv::choose(const DeviceStep& step, cuda::SelectArgs&) {
         char* at = step.report + sizeof(cuda::ShadowReport);
         choice.reportHeads = reinterpret_cast<cuda::ShadowHeadReport*>(at);
         at += std::size_t(context_.heads()) * sizeof(cuda::ShadowHeadReport);
-        if (context_.level != RecordLevel::Counters) choice.reportChunks = reinterpret_cast<std::uint32_t*>(at);
+        if (context_.level != RecordLevel::Counters) choice.reportChunks = reinterpret_cast<PackedBlock*>(at);
         if (context_.level == RecordLevel::Full) choice.reportScores = reinterpret_cast<float*>(at + listBytes());
     }
     cuda::chooseChunks(context_.launch, choice);
@@ -372,25 +372,23 @@ std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, con
     if (context_.level == RecordLevel::Counters) return selection.kept;
 
     at += heads * sizeof(cuda::ShadowHeadReport);
-    const auto* chosen = reinterpret_cast<const std::uint32_t*>(at) + item * std::size_t(chosen_);
+    const auto* chosen = reinterpret_cast<const PackedBlock*>(at) + item * std::size_t(chosen_);
     const float* scores = context_.level == RecordLevel::Full
                               ? reinterpret_cast<const float*>(at + listBytes()) + item * std::size_t(chosen_)
                               : nullptr;
     const std::int32_t* outliers = layers_[std::size_t(layer)].outliers.data() + item * std::size_t(outliers_);
     const auto add = [&](std::int32_t chunk, Origin origin, bool hit, float score) {
-        record.blocks.push_back(chunk);
-        record.origins.push_back(origin);
-        record.hit.push_back(hit ? 1 : 0);
+        record.blocks.emplace_back(chunk, origin, hit);
         if (scores != nullptr) record.scores.push_back(score);
     };
     const float none = std::numeric_limits<float>::quiet_NaN();
     for (int i = 0, j = 0; i < counts.chosen || j < counts.outliers;) { // both lists ascend and have no chunk in common
-        const auto chunk = std::int32_t(i < counts.chosen ? chosen[i] & 0x7fffffffu : 0x7fffffffu);
+        const std::int32_t chunk = i < counts.chosen ? chosen[i].id() : std::numeric_limits<std::int32_t>::max();
         if (j < counts.outliers && outliers[j] < chunk) {
             add(outliers[j++], Origin::QueryAgnostic, true, none);
             continue;
         }
-        add(chunk, Origin::QueryAware, !context_.offload || (chosen[i] >> 31) != 0, scores ? scores[i] : none);
+        add(chunk, Origin::QueryAware, !context_.offload || chosen[i].hit(), scores ? scores[i] : none);
         ++i;
     }
     for (int chunk = firstLocal; chunk <= newest; ++chunk) add(chunk, Origin::Window, true, none);

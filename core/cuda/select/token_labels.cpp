@@ -40,9 +40,9 @@ void TokenLabels::begin() {
         if (!context_.layers[std::size_t(i)].sparse) continue;
         std::vector<std::int32_t> channels;
         for (int head = 0; head < context_.heads(); ++head) {
-            const auto best = select::bestChannels(
-                calibrated_->of(byMean() ? calibrated_->mean : calibrated_->max, i, head % context_.shape.kvHeads),
-                channels_);
+            const auto best = select::bestChannels(calibrated_->of(byMean() ? calibrated_->mean : calibrated_->max,
+                                                                   LayerId{i}, KvHeadId{head % context_.shape.kvHeads}),
+                                                   channels_);
             channels.insert(channels.end(), best.begin(), best.end());
         }
         cuda::check(

@@ -35,7 +35,7 @@ private:
     const select::ChannelRule rule_;
     std::optional<select::ChannelImportance> calibrated_;
     std::vector<cuda::LabelStore> layers_;
-    // Of the prompt that is being read; which of the two is used depends on rule_
+    // Belongs to the prompt that is being read; rule_ says which of the two is used.
     double* sums_ = nullptr;
     float* maxima_ = nullptr;
 };

@@ -111,11 +111,9 @@ void TokenReport::fill(int layer, const char* report, std::span<const int> activ
                 const std::int32_t newest = places.empty() ? -1 : tokens[places.back()],
                                    recent = firstRecent(sequence, newest);
                 const bool all = head.misses == 0, newestHit = head.hits > 0;
-                for (const std::int32_t i : places) {
-                    record.blocks.push_back(tokens[i]);
-                    record.origins.push_back(tokens[i] >= recent ? Origin::Window : origin);
-                    record.hit.push_back(all || (newestHit && tokens[i] == newest) ? 1 : 0);
-                }
+                for (const std::int32_t i : places)
+                    record.blocks.emplace_back(tokens[i], tokens[i] >= recent ? Origin::Window : origin,
+                                               all || (newestHit && tokens[i] == newest));
                 if (scoresAt_ > 0) {
                     const auto* scores = reinterpret_cast<const float*>(report + scoresAt_) + first;
                     for (const std::int32_t i : places) record.scores.push_back(scores[i]);

@@ -11,7 +11,7 @@ namespace kvscope {
 /// Fills the cache with random keys, values and eviction scores for `tokens` tokens of each sequence, as if the engine
 /// had read them. Waits. @throws Error(Device)
 void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed);
-/// The same of one row, which then decodes.
+/// Fills the context of one row, which then decodes.
 void fillContext(CudaRow& row, int tokens, std::uint64_t seed);
 
 } // namespace kvscope

@@ -4,26 +4,24 @@
 
 namespace kvscope {
 
-void placeAt(const SelectorContext& context, HeadStep& item, int layer, int position) {
-    const int window = context.rules.windowOf(layer);
+void placeAt(const SelectorContext& context, HeadStep& item, LayerId layer, int position) {
     item.layer = layer;
     item.position = position;
-    item.firstToken = window > 0 ? std::max(0, position + 1 - window) : 0;
+    item.firstToken = context.rules.firstTokenOf(layer, position);
     item.firstBlock = item.firstToken / context.spec.blockSize;
 }
 
-void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& rows, std::size_t row) {
-    const std::size_t dim = std::size_t(context.shape.dim);
-    const std::size_t firstHead =
-        row * std::size_t(context.rules.queryHeads) + std::size_t(item.kvHead * context.group());
-    const std::size_t kvHead = row * std::size_t(context.shape.kvHeads) + std::size_t(item.kvHead);
-    item.q = rows.q + firstHead * dim;
-    item.key = rows.k + kvHead * dim;
-    item.value = rows.v ? rows.v + kvHead * dim : nullptr;
-    item.plainQ = rows.plainQ ? rows.plainQ + firstHead * dim : nullptr;
-    item.plainKey = rows.plainK ? rows.plainK + kvHead * dim : nullptr;
-    item.input = rows.input ? rows.input + row * std::size_t(context.model.config().hidden) : nullptr;
-    item.out = rows.out + firstHead * std::size_t(context.shape.valueDim);
+void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& rows, int row) {
+    const std::size_t query = context.queries(row + 1).first(row, item.kvHead);
+    const std::size_t key = context.keys(row + 1).first(row, item.kvHead);
+    item.q = rows.q + query;
+    item.key = rows.k + key;
+    item.value = rows.v ? rows.v + key : nullptr;
+    item.plainQ = rows.plainQ ? rows.plainQ + query : nullptr;
+    item.plainKey = rows.plainK ? rows.plainK + key : nullptr;
+    item.input =
+        rows.input ? rows.input + Extents<int, int>(row + 1, context.model.config().hidden).first(row) : nullptr;
+    item.out = rows.out + context.outputs(row + 1).first(row, item.kvHead);
 }
 
 void wantAll(const SelectorContext& context, HeadStep& item) {
@@ -32,43 +30,43 @@ void wantAll(const SelectorContext& context, HeadStep& item) {
     for (int b = item.firstBlock; b <= item.position / context.spec.blockSize; ++b) item.wanted.push_back(b);
 }
 
-KvBlockView viewOf(const SelectorContext& context, const HeadStep& item, const float* block, std::int32_t id) {
+KvBlockView viewOf(const SelectorContext& context, const HeadStep& item, const float* block, BlockId id) {
     const int size = context.spec.blockSize;
-    const int begin = id == item.firstBlock ? item.firstToken % size : 0;
-    const bool current = id == item.position / size;
+    const int begin = id == BlockId{item.firstBlock} ? item.firstToken % size : 0;
+    const bool current = id == BlockId{item.position / size};
     return context.cache.layout().view(block, current ? item.position % size + 1 : size, begin);
 }
 
-const float* attendedBlock(const SelectorContext& context, const HeadStep& item, std::int32_t id) {
+const float* attendedBlock(const SelectorContext& context, const HeadStep& item, BlockId id) {
     return context.cache.offloaded(item.layer) ? item.head->device.block(id) : context.cache.storeBlock(*item.head, id);
 }
 
 void listViews(const SelectorContext& context, HeadStep& item) {
     item.views.clear();
     if (item.byToken) return;
-    const auto list = [&](std::int32_t id) {
+    const auto list = [&](BlockId id) {
         item.views.push_back(viewOf(context, item, attendedBlock(context, item, id), id));
     };
     if (item.dense)
-        for (const std::int32_t id : item.wanted) list(id);
+        for (const std::int32_t id : item.wanted) list(BlockId{id});
     else
-        for (const SelectedBlock& block : item.selected) list(block.block);
+        for (const SelectedBlock& block : item.selected) list(BlockId{block.block});
 }
 
 void packTokens(const SelectorContext& context, HeadStep& item) {
     const BlockLayout& layout = context.cache.layout();
     const int size = layout.blockSize, count = int(item.tokens.size()), blocks = (count + size - 1) / size;
-    const std::size_t floats = layout.floats() * std::size_t(blocks);
+    const std::size_t blockFloats = layout.floats(), floats = blockFloats * std::size_t(blocks);
     if (item.gathered.size() < floats) item.gathered = AlignedBuffer<float>(floats);
     item.views.clear();
+    const auto packed = [&](int token) { return item.gathered.data() + index(layout.blockOf(token)) * blockFloats; };
     for (int i = 0; i < count; ++i) {
         const std::int32_t token = item.tokens[std::size_t(i)];
-        layout.copyToken(attendedBlock(context, item, token / size), token % size,
-                         item.gathered.data() + std::size_t(i / size) * layout.floats(), i % size);
+        layout.copyToken(attendedBlock(context, item, layout.blockOf(token)), layout.rowOf(token), packed(i),
+                         layout.rowOf(i));
     }
-    for (int b = 0; b < blocks; ++b)
-        item.views.push_back(
-            layout.view(item.gathered.data() + std::size_t(b) * layout.floats(), std::min(size, count - b * size)));
+    for (int first = 0; first < count; first += size)
+        item.views.push_back(layout.view(packed(first), std::min(size, count - first)));
 }
 
 } // namespace kvscope

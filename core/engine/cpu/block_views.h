@@ -9,20 +9,20 @@ namespace kvscope {
 
 /// Sets `item` up for the token at `position` in a layer. Blocks older than the layer's sliding window do not exist for
 /// the item.
-void placeAt(const SelectorContext& context, HeadStep& item, int layer, int position);
+void placeAt(const SelectorContext& context, HeadStep& item, LayerId layer, int position);
 
 /// Sets the pointers of `item`, whose KV head is set, to its row of the projections.
-void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& rows, std::size_t row);
+void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& rows, int row);
 
 /// Makes the item attend to everything: it wants every block that it sees and selects none.
 void wantAll(const SelectorContext& context, HeadStep& item);
 
 /// The view of a block's tokens, from the oldest token in the item's sliding window to the item's own token.
 /// @param block memory of block `id`
-KvBlockView viewOf(const SelectorContext& context, const HeadStep& item, const float* block, std::int32_t id);
+KvBlockView viewOf(const SelectorContext& context, const HeadStep& item, const float* block, BlockId id);
 
 /// Where a step attends to block `id`: in its device slot, or in the store of a layer that has no slots.
-const float* attendedBlock(const SelectorContext& context, const HeadStep& item, std::int32_t id);
+const float* attendedBlock(const SelectorContext& context, const HeadStep& item, BlockId id);
 
 /// Lists in item.views what the item attends to: the selected blocks, or all wanted blocks where the item attends to
 /// everything. For a choice by token nothing is listed yet, because packTokens packs the tokens when their blocks have

@@ -20,46 +20,49 @@ void CpuAttention::beginStep(std::span<const ActiveSequence> active, StepRecord&
     work_ = std::span(items_).first(active.size() * std::size_t(context_.shape.kvHeads));
 }
 
-void CpuAttention::beginLayer(int layer, const TokenRows& rows, std::size_t first) {
-    const std::size_t heads = std::size_t(context_.shape.kvHeads);
+void CpuAttention::beginLayer(LayerId layer, const TokenRows& rows, int first) {
+    const int count = int(active_.size());
+    const Extents<int, KvHeadId> itemAt(count, context_.shape.kvHeads), scoreAt(first + count, context_.shape.kvHeads);
     const bool denseLayer = !context_.plans[layer].sparse;
     allDense_ = true;
-    for (std::size_t row = 0; row < active_.size(); ++row)
-        for (std::size_t g = 0; g < heads; ++g) {
-            HeadStep& item = work_[row * heads + g];
-            item.head = &context_.cache.head(active_[row].sequence, layer, int(g));
-            item.sequence = active_[row].sequence;
-            item.kvHead = int(g);
-            placeAt(context_, item, layer, active_[row].position);
+    for (int row = 0; row < count; ++row) {
+        const ActiveSequence& fed = active_[std::size_t(row)];
+        for (const KvHeadId g : context_.kvHeads()) {
+            HeadStep& item = work_[itemAt.offset(row, g)];
+            item.head = &context_.cache.head(fed.sequence, layer, g);
+            item.sequence = fed.sequence;
+            item.kvHead = g;
+            placeAt(context_, item, layer, fed.position);
             item.dense = denseLayer || item.position + 1 < context_.spec.denseBelowTokens;
             pointAt(context_, item, rows, first + row);
-            item.score = rows.score ? rows.score[(first + row) * heads + g] : 0.f;
+            item.score = rows.score ? rows.score[scoreAt.offset(first + row, g)] : 0.f;
             item.byToken = item.ofPrompt = false;
             item.predicted = -1;
             item.used = item.wasted = item.late = 0;
             item.stale = -1;
             allDense_ &= item.dense;
         }
+    }
 }
 
-void CpuAttention::append(int layer) {
+void CpuAttention::append(LayerId layer) {
     if (!context_.cache.indexed(layer)) return;
     clock_.run(recordOf(layer), Stage::Compression, [&] { selector_.append(work_); });
 }
 
-void CpuAttention::choose(int layer) {
+void CpuAttention::choose(LayerId layer) {
     if (needs_.scores && !allDense_) clock_.run(recordOf(layer), Stage::Stage1, [&] { selector_.score(work_); });
     timed(layer, Stage::Pooling, [&] {
-        auto listDense = [&](int i) {
-            if (work_[std::size_t(i)].dense) wantAll(context_, work_[std::size_t(i)]);
+        auto listDense = [&](HeadStep& item) {
+            if (item.dense) wantAll(context_, item);
         };
-        if (allDense_) return context_.kernels.forEach(int(work_.size()), listDense); // long lists, so all threads work
-        for (int i = 0; i < int(work_.size()); ++i) listDense(i);
+        if (allDense_) return forEachItem(context_.kernels, work_, listDense); // long lists, so all threads work
+        for (HeadStep& item : work_) listDense(item);
         selector_.choose(work_);
     });
 }
 
-void CpuAttention::lookAhead(int layer) {
+void CpuAttention::lookAhead(LayerId layer) {
     if (!needs_.looksAhead()) return;
     timed(layer, Stage::Pooling, [&] {
         requests_.clear();
@@ -68,17 +71,16 @@ void CpuAttention::lookAhead(int layer) {
 }
 
 /// Queues on the link first the blocks that were asked for ahead, and then the blocks that this layer lacks.
-void CpuAttention::load(int layer) {
+void CpuAttention::load(LayerId layer) {
     timed(layer, Stage::Offloading, [&] {
         if (needs_.looksAhead()) transfers_.fetchAhead(work_, requests_, record_->step);
         transfers_.load(layer, work_, record_->step, recordOf(layer));
     });
 }
 
-void CpuAttention::attend(int layer) {
+void CpuAttention::attend(LayerId layer) {
     timed(layer, Stage::Stage2, [&] {
-        context_.kernels.forEach(int(work_.size()), [&](int i) {
-            HeadStep& item = work_[std::size_t(i)];
+        forEachItem(context_.kernels, work_, [&](HeadStep& item) {
             if (item.byToken && !item.dense) packTokens(context_, item);
         });
         if (oracle_)
@@ -92,7 +94,7 @@ void CpuAttention::attend(int layer) {
     });
 }
 
-void CpuAttention::after(int layer) {
+void CpuAttention::after(LayerId layer) {
     if (allDense_) return;
     LayerRecord& out = recordOf(layer);
     firstSelection_ = record_->selections.size();
@@ -108,7 +110,7 @@ void CpuAttention::after(int layer) {
     }
 }
 
-void CpuAttention::measure(int layer) {
+void CpuAttention::measure(LayerId layer) {
     if (!oracle_ || allDense_) return;
     oracle_->measure(layer, work_, *record_, firstSelection_);
     clock_.skip(); // the oracle's time counts for no stage

@@ -27,30 +27,30 @@ public:
     CpuAttention(const SelectorContext& context, Selector& selector, CpuTransfers& transfers, StageClock& clock,
                  std::optional<Oracle> oracle);
 
-    void append(int layer) override;
-    void choose(int layer) override;
-    void lookAhead(int layer) override;
-    void load(int layer) override;
-    void attend(int layer) override;
-    void after(int layer) override;
-    void measure(int layer) override;
+    void append(LayerId layer) override;
+    void choose(LayerId layer) override;
+    void lookAhead(LayerId layer) override;
+    void load(LayerId layer) override;
+    void attend(LayerId layer) override;
+    void after(LayerId layer) override;
+    void measure(LayerId layer) override;
 
 protected:
     /// Called before the first stage of a step. `active` and `record` must live until the last stage; record.layers has
     /// its size already.
     void beginStep(std::span<const ActiveSequence> active, StepRecord& record);
     /// Called at the end of project. Row first + i of `rows` belongs to the i-th active sequence.
-    void beginLayer(int layer, const TokenRows& rows, std::size_t first = 0);
+    void beginLayer(LayerId layer, const TokenRows& rows, int first = 0);
 
     std::span<const ActiveSequence> active() const { return active_; }
-    LayerRecord& recordOf(int layer) { return record_->layers[std::size_t(layer)]; }
+    LayerRecord& recordOf(LayerId layer) { return record_->layers[index(layer)]; }
     StepRecord& record() { return *record_; }
     StageClock& clock() { return clock_; }
 
 private:
     /// Runs `work` as a stage of the layer. Where every row attends to everything, the time counts for the stage
     /// `attention`.
-    template <class Work> void timed(int layer, Stage stage, Work&& work) {
+    template <class Work> void timed(LayerId layer, Stage stage, Work&& work) {
         clock_.run(recordOf(layer), allDense_ ? Stage::Attention : stage, work);
     }
 

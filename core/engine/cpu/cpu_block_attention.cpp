@@ -7,6 +7,7 @@ namespace kvscope {
 namespace {
 
 constexpr int kMostQueries = 128; // of one group, as the kernel takes them
+constexpr int kMostTokens = 64;   // of a block: bits of Work::tokens
 
 } // namespace
 
@@ -14,10 +15,10 @@ constexpr int kMostQueries = 128; // of one group, as the kernel takes them
 void CpuBlockAttention::cut(std::span<const Work> work) {
     const std::size_t most = std::size_t(std::max(1, kMostQueries / group()));
     pieces_.clear();
-    std::size_t rows = 0;
+    int rows = 0;
     for (const Work& each : work) {
         bool open = false;
-        for (int token = 0; token < 64; ++token) {
+        for (int token = 0; token < kMostTokens; ++token) {
             if ((each.tokens >> token & 1) == 0) continue;
             if (!open || pieces_.back().tokens.size() == most) pieces_.push_back({&each, {}, rows});
             open = true;
@@ -25,33 +26,36 @@ void CpuBlockAttention::cut(std::span<const Work> work) {
             ++rows;
         }
     }
-    const std::size_t heads = rows * std::size_t(group());
-    q_.resize(heads * std::size_t(shape_.dim));
-    out_.resize(heads * std::size_t(shape_.valueDim));
-    lse_.resize(heads);
+    queryAt_ = Extents<int, int, int>(rows, group(), shape_.dim);
+    outAt_ = Extents<int, int, int>(rows, group(), shape_.valueDim);
+    lseAt_ = Extents<int, int>(rows, group());
+    q_.resize(queryAt_.size());
+    out_.resize(outAt_.size());
+    lse_.resize(lseAt_.size());
 }
 
 void CpuBlockAttention::gather(const Piece& piece) {
-    const std::size_t floats = std::size_t(group()) * std::size_t(shape_.dim),
-                      row = std::size_t(shape_.queryHeads) * std::size_t(shape_.dim);
-    for (std::size_t i = 0; i < piece.tokens.size(); ++i)
-        std::copy_n(piece.work->q + std::size_t(piece.tokens[i]) * row + std::size_t(piece.work->kvHead) * floats,
-                    floats, q_.data() + (piece.at + i) * floats);
+    const auto from = rows(kMostTokens, shape_.dim);
+    int row = piece.at;
+    for (const int token : piece.tokens)
+        std::copy_n(piece.work->q + from.first(token, piece.work->kvHead), queryAt_.under(0),
+                    q_.data() + queryAt_.first(row++));
 }
 
 void CpuBlockAttention::scatter(const Piece& piece) {
-    const std::size_t heads = std::size_t(group()), floats = heads * std::size_t(shape_.valueDim);
-    for (std::size_t i = 0; i < piece.tokens.size(); ++i) {
-        const std::size_t head = std::size_t(piece.tokens[i] * shape_.queryHeads + piece.work->kvHead * group());
-        float* const out = piece.work->out + head * std::size_t(shape_.valueDim);
-        float* const lse = piece.work->lse + head;
+    const auto outputs = rows(kMostTokens, shape_.valueDim), sums = rows(kMostTokens, 1);
+    int row = piece.at;
+    for (const int token : piece.tokens) {
+        float* const out = piece.work->out + outputs.first(token, piece.work->kvHead);
+        float* const lse = piece.work->lse + sums.first(token, piece.work->kvHead);
         if (piece.work->views.empty()) {
-            std::fill_n(out, floats, 0.f);
-            std::fill_n(lse, heads, -std::numeric_limits<float>::infinity());
+            std::fill_n(out, outAt_.under(0), 0.f);
+            std::fill_n(lse, lseAt_.under(0), -std::numeric_limits<float>::infinity());
         } else {
-            std::copy_n(out_.data() + (piece.at + i) * floats, floats, out);
-            std::copy_n(lse_.data() + (piece.at + i) * heads, heads, lse);
+            std::copy_n(out_.data() + outAt_.first(row), outAt_.under(0), out);
+            std::copy_n(lse_.data() + lseAt_.first(row), lseAt_.under(0), lse);
         }
+        ++row;
     }
 }
 
@@ -59,18 +63,15 @@ void CpuBlockAttention::run(std::span<const Work> work) {
     cut(work);
     kernels_.forEach(int(pieces_.size()), [&](int i) { gather(pieces_[std::size_t(i)]); });
     for (auto& [tokens, items] : items_) items.clear();
-    const std::size_t heads = std::size_t(group());
     for (const Piece& piece : pieces_) {
         if (piece.work->views.empty()) continue;
-        const std::size_t first = piece.at * heads;
-        items_[piece.tokens.size()].push_back({q_.data() + first * std::size_t(shape_.dim), piece.work->views.data(),
-                                               std::int32_t(piece.work->views.size()),
-                                               out_.data() + first * std::size_t(shape_.valueDim),
-                                               lse_.data() + first});
+        items_[piece.tokens.size()].push_back(
+            {q_.data() + queryAt_.first(piece.at), piece.work->views.data(), std::int32_t(piece.work->views.size()),
+             out_.data() + outAt_.first(piece.at), lse_.data() + lseAt_.first(piece.at)});
     }
     for (const auto& [tokens, items] : items_) {
         if (items.empty()) continue;
-        kernels_.blockAttention({int(tokens * heads), shape_.dim, shape_.blockSize, shape_.dim, shape_.valueDim,
+        kernels_.blockAttention({int(tokens) * group(), shape_.dim, shape_.blockSize, shape_.dim, shape_.valueDim,
                                  shape_.scale, 0.f, items, shape_.valueDim});
     }
     kernels_.forEach(int(pieces_.size()), [&](int i) { scatter(pieces_[std::size_t(i)]); });

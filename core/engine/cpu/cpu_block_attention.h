@@ -1,6 +1,8 @@
 // Attention of several tokens that see the same keys: those of a diffusion block.
 #pragma once
 
+#include "base/extents.h"
+#include "base/ids.h"
 #include "core/engine/cpu/cpu_projections.h"
 #include "kernels/kernels.h"
 
@@ -23,7 +25,7 @@ public:
     /// One KV head's queries of some tokens of a block. Both outputs are written for these tokens alone.
     struct Work {
         const float* q = nullptr; // [block, queryHeads, dim]
-        int kvHead = 0;
+        KvHeadId kvHead{};
         std::uint64_t tokens = 0; // bit i: token i of the block
         std::span<const KvBlockView> views;
         float* out = nullptr; // [block, queryHeads, valueDim]
@@ -39,9 +41,13 @@ private:
     struct Piece { // tokens of one work that are one item to the kernel
         const Work* work = nullptr;
         std::vector<int> tokens;
-        std::size_t at = 0; // of its first token in the scratch rows
+        int at = 0; // of its first token in the scratch rows
     };
     int group() const { return shape_.queryHeads / shape_.kvHeads; }
+    /// Queries of tokens, or outputs with other channels: [tokens, KV heads, query heads of a group, channels].
+    Extents<int, KvHeadId, int, int> rows(int tokens, int channels) const {
+        return Extents<int, KvHeadId, int, int>(tokens, shape_.kvHeads, group(), channels);
+    }
     void cut(std::span<const Work> work);
     void gather(const Piece& piece);
     void scatter(const Piece& piece);
@@ -49,7 +55,10 @@ private:
     Kernels& kernels_;
     const Shape shape_;
     std::vector<Piece> pieces_;
-    std::vector<float> q_, out_, lse_;                        // [tokens of all pieces, group, ...]
+    // Of the scratch rows: [tokens of all pieces, group, channels], and without channels.
+    Extents<int, int, int> queryAt_, outAt_;
+    Extents<int, int> lseAt_;
+    std::vector<float> q_, out_, lse_;
     std::map<std::size_t, std::vector<AttentionItem>> items_; // by tokens: a call has items of one size
 };
 

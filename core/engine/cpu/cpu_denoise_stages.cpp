@@ -8,6 +8,12 @@
 #include <limits>
 
 namespace kvscope {
+namespace {
+
+/// Of all rows of a forward.
+int tokensOf(const DenoiseSetup& setup) { return int(setup.maxTokens.size()) * setup.options.block; }
+
+} // namespace
 
 CpuDenoiseStages::CpuDenoiseStages(const DenoiseSetup& setup, Kernels& kernels, KvCache& cache, const RopeTables& rope,
                                    CpuLayerPasses& passes, StageClock& clock, Rows rows)
@@ -15,30 +21,37 @@ CpuDenoiseStages::CpuDenoiseStages(const DenoiseSetup& setup, Kernels& kernels, 
       comparesAlways_(setup.level != RecordLevel::Counters || setup.observer != nullptr), observer_(setup.observer),
       kernels_(kernels), cache_(cache), layout_(cache.layout()), rope_(rope), passes_(passes), clock_(clock),
       buffers_(rows), attention_(kernels, {config_.queryHeads, config_.kvHeads, config_.headDim, config_.valueDim(),
-                                           layout_.blockSize, config_.attentionScale()}) {
-    const std::size_t sequences = setup.maxTokens.size(), block = std::size_t(options_.block),
-                      queries = block * std::size_t(config_.queryHeads);
-    for (std::size_t i = 0; i < sequences * std::size_t(config_.layers); ++i)
-        memories_.push_back({AlignedBuffer<float>(queries * std::size_t(config_.headDim)),
-                             AlignedBuffer<float>(queries * std::size_t(config_.valueDim())),
-                             AlignedBuffer<float>(queries)});
-    heads_.resize(sequences * std::size_t(config_.kvHeads));
+                                           layout_.blockSize, config_.attentionScale()}),
+      sets_(options_.activePerHead ? config_.kvHeads : 1), memoryAt_(int(setup.maxTokens.size()), config_.layers),
+      headAt_(int(setup.maxTokens.size()), config_.kvHeads),
+      changeAt_(int(setup.maxTokens.size()), sets_, options_.block),
+      queryAt_(tokensOf(setup), config_.kvHeads, config_.group(), config_.headDim),
+      outAt_(tokensOf(setup), config_.kvHeads, config_.group(), config_.valueDim()),
+      keyAt_(tokensOf(setup), config_.kvHeads, config_.headDim), sumAt_(tokensOf(setup), config_.queryHeads) {
+    const auto block = std::size_t(options_.block); // tokens of a row
+    for (std::size_t i = 0; i < memoryAt_.size(); ++i)
+        memories_.push_back({AlignedBuffer<float>(block * queryAt_.under(0)),
+                             AlignedBuffer<float>(block * outAt_.under(0)),
+                             AlignedBuffer<float>(block * sumAt_.under(0))});
+    heads_.resize(headAt_.size());
     for (Head& head : heads_) head.own = AlignedBuffer<float>(std::size_t(pagesOf(options_.block)) * layout_.floats());
-    block_.resize(sequences * queries * std::size_t(config_.valueDim()));
-    blockSums_.resize(sequences * queries);
+    if (setup.slots > 0) transfers_.emplace(kernels, cache, setup.link);
+    if (options_.tiles) tiles_.emplace(kernels, config_, options_, memoryAt_.length(0));
+    block_.resize(outAt_.size());
+    blockSums_.resize(sumAt_.size());
 }
 
-CpuDenoiseStages::Memory& CpuDenoiseStages::memory(int layer, int sequence) {
-    return memories_[std::size_t(sequence) * std::size_t(config_.layers) + std::size_t(layer)];
+CpuDenoiseStages::Memory& CpuDenoiseStages::memory(LayerId layer, RowId sequence) {
+    return memories_[memoryAt_.offset(sequence, layer)];
 }
 
-const float* CpuDenoiseStages::queriesOf(std::size_t row) const {
-    return passes_.rows().q + row * std::size_t(options_.block) * std::size_t(config_.queryHeads * config_.headDim);
+const float* CpuDenoiseStages::queriesOf(int row) const {
+    return passes_.rows().q + queryAt_.first(row * options_.block);
 }
 
 bool CpuDenoiseStages::isSparse(const DenoiseRow& row) const {
     if (!options_.pages || row.first == 0) return false;
-    return (row.step > 0 || options_.firstSparse) && (!row.clean || options_.finalSparse);
+    return row.step >= options_.firstSparseStep() && (!row.clean || options_.finalSparse);
 }
 
 void CpuDenoiseStages::begin(std::span<const DenoiseRow> rows, StepRecord& record) {
@@ -46,9 +59,9 @@ void CpuDenoiseStages::begin(std::span<const DenoiseRow> rows, StepRecord& recor
     record_ = &record;
     tokens_.clear();
     for (const DenoiseRow& row : rows) tokens_.insert(tokens_.end(), row.ids.begin(), row.ids.end());
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-        const DenoiseRow& row = rows[i / std::size_t(options_.block)];
-        passes_.rotateAs(i, rope_, rope_.first(row.sequence) + row.first + int(i) % options_.block);
+    for (int i = 0; i < int(tokens_.size()); ++i) {
+        const DenoiseRow& row = rowAt(i / options_.block);
+        passes_.rotateAs(i, rope_, rope_.first(int(row.sequence)) + row.first + i % options_.block);
     }
 }
 
@@ -56,71 +69,77 @@ void CpuDenoiseStages::embed() {
     clock_.run(*record_, StepStage::Embed, [&] { passes_.embed(tokens_, buffers_.x); });
 }
 
-void CpuDenoiseStages::project(int layer) {
+void CpuDenoiseStages::project(LayerId layer) {
     clock_.beginLayer(recordOf(layer));
     passes_.project(layer, buffers_.x, int(tokens_.size()), recordOf(layer));
 }
 
 /// Compares the queries with those of the forward before, and names the tokens that attend to the prefix.
-void CpuDenoiseStages::append(int layer) {
+void CpuDenoiseStages::append(LayerId layer) {
     timed(layer, Stage::Compression, [&] {
-        const std::size_t sets = options_.activePerHead ? std::size_t(config_.kvHeads) : 1;
-        changes_.resize(rows_.size() * sets * std::size_t(options_.block));
-        kernels_.forEach(int(rows_.size()), [&](int row) { compare(layer, std::size_t(row)); });
-        for (std::size_t row = 0; row < rows_.size(); ++row) nameActive(row);
+        changes_.resize(rows_.size() * changeAt_.under(0));
+        kernels_.forEach(rowCount(), [&](int row) { compare(layer, row); });
+        for (int row = 0; row < rowCount(); ++row) nameActive(row);
     });
 }
 
-void CpuDenoiseStages::compare(int layer, std::size_t row) {
-    if (!compares(rows_[row])) return;
-    const std::size_t block = std::size_t(options_.block),
-                      sets = options_.activePerHead ? std::size_t(config_.kvHeads) : 1,
-                      width = std::size_t(config_.queryHeads * config_.headDim), part = width / sets;
+void CpuDenoiseStages::compare(LayerId layer, int row) {
+    if (!compares(rowAt(row))) return;
+    // A set compares the queries of one KV head's group, or those of all heads.
+    const Extents<int, int, int> setAt(options_.block, sets_, config_.queryHeads * config_.headDim / sets_);
     const float* const now = queriesOf(row);
-    const float* const before = memory(layer, rows_[row].sequence).queries.data();
-    for (std::size_t set = 0; set < sets; ++set)
-        for (std::size_t i = 0; i < block; ++i) {
-            const std::size_t at = i * width + set * part;
-            changes_[(row * sets + set) * block + i] = changeScore({now + at, part}, {before + at, part});
+    const float* const before = memory(layer, rowAt(row).sequence).queries.data();
+    for (int set = 0; set < sets_; ++set)
+        for (int i = 0; i < options_.block; ++i) {
+            const std::size_t at = setAt.first(i, set), part = setAt.under(1);
+            changes_[changeAt_.offset(row, set, i)] = changeScore({now + at, part}, {before + at, part});
         }
 }
 
-void CpuDenoiseStages::nameActive(std::size_t row) {
-    const std::size_t block = std::size_t(options_.block),
-                      sets = options_.activePerHead ? std::size_t(config_.kvHeads) : 1;
-    const bool all = !isSparse(rows_[row]) || options_.everyToken || rows_[row].step == 0;
-    for (int g = 0; g < config_.kvHeads; ++g) {
-        const std::size_t set = row * sets + (sets > 1 ? std::size_t(g) : 0);
+void CpuDenoiseStages::nameActive(int row) {
+    const bool all = !isSparse(rowAt(row)) || options_.everyToken || rowAt(row).step == 0;
+    for (const KvHeadId g : kvHeads()) {
+        const std::size_t changes = changeAt_.first(row, sets_ > 1 ? int(g) : 0);
         headOf(row, g).active =
-            all ? allTokens(options_.block) : activeTokens(options_, {changes_.data() + set * block, block});
+            all ? allTokens(options_.block) : activeTokens(options_, {changes_.data() + changes, changeAt_.under(1)});
     }
 }
 
-void CpuDenoiseStages::choose(int layer) {
+void CpuDenoiseStages::choose(LayerId layer) {
     if (!options_.pages) return;
-    clock_.run(recordOf(layer), Stage::Stage1, [&] { scorePages(layer); });
+    clock_.run(recordOf(layer), Stage::Stage1, [&] {
+        if (!tiles_) return scorePages(layer);
+        for (int row = 0; row < rowCount(); ++row)
+            if (makesMask(rowAt(row))) makeMask(layer, row);
+    });
     clock_.run(recordOf(layer), Stage::Pooling, [&] {
-        for (std::size_t row = 0; row < rows_.size(); ++row)
-            for (int g = 0; g < config_.kvHeads; ++g)
-                if (isSparse(rows_[row])) unite(layer, row, g);
+        for (int row = 0; row < rowCount(); ++row)
+            for (const KvHeadId g : kvHeads())
+                if (isSparse(rowAt(row))) unite(layer, row, g);
     });
 }
 
+/// Every query head's tiles for the forwards of the block that follow.
+void CpuDenoiseStages::makeMask(LayerId layer, int row) {
+    const RowId sequence = rowAt(row).sequence;
+    const int first = rowAt(row).first;
+    for (const KvHeadId g : kvHeads()) viewPrefix(layer, sequence, g, first, headOf(row, g).prefix);
+    tiles_->make(layer, sequence, queriesOf(row), first,
+                 [&](KvHeadId g) { return std::span<const KvBlockView>(headOf(row, g).prefix); });
+}
+
 /// Quest's bound of every complete page for every query head of every active token.
-void CpuDenoiseStages::scorePages(int layer) {
-    const auto group = std::size_t(config_.group()), dim = std::size_t(config_.headDim);
+void CpuDenoiseStages::scorePages(LayerId layer) {
     bounds_.clear();
     boundsOf_.assign(1, 0);
-    for (std::size_t row = 0; row < rows_.size(); ++row)
-        for (int g = 0; g < config_.kvHeads; ++g) {
-            const int pages = rows_[row].first / options_.page; // complete ones
-            if (isSparse(rows_[row]))
+    for (int row = 0; row < rowCount(); ++row)
+        for (const KvHeadId g : kvHeads()) {
+            const int pages = rowAt(row).first / options_.page; // complete ones
+            if (isSparse(rowAt(row)))
                 for (int token = 0; token < options_.block; ++token)
-                    for (std::size_t h = 0; h < group && (headOf(row, g).active >> token & 1) != 0; ++h)
-                        bounds_.push_back(
-                            {queriesOf(row) +
-                                 (std::size_t(token * config_.queryHeads) + std::size_t(g) * group + h) * dim,
-                             cache_.head(rows_[row].sequence, layer, g).index.ranges(), pages, nullptr});
+                    for (int h = 0; h < config_.group() && (headOf(row, g).active >> token & 1) != 0; ++h)
+                        bounds_.push_back({passes_.rows().q + queryAt_.first(row * options_.block + token, g, h),
+                                           cache_.head(rowAt(row).sequence, layer, g).index.ranges(), pages, nullptr});
             boundsOf_.push_back(bounds_.size());
         }
     std::size_t scores = 0;
@@ -138,143 +157,183 @@ void CpuDenoiseStages::scorePages(int layer) {
     kernels_.rangeBound(args);
 }
 
-/// The pages that any active query of the KV head chose, and the last one where it is incomplete.
-void CpuDenoiseStages::unite(int layer, std::size_t row, int kvHead) {
+/// The pages that any active query of the KV head chose, and the last one where it is incomplete; or the tiles that any
+/// query head keeps.
+void CpuDenoiseStages::unite(LayerId layer, int row, KvHeadId kvHead) {
     Head& head = headOf(row, kvHead);
-    const int first = rows_[row].first, complete = first / options_.page, pages = pagesOf(first);
+    const int first = rowAt(row).first, complete = first / options_.page, pages = pagesOf(first);
     head.chosen.assign(std::size_t(pages), 0);
-    const std::size_t at = row * std::size_t(config_.kvHeads) + std::size_t(kvHead);
-    for (std::size_t i = boundsOf_[at]; i < boundsOf_[at + 1]; ++i)
-        choosePages({bounds_[i].scores, std::size_t(complete)}, options_.pagesPerQuery, head.chosen, order_);
-    if (pages > complete && head.active != 0) head.chosen.back() = 1;
+    if (tiles_) {
+        tiles_->unite(layer, rowAt(row).sequence, kvHead, head.chosen);
+    } else {
+        const std::size_t at = headAt_.offset(row, kvHead);
+        for (std::size_t i = boundsOf_[at]; i < boundsOf_[at + 1]; ++i)
+            choosePages({bounds_[i].scores, std::size_t(complete)}, options_.pagesPerQuery, head.chosen, order_);
+        if (pages > complete && head.active != 0) head.chosen.back() = 1;
+    }
     head.pages.clear();
     for (int page = 0; page < pages; ++page)
         if (head.chosen[std::size_t(page)] != 0) head.pages.push_back(page);
-    KvHead& kept = cache_.head(rows_[row].sequence, layer, kvHead);
-    head.prefix.clear();
-    for (const std::int32_t page : head.pages)
-        head.prefix.push_back(
-            layout_.view(cache_.storeBlock(kept, page), std::min(options_.page, first - page * options_.page)));
+    if (tiles_) return viewPrefix(layer, rowAt(row).sequence, kvHead, first, head.prefix);
+    viewPages(layer, row, kvHead);
 }
 
-void CpuDenoiseStages::viewPrefix(int layer, int sequence, int kvHead, int tokens, std::vector<KvBlockView>& views) {
-    KvHead& head = cache_.head(sequence, layer, kvHead);
+/// Shows the chosen pages where they are.
+void CpuDenoiseStages::viewPages(LayerId layer, int row, KvHeadId kvHead) {
+    Head& head = headOf(row, kvHead);
+    const int first = rowAt(row).first;
+    const KvHead& kept = cache_.head(rowAt(row).sequence, layer, kvHead);
+    head.prefix.clear();
+    for (const std::int32_t page : head.pages) {
+        const float* const at =
+            transfers_ ? transfers_->page(kept, BlockId{page}) : cache_.storeBlock(kept, BlockId{page});
+        head.prefix.push_back(layout_.view(at, std::min(options_.page, first - page * options_.page)));
+    }
+}
+
+/// Fetches the pages of all rows that are not on the device, where the prefix waits on the host.
+void CpuDenoiseStages::load(LayerId layer) {
+    if (!transfers_) return;
+    clock_.run(recordOf(layer), Stage::Offloading, [&] {
+        for (int row = 0; row < rowCount(); ++row)
+            for (const KvHeadId g : kvHeads()) {
+                KvHead& kept = cache_.head(rowAt(row).sequence, layer, g);
+                const int complete = rowAt(row).first / options_.page;
+                if (isSparse(rowAt(row)))
+                    transfers_->fetch(kept, headOf(row, g).pages, complete, record_->step, headOf(row, g).hit);
+                else
+                    transfers_->passThrough(kept, complete);
+            }
+        transfers_->account(recordOf(layer), true);
+        for (int row = 0; row < rowCount(); ++row)
+            for (const KvHeadId g : kvHeads())
+                if (isSparse(rowAt(row))) viewPages(layer, row, g);
+    });
+}
+
+void CpuDenoiseStages::viewPrefix(LayerId layer, RowId sequence, KvHeadId kvHead, int tokens,
+                                  std::vector<KvBlockView>& views) {
+    const KvHead& head = cache_.head(sequence, layer, kvHead);
     views.clear();
     for (int page = 0; page < pagesOf(tokens); ++page)
-        views.push_back(layout_.view(cache_.storeBlock(head, page),
+        views.push_back(layout_.view(cache_.storeBlock(head, BlockId{page}),
                                      std::min(layout_.blockSize, tokens - page * layout_.blockSize)));
 }
 
-void CpuDenoiseStages::attend(int layer) {
+void CpuDenoiseStages::attend(LayerId layer) {
     const bool anySparse =
         std::any_of(rows_.begin(), rows_.end(), [&](const DenoiseRow& row) { return isSparse(row); });
     clock_.run(recordOf(layer), anySparse ? Stage::Stage2 : Stage::Attention, [&] {
         attendPrefix(layer);
         attendBlock();
-        kernels_.forEach(int(rows_.size()), [&](int row) { merge(layer, std::size_t(row)); });
+        kernels_.forEach(rowCount(), [&](int row) { merge(layer, row); });
     });
 }
 
-void CpuDenoiseStages::attendPrefix(int layer) {
+void CpuDenoiseStages::attendPrefix(LayerId layer) {
     work_.clear();
-    for (std::size_t row = 0; row < rows_.size(); ++row) {
-        Memory& kept = memory(layer, rows_[row].sequence);
-        for (int g = 0; g < config_.kvHeads; ++g) {
+    if (tiles_) tiles_->clear();
+    for (int row = 0; row < rowCount(); ++row) {
+        const RowId sequence = rowAt(row).sequence;
+        Memory& kept = memory(layer, sequence);
+        for (const KvHeadId g : kvHeads()) {
             Head& head = headOf(row, g);
-            if (!isSparse(rows_[row])) viewPrefix(layer, rows_[row].sequence, g, rows_[row].first, head.prefix);
+            if (!isSparse(rowAt(row))) viewPrefix(layer, sequence, g, rowAt(row).first, head.prefix);
+            if (tiles_ && isSparse(rowAt(row))) {
+                tiles_->list(layer, sequence, g, queriesOf(row), head.prefix, kept.prefix.data(),
+                             kept.prefixSums.data());
+                continue;
+            }
             work_.push_back({queriesOf(row), g, head.active, head.prefix, kept.prefix.data(), kept.prefixSums.data()});
         }
     }
     attention_.run(work_);
+    if (tiles_) tiles_->run();
 }
 
 /// Keys and values of the row's block, as KV blocks.
-void CpuDenoiseStages::packOwn(std::size_t row, int kvHead) {
+void CpuDenoiseStages::packOwn(int row, KvHeadId kvHead) {
     Head& head = headOf(row, kvHead);
     const TokenRows rows = passes_.rows();
     const int size = layout_.blockSize;
-    const auto dim = std::size_t(config_.headDim);
     head.block.clear();
     for (int token = 0; token < options_.block; ++token) {
-        const std::size_t at =
-            ((row * std::size_t(options_.block) + std::size_t(token)) * std::size_t(config_.kvHeads) +
-             std::size_t(kvHead)) *
-            dim;
-        float* const block = head.own.data() + std::size_t(token / size) * layout_.floats();
-        layout_.write(block, token % size, rows.k + at, rows.v + at, 0.f);
+        const std::size_t at = keyAt_.first(row * options_.block + token, kvHead);
+        float* const block = head.own.data() + index(layout_.blockOf(token)) * layout_.floats();
+        layout_.write(block, layout_.rowOf(token), rows.k + at, rows.v + at, 0.f);
         if (token % size == 0) head.block.push_back(layout_.view(block, std::min(size, options_.block - token)));
     }
 }
 
 void CpuDenoiseStages::attendBlock() {
-    const auto heads = std::size_t(config_.kvHeads), queries = std::size_t(options_.block * config_.queryHeads);
-    kernels_.forEach(int(rows_.size() * heads), [&](int i) { packOwn(std::size_t(i) / heads, i % config_.kvHeads); });
+    kernels_.forEach(rowCount() * config_.kvHeads,
+                     [&](int i) { packOwn(i / config_.kvHeads, KvHeadId{i % config_.kvHeads}); });
     work_.clear();
-    for (std::size_t row = 0; row < rows_.size(); ++row)
-        for (int g = 0; g < config_.kvHeads; ++g)
+    for (int row = 0; row < rowCount(); ++row)
+        for (const KvHeadId g : kvHeads())
             work_.push_back({queriesOf(row), g, allTokens(options_.block), headOf(row, g).block,
-                             block_.data() + row * queries * std::size_t(config_.valueDim()),
-                             blockSums_.data() + row * queries});
+                             block_.data() + outAt_.first(row * options_.block),
+                             blockSums_.data() + sumAt_.first(row * options_.block)});
     attention_.run(work_);
 }
 
 /// Both parts become one softmax.
-void CpuDenoiseStages::merge(int layer, std::size_t row) {
-    const Memory& kept = memory(layer, rows_[row].sequence);
-    const auto queries = std::size_t(options_.block * config_.queryHeads), width = std::size_t(config_.valueDim());
+void CpuDenoiseStages::merge(LayerId layer, int row) {
+    const Memory& kept = memory(layer, rowAt(row).sequence);
+    const std::size_t queries = kept.prefixSums.size(), width = outAt_.under(2);
+    const std::size_t firstSum = sumAt_.first(row * options_.block), firstOut = outAt_.first(row * options_.block);
     for (std::size_t i = 0; i < queries; ++i) {
-        const float p = kept.prefixSums[i], b = blockSums_[row * queries + i], most = std::max(p, b);
+        const float p = kept.prefixSums[i], b = blockSums_[firstSum + i], most = std::max(p, b);
         const float ofPrefix = std::exp(p - most), ofBlock = std::exp(b - most), sum = ofPrefix + ofBlock;
         const float* const prefix = kept.prefix.data() + i * width;
-        const float* const block = block_.data() + (row * queries + i) * width;
-        float* const out = passes_.rows().out + (row * queries + i) * width;
+        const float* const block = block_.data() + firstOut + i * width;
+        float* const out = passes_.rows().out + firstOut + i * width;
         for (std::size_t c = 0; c < width; ++c) out[c] = (ofPrefix * prefix[c] + ofBlock * block[c]) / sum;
     }
 }
 
-void CpuDenoiseStages::keep(int layer, int sequence, int first, int tokens, const float* k, const float* v) {
-    const auto heads = std::size_t(config_.kvHeads), dim = std::size_t(config_.headDim);
+void CpuDenoiseStages::keep(LayerId layer, RowId sequence, int first, int tokens, const float* k, const float* v) {
+    const KeyExtents keyAt(tokens, config_.kvHeads, config_.headDim);
     kernels_.forEach(config_.kvHeads, [&](int g) {
-        KvHead& head = cache_.head(sequence, layer, g);
+        KvHead& head = cache_.head(sequence, layer, KvHeadId{g});
         for (int token = 0; token < tokens; ++token) {
-            const std::size_t at = (std::size_t(token) * heads + std::size_t(g)) * dim;
+            const std::size_t at = keyAt.first(token, KvHeadId{g});
             const int position = first + token;
-            layout_.write(cache_.storeBlock(head, position / layout_.blockSize), position % layout_.blockSize, k + at,
-                          v + at, 0.f);
+            layout_.write(cache_.storeBlock(head, layout_.blockOf(position)), layout_.rowOf(position), k + at, v + at,
+                          0.f);
             if (cache_.indexed(layer)) head.index.append(k + at, 0.f);
         }
     });
+    const int size = layout_.blockSize, complete = (first + tokens) / size - first / size;
+    if (transfers_) transfers_->store(complete * config_.kvHeads);
 }
 
-void CpuDenoiseStages::after(int layer) {
+void CpuDenoiseStages::after(LayerId layer) {
     timed(layer, Stage::Offloading, [&] {
         const TokenRows made = passes_.rows();
-        const std::size_t block = std::size_t(options_.block),
-                          kvWidth = block * std::size_t(config_.kvHeads * config_.headDim);
-        for (std::size_t row = 0; row < rows_.size(); ++row) {
-            for (int g = 0; g < config_.kvHeads; ++g) recordHead(layer, row, g);
-            Memory& kept = memory(layer, rows_[row].sequence);
+        for (int row = 0; row < rowCount(); ++row) {
+            for (const KvHeadId g : kvHeads()) recordHead(layer, row, g);
+            Memory& kept = memory(layer, rowAt(row).sequence);
             std::copy_n(queriesOf(row), kept.queries.size(), kept.queries.data());
-            if (rows_[row].clean)
-                keep(layer, rows_[row].sequence, rows_[row].first, options_.block, made.k + row * kvWidth,
-                     made.v + row * kvWidth);
+            if (rowAt(row).clean)
+                keep(layer, rowAt(row).sequence, rowAt(row).first, options_.block,
+                     made.k + keyAt_.first(row * options_.block), made.v + keyAt_.first(row * options_.block));
         }
+        accountStored(recordOf(layer));
     });
 }
 
 /// The KV head's row of the trace, and its selection where it chose pages.
-void CpuDenoiseStages::recordHead(int layer, std::size_t row, int kvHead) {
-    const DenoiseRow& of = rows_[row];
+void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
+    const DenoiseRow& of = rowAt(row);
     Head& head = headOf(row, kvHead);
     KvHead& kept = cache_.head(of.sequence, layer, kvHead);
     const bool sparse = isSparse(of);
     DenoiseLayer out;
-    out.layer = layer, out.sequence = of.sequence, out.kvHead = kvHead, out.sparse = sparse;
+    out.layer = int(layer), out.sequence = int(of.sequence), out.kvHead = int(kvHead), out.sparse = sparse;
     DenoiseStep& denoise = record_->denoise;
-    if (comparesAlways_ && compares(of) && (kvHead == 0 || options_.activePerHead)) {
-        const std::size_t sets = options_.activePerHead ? std::size_t(config_.kvHeads) : 1;
-        const auto from =
-            changes_.begin() + std::ptrdiff_t((row * sets + std::size_t(kvHead)) * std::size_t(options_.block));
+    if (comparesAlways_ && compares(of) && (kvHead == KvHeadId{0} || options_.activePerHead)) {
+        const float* const from = changes_.data() + changeAt_.first(row, int(kvHead));
         out.firstChange = std::int64_t(denoise.changes.size());
         denoise.changes.insert(denoise.changes.end(), from, from + options_.block);
     }
@@ -288,11 +347,14 @@ void CpuDenoiseStages::recordHead(int layer, std::size_t row, int kvHead) {
     out.active = head.active;
     out.pages = std::int32_t(head.pages.size());
     out.density = float(double(tokens) / of.first);
+    if (tiles_) recordTiles(layer, row, kvHead, out);
     denoise.layers.push_back(out);
 
     SelectionRecord selection;
-    selection.layer = layer, selection.sequence = of.sequence, selection.kvHead = kvHead;
+    selection.layer = out.layer, selection.sequence = out.sequence, selection.kvHead = out.kvHead;
     selection.selected = selection.hits = out.pages;
+    if (transfers_) selection.hits = std::int32_t(std::count(head.hit.begin(), head.hit.end(), std::uint8_t(1)));
+    selection.misses = selection.selected - selection.hits;
     selection.first = std::uint32_t(record_->blocks.size());
     // Comparable are the sparse forwards of one block, without the clean one.
     if (kept.hasPrevious && !of.clean && out.pages > 0)
@@ -301,55 +363,73 @@ void CpuDenoiseStages::recordHead(int layer, std::size_t row, int kvHead) {
         }));
     kept.previous = head.pages;
     kept.hasPrevious = !of.clean;
-    record_->blocks.insert(record_->blocks.end(), head.pages.begin(), head.pages.end());
-    record_->origins.insert(record_->origins.end(), head.pages.size(), Origin::QueryAware);
-    record_->hit.insert(record_->hit.end(), head.pages.size(), std::uint8_t(1));
+    for (std::size_t i = 0; i < head.pages.size(); ++i)
+        record_->blocks.emplace_back(head.pages[i], Origin::QueryAware, !transfers_ || head.hit[i] != 0);
     record_->selections.push_back(selection);
     LayerRecord& sums = recordOf(layer);
     const bool firstOfLayer = sums.selected == 0;
     sums.selected += selection.selected;
     sums.hits += selection.hits;
+    sums.misses += selection.misses;
     if (selection.selected == 0) return;
     sums.kept =
         (firstOfLayer || sums.kept >= 0) && selection.kept >= 0 ? (firstOfLayer ? 0 : sums.kept) + selection.kept : -1;
 }
 
-/// The observer: no stage of the method; its time is nobody's.
-void CpuDenoiseStages::measure(int layer) {
+/// Records the share of the prefix that each query head keeps for each row of tiles; the selection has the union.
+void CpuDenoiseStages::recordTiles(LayerId layer, int row, KvHeadId kvHead, DenoiseLayer& out) {
+    if (!comparesAlways_) return; // like the changes, the shares are not recorded at level Counters
+    const TileMask& mask = tiles_->mask(layer, rowAt(row).sequence);
+    std::vector<float>& densities = record_->denoise.rowDensities;
+    out.firstRow = std::int64_t(densities.size());
+    out.rows = config_.group() * mask.rows();
+    const int firstHead = int(kvHead) * config_.group(); // of the group's query heads
+    for (int head = firstHead; head < firstHead + config_.group(); ++head)
+        for (int tileRow = 0; tileRow < mask.rows(); ++tileRow) densities.push_back(mask.density(head, tileRow));
+}
+
+/// The oracle's work. It is no stage of the method, and its time counts for none.
+void CpuDenoiseStages::measure(LayerId layer) {
     if (observer_ == nullptr) return;
-    const auto queries = std::size_t(options_.block * config_.queryHeads), width = std::size_t(config_.valueDim());
-    for (std::size_t row = 0; row < rows_.size(); ++row)
-        observer_->attended(layer, rows_[row].sequence, {passes_.rows().out + row * queries * width, queries * width},
-                            {memory(layer, rows_[row].sequence).prefixSums.data(), queries});
+    for (int row = 0; row < rowCount(); ++row) {
+        const Memory& kept = memory(layer, rowAt(row).sequence);
+        observer_->attended(layer, rowAt(row).sequence,
+                            {passes_.rows().out + outAt_.first(row * options_.block), kept.prefix.size()},
+                            {kept.prefixSums.data(), kept.prefixSums.size()});
+    }
     clock_.skip();
 }
 
-void CpuDenoiseStages::finish(int layer) { passes_.finish(layer, buffers_.x, int(tokens_.size()), recordOf(layer)); }
+void CpuDenoiseStages::finish(LayerId layer) {
+    passes_.finish(layer, buffers_.x, int(tokens_.size()), recordOf(layer));
+}
 
-/// Of the wanted tokens alone: their rows are moved together first.
+/// Computes logits of the wanted tokens only. Their rows are moved together first.
 void CpuDenoiseStages::head() {
     clock_.run(*record_, StepStage::LmHead, [&] {
-        const std::size_t hidden = std::size_t(config_.hidden), block = std::size_t(options_.block);
+        const Extents<int, int> streamAt(int(tokens_.size()), config_.hidden);
         logitsAt_.assign(tokens_.size(), -1);
         int wanted = 0;
-        for (std::size_t i = 0; i < tokens_.size(); ++i) {
-            if (observer_ == nullptr && (rows_[i / block].wanted >> (i % block) & 1) == 0) continue;
-            if (std::size_t(wanted) != i)
-                std::copy_n(buffers_.x + i * hidden, hidden, buffers_.x + std::size_t(wanted) * hidden);
-            logitsAt_[i] = wanted++;
+        for (int i = 0; i < streamAt.length(0); ++i) {
+            const bool isWanted = (rowAt(i / options_.block).wanted >> (i % options_.block) & 1) != 0;
+            if (observer_ == nullptr && !isWanted) continue;
+            if (wanted != i)
+                std::copy_n(buffers_.x + streamAt.first(i), streamAt.under(0), buffers_.x + streamAt.first(wanted));
+            logitsAt_[std::size_t(i)] = wanted++;
         }
         if (wanted > 0) passes_.head(buffers_.x, wanted, buffers_.logits);
     });
     if (observer_ == nullptr) return;
-    const std::size_t numbers = std::size_t(options_.block) * std::size_t(config_.vocab);
-    for (std::size_t row = 0; row < rows_.size(); ++row)
-        observer_->logits(rows_[row].sequence, {buffers_.logits + row * numbers, numbers});
+    const Extents<int, int, int> logitAt(rowCount(), options_.block, config_.vocab);
+    for (int row = 0; row < rowCount(); ++row)
+        observer_->logits(rowAt(row).sequence, {buffers_.logits + logitAt.first(row), logitAt.under(0)});
     clock_.skip();
 }
 
 std::span<const float> CpuDenoiseStages::logits(int row, int token) const {
-    const std::size_t vocab = std::size_t(config_.vocab);
-    return {buffers_.logits + std::size_t(logitsAt_[std::size_t(row * options_.block + token)]) * vocab, vocab};
+    const Extents<int, int> logitAt(int(logitsAt_.size()), config_.vocab);
+    const int at = logitsAt_[std::size_t(row * options_.block + token)];
+    return {buffers_.logits + logitAt.first(at), logitAt.under(0)};
 }
 
 } // namespace kvscope

@@ -4,9 +4,12 @@
 
 #include "core/engine/cpu/cpu_block_attention.h"
 #include "core/engine/cpu/cpu_layer_passes.h"
+#include "core/engine/cpu/cpu_prefix_transfers.h"
+#include "core/engine/cpu/cpu_tiles.h"
 #include "core/engine/step_order.h"
 #include "core/session/denoise_engine.h"
 
+#include <optional>
 #include <vector>
 
 namespace kvscope {
@@ -30,20 +33,24 @@ public:
     /// The next forward is of these rows; its results go to `record`, which has its layers. Both last until it is done.
     void begin(std::span<const DenoiseRow> rows, StepRecord& record);
     /// Keys and values of tokens become part of a sequence's prefix. k, v [tokens, kvHeads, dim]
-    void keep(int layer, int sequence, int first, int tokens, const float* k, const float* v);
+    void keep(LayerId layer, RowId sequence, int first, int tokens, const float* k, const float* v);
+    /// Adds to a prompt's layer what `keep` sent to the host.
+    void accountStored(LayerRecord& record) {
+        if (transfers_) transfers_->account(record, false);
+    }
     /// Views of the first `tokens` tokens of a KV head's prefix.
-    void viewPrefix(int layer, int sequence, int kvHead, int tokens, std::vector<KvBlockView>& views);
+    void viewPrefix(LayerId layer, RowId sequence, KvHeadId kvHead, int tokens, std::vector<KvBlockView>& views);
 
     void embed() override;
-    void project(int layer) override;
-    void append(int layer) override;
-    void choose(int layer) override;
-    void lookAhead(int) override {}
-    void load(int) override {}
-    void attend(int layer) override;
-    void after(int layer) override;
-    void measure(int layer) override;
-    void finish(int layer) override;
+    void project(LayerId layer) override;
+    void append(LayerId layer) override;
+    void choose(LayerId layer) override;
+    void lookAhead(LayerId) override {}
+    void load(LayerId layer) override;
+    void attend(LayerId layer) override;
+    void after(LayerId layer) override;
+    void measure(LayerId layer) override;
+    void finish(LayerId layer) override;
     void head() override;
 
     std::span<const float> logits(int row, int token) const;
@@ -60,29 +67,40 @@ private:
         std::uint64_t active = 0;               // tokens that attend to the prefix
         std::vector<std::uint8_t> chosen;       // [pages]
         std::vector<std::int32_t> pages;        // united, ascending; only where sparse
+        std::vector<std::uint8_t> hit;          // for each page, whether it was on the device; only where pages travel
         std::vector<KvBlockView> prefix, block; // what they attend to
         AlignedBuffer<float> own;               // keys and values of the block, as KV blocks
     };
-    Memory& memory(int layer, int sequence);
-    Head& headOf(std::size_t row, int kvHead) {
-        return heads_[row * std::size_t(config_.kvHeads) + std::size_t(kvHead)];
-    }
-    LayerRecord& recordOf(int layer) { return record_->layers[std::size_t(layer)]; }
-    template <class Work> void timed(int layer, Stage stage, Work&& work) {
+    Memory& memory(LayerId layer, RowId sequence);
+    /// row: of the forward, whose sequence is rows_[row].sequence.
+    Head& headOf(int row, KvHeadId kvHead) { return heads_[headAt_.offset(row, kvHead)]; }
+    IdRange<KvHeadId> kvHeads() const { return idsUpTo<KvHeadId>(config_.kvHeads); }
+    const DenoiseRow& rowAt(int row) const { return rows_[std::size_t(row)]; }
+    int rowCount() const { return int(rows_.size()); }
+    LayerRecord& recordOf(LayerId layer) { return record_->layers[index(layer)]; }
+    template <class Work> void timed(LayerId layer, Stage stage, Work&& work) {
         clock_.run(recordOf(layer), options_.pages ? stage : Stage::Attention, work);
     }
-    const float* queriesOf(std::size_t row) const;
-    bool compares(const DenoiseRow& row) const { return row.step > 0 && (comparesAlways_ || isSparse(row)); }
+    const float* queriesOf(int row) const;
+    bool compares(const DenoiseRow& row) const {
+        return row.step > 0 && (comparesAlways_ || (isSparse(row) && !options_.everyToken));
+    }
     bool isSparse(const DenoiseRow& row) const;
-    void compare(int layer, std::size_t row);
-    void nameActive(std::size_t row);
-    void packOwn(std::size_t row, int kvHead);
-    void scorePages(int layer);
-    void unite(int layer, std::size_t row, int kvHead);
-    void attendPrefix(int layer);
+    bool makesMask(const DenoiseRow& row) const {
+        return tiles_ && row.first > 0 && !row.clean && row.step == options_.firstSparseStep() - 1;
+    }
+    void makeMask(LayerId layer, int row);
+    void recordTiles(LayerId layer, int row, KvHeadId kvHead, DenoiseLayer& out);
+    void compare(LayerId layer, int row);
+    void nameActive(int row);
+    void packOwn(int row, KvHeadId kvHead);
+    void scorePages(LayerId layer);
+    void unite(LayerId layer, int row, KvHeadId kvHead);
+    void viewPages(LayerId layer, int row, KvHeadId kvHead);
+    void attendPrefix(LayerId layer);
     void attendBlock();
-    void merge(int layer, std::size_t row);
-    void recordHead(int layer, std::size_t row, int kvHead);
+    void merge(LayerId layer, int row);
+    void recordHead(LayerId layer, int row, KvHeadId kvHead);
     int pagesOf(int tokens) const { return (tokens + layout_.blockSize - 1) / layout_.blockSize; }
 
     const DenoiseOptions options_;
@@ -97,19 +115,28 @@ private:
     StageClock& clock_;
     const Rows buffers_;
     CpuBlockAttention attention_;
-    std::vector<Memory> memories_; // [sequence * layers]
+    std::optional<CpuTiles> tiles_;
+    std::optional<CpuPrefixTransfers> transfers_; // where the prefix waits on the host
+    const int sets_;                              // of active tokens in a row: one, or one for each KV head
+    const Extents<RowId, LayerId> memoryAt_;
+    const Extents<int, KvHeadId> headAt_;   // [rows of a forward, KV heads]
+    const Extents<int, int, int> changeAt_; // [rows of a forward, sets, block]
+    const QueryExtents queryAt_, outAt_;    // [rows * block, KV heads, group, channels], as in TokenRows
+    const KeyExtents keyAt_;                // [rows * block, KV heads, channels]
+    const Extents<int, int> sumAt_;         // [rows * block, query heads]
+    std::vector<Memory> memories_;          // memoryAt_
 
     std::span<const DenoiseRow> rows_;
     StepRecord* record_ = nullptr;
     std::vector<std::int32_t> tokens_; // ids of all rows' blocks
-    std::vector<Head> heads_;          // [sequence * kvHeads]
-    std::vector<float> changes_;       // [row, 1 or kvHeads, block]
+    std::vector<Head> heads_;          // headAt_
+    std::vector<float> changes_;       // changeAt_
     std::vector<CpuBlockAttention::Work> work_;
     std::vector<RangeBoundItem> bounds_; // one for each active query
     std::vector<std::size_t> boundsOf_;  // [rows * kvHeads + 1] first of each head's
     std::vector<float> scores_;          // of all bounds
     std::vector<std::int32_t> order_;
-    std::vector<float> block_, blockSums_; // attention within the blocks, [rows * block, queryHeads, ...]
+    std::vector<float> block_, blockSums_; // attention within the blocks: outAt_, sumAt_
     std::vector<int> logitsAt_;            // [rows * block] place among the logits; -1: not wanted
 };
 

@@ -14,7 +14,9 @@
 namespace kvscope {
 namespace {
 
-LayerPlans plansOf(const DenoiseSetup& setup) { return {setup.model->config().layers, setup.spec, {.offload = false}}; }
+LayerPlans plansOf(const DenoiseSetup& setup) {
+    return {setup.model->config().layers, setup.spec, {.offload = setup.slots > 0}};
+}
 
 KvCacheOptions cacheOptionsOf(const DenoiseSetup& setup) {
     const ModelConfig& config = setup.model->config();
@@ -22,6 +24,7 @@ KvCacheOptions cacheOptionsOf(const DenoiseSetup& setup) {
     options.shape = {config.layers, config.kvHeads, config.headDim, config.valueDim()};
     options.layout = {setup.spec.blockSize, config.headDim, false, config.storedValueDim()};
     options.maxTokens = setup.maxTokens;
+    options.slots = setup.slots;
     options.plans = plansOf(setup);
     return options;
 }
@@ -42,12 +45,15 @@ MemoryPlan memoryOf(const DenoiseSetup& setup) {
                        values = std::int64_t(c.queryHeads) * c.valueDim(), rows = std::int64_t(mostRows(setup)),
                        tokens = sequences * setup.options.block;
     MemoryPlan plan(c, plansOf(setup));
-    std::int64_t longest = 0, all = 0, longestPrompt = 0, index = 0;
+    std::int64_t longest = 0, all = 0, longestPrompt = 0, index = 0, masks = 0;
     for (std::size_t s = 0; s < setup.prompts.size(); ++s) {
         longest = std::max<std::int64_t>(longest, setup.maxTokens[s]);
         longestPrompt = std::max<std::int64_t>(longestPrompt, std::int64_t(setup.prompts[s].size()));
         all += setup.maxTokens[s];
-        if (setup.options.pages)
+        if (setup.options.tiles)
+            masks += std::int64_t(setup.spec.grid.blocks(setup.maxTokens[s])) * CpuTiles::rowsOf(setup.options) *
+                     c.layers * c.queryHeads;
+        else if (setup.options.pages)
             index += std::int64_t(setup.spec.grid.blocks(setup.maxTokens[s])) * 2 * c.headDim * number * c.layers *
                      c.kvHeads;
     }
@@ -55,7 +61,10 @@ MemoryPlan memoryOf(const DenoiseSetup& setup) {
         plan.add({key, what, MemoryTier::Host, holds, life, Per::One, bytes, LayerSet::None});
     };
     add("kv_store", "KV blocks", Holds::Kv, Lifetime::Session, KvCache::storeBytes(cacheOptionsOf(setup)));
+    if (setup.slots > 0)
+        add("kv_slots", "device slots", Holds::Kv, Lifetime::Session, KvCache::poolBytes(cacheOptionsOf(setup)));
     add("block_index", "key ranges", Holds::Index, Lifetime::Session, index);
+    add("tile_masks", "masks of tiles", Holds::Index, Lifetime::Session, masks);
     add("block_memory", "queries and outputs of the blocks", Holds::Scratch, Lifetime::Session,
         tokens * c.layers * (queries + values + c.queryHeads) * number);
     add("projections", "projections", Holds::Scratch, Lifetime::Session,
@@ -75,9 +84,9 @@ public:
         : model_(setup.model), prompts_(setup.prompts), block_(setup.options.block),
           kernels_(makeCpuKernels(setup.threads)),
           rope_(model_->config().rope, lengthsOf(setup.prompts), setup.maxTokens),
-          cache_(cacheOptionsOf(setup), setup.spec, findCachePolicy("keep-selected")), clock_(steadyNowNs()),
-          x_(setup.prompts.size() * std::size_t(block_) * std::size_t(model_->config().hidden)),
-          logits_(setup.prompts.size() * std::size_t(block_) * std::size_t(model_->config().vocab)),
+          cache_(cacheOptionsOf(setup), setup.spec, findCachePolicy(setup.cachePolicy)), clock_(steadyNowNs()),
+          x_(Extents<int, int, int>(int(setup.prompts.size()), block_, model_->config().hidden).size()),
+          logits_(Extents<int, int, int>(int(setup.prompts.size()), block_, model_->config().vocab).size()),
           passes_(*kernels_, *model_, mostRows(setup), Abilities(), clock_),
           stages_(setup, *kernels_, cache_, rope_, passes_, clock_, {x_.data(), logits_.data()}),
           promptAttention_(*kernels_,
@@ -93,10 +102,10 @@ private:
     struct Read { // how far the prompts are
         std::int64_t done = 0, all = 0;
     };
-    int promptTokens(int sequence) const { return int(prompts_[std::size_t(sequence)].size()) / block_ * block_; }
-    void readPrompt(int sequence, StepRecord& record, Read& read, const Progress& progress,
+    int promptTokens(RowId sequence) const { return int(prompts_[index(sequence)].size()) / block_ * block_; }
+    void readPrompt(RowId sequence, StepRecord& record, Read& read, const Progress& progress,
                     const std::stop_token& stop);
-    void readPiece(int sequence, int layer, int first, int n, float* x, LayerRecord& record);
+    void readPiece(RowId sequence, LayerId layer, int first, int n, float* x, LayerRecord& record);
 
     const std::shared_ptr<const Model> model_;
     const std::vector<std::vector<std::int32_t>>& prompts_;
@@ -109,7 +118,7 @@ private:
     CpuLayerPasses passes_;
     CpuDenoiseStages stages_;
     CpuBlockAttention promptAttention_;
-    std::vector<std::vector<KvBlockView>> views_; // of a piece: [block, KV head]
+    std::vector<std::vector<KvBlockView>> views_; // of a piece: [diffusion block, KV head]
     std::vector<CpuBlockAttention::Work> work_;
     std::vector<float> sums_; // of a piece: [tokens, query heads]; nobody reads them
 };
@@ -119,54 +128,60 @@ void CpuDenoiser::prefill(StepRecord& record, const Progress& progress, const st
     record.layers.resize(std::size_t(layers));
     clock_.beginStep();
     record.startNs = clock_.stepStartNs();
-    for (LayerRecord& layer : record.layers) clock_.beginLayer(layer); // also where no prompt fills a block
+    // also in a step in which no prompt fills a block
+    for (LayerRecord& layer : record.layers) clock_.beginLayer(layer);
     Read read;
-    for (std::size_t s = 0; s < prompts_.size(); ++s) read.all += std::int64_t(promptTokens(int(s))) * layers;
-    for (std::size_t s = 0; s < prompts_.size(); ++s) readPrompt(int(s), record, read, progress, stop);
+    const auto sequences = idsUpTo<RowId>(int(prompts_.size()));
+    for (const RowId sequence : sequences) read.all += std::int64_t(promptTokens(sequence)) * layers;
+    for (const RowId sequence : sequences) readPrompt(sequence, record, read, progress, stop);
     record.durationNs = clock_.endStep();
 }
 
 /// Layer by layer, in each piece by piece.
-void CpuDenoiser::readPrompt(int sequence, StepRecord& record, Read& read, const Progress& progress,
+void CpuDenoiser::readPrompt(RowId sequence, StepRecord& record, Read& read, const Progress& progress,
                              const std::stop_token& stop) {
     const int tokens = promptTokens(sequence);
     if (tokens == 0) return;
-    const auto hidden = std::size_t(model_->config().hidden);
-    AlignedBuffer<float> x(std::size_t(tokens) * hidden);
+    const Extents<int, int> streamAt(tokens, model_->config().hidden);
+    AlignedBuffer<float> x(streamAt.size());
     clock_.run(record, StepStage::Embed,
-               [&] { passes_.embed(std::span(prompts_[std::size_t(sequence)]).first(std::size_t(tokens)), x.data()); });
-    for (int layer = 0; layer < model_->config().layers; ++layer) {
-        if (sequence == 0) clock_.beginLayer(record.layers[std::size_t(layer)]);
+               [&] { passes_.embed(std::span(prompts_[index(sequence)]).first(std::size_t(tokens)), x.data()); });
+    for (const LayerId layer : idsUpTo<LayerId>(model_->config().layers)) {
+        if (sequence == RowId{0}) clock_.beginLayer(record.layers[index(layer)]);
         for (int first = 0; first < tokens; first += pieceTokens(block_)) {
             throwIfCancelled(stop);
             report(progress, double(read.done) / double(read.all), "reading the prompt");
             const int n = std::min(pieceTokens(block_), tokens - first);
-            readPiece(sequence, layer, first, n, x.data() + std::size_t(first) * hidden,
-                      record.layers[std::size_t(layer)]);
+            readPiece(sequence, layer, first, n, x.data() + streamAt.first(first), record.layers[index(layer)]);
             read.done += n;
         }
     }
 }
 
 /// Every token sees its own block and the blocks before it.
-void CpuDenoiser::readPiece(int sequence, int layer, int first, int n, float* x, LayerRecord& record) {
+void CpuDenoiser::readPiece(RowId sequence, LayerId layer, int first, int n, float* x, LayerRecord& record) {
     const ModelConfig& config = model_->config();
-    for (int i = 0; i < n; ++i) passes_.rotateAs(std::size_t(i), rope_, rope_.first(sequence) + first + i);
+    for (int i = 0; i < n; ++i) passes_.rotateAs(i, rope_, rope_.first(int(sequence)) + first + i);
     passes_.project(layer, x, n, record);
     const TokenRows rows = passes_.rows();
-    clock_.run(record, Stage::Offloading, [&] { stages_.keep(layer, sequence, first, n, rows.k, rows.v); });
+    clock_.run(record, Stage::Offloading, [&] {
+        stages_.keep(layer, sequence, first, n, rows.k, rows.v);
+        stages_.accountStored(record);
+    });
     clock_.run(record, Stage::Attention, [&] {
-        const std::size_t blocks = std::size_t(n / block_), heads = std::size_t(config.kvHeads),
-                          queries = std::size_t(block_ * config.queryHeads);
-        if (views_.size() < blocks * heads) views_.resize(blocks * heads);
-        sums_.resize(blocks * queries);
+        const QueryExtents queryAt(n, config.kvHeads, config.group(), config.headDim),
+            outAt(n, config.kvHeads, config.group(), config.valueDim());
+        const Extents<int, int> sumAt(n, config.queryHeads);
+        const Extents<int, KvHeadId> viewsAt(n / block_, config.kvHeads);
+        if (views_.size() < viewsAt.size()) views_.resize(viewsAt.size());
+        sums_.resize(sumAt.size());
         work_.clear();
-        for (std::size_t b = 0; b < blocks; ++b)
-            for (std::size_t g = 0; g < heads; ++g) {
-                std::vector<KvBlockView>& views = views_[b * heads + g];
-                stages_.viewPrefix(layer, sequence, int(g), first + int(b + 1) * block_, views);
-                work_.push_back({rows.q + b * queries * std::size_t(config.headDim), int(g), allTokens(block_), views,
-                                 rows.out + b * queries * std::size_t(config.valueDim()), sums_.data() + b * queries});
+        for (int from = 0; from < n; from += block_)
+            for (const KvHeadId g : idsUpTo<KvHeadId>(config.kvHeads)) {
+                std::vector<KvBlockView>& views = views_[viewsAt.offset(from / block_, g)];
+                stages_.viewPrefix(layer, sequence, g, first + from + block_, views);
+                work_.push_back({rows.q + queryAt.first(from), g, allTokens(block_), views,
+                                 rows.out + outAt.first(from), sums_.data() + sumAt.first(from)});
             }
         promptAttention_.run(work_);
     });

@@ -26,17 +26,15 @@ std::optional<CpuAttention::Oracle> oracleOf(const SessionOptions& options) {
 CpuEngine::CpuEngine(const EngineSetup& setup)
     : model_(setup.model), kernels_(makeCpuKernels(setup.options.threads)), clock_(steadyNowNs()),
       passes_(*kernels_, *model_, mostRows(setup.prompts), setup.abilities, clock_),
-      sequences_(setup, *kernels_, passes_, clock_), x_(setup.prompts.size() * std::size_t(model_->config().hidden)),
-      logits_(setup.prompts.size() * std::size_t(model_->config().vocab)),
-      stages_(sequences_.context, *sequences_.selector, sequences_.transfers, passes_, clock_, oracleOf(setup.options),
-              {x_.data(), logits_.data()}) {}
+      sequences_(setup, *kernels_, passes_, clock_), streamAt_(sequences_.context.sequences(), model_->config().hidden),
+      logitsAt_(sequences_.context.sequences(), model_->config().vocab), x_(streamAt_.size()),
+      logits_(logitsAt_.size()), stages_(sequences_.context, *sequences_.selector, sequences_.transfers, passes_,
+                                         clock_, oracleOf(setup.options), {x_.data(), logits_.data()}) {}
 
-const float* CpuEngine::logits(int row) {
-    return logits_.data() + std::size_t(row) * std::size_t(model_->config().vocab);
-}
+const float* CpuEngine::logits(int row) { return logits_.data() + logitsAt_.first(row); }
 
 std::int32_t CpuEngine::chosenToken(int row) {
-    const std::span<const float> all{logits(row), std::size_t(model_->config().vocab)};
+    const std::span<const float> all{logits(row), logitsAt_.under(0)};
     return allFinite(all) ? argMax(all) : -1;
 }
 
@@ -46,14 +44,14 @@ void CpuEngine::beginPrompts(StepRecord& record) {
     record.startNs = clock_.stepStartNs();
 }
 
-bool CpuEngine::readPrompt(int row, PromptCursor until, StepRecord& record, const Progress& progress,
+bool CpuEngine::readPrompt(RowId row, PromptCursor until, StepRecord& record, const Progress& progress,
                            const std::stop_token& stop) {
-    float* last = x_.data() + std::size_t(row) * std::size_t(model_->config().hidden);
+    float* last = x_.data() + streamAt_.first(row);
     return sequences_.promptReader.read(row, until, last, record, progress, stop);
 }
 
-bool CpuEngine::readPromptChunk(int row, int until, StepRecord& record) {
-    float* last = x_.data() + std::size_t(row) * std::size_t(model_->config().hidden);
+bool CpuEngine::readPromptChunk(RowId row, int until, StepRecord& record) {
+    float* last = x_.data() + streamAt_.first(row);
     return sequences_.promptReader.readChunk(row, until, last, record, {}, {});
 }
 
@@ -65,8 +63,8 @@ void CpuEngine::finishPrompts(StepRecord& record) {
 
 void CpuEngine::prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) {
     beginPrompts(record);
-    for (int row = 0; row < sequences_.context.sequences(); ++row)
-        readPrompt(row, {model_->config().layers, 0}, record, progress, stop);
+    for (const RowId row : idsUpTo<RowId>(sequences_.context.sequences()))
+        readPrompt(row, {LayerId{model_->config().layers}, 0}, record, progress, stop);
     finishPrompts(record);
 }
 

@@ -25,13 +25,14 @@ public:
     /// The parts of prefill, so that prompts can be read in turns: call beginPrompts, then readPrompt for every row
     /// until readPrompt returns true, then finishPrompts. See CpuPromptReader::read.
     void beginPrompts(StepRecord& record);
-    bool readPrompt(int row, PromptCursor until, StepRecord& record, const Progress& progress = {},
+    bool readPrompt(RowId row, PromptCursor until, StepRecord& record, const Progress& progress = {},
                     const std::stop_token& stop = {});
-    /// The same, where every piece of a prompt goes through all layers before the next. See CpuPromptReader::readChunk.
-    bool readPromptChunk(int row, int until, StepRecord& record);
+    /// Reads a prompt so that every piece goes through all layers before the next piece. See
+    /// CpuPromptReader::readChunk.
+    bool readPromptChunk(RowId row, int until, StepRecord& record);
     void finishPrompts(StepRecord& record);
     /// How far the row's prompt has been read.
-    PromptCursor promptAt(int row) const { return sequences_.promptReader.at(row); }
+    PromptCursor promptAt(RowId row) const { return sequences_.promptReader.at(row); }
 
 private:
     const std::shared_ptr<const Model> model_;
@@ -39,7 +40,9 @@ private:
     StageClock clock_;
     CpuLayerPasses passes_;
     CpuSequences sequences_;
-    AlignedBuffer<float> x_, logits_; // [rows, hidden], [rows, vocab]
+    const Extents<RowId, int> streamAt_; // [rows, hidden]
+    const Extents<int, int> logitsAt_;   // [rows of a step, vocab]
+    AlignedBuffer<float> x_, logits_;
     CpuStages stages_;
 };
 

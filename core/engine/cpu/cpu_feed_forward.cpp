@@ -83,12 +83,13 @@ CpuFeedForward::CpuFeedForward(Kernels& kernels, const Model& model, std::size_t
     int width = config_.ffn;
     if (config_.experts) {
         const ExpertConfig& experts = *config_.experts;
-        const auto hidden = std::size_t(config_.hidden);
         width = std::max({width, experts.width, experts.sharedWidth});
-        logits_ = AlignedBuffer<float>(rows * std::size_t(experts.count));
-        gathered_ = AlignedBuffer<float>(rows * hidden);
-        result_ = AlignedBuffer<float>(rows * hidden);
-        sum_ = AlignedBuffer<float>(rows * hidden);
+        streamAt_ = Extents<int, int>(int(rows), config_.hidden);
+        logitAt_ = Extents<int, int>(int(rows), experts.count);
+        logits_ = AlignedBuffer<float>(logitAt_.size());
+        gathered_ = AlignedBuffer<float>(streamAt_.size());
+        result_ = AlignedBuffer<float>(streamAt_.size());
+        sum_ = AlignedBuffer<float>(streamAt_.size());
         sharedGate_ = AlignedBuffer<float>(rows);
         choices_.resize(rows);
         rowsOf_.resize(std::size_t(experts.count));
@@ -106,26 +107,30 @@ void CpuFeedForward::apply(const FeedForwardWeights& mlp, const std::vector<floa
     kernels_.linear({hidden_.data(), n, mlp.down.cols, nullptr, 0.f, {&target, 1}});
 }
 
-void CpuFeedForward::run(int layer, float* x, int n) {
-    const LayerWeights& weights = model_.layer(layer);
-    if (config_.hasExperts(layer))
+void CpuFeedForward::run(LayerId layer, float* x, int n) {
+    const LayerWeights& weights = model_.layer(int(layer));
+    if (config_.hasExperts(int(layer)))
         runExperts(weights, x, n);
     else
         apply(weights.mlp, weights.postNorm, x, n, x, true);
+}
+
+void CpuFeedForward::output(LayerId layer, const float* x, int n, float* out) {
+    const LayerWeights& weights = model_.layer(int(layer));
+    apply(weights.mlp, weights.postNorm, x, n, out, false);
 }
 
 /// Runs one expert after the other. The rows that chose an expert go through it together, so that its weights are read
 /// once.
 void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
     const ExpertConfig& experts = *config_.experts;
-    const auto hidden = std::size_t(config_.hidden);
+    const std::size_t hidden = streamAt_.under(0);
     const LinearTarget router{weights.moe.router, nullptr, logits_.data(), experts.count, false};
     kernels_.linear({x, n, config_.hidden, weights.postNorm.data(), config_.streamNormEps(), {&router, 1}});
     for (auto& rows : rowsOf_) rows.clear();
     for (int row = 0; row < n; ++row) {
         auto& chosen = choices_[std::size_t(row)];
-        chooseExperts(experts, logits_.data() + std::size_t(row) * std::size_t(experts.count),
-                      dataOrNull(weights.moe.choiceBias), chosen);
+        chooseExperts(experts, logits_.data() + logitAt_.first(row), dataOrNull(weights.moe.choiceBias), chosen);
         for (const ExpertChoice& choice : chosen) rowsOf_[std::size_t(choice.expert)].push_back(row);
     }
     std::fill_n(sum_.data(), std::size_t(n) * hidden, 0.f);
@@ -134,18 +139,17 @@ void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
         if (rows.empty()) continue;
         const int count = int(rows.size());
         kernels_.forEach(count, [&](int i) {
-            std::copy_n(x + std::size_t(rows[std::size_t(i)]) * hidden, hidden,
-                        gathered_.data() + std::size_t(i) * hidden);
+            std::copy_n(x + streamAt_.first(rows[std::size_t(i)]), hidden, gathered_.data() + streamAt_.first(i));
         });
         apply(weights.moe.experts[std::size_t(e)], weights.postNorm, gathered_.data(), count, result_.data(), false);
         kernels_.forEach(count, [&](int i) {
-            const auto row = std::size_t(rows[std::size_t(i)]);
-            const auto& chosen = choices_[row];
+            const int row = rows[std::size_t(i)];
+            const auto& chosen = choices_[std::size_t(row)];
             const float weight = std::find_if(chosen.begin(), chosen.end(), [&](const ExpertChoice& choice) {
                                      return choice.expert == e;
                                  })->weight;
-            const float* from = result_.data() + std::size_t(i) * hidden;
-            float* to = sum_.data() + row * hidden;
+            const float* from = result_.data() + streamAt_.first(i);
+            float* to = sum_.data() + streamAt_.first(row);
             for (std::size_t c = 0; c < hidden; ++c) to[c] += weight * from[c];
         });
     }
@@ -156,7 +160,7 @@ void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
     const bool shared = weights.moe.shared.gate.rows > 0, gated = weights.moe.sharedGate.rows > 0;
     if (shared) apply(weights.moe.shared, weights.postNorm, x, n, result_.data(), false);
     kernels_.forEach(n, [&](int row) {
-        const std::size_t at = std::size_t(row) * hidden;
+        const std::size_t at = streamAt_.first(row);
         const float weight = gated ? sigmoid(sharedGate_[std::size_t(row)]) : 1.f;
         for (std::size_t c = 0; c < hidden; ++c) x[at + c] += sum_[at + c] + (shared ? weight * result_[at + c] : 0.f);
     });

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "base/aligned_buffer.h"
+#include "base/extents.h"
+#include "base/ids.h"
 #include "core/model/model.h"
 
 #include <cstdint>
@@ -26,7 +28,9 @@ public:
     /// rows: most tokens at a time. The model must outlive this object.
     CpuFeedForward(Kernels& kernels, const Model& model, std::size_t rows);
     /// x [n, hidden] += the layer's feed-forward of its norm.
-    void run(int layer, float* x, int n);
+    void run(LayerId layer, float* x, int n);
+    /// Writes what run would add to `out`, [n, hidden]. Without experts.
+    void output(LayerId layer, const float* x, int n, float* out);
 
 private:
     void runExperts(const LayerWeights& weights, float* x, int n);
@@ -37,6 +41,7 @@ private:
     const Model& model_;
     const ModelConfig& config_;
     AlignedBuffer<float> hidden_;
+    Extents<int, int> streamAt_, logitAt_; // experts only: [rows, hidden], [rows, experts]
     AlignedBuffer<float> logits_, gathered_, result_, sum_, sharedGate_; // experts only
     std::vector<std::vector<ExpertChoice>> choices_;                     // [row]
     std::vector<std::vector<std::int32_t>> rowsOf_;                      // [expert]

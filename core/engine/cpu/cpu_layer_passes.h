@@ -1,6 +1,8 @@
 // CPU backend: everything of a layer but the attention, and what comes before the first layer and after the last.
 #pragma once
 
+#include "base/extents.h"
+#include "base/ids.h"
 #include "core/engine/cpu/cpu_feed_forward.h"
 #include "core/engine/cpu/cpu_projections.h"
 #include "core/session/stage_clock.h"
@@ -20,15 +22,21 @@ public:
 
     /// Writes the embeddings of tokens to the residual stream [tokens, hidden].
     void embed(std::span<const std::int32_t> tokens, float* x);
-    /// Before project: project rotates its row `row` as `tables` say in their row `at`. Sequences may have tables of
+    /// Called before project(): says that row `row` is rotated by row `at` of `tables`. Sequences may have tables of
     /// their own.
-    void rotateAs(std::size_t row, const RopeTables& tables, int at);
+    void rotateAs(int row, const RopeTables& tables, int at);
     /// Makes queries, keys and values of n rows of the residual stream, [n, hidden].
-    void project(int layerIndex, const float* x, int n, LayerRecord& layer);
+    void project(LayerId layerId, const float* x, int n, LayerRecord& layer);
     /// The queries, keys and values that project made, and the place for the attention's output.
     TokenRows rows() { return projections_.rows(); }
     /// Adds the output projection and then the feed-forward of n rows to the residual stream.
-    void finish(int layerIndex, float* x, int n, LayerRecord& layer);
+    void finish(LayerId layerId, float* x, int n, LayerRecord& layer);
+    /// Makes the values of n rows of the residual stream alone; they are in rows().
+    void projectValues(LayerId layerId, const float* x, int n, LayerRecord& layer);
+    /// Writes what finish would add to the residual stream, in two parts [n, hidden]: first the output projection, then
+    /// the feed-forward of the stream x, to which that was added.
+    void outputOf(LayerId layerId, int n, float* out, LayerRecord& layer);
+    void feedForwardOf(LayerId layerId, const float* x, int n, float* out, LayerRecord& layer);
     /// Makes the logits [n, vocab] of n rows of the residual stream.
     void head(const float* x, int n, float* logits);
 
@@ -38,7 +46,8 @@ private:
     StageClock& clock_;
     CpuProjections projections_;
     CpuFeedForward feedForward_;
-    AlignedBuffer<float> cos_, sin_; // [rows, rotated channels / 2]
+    const Extents<int, int> pairAt_; // [rows, rotated channels / 2]
+    AlignedBuffer<float> cos_, sin_;
     std::vector<std::int32_t> rowIds_;
 };
 

@@ -11,8 +11,8 @@ namespace kvscope {
 CpuOracle::CpuOracle(const SelectorContext& context, bool ownKeys, OracleObserver* observer)
     : context_(context), ownKeys_(ownKeys), observer_(observer), attention_(context) {}
 
-void CpuOracle::measure(int layerIndex, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection) {
-    attendEverything(layerIndex, work);
+void CpuOracle::measure(LayerId layerId, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection) {
+    attendEverything(layerId, work);
     const auto group = std::size_t(context_.group());
     std::size_t next = firstSelection;
     for (HeadStep& item : work) {
@@ -21,13 +21,13 @@ void CpuOracle::measure(int layerIndex, std::span<HeadStep> work, StepRecord& re
         for (std::size_t h = 0; h < group; ++h) mass += std::exp(double(item.lse[h]) - double(item.fullLse[h]));
         SelectionRecord& selection = record.selections[next++];
         selection.mass = float(std::min(1.0, mass / double(group)));
-        compareWithBest(layerIndex, item, record.step, selection);
+        compareWithBest(layerId, item, record.step, selection);
     }
 }
 
 /// Fills fullLse of every item. The item's views are then those of all blocks that the item sees, in order.
-void CpuOracle::attendEverything(int layerIndex, std::span<HeadStep> work) {
-    const bool offloaded = context_.cache.offloaded(layerIndex);
+void CpuOracle::attendEverything(LayerId layerId, std::span<HeadStep> work) {
+    const bool offloaded = context_.cache.offloaded(layerId);
     const std::size_t outFloats = std::size_t(context_.group()) * std::size_t(context_.shape.valueDim);
     out_.resize(work.size() * outFloats);
     for (std::size_t i = 0; i < work.size(); ++i) {
@@ -37,8 +37,9 @@ void CpuOracle::attendEverything(int layerIndex, std::span<HeadStep> work) {
         for (int b = item.firstBlock; b <= current; ++b) {
             const bool onDevice =
                 offloaded && b == current; // the host store gets the newest block only when it is full
-            const float* block = onDevice ? item.head->device.block(b) : context_.cache.storeBlock(*item.head, b);
-            item.views.push_back(viewOf(context_, item, block, b));
+            const BlockId id{b};
+            const float* block = onDevice ? item.head->device.block(id) : context_.cache.storeBlock(*item.head, id);
+            item.views.push_back(viewOf(context_, item, block, id));
         }
         item.out = out_.data() + i * outFloats; // the method's own output stays as it is
     }
@@ -72,7 +73,7 @@ void CpuOracle::measureBlocks(HeadStep& item) {
 }
 
 /// Call this after attendEverything, whose results it reads.
-void CpuOracle::compareWithBest(int layerIndex, HeadStep& item, int step, SelectionRecord& selection) {
+void CpuOracle::compareWithBest(LayerId layerId, HeadStep& item, int step, SelectionRecord& selection) {
     splitIntoUnits(item);
     measureBlocks(item);
     const int firstUnit = item.firstToken / context_.spec.unitTokens();
@@ -82,7 +83,7 @@ void CpuOracle::compareWithBest(int layerIndex, HeadStep& item, int step, Select
         chosen_.push_back(block.block - firstUnit);
         origins_.push_back(block.origin);
     }
-    OracleRecord out{step, layerIndex, item.sequence, item.kvHead};
+    OracleRecord out{step, int(layerId), int(item.sequence), int(item.kvHead)};
     describeSelection(blockMass_, chosen_, origins_, out);
     if (ownKeys_) selection.mass = std::min(1.f, out.mass);
     keepOracle(out, selection);

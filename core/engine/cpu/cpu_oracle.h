@@ -23,13 +23,13 @@ public:
     /// @param work the layer's items; their lse is that of the attention over what was chosen. Their outputs stay as
     /// they are; item.views and item.out then belong to the oracle
     /// @param firstSelection of the layer in record.selections, which gets the masses
-    void measure(int layerIndex, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection);
+    void measure(LayerId layerId, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection);
 
 private:
-    void attendEverything(int layerIndex, std::span<HeadStep> work);
+    void attendEverything(LayerId layerId, std::span<HeadStep> work);
     void splitIntoUnits(HeadStep& item) const;
     void measureBlocks(HeadStep& item);
-    void compareWithBest(int layerIndex, HeadStep& item, int step, SelectionRecord& selection);
+    void compareWithBest(LayerId layerId, HeadStep& item, int step, SelectionRecord& selection);
 
     const SelectorContext& context_;
     const bool ownKeys_;

@@ -11,23 +11,25 @@ const float* orNull(const std::vector<float>& values) { return values.empty() ? 
 
 CpuProjections::CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, const Abilities& needs)
     : kernels_(kernels), model_(model), config_(model.config()) {
-    const auto queryHeads = std::size_t(config_.queryHeads), kvHeads = std::size_t(config_.kvHeads);
-    q_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.headDim));
-    k_ = AlignedBuffer<float>(rows * kvHeads * std::size_t(config_.headDim));
-    attended_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.valueDim()));
-    if (needs.input) input_ = AlignedBuffer<float>(rows * std::size_t(config_.hidden));
+    const auto buffer = [&](int heads, int channels) {
+        return AlignedBuffer<float>(Extents<int, int, int>(int(rows), heads, channels).size());
+    };
+    q_ = buffer(config_.queryHeads, config_.headDim);
+    k_ = buffer(config_.kvHeads, config_.headDim);
+    attended_ = buffer(config_.queryHeads, config_.valueDim());
+    if (needs.input) input_ = buffer(1, config_.hidden);
     if (needs.plain) {
         unrotatedQ_ = AlignedBuffer<float>(q_.size());
         unrotatedK_ = AlignedBuffer<float>(k_.size());
     }
     if (!config_.latent) {
-        v_ = AlignedBuffer<float>(rows * kvHeads * std::size_t(config_.headDim));
-        scores_ = AlignedBuffer<float>(rows * kvHeads);
+        v_ = buffer(config_.kvHeads, config_.headDim);
+        scores_ = buffer(config_.kvHeads, 1);
         return;
     }
-    plainQ_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.queryDim()));
-    queryLatent_ = AlignedBuffer<float>(rows * std::size_t(config_.latent->queryRank));
-    output_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.outputDim()));
+    plainQ_ = buffer(config_.queryHeads, config_.queryDim());
+    queryLatent_ = buffer(1, config_.latent->queryRank);
+    output_ = buffer(config_.queryHeads, config_.outputDim());
 }
 
 TokenRows CpuProjections::rows() {
@@ -42,8 +44,8 @@ TokenRows CpuProjections::rows() {
             ifKept(input_)};
 }
 
-void CpuProjections::project(int layer, const float* x, int n) {
-    const LayerWeights& weights = model_.layer(layer);
+void CpuProjections::project(LayerId layer, const float* x, int n) {
+    const LayerWeights& weights = model_.layer(int(layer));
     if (input_.size() > 0) {
         std::copy_n(x, std::size_t(n) * std::size_t(config_.hidden), input_.data());
         kernels_.norm(
@@ -64,6 +66,18 @@ void CpuProjections::projectHeads(const LayerWeights& weights, const float* x, i
     if (model_.hasEvictionHead())
         kernels_.evictionScore({v_.data(), n, config_.kvHeads, config_.headDim, kvWidth, weights.delta.data(),
                                 weights.gain.data(), scores_.data()});
+}
+
+void CpuProjections::projectValues(LayerId layer, const float* x, int n) {
+    const LayerWeights& weights = model_.layer(int(layer));
+    const LinearTarget target{weights.v, orNull(weights.vBias), v_.data(), config_.kvHeads * config_.headDim, false};
+    kernels_.linear({x, n, config_.hidden, weights.inputNorm.data(), config_.streamNormEps(), {&target, 1}});
+}
+
+void CpuProjections::output(LayerId layer, float* out, int n) {
+    const LayerWeights& weights = model_.layer(int(layer));
+    const LinearTarget target{weights.o, orNull(weights.oBias), out, config_.hidden, false};
+    kernels_.linear({attended_.data(), n, config_.queryHeads * config_.outputDim(), nullptr, 0.f, {&target, 1}});
 }
 
 void CpuProjections::projectLatent(const LayerWeights& weights, const float* x, int n) {
@@ -100,17 +114,17 @@ void CpuProjections::absorb(const LayerWeights& weights, int n) {
     args.yStride = heads * to;
     args.yHeadStride = to;
     kernels_.headLinear(args);
+    const Extents<int, int, int> fromAt(n, heads, from), toAt(n, heads, to);
     kernels_.forEach(n, [&](int row) {
-        for (int h = 0; h < heads; ++h) {
-            const std::size_t head = std::size_t(row) * std::size_t(heads) + std::size_t(h);
-            std::copy_n(plainQ_.data() + head * std::size_t(from) + latent.nopeDim, latent.ropeDim,
-                        q_.data() + head * std::size_t(to) + latent.rank);
-        }
+        for (int h = 0; h < heads; ++h)
+            std::copy_n(plainQ_.data() + fromAt.first(row, h) + latent.nopeDim, latent.ropeDim,
+                        q_.data() + toAt.first(row, h) + latent.rank);
     });
 }
 
-void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows, const float* cos, const float* sin) {
-    const LayerWeights& weights = model_.layer(layer);
+void CpuProjections::rotate(LayerId layer, int n, std::span<const std::int32_t> rows, const float* cos,
+                            const float* sin) {
+    const LayerWeights& weights = model_.layer(int(layer));
     const int qWidth = config_.queryHeads * config_.headDim, kvWidth = config_.kvHeads * config_.headDim;
     if (config_.queryKeyNorm) {
         kernels_.norm(
@@ -141,8 +155,8 @@ void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows
     kernels_.rope(args);
 }
 
-void CpuProjections::finish(int layer, float* x, int n) {
-    const LayerWeights& weights = model_.layer(layer);
+void CpuProjections::finish(LayerId layer, float* x, int n) {
+    const LayerWeights& weights = model_.layer(int(layer));
     const int width = config_.queryHeads * config_.outputDim();
     const float* input = attended_.data();
     if (config_.latent) {

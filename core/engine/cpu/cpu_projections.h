@@ -21,11 +21,15 @@ public:
     CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, const Abilities& needs = {});
 
     /// Makes norm, projections and eviction scores of n rows of the residual stream, [n, hidden].
-    void project(int layer, const float* x, int n);
+    void project(LayerId layer, const float* x, int n);
     /// Applies query and key norms and the rotation. rows: [n] rows of cos and sin.
-    void rotate(int layer, int n, std::span<const std::int32_t> rows, const float* cos, const float* sin);
+    void rotate(LayerId layer, int n, std::span<const std::int32_t> rows, const float* cos, const float* sin);
+    /// Makes the values of n rows of the residual stream alone. Without latent attention.
+    void projectValues(LayerId layer, const float* x, int n);
     /// Adds the output projection of the attention's output to the residual stream.
-    void finish(int layer, float* x, int n);
+    void finish(LayerId layer, float* x, int n);
+    /// Writes that output projection to `out`, [n, hidden]. Without latent attention.
+    void output(LayerId layer, float* out, int n);
 
     /// The arrays that the attention reads and writes.
     TokenRows rows();

@@ -3,6 +3,7 @@
 
 #include "core/engine/cpu/cpu_transfers.h"
 #include "core/engine/cpu/view_attention.h"
+#include "core/select/prompt_attention.h"
 #include "core/session/stage_clock.h"
 
 #include <vector>
@@ -20,23 +21,22 @@ public:
     void read(const PromptChunk& chunk, LayerRecord& layer);
     /// Called after the last piece of a prompt of `tokens` tokens in a layer. The selector makes what it needs of the
     /// prompt, and the device tier gets its first blocks.
-    void finish(int layerIndex, int sequence, int tokens, LayerRecord& layer);
+    void finish(LayerId layerId, RowId sequence, int tokens, LayerRecord& layer);
 
 private:
     void appendToIndex(const PromptChunk& chunk);
     void store(const PromptChunk& chunk);
-    void attendFully(const PromptChunk& chunk);
     void attendSparsely(const PromptChunk& chunk, LayerRecord& layer);
-    void placeRows(const PromptChunk& chunk, std::size_t firstRow, std::size_t rows);
+    void placeRows(const PromptChunk& chunk, int firstRow, int rows);
 
     const SelectorContext& context_;
     Selector& selector_;
     const Abilities needs_;
     CpuTransfers& transfers_;
     StageClock& clock_;
+    select::PromptAttention full_;
     ViewAttention attention_;
-    std::vector<std::vector<KvBlockView>> views_; // [KV head]
-    std::vector<HeadStep> items_;                 // sparse: [tokens attended together * kvHeads]
+    std::vector<HeadStep> items_; // sparse: [tokens attended together * kvHeads]
     std::vector<PrefetchRequest> seeds_;
 };
 

@@ -32,15 +32,15 @@ public:
     /// lastToken [hidden].
     /// @param progress told the share of all prompts that is read
     /// @return whether all of the prompt is read. @throws Error(Cancelled) between two pieces
-    bool read(int row, PromptCursor until, float* lastToken, StepRecord& record, const Progress& progress,
+    bool read(RowId row, PromptCursor until, float* lastToken, StepRecord& record, const Progress& progress,
               const std::stop_token& stop);
-    /// The same in chunks: takes every piece before the piece numbered `until` through all layers, one after the other.
-    /// A prompt that was begun in one of the two ways goes on in that way.
-    bool readChunk(int row, int until, float* lastToken, StepRecord& record, const Progress& progress,
+    /// Reads the prompt in chunks: takes every piece before the piece numbered `until` through all layers, one piece
+    /// after the other. A prompt that was begun in one of the two ways goes on in that way.
+    bool readChunk(RowId row, int until, float* lastToken, StepRecord& record, const Progress& progress,
                    const std::stop_token& stop);
 
     /// The piece of the row's prompt that is read next.
-    PromptCursor at(int row) const { return lanes_[std::size_t(row)].at; }
+    PromptCursor at(RowId row) const { return lanes_[index(row)].at; }
 
 private:
     /// One prompt that is being read.
@@ -48,10 +48,14 @@ private:
         PromptCursor at;
         AlignedBuffer<float> x; // [tokens, hidden] residual stream; empty before the first piece and after the last
     };
-    int piecesOf(int row) const;
-    void begin(int row, Lane& lane, StepRecord& record);
-    void finish(int row, Lane& lane, float* lastToken);
-    void readPiece(int row, Lane& lane, PromptCursor at, LayerRecord& layer);
+    int piecesOf(RowId row) const;
+    /// Of a prompt's residual stream.
+    Extents<int, int> streamOf(RowId row) const {
+        return Extents<int, int>(int(prompts_[index(row)].size()), config_.hidden);
+    }
+    void begin(RowId row, Lane& lane, StepRecord& record);
+    void finish(RowId row, Lane& lane, float* lastToken);
+    void readPiece(RowId row, Lane& lane, PromptCursor at, LayerRecord& layer);
 
     CpuLayerPasses& passes_;
     CpuPromptAttention& attention_;

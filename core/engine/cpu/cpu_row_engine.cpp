@@ -10,14 +10,14 @@
 namespace kvscope {
 namespace {
 
-/// One request.
+/// What belongs to one request.
 struct CpuRow {
     CpuRow(const EngineSetup& setup, Kernels& kernels, CpuLayerPasses& passes, StageClock& clock)
         : sequences(setup, kernels, passes, clock), attention(sequences, clock),
           last(std::size_t(setup.model->config().hidden)), logits(std::size_t(setup.model->config().vocab)) {
         begin(Phase::Prefill);
     }
-    /// The row's next record begins, with as many steps before it as it has made.
+    /// Begins the row's next record, which counts as many steps before it as the row has made.
     void begin(Phase phase) {
         record.clear();
         record.step = steps++;
@@ -28,7 +28,7 @@ struct CpuRow {
     CpuSequences sequences;
     CpuRowAttention attention;
     StepRecord record;
-    AlignedBuffer<float> last, logits; // [hidden] the residual stream behind the prompt; [vocab]
+    AlignedBuffer<float> last, logits; // [hidden] the residual stream of the prompt's last token; [vocab]
     int steps = 0;
 };
 
@@ -37,34 +37,34 @@ public:
     explicit CpuRowEngine(const RowEngineSetup& setup)
         : model_(setup.model), kernels_(makeCpuKernels(setup.threads)), clock_(steadyNowNs()),
           passes_(*kernels_, *model_, std::size_t(std::max(setup.rows, kPromptPieceTokens)), setup.abilities, clock_),
-          x_(std::size_t(setup.rows) * std::size_t(config().hidden)),
-          logits_(std::size_t(setup.rows) * std::size_t(config().vocab)),
-          stages_(passes_, clock_, config().layers, x_.data(), logits_.data()), rows_(std::size_t(setup.rows)) {}
+          logitsAt_(setup.rows, config().vocab), x_(Extents<int, int>(setup.rows, config().hidden).size()),
+          logits_(logitsAt_.size()), stages_(passes_, clock_, config().layers, x_.data(), logits_.data()),
+          rows_(std::size_t(setup.rows)) {}
 
     std::string description() const override { return kernels_->description(); }
     int pieceTokens() const override { return kPromptPieceTokens; }
 
-    void open(int row, const EngineSetup& setup) override {
+    void open(RowId row, const EngineSetup& setup) override {
         refuseTooLarge(cpuMemory(setup));
-        rows_[std::size_t(row)] = std::make_unique<CpuRow>(setup, *kernels_, passes_, clock_);
+        rows_[index(row)] = std::make_unique<CpuRow>(setup, *kernels_, passes_, clock_);
     }
-    void close(int row) override { rows_[std::size_t(row)].reset(); }
+    void close(RowId row) override { rows_[index(row)].reset(); }
 
-    bool readLayers(int row, int layer, int token, const std::stop_token& stop) override {
-        CpuRow& r = *rows_[std::size_t(row)];
+    bool readLayers(RowId row, LayerId layer, int token, const std::stop_token& stop) override {
+        CpuRow& r = *rows_[index(row)];
         const PromptCursor until{layer, (token + kPromptPieceTokens - 1) / kPromptPieceTokens};
-        return finishPrompt(r, r.sequences.promptReader.read(0, until, r.last.data(), r.record, {}, stop));
+        return finishPrompt(r, r.sequences.promptReader.read(RowId{0}, until, r.last.data(), r.record, {}, stop));
     }
-    bool readChunk(int row, int token, const std::stop_token& stop) override {
-        CpuRow& r = *rows_[std::size_t(row)];
+    bool readChunk(RowId row, int token, const std::stop_token& stop) override {
+        CpuRow& r = *rows_[index(row)];
         const int until = (token + kPromptPieceTokens - 1) / kPromptPieceTokens;
-        return finishPrompt(r, r.sequences.promptReader.readChunk(0, until, r.last.data(), r.record, {}, stop));
+        return finishPrompt(r, r.sequences.promptReader.readChunk(RowId{0}, until, r.last.data(), r.record, {}, stop));
     }
 
     void decode(std::span<const RowToken> rows) override {
         step_.clear();
         for (const RowToken& token : rows) {
-            CpuRow& r = *rows_[std::size_t(token.row)];
+            CpuRow& r = *rows_[index(token.row)];
             r.begin(Phase::Decode);
             r.record.tokens = 1;
             r.record.opensBlock = token.position % r.sequences.spec.blockSize == 0;
@@ -76,16 +76,16 @@ public:
         runStep(stages_, config().layers);
         kernels_->inputsAlone(false);
         const std::int64_t took = clock_.endStep();
-        const std::size_t vocab = std::size_t(config().vocab);
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            CpuRow& r = *rows_[std::size_t(rows[i].row)];
+        int at = 0; // in the step
+        for (const RowToken& token : rows) {
+            CpuRow& r = *rows_[index(token.row)];
             r.record.durationNs = took;
-            std::copy_n(logits_.data() + i * vocab, vocab, r.logits.data());
+            std::copy_n(logits_.data() + logitsAt_.first(at++), logitsAt_.under(0), r.logits.data());
         }
     }
 
-    const StepRecord& record(int row) const override { return rows_[std::size_t(row)]->record; }
-    const float* logits(int row) const override { return rows_[std::size_t(row)]->logits.data(); }
+    const StepRecord& record(RowId row) const override { return rows_[index(row)]->record; }
+    const float* logits(RowId row) const override { return rows_[index(row)]->logits.data(); }
 
 private:
     const ModelConfig& config() const { return model_->config(); }
@@ -98,7 +98,8 @@ private:
     const std::unique_ptr<Kernels> kernels_;
     StageClock clock_;
     CpuLayerPasses passes_;
-    AlignedBuffer<float> x_, logits_; // [rows, hidden], [rows, vocab]
+    const Extents<int, int> logitsAt_; // [rows of a step, vocab]
+    AlignedBuffer<float> x_, logits_;  // x_ [rows of a step, hidden]
     CpuRowStages stages_;
     std::vector<std::unique_ptr<CpuRow>> rows_;
     std::vector<CpuRowStages::Row> step_;

@@ -12,7 +12,7 @@ void CpuRowStages::begin(std::span<const Row> rows) {
     tokens_.clear();
     for (const Row& row : rows) {
         const int position = row.token.position;
-        passes_.rotateAs(tokens_.size(), *row.rope, row.rope->first(0) + position);
+        passes_.rotateAs(int(tokens_.size()), *row.rope, row.rope->first(0) + position);
         tokens_.push_back(row.token.id);
         row.attention->begin(position, *row.record);
     }
@@ -22,37 +22,38 @@ void CpuRowStages::embed() {
     clock_.run(shared_, StepStage::Embed, [&] { passes_.embed(tokens_, x_); });
 }
 
-void CpuRowStages::project(int layer) {
-    passes_.project(layer, x_, count(), shared_.layers[std::size_t(layer)]);
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-        clock_.beginLayer(rows_[i].record->layers[std::size_t(layer)]);
-        rows_[i].attention->beginLayer(layer, passes_.rows(), i);
+void CpuRowStages::project(LayerId layer) {
+    passes_.project(layer, x_, count(), shared_.layers[index(layer)]);
+    int at = 0;
+    for (const Row& row : rows_) {
+        clock_.beginLayer(row.record->layers[index(layer)]);
+        row.attention->beginLayer(layer, passes_.rows(), at++);
     }
 }
 
-void CpuRowStages::append(int layer) {
+void CpuRowStages::append(LayerId layer) {
     each([&](CpuRowAttention& row) { row.append(layer); });
 }
-void CpuRowStages::choose(int layer) {
+void CpuRowStages::choose(LayerId layer) {
     each([&](CpuRowAttention& row) { row.choose(layer); });
 }
-void CpuRowStages::lookAhead(int layer) {
+void CpuRowStages::lookAhead(LayerId layer) {
     each([&](CpuRowAttention& row) { row.lookAhead(layer); });
 }
-void CpuRowStages::load(int layer) {
+void CpuRowStages::load(LayerId layer) {
     each([&](CpuRowAttention& row) { row.load(layer); });
 }
-void CpuRowStages::attend(int layer) {
+void CpuRowStages::attend(LayerId layer) {
     each([&](CpuRowAttention& row) { row.attend(layer); });
 }
-void CpuRowStages::after(int layer) {
+void CpuRowStages::after(LayerId layer) {
     each([&](CpuRowAttention& row) { row.after(layer); });
 }
-void CpuRowStages::measure(int layer) {
+void CpuRowStages::measure(LayerId layer) {
     each([&](CpuRowAttention& row) { row.measure(layer); });
 }
 
-void CpuRowStages::finish(int layer) { passes_.finish(layer, x_, count(), shared_.layers[std::size_t(layer)]); }
+void CpuRowStages::finish(LayerId layer) { passes_.finish(layer, x_, count(), shared_.layers[index(layer)]); }
 
 void CpuRowStages::head() {
     clock_.run(shared_, StepStage::LmHead, [&] { passes_.head(x_, count(), logits_); });

@@ -12,7 +12,7 @@
 
 namespace kvscope {
 
-/// The attention of one row. What rows have in common is the step's: CpuRowStages.
+/// The attention of one row. CpuRowStages does what the rows of a step have in common.
 class CpuRowAttention final : public CpuAttention {
 public:
     CpuRowAttention(CpuSequences& sequences, StageClock& clock)
@@ -26,8 +26,8 @@ public:
     using CpuAttention::beginLayer;
 
     void embed() override {}
-    void project(int) override {}
-    void finish(int) override {}
+    void project(LayerId) override {}
+    void finish(LayerId) override {}
     void head() override {}
 
 private:
@@ -52,15 +52,15 @@ public:
     void begin(std::span<const Row> rows);
 
     void embed() override;
-    void project(int layer) override;
-    void append(int layer) override;
-    void choose(int layer) override;
-    void lookAhead(int layer) override;
-    void load(int layer) override;
-    void attend(int layer) override;
-    void after(int layer) override;
-    void measure(int layer) override;
-    void finish(int layer) override;
+    void project(LayerId layer) override;
+    void append(LayerId layer) override;
+    void choose(LayerId layer) override;
+    void lookAhead(LayerId layer) override;
+    void load(LayerId layer) override;
+    void attend(LayerId layer) override;
+    void after(LayerId layer) override;
+    void measure(LayerId layer) override;
+    void finish(LayerId layer) override;
     void head() override;
 
 private:
@@ -74,7 +74,7 @@ private:
     float *const x_, *const logits_;
     std::span<const Row> rows_;
     std::vector<std::int32_t> tokens_;
-    StepRecord shared_; // times that belong to no single row
+    StepRecord shared_; // has the times of the work that rows share
 };
 
 } // namespace kvscope

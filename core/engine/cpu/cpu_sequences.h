@@ -11,8 +11,8 @@
 
 namespace kvscope {
 
-/// Both KV tiers, what the method remembers, and how far the prompts have been read. Nothing of it is shared with the
-/// sequences of another session or request.
+/// Both KV tiers, what the method remembers, and how far the prompts have been read. No other session or request shares
+/// any of it.
 struct CpuSequences {
     /// The kernels, the passes and the clock must outlive this object.
     CpuSequences(const EngineSetup& setup, Kernels& kernels, CpuLayerPasses& passes, StageClock& clock);

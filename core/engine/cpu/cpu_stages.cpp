@@ -11,20 +11,20 @@ void CpuStages::begin(std::span<const ActiveSequence> active, std::span<const st
     beginStep(active, record);
     tokens_ = tokens;
     for (std::size_t row = 0; row < active.size(); ++row)
-        passes_.rotateAs(row, rope_, rope_.first(active[row].sequence) + active[row].position);
+        passes_.rotateAs(int(row), rope_, rope_.first(int(active[row].sequence)) + active[row].position);
 }
 
 void CpuStages::embed() {
     clock().run(record(), StepStage::Embed, [&] { passes_.embed(tokens_, rows_.x); });
 }
 
-void CpuStages::project(int layer) {
+void CpuStages::project(LayerId layer) {
     clock().beginLayer(recordOf(layer));
     passes_.project(layer, rows_.x, rowCount(), recordOf(layer));
     beginLayer(layer, passes_.rows());
 }
 
-void CpuStages::finish(int layer) { passes_.finish(layer, rows_.x, rowCount(), recordOf(layer)); }
+void CpuStages::finish(LayerId layer) { passes_.finish(layer, rows_.x, rowCount(), recordOf(layer)); }
 
 void CpuStages::head() {
     clock().run(record(), StepStage::LmHead, [&] { passes_.head(rows_.x, rowCount(), rows_.logits); });

@@ -24,8 +24,8 @@ public:
     void begin(std::span<const ActiveSequence> active, std::span<const std::int32_t> tokens, StepRecord& record);
 
     void embed() override;
-    void project(int layer) override;
-    void finish(int layer) override;
+    void project(LayerId layer) override;
+    void finish(LayerId layer) override;
     void head() override;
 
 private:

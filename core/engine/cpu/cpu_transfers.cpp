@@ -3,23 +3,23 @@
 #include "core/engine/cpu/block_views.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace kvscope {
 
 CpuTransfers::CpuTransfers(const SelectorContext& context, Selector& selector, const Link& link,
                            std::function<std::int64_t()> now)
     : context_(context), selector_(selector), looksAhead_(context.abilities.looksAhead()), link_(link),
-      now_(std::move(now)) {
+      now_(std::move(now)), headAt_(context.heads()) {
     if (!looksAhead_) return;
-    ahead_.resize(std::size_t(context.sequences()) * std::size_t(context.shape.layers * context.shape.kvHeads));
+    ahead_.resize(headAt_.size());
     aheadTransfers_.resize(std::size_t(context.shape.layers));
 }
 
 void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<PrefetchRequest>& requests, int step) {
     if (requests.empty()) return;
     if (context_.spec.ownDeviceTier) { // the method moves its blocks itself; only the bytes are modelled
-        for (const PrefetchRequest& request : requests)
-            aheadTransfers_[std::size_t(request.layer)].bytes += request.bytes;
+        for (const PrefetchRequest& request : requests) aheadTransfers_[index(request.layer)].bytes += request.bytes;
         start(requests);
         requests.clear();
         return;
@@ -28,16 +28,17 @@ void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<Prefet
     for (PrefetchRequest& request : requests) {
         const auto of = std::find_if(work.begin(), work.end(),
                                      [&](const HeadStep& item) { return item.sequence == request.sequence; });
-        const int current = of->position / context_.spec.blockSize;
+        const BlockLayout& layout = context_.cache.layout();
         const bool later = request.layer > of->layer; // in this step, else in the next
-        const bool begins = later && of->position % context_.spec.blockSize == 0;
+        std::optional<BlockId> begins;
+        if (later && layout.rowOf(of->position) == 0) begins = layout.blockOf(of->position);
         KvHead& head = context_.cache.head(request.sequence, request.layer, request.kvHead);
         Ahead& ahead = aheadOf(request.layer, request.sequence, request.kvHead);
         ahead.blocks.swap(request.blocks);
         ahead.hit.assign(ahead.blocks.size(), 1);
-        ahead.loads = head.device.admit(ahead.blocks, begins ? current : -1, step, head.store, ahead.hit, copies_);
+        ahead.loads = head.device.admit(ahead.blocks, begins, step, head.store, ahead.hit, copies_);
         ahead.waiting = true;
-        AheadTransfer& transfer = aheadTransfers_[std::size_t(request.layer)];
+        AheadTransfer& transfer = aheadTransfers_[index(request.layer)];
         ahead.firstLoad = transfer.blocks;
         transfer.blocks += ahead.loads;
         transfer.bytes += ahead.loads * context_.cache.layout().bytes();
@@ -50,19 +51,19 @@ void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<Prefet
 /// Queues one transfer for each layer that `requests` name and that has none yet.
 void CpuTransfers::start(std::span<const PrefetchRequest> requests) {
     for (const PrefetchRequest& request : requests) {
-        AheadTransfer& transfer = aheadTransfers_[std::size_t(request.layer)];
+        AheadTransfer& transfer = aheadTransfers_[index(request.layer)];
         if (transfer.queued) continue;
         transfer.transfer = link_.start(link_.modelled(now_()), transfer.bytes);
         transfer.queued = true;
     }
 }
 
-void CpuTransfers::load(int layerIndex, std::span<HeadStep> work, int step, LayerRecord& layer) {
-    context_.kernels.forEach(int(work.size()), [&](int i) { admit(work[std::size_t(i)], step); });
-    if (context_.spec.ownDeviceTier && !work[0].dense) return loadOwnTier(layerIndex, work, layer);
-    if (!context_.cache.offloaded(layerIndex)) return;
+void CpuTransfers::load(LayerId layerId, std::span<HeadStep> work, int step, LayerRecord& layer) {
+    forEachItem(context_.kernels, work, [&](HeadStep& item) { admit(item, step); });
+    if (context_.spec.ownDeviceTier && !work[0].dense) return loadOwnTier(layerId, work, layer);
+    if (!context_.cache.offloaded(layerId)) return;
     AheadTransfer ahead;
-    if (looksAhead_) ahead = arrive(layerIndex, work, layer);
+    if (looksAhead_) ahead = arrive(layerId, work, layer);
     copyBlocks(work, layer);
     const std::int64_t blockBytes = context_.cache.layout().bytes();
     const std::int64_t onDemand = layer.h2dBlocks * blockBytes, onDemandNs = link_.link().transferNs(onDemand);
@@ -83,20 +84,21 @@ void CpuTransfers::load(int layerIndex, std::span<HeadStep> work, int step, Laye
 /// Gives the blocks that the item wants slots, writes the new token to its block, and lists what is attended.
 void CpuTransfers::admit(HeadStep& item, int step) {
     const BlockLayout& layout = context_.cache.layout();
-    const int current = item.position / layout.blockSize, row = item.position % layout.blockSize;
+    const BlockId current = layout.blockOf(item.position);
+    const int row = layout.rowOf(item.position);
     item.hit.assign(item.wanted.size(), 1);
     item.copies.clear();
     item.loads = 0;
     const bool offloaded = context_.cache.offloaded(item.layer);
     if (offloaded)
-        item.loads = item.head->device.admit(item.wanted, row == 0 ? current : -1, step, item.head->store, item.hit,
-                                             item.copies);
+        item.loads = item.head->device.admit(item.wanted, row == 0 ? std::optional(current) : std::nullopt, step,
+                                             item.head->store, item.hit, item.copies);
     float* tail = offloaded ? item.head->device.block(current) : context_.cache.storeBlock(*item.head, current);
     layout.write(tail, row, item.key, item.value, item.score);
     listViews(context_, item);
 }
 
-void CpuTransfers::loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRecord& layer) {
+void CpuTransfers::loadOwnTier(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer) {
     const Selector::Loads loads = selector_.load(work);
     layer.h2dBlocks = std::int32_t(loads.units);
     layer.h2dBytes = loads.bytes;
@@ -104,7 +106,7 @@ void CpuTransfers::loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRe
     layer.transferNs = link_.link().transferNs(loads.storedBytes);
     std::int64_t onDemand = loads.bytes;
     if (looksAhead_) {
-        AheadTransfer& transfer = aheadTransfers_[std::size_t(layerIndex)];
+        AheadTransfer& transfer = aheadTransfers_[index(layerId)];
         if (transfer.queued) {
             layer.exposedNs += link_.wait(link_.modelled(now_()), transfer.transfer.doneNs);
             layer.transferNs += transfer.transfer.doneNs - transfer.transfer.startNs;
@@ -119,13 +121,13 @@ void CpuTransfers::loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRe
 
 /// Waits, in modelled time, for the transfer that was sent ahead for this layer. @return that transfer; an empty one
 /// where none was sent
-CpuTransfers::AheadTransfer CpuTransfers::arrive(int layerIndex, std::span<HeadStep> work, LayerRecord& layer) {
-    AheadTransfer& transfer = aheadTransfers_[std::size_t(layerIndex)];
+CpuTransfers::AheadTransfer CpuTransfers::arrive(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer) {
+    AheadTransfer& transfer = aheadTransfers_[index(layerId)];
     const std::int64_t now = link_.modelled(now_());
     const int arrived =
         transfer.blocks - int(link_.missingBytes(transfer.transfer, now) / context_.cache.layout().bytes());
     for (HeadStep& item : work) {
-        Ahead& ahead = aheadOf(layerIndex, item.sequence, item.kvHead);
+        Ahead& ahead = aheadOf(layerId, item.sequence, item.kvHead);
         if (ahead.waiting) compareWithAhead(item, ahead, arrived);
     }
     if (transfer.queued) layer.exposedNs += link_.wait(now, transfer.transfer.doneNs);
@@ -164,7 +166,7 @@ void CpuTransfers::copyBlocks(std::span<HeadStep> work, LayerRecord& layer) {
     }
     for (const HeadStep& item : work) {
         if ((item.position + 1) % context_.spec.blockSize != 0) continue;
-        const int current = item.position / context_.spec.blockSize;
+        const BlockId current = context_.cache.layout().blockOf(item.position);
         copies_.push_back({item.head->device.block(current), context_.cache.storeBlock(*item.head, current),
                            std::size_t(context_.cache.layout().bytes())});
         ++layer.d2hBlocks;
@@ -172,11 +174,11 @@ void CpuTransfers::copyBlocks(std::span<HeadStep> work, LayerRecord& layer) {
     context_.kernels.copy(copies_);
 }
 
-void CpuTransfers::keepOnDevice(int layerIndex, int sequence, int tokens, std::span<const PrefetchRequest> seeds) {
-    if (!context_.cache.offloaded(layerIndex)) return;
+void CpuTransfers::keepOnDevice(LayerId layerId, RowId sequence, int tokens, std::span<const PrefetchRequest> seeds) {
+    if (!context_.cache.offloaded(layerId)) return;
     const int size = context_.spec.blockSize;
-    for (int g = 0; g < context_.shape.kvHeads; ++g) {
-        KvHead& head = context_.cache.head(sequence, layerIndex, g);
+    for (const KvHeadId g : context_.kvHeads()) {
+        KvHead& head = context_.cache.head(sequence, layerId, g);
         std::vector<std::int32_t> blocks;
         for (const PrefetchRequest& seed : seeds)
             if (seed.kvHead == g) blocks = seed.blocks;
@@ -185,14 +187,14 @@ void CpuTransfers::keepOnDevice(int layerIndex, int sequence, int tokens, std::s
         if (blocks.empty()) continue;
         std::vector<std::uint8_t> hit(blocks.size());
         copies_.clear();
-        head.device.admit(blocks, -1, 0, head.store, hit, copies_);
+        head.device.admit(blocks, std::nullopt, 0, head.store, hit, copies_);
         context_.kernels.copy(copies_);
     }
 }
 
-void CpuTransfers::recordStored(int layerIndex, int tokens, LayerRecord& layer) const {
-    if (context_.plans[layerIndex].ownTier) layer.d2hBytes += selector_.storedBytes(layerIndex, tokens);
-    if (context_.cache.offloaded(layerIndex)) {
+void CpuTransfers::recordStored(LayerId layerId, int tokens, LayerRecord& layer) const {
+    if (context_.plans[layerId].ownTier) layer.d2hBytes += selector_.storedBytes(layerId, tokens);
+    if (context_.cache.offloaded(layerId)) {
         const int blocks = tokens / context_.spec.blockSize * context_.shape.kvHeads;
         layer.d2hBlocks += blocks;
         layer.d2hBytes += blocks * context_.cache.layout().bytes();

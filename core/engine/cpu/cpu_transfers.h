@@ -30,16 +30,16 @@ public:
     /// Gives the blocks that the items want slots, writes the new tokens, loads missing blocks, lists the views of what
     /// is attended, and writes blocks that have just become full back to the host store. Fills the transfer fields of
     /// `layer`.
-    void load(int layerIndex, std::span<HeadStep> work, int step, LayerRecord& layer);
+    void load(LayerId layerId, std::span<HeadStep> work, int step, LayerRecord& layer);
 
     /// Called after a prompt of `tokens` tokens. Puts into slots the blocks with which the method fills the device
     /// tier, and an incomplete last block. They have been on the device since they were computed, so nothing is
     /// transferred.
-    void keepOnDevice(int layerIndex, int sequence, int tokens, std::span<const PrefetchRequest> seeds);
+    void keepOnDevice(LayerId layerId, RowId sequence, int tokens, std::span<const PrefetchRequest> seeds);
 
     /// Adds to `layer` the blocks of a prompt of `tokens` tokens that were written to the host store while later pieces
     /// were computed. The link is busy in that time, and no time is exposed.
-    void recordStored(int layerIndex, int tokens, LayerRecord& layer) const;
+    void recordStored(LayerId layerId, int tokens, LayerRecord& layer) const;
 
 private:
     /// Blocks on their way for one (sequence, layer, KV head).
@@ -59,14 +59,12 @@ private:
 
     void start(std::span<const PrefetchRequest> requests);
     void admit(HeadStep& item, int step);
-    void loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRecord& layer);
+    void loadOwnTier(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer);
     void copyBlocks(std::span<HeadStep> work, LayerRecord& layer);
-    AheadTransfer arrive(int layerIndex, std::span<HeadStep> work, LayerRecord& layer);
+    AheadTransfer arrive(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer);
     static void compareWithAhead(HeadStep& item, Ahead& ahead, int arrived);
-    Ahead& aheadOf(int layerIndex, int sequence, int kvHead) {
-        return ahead_[(std::size_t(sequence) * std::size_t(context_.shape.layers) + std::size_t(layerIndex)) *
-                          std::size_t(context_.shape.kvHeads) +
-                      std::size_t(kvHead)];
+    Ahead& aheadOf(LayerId layerId, RowId sequence, KvHeadId kvHead) {
+        return ahead_[headAt_.offset(sequence, layerId, kvHead)];
     }
 
     const SelectorContext& context_;
@@ -75,7 +73,8 @@ private:
     LinkTimeline link_;
     const std::function<std::int64_t()> now_;
     std::vector<CopyItem> copies_;
-    std::vector<Ahead> ahead_;                  // [sequence][layer][KV head], when the selector looks ahead
+    const HeadExtents headAt_;
+    std::vector<Ahead> ahead_;                  // headAt_, when the selector looks ahead
     std::vector<AheadTransfer> aheadTransfers_; // [layer], likewise
 };
 

@@ -20,12 +20,12 @@ int intersection(std::span<const std::int32_t> a, std::span<const std::int32_t> 
     return common;
 }
 
-/// Appends the item's blocks, with their origins, hits and scores, to `record`.
-SelectionRecord recordOne(int layerIndex, const HeadStep& item, StepRecord& record, std::vector<std::int32_t>& ids) {
+/// Appends the item's blocks and their scores to `record`.
+SelectionRecord recordOne(LayerId layerId, const HeadStep& item, StepRecord& record, std::vector<std::int32_t>& ids) {
     SelectionRecord selection;
-    selection.layer = layerIndex;
-    selection.sequence = item.sequence;
-    selection.kvHead = item.kvHead;
+    selection.layer = int(layerId);
+    selection.sequence = int(item.sequence);
+    selection.kvHead = int(item.kvHead);
     selection.selected = std::int32_t(item.selected.size());
     selection.predicted = item.predicted;
     selection.used = item.used;
@@ -38,9 +38,7 @@ SelectionRecord recordOne(int layerIndex, const HeadStep& item, StepRecord& reco
     for (const SelectedBlock& block : item.selected) {
         while (item.wanted[at] != block.block) ++at;
         ids.push_back(block.block);
-        record.blocks.push_back(block.block);
-        record.origins.push_back(block.origin);
-        record.hit.push_back(item.hit[at]);
+        record.blocks.emplace_back(block.block, block.origin, item.hit[at] != 0);
         record.scores.push_back(block.score);
         selection.hits += item.hit[at];
     }
@@ -50,7 +48,7 @@ SelectionRecord recordOne(int layerIndex, const HeadStep& item, StepRecord& reco
 
 } // namespace
 
-void recordSelections(int layerIndex, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record) {
+void recordSelections(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record) {
     bool keptDefined = true;
     int kept = 0;
     std::vector<std::int32_t> ids;
@@ -60,7 +58,7 @@ void recordSelections(int layerIndex, std::span<HeadStep> work, LayerRecord& lay
             head.hasPrevious = false;
             continue;
         }
-        SelectionRecord selection = recordOne(layerIndex, item, record, ids);
+        SelectionRecord selection = recordOne(layerId, item, record, ids);
         if (head.hasPrevious) selection.kept = intersection(ids, head.previous);
         head.previous.assign(ids.begin(), ids.end());
         head.hasPrevious = true;

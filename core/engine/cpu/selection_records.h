@@ -10,6 +10,6 @@ namespace kvscope {
 
 /// Appends to `record` the selections of every item that selected, adds their counts to `layer`, and keeps each
 /// selection in the item's head, so that the next step can be compared with it.
-void recordSelections(int layerIndex, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record);
+void recordSelections(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record);
 
 } // namespace kvscope

@@ -16,7 +16,7 @@ public:
 
     /// Attends with every item's queries to item.views and writes item.out.
     void run(std::span<HeadStep> work) { run(work, nullptr); }
-    /// The same, and also writes the log-sum-exps of the queries' logits, [group], to the member `lse` of each item.
+    /// Attends as well, and writes the log-sum-exps of the queries' logits, [group], to the member `lse` of each item.
     void run(std::span<HeadStep> work, std::vector<float> HeadStep::*lse);
     /// Attends with one group's queries to each of `views` separately.
     /// @param out [views, group, valueDim]; lse [views, group]

@@ -7,7 +7,7 @@
 namespace kvscope {
 namespace {
 
-/// What a file says beside the library's keys and cannot be otherwise there.
+/// Checks a key that files state beside the library's keys, and that can only have this value.
 void checkFixed(const ConfigReader& reader, const char* key, const char* only) {
     if (reader.has(key) && reader.text(key) != only)
         reader.refuseUnsupported(fmt::format("'{}' is '{}'", key, shown(reader.text(key))),

@@ -24,13 +24,15 @@ Architecture mixtralArchitecture();
 Architecture qwen2MoeArchitecture();
 Architecture qwen3MoeArchitecture();
 Architecture sdarArchitecture();
+Architecture lladaArchitecture();
+Architecture dreamArchitecture();
 
 std::span<const Architecture> architectures() {
     static const std::array table{
         llamaArchitecture(),     mistralArchitecture(),  qwen2Architecture(),    qwen3Architecture(),
         minicpmArchitecture(),   nosaArchitecture(),     minicpm3Architecture(), deepseek2Architecture(),
         deepseek3Architecture(), glm4LiteArchitecture(), mixtralArchitecture(),  qwen2MoeArchitecture(),
-        qwen3MoeArchitecture(),  sdarArchitecture(),
+        qwen3MoeArchitecture(),  sdarArchitecture(),     lladaArchitecture(),    dreamArchitecture(),
     };
     return table;
 }
@@ -44,7 +46,7 @@ const Architecture& findArchitecture(const ConfigReader& reader, std::string_vie
     };
     if (const char* const why = refusedDiffusionModel(className, modelType))
         reader.refuseUnsupported(fmt::format("{}, which this version does not", why),
-                                 "of diffusion models this version runs SDAR and TraDo");
+                                 "of diffusion models this version runs SDAR, TraDo, LLaDA and Dream");
     const Architecture* const byClass = find(&Architecture::classes, className);
     const Architecture* const byType = find(&Architecture::modelTypes, modelType);
     // The library goes by the type, the checkpoint's own code by the class.

@@ -13,7 +13,8 @@ Architecture sdarArchitecture() {
     sdar.title = "SDAR";
     sdar.classes = {"SDARForCausalLM"};
     sdar.modelTypes = {"sdar"};
-    sdar.inLibrary = false; // and the defaults of the checkpoints' own class fit none of them: every key must be stated
+    // no defaults are known (those of the checkpoints' own class fit no checkpoint), so every key must be stated
+    sdar.inLibrary = false;
     sdar.read = [](const ConfigReader& reader, ModelConfig& config) {
         for (const char* key : {"num_key_value_heads", "head_dim", "tie_word_embeddings", "rope_theta",
                                 "attention_bias", "mask_token_id", "block_size"})
@@ -38,13 +39,10 @@ const char* refusedDiffusionModel(std::string_view className, std::string_view m
     static constexpr struct {
         const char *className, *modelType, *why;
     } kRelatives[] = {
-        {"LLaDAModelLM", "llada", "LLaDA denoises a canvas of fixed length without a cache"},
-        {"LLaDAMoEModelLM", "", "LLaDA-MoE denoises a canvas of fixed length without a cache"},
-        {"LLaDAMoEModel", "", "LLaDA-MoE denoises a canvas of fixed length without a cache"},
-        {"ILLaDAForCausalLM", "", "iLLaDA denoises a canvas of fixed length without a cache"},
-        {"DreamModel", "Dream",
-         "Dream denoises a canvas of fixed length without a cache, and reads a token from the "
-         "logits of the position before it"},
+        {"LLaDAMoEModelLM", "", "LLaDA-MoE denoises a canvas of fixed length with a mixture of experts of its own"},
+        {"LLaDAMoEModel", "", "LLaDA-MoE denoises a canvas of fixed length with a mixture of experts of its own"},
+        {"ILLaDAForCausalLM", "",
+         "iLLaDA denoises a canvas of fixed length and names its tensors otherwise than LLaDA"},
         {"LLaDA2MoeModelLM", "llada2_moe",
          "LLaDA2 denoises blocks with a mixture of experts of its own, and may change "
          "tokens that it has written"},

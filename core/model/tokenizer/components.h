@@ -63,7 +63,7 @@ public:
     virtual ~DecodeStep() = default;
     virtual void push(std::string_view token, const Emit& emit) = 0;
     virtual void finish(const Emit&) {}
-    /// What one token stands for, apart from what it owes to its place in the text.
+    /// The text of one token by itself, without what it owes to its place in the text.
     virtual std::string spelled(std::string token) const { return token; }
     /// Whether all later steps see one long token that arrives in parts.
     virtual bool fuses() const { return false; }
@@ -100,7 +100,7 @@ std::unique_ptr<DecodeStep> makeReplaceDecoder(std::string from, std::string to,
 std::unique_ptr<DecodeStep> makeByteFallbackDecoder();
 std::unique_ptr<DecodeStep> makeStripFront(std::string content, std::size_t count); // of the joined text
 std::unique_ptr<DecodeStep> makeFuseDecoder();
-/// What a file without a decoder means: tokens with spaces between them.
+/// The decoder of a file that has none: tokens with spaces between them.
 std::unique_ptr<DecodeStep> makeSpaceJoiner();
 
 inline constexpr std::string_view kMetaspace = "\xE2\x96\x81"; // U+2581

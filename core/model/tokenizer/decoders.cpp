@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-/// The rest of the steps is a copy of its prototype: none of them owns anything but values.
+/// Each step of the rest is a copy of its prototype, because none of them owns anything but values.
 template <class Step> class Copied : public DecodeStep {
 public:
     std::unique_ptr<DecodeStep> fresh() const override {

@@ -124,7 +124,7 @@ void readUnigram(const Spec& model, TokenizerParts& parts) {
     parts.model = makeUnigram(parts.vocabulary, std::move(scores), std::move(usable), unknown);
 }
 
-/// What models may be, by the name the file gives them; a file of old may leave the name out.
+/// Reads the model, by the name that the file gives it. Old files may leave the name out.
 void readModel(const Spec& model, TokenizerParts& parts) {
     static constexpr struct {
         const char* type;
@@ -181,7 +181,8 @@ void readPostProcessor(const Spec& spec, TokenizerParts& parts) {
     if (!seenText) spec.malformed("the post-processor's template leaves the text out");
 }
 
-/// tokenizer_config.json speaks last: where it says whether there is a BOS or EOS, the file's own template is void.
+/// tokenizer_config.json is applied last: where it says whether there is a BOS or EOS, the template of tokenizer.json
+/// is not used.
 void applyRules(const SpecialTokenRules& rules, TokenizerParts& parts) {
     if (!rules.addBos && !rules.addEos) return;
     parts.before.clear(), parts.after.clear();

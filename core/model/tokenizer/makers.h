@@ -1,4 +1,4 @@
-// What the registry names: one maker per component of tokenizer.json.
+// The makers that the registry names: one for each component of tokenizer.json.
 #pragma once
 
 #include "core/model/tokenizer/components.h"

@@ -12,7 +12,7 @@
 
 namespace kvscope::tokenizing {
 
-/// What becomes of characters that no token covers.
+/// What a model makes of characters that no token covers.
 struct UnknownText {
     bool byteFallback = false;       // <0x00> to <0xFF>, when the vocabulary has those needed
     std::int32_t unknown = kNoToken; // else this token; kNoToken: they are dropped

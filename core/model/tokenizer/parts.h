@@ -9,7 +9,7 @@
 
 namespace kvscope::tokenizing {
 
-/// Not to be moved: the model refers to the vocabulary.
+/// Must not be moved, because the model refers to the vocabulary.
 struct TokenizerParts {
     struct Token {
         std::string written, bytes; // bytes: what it stands for in a text
@@ -39,7 +39,7 @@ private:
 
 /// Whether texts may be cut before each run of U+2581 without changing any id: no merge result goes on behind a word.
 bool joinsAcrossWords(std::string_view token);
-/// That cut, which keeps the pieces of SentencePiece models short.
+/// The cut that keeps the pieces of SentencePiece models short.
 std::unique_ptr<PreTokenizer> makeWordCut();
 
 } // namespace kvscope::tokenizing

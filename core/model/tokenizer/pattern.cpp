@@ -107,7 +107,8 @@ Pattern Pattern::regex(const std::string& expression, const std::string& origin)
     compiled->limits.reset(pcre2_match_context_create(nullptr));
     if (!dialect || !compiled->limits)
         throw Error(ErrorKind::OutOfMemory, origin + ": there is no memory for the split pattern");
-    // Such files are written for Oniguruma's Ruby syntax: ^ and $ stand at lines, and only \n ends a line.
+    // Such files are written for Oniguruma's Ruby syntax, in which ^ and $ match at lines, and only
+    // ends a line.
     pcre2_set_newline(dialect.get(), PCRE2_NEWLINE_LF);
     int code = 0;
     PCRE2_SIZE where = 0;

@@ -15,7 +15,7 @@ struct TokenizerParts;
 class DecodeStep;
 } // namespace tokenizing
 
-/// What tokenizer_config.json adds to tokenizer.json. Absent values leave that file's own rules.
+/// What tokenizer_config.json adds to tokenizer.json. A value that is absent leaves the rule of tokenizer.json.
 struct SpecialTokenRules {
     std::string bosToken, eosToken;
     std::optional<bool> addBos, addEos;
@@ -39,9 +39,9 @@ struct TokenizerArrays {
 /// Immutable after construction; encode and decode may be called from several threads.
 class Tokenizer {
 public:
-    /// From tokenizer.json. @throws Error(BadInput | Unsupported) naming `origin` and what is wrong
+    /// Reads tokenizer.json. @throws Error(BadInput | Unsupported) naming `origin` and what is wrong
     Tokenizer(std::string_view tokenizerJson, const std::string& origin, const SpecialTokenRules& rules = {});
-    /// From a SentencePiece file (tokenizer.model).
+    /// Reads a SentencePiece file (tokenizer.model).
     static Tokenizer fromSentencePiece(std::string_view file, const std::string& origin);
     static Tokenizer fromArrays(TokenizerArrays arrays, const std::string& origin);
     ~Tokenizer();

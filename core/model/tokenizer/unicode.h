@@ -34,7 +34,8 @@ bool hasUnicodeTables();
 std::string normalized(std::string_view text, NormalForm form);
 std::string lowercased(std::string_view text);
 std::string uppercased(std::string_view text);
-/// Without marks: non-spacing, spacing and enclosing ones (Mn, Mc, Me), as the tokenizers library's StripAccents.
+/// The text without marks: non-spacing, spacing and enclosing ones (Mn, Mc, Me), like the tokenizers library's
+/// StripAccents.
 std::string withoutMarks(std::string_view text);
 
 /// Text of a message or file where every occurrence of `from` (not empty) is `to`.

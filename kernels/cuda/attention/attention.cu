@@ -180,10 +180,11 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
 constexpr int kQueryTokens = 128, kKeyTokens = 64, kPrefillWarps = 8;
 
 /// Grid: (query tiles, query heads). Each of 8 warps takes 16 query tokens. Keys and values of 64 tokens at a time go
-/// through one of two stages in shared memory. Their 16-byte pieces are permuted so that reads meet no bank twice.
+/// through one of two stages in shared memory.
 template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) prefillKernel(PrefillAttentionArgs a) {
-    extern __shared__ uint4 shared[]; // [2 stages][keys: 64 x kDim/8][values: kDim x 8]
-    constexpr int kKeyPieces = kKeyTokens * (kDim / 8), kStage = 2 * kKeyPieces;
+    using Places = StagePlaces<kDim>;
+    static_assert(Places::kTokens == kKeyTokens);
+    extern __shared__ uint4 shared[]; // [2 stages][Places::kSize]
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     const int head = blockIdx.y, g = head / (a.shape.queryHeads / a.shape.kvHeads);
     const int tile = gridDim.x - 1 - blockIdx.x; // the last tile first: it attends to the most tokens
@@ -213,28 +214,25 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         a.window > 0 ? max(0, a.firstPosition + tile * kQueryTokens + 1 - a.window) / kKeyTokens : 0;
     const unsigned reach = reachOf(a.window);
     const int knownTokens = a.firstPosition + a.n; // blocks exist up to here
-    constexpr int kRow = kDim / 8;
-    const auto keyPlace = [](int token, int piece) { return token * kRow + (piece ^ (token >> 1 & 3)); };
-    const auto valuePlace = [](int channel, int piece) { return kKeyPieces + channel * 8 + (piece ^ (channel & 7)); };
     const auto copy = [](void* to, const void* from, bool valid) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(unsigned(__cvta_generic_to_shared(to))),
                      "l"(from), "r"(valid ? 16 : 0));
     };
     const auto fetch = [&](int keyTile) {
-        uint4* stage = shared + keyTile % 2 * kStage;
-        for (int at = threadIdx.x; at < kKeyPieces; at += kPrefillWarps * kWarp) {
-            const int token = at / kRow, piece = at % kRow, id = keyTile * kKeyTokens + token;
+        uint4* stage = shared + keyTile % 2 * Places::kSize;
+        for (int at = threadIdx.x; at < Places::kPieces; at += kPrefillWarps * kWarp) {
+            const int token = at / Places::kRow, piece = at % Places::kRow, id = keyTile * kKeyTokens + token;
             const bool known = id < knownTokens;
             const int from = known ? id : 0;
-            copy(stage + keyPlace(token, piece),
+            copy(stage + Places::key(token, piece),
                  blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(from % bs) * kDim + piece * 8,
                  known);
         }
-        for (int at = threadIdx.x; at < kKeyPieces; at += kPrefillWarps * kWarp) {
+        for (int at = threadIdx.x; at < Places::kPieces; at += kPrefillWarps * kWarp) {
             const int channel = at / 8, piece = at % 8, id = keyTile * kKeyTokens + piece * 8;
             const bool known = id < knownTokens; // tokens of a piece past the last one are finite numbers, and masked
             const int from = known ? id : 0;
-            copy(stage + valuePlace(channel, piece),
+            copy(stage + Places::value(channel, piece),
                  blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(bs) * kDim +
                      std::size_t(channel) * bs + from % bs,
                  known);
@@ -249,15 +247,13 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         asm volatile("cp.async.commit_group;");
         asm volatile("cp.async.wait_group 1;");
         __syncthreads();
-        const uint4* stage = shared + keyTile % 2 * kStage;
+        const uint4* stage = shared + keyTile % 2 * Places::kSize;
         float logits[8][4] = {};
-        // Column tile j of a half: lane row r loads token 8*(r/2) + 2j + r%2 of its 32; see attendTile.
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-            const int token = j / 4 * 32 + 8 * (row / 2) + 2 * (j % 4) + row % 2;
 #pragma unroll
             for (int c = 0; c < kDim / 32; ++c) {
-                const uint4 k = stage[keyPlace(token, c * 4 + quad)];
+                const uint4 k = stage[Places::keyOf(j, row, c, quad)];
                 mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
                 mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
             }
@@ -278,7 +274,7 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const uint4 v = stage[valuePlace(i * 8 + row, half * 4 + quad)];
+                const uint4 v = stage[Places::value(i * 8 + row, half * 4 + quad)];
                 const int j = half * 4;
                 mma16816(acc.out[i], p[j][0], p[j][1], p[j + 1][0], p[j + 1][1], v.x, v.y);
                 mma16816(acc.out[i], p[j + 2][0], p[j + 2][1], p[j + 3][0], p[j + 3][1], v.z, v.w);

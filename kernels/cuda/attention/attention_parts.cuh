@@ -53,6 +53,46 @@ __device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kD
     }
 }
 
+/// Keys and values of 64 tokens in shared memory, in pieces of 16 bytes: keys [token][kDim/8], then values
+/// [channel][8]. Eight lanes of a warp read at once: four neighbouring pieces of each of two neighbouring rows. The
+/// pieces of a row are permuted by the row's number, so that these eight lie in different banks.
+template <int kDim> struct StagePlaces {
+    static constexpr int kTokens = 64, kRow = kDim / 8, kPieces = kTokens * kRow, kSize = 2 * kPieces;
+    static __host__ __device__ constexpr int key(int token, int piece) { return token * kRow + (piece ^ mixed(token)); }
+    static __host__ __device__ constexpr int value(int channel, int piece) {
+        return kPieces + channel * 8 + (piece ^ mixed(channel));
+    }
+    /// The token whose key lane row `row` multiplies as column tile j. The probabilities then leave the product as
+    /// operands of the product with the values.
+    static __host__ __device__ constexpr int tokenOf(int j, int row) {
+        return j / 4 * 32 + 8 * (row / 2) + 2 * (j % 4) + row % 2;
+    }
+    /// key(tokenOf(j, row), four * 4 + quad), in terms that need few registers while j and four are unrolled.
+    static __host__ __device__ constexpr int keyOf(int j, int row, int four, int quad) {
+        return tokenOf(j, row) * kRow + four / 2 * 8 + ((four ^ row) & 1) * 4 + (quad ^ (j & 3));
+    }
+    /// Whether keyOf agrees with key, and no eight lanes that read at once meet a bank twice.
+    static constexpr bool meetsNoBankTwice() {
+        for (int firstLane = 0; firstLane < kWarp; firstLane += 8)
+            for (int tile = 0; tile < 8; ++tile)
+                for (int four = 0; four < kRow / 4; ++four) {
+                    unsigned keys = 0, values = 0;
+                    for (int lane = firstLane; lane < firstLane + 8; ++lane) {
+                        const int place = key(tokenOf(tile, lane / 4), four * 4 + lane % 4);
+                        if (place != keyOf(tile, lane / 4, four, lane % 4)) return false;
+                        keys |= 1u << (place % 8);
+                        values |= 1u << (value(tile * 8 + lane / 4, four % 2 * 4 + lane % 4) % 8);
+                    }
+                    if (keys != 0xff || values != 0xff) return false;
+                }
+        return true;
+    }
+
+private:
+    static __host__ __device__ constexpr int mixed(int row) { return (row & 1) << 2 | (row >> 1 & 3); }
+};
+static_assert(StagePlaces<64>::meetsNoBankTwice() && StagePlaces<128>::meetsNoBankTwice());
+
 /// Keeps the block ids of a stage's entries: lane i has the id of entry i as `mine`. Lane 0 writes all of them, because
 /// it is lane 0 that arrives at the stage's barrier afterwards, for which the readers of the ids wait. All lanes of a
 /// warp call this.

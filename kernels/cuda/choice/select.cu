@@ -75,8 +75,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     const int windows = grid.windows(at.tokens - a.unseen);
     const int inSight = at.blocks - at.firstBlock;
     const RankWindows range = grid.of(at, windows, rank, plan.byRanks(inSight + ranks - 1));
-    const std::int64_t firstWindow = pooled || a.agnostic ? a.index.windowFirst[at.head] : 0;
-    const Bf16* keys = a.index.pooledKeys + std::size_t(firstWindow) * kDim;
+    const Bf16* keys = a.index.pooledKeys + std::size_t(pooled ? a.index.windowFirst[at.head] : 0) * kDim;
     const auto reachOf = [&](int b) { return make_int2(grid.first(b), grid.end(b, windows)); }; // windows of a block
     const int mineFirst = range.firstBlock + int(threadIdx.x);
     const int2 mineReach = reachOf(mineFirst);
@@ -97,7 +96,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     // ---- Scores of this rank's blocks, sent to rank 0
     SelectState<kDim, Team> state;
     const bool agnostic = a.agnostic && !at.dense;
-    const float* agnosticScores = a.index.pooledScores + firstWindow;
+    const float* agnosticScores = agnostic ? a.index.pooledScoresOf(at.head) : nullptr;
     const auto agnosticOf = [&](int b, int2 reach) {
         const bool here = agnostic && b < range.endBlock;
         return AgnosticScore(agnosticScores, here ? reach.x : 0, here ? reach.y : 0);

@@ -16,7 +16,8 @@
 namespace kvscope::cuda {
 
 /// Bytes of one head's bitmap of selected blocks.
-constexpr int selectionBitmapBytes(int maxBlocks) { return maxBlocks <= 2048 ? 256 : 1024; }
+constexpr int kMostBitmapBytes = 1024;
+constexpr int selectionBitmapBytes(int maxBlocks) { return maxBlocks <= 2048 ? 256 : kMostBitmapBytes; }
 
 struct SelectArgs {
     AttentionShape shape;
@@ -48,7 +49,7 @@ struct SelectArgs {
     float scale = 1;
     /// A choice that another kernel has made, in place of the budget: packed blocks as in recordBlocks, ascending, the
     /// newest block among them, at most `capacity`. Null: the budget and the scores choose.
-    const std::uint32_t* chosen = nullptr;     // [rows, kvHeads, capacity]
+    const PackedBlock* chosen = nullptr;       // [rows, kvHeads, capacity]
     const std::int32_t* chosenCount = nullptr; // [rows, kvHeads]
     const float* chosenScores = nullptr;       // [rows, kvHeads, capacity] for the recorder, or null
     /// For benchmarks with random weights, so that selections have a given locality: scores are computed and then
@@ -59,7 +60,11 @@ struct SelectArgs {
     std::int32_t *listBlock = nullptr, *listSlot = nullptr; // [rows, kvHeads, capacity]; listSlot only with slots
     std::int32_t* listCount = nullptr;                      // [rows, kvHeads]
     // The device tier. slots 0: the layer is resident.
-    int slots = 0;
+    int slots = 0;                         // of every head, or with slotsOf the most
+    const std::int32_t* slotsOf = nullptr; // [rows] slots of a row's heads; null: `slots`
+    /// [sequence*kvHeads] where a head's slots begin in `map`, `lastUse` and `pool`; null: all heads' follow each
+    /// other.
+    const std::int64_t *mapFirst = nullptr, *useFirst = nullptr, *poolFirst = nullptr;
     std::int32_t* map = nullptr; // [sequence*kvHeads, slots] block in each slot, -1 empty
     std::int32_t* lastUse =
         nullptr;                   // [sequence*kvHeads, slots] position of the last use; set: LRU, null: keep-selected
@@ -67,16 +72,19 @@ struct SelectArgs {
     const __nv_bfloat16 *newKey = nullptr,
                         *newValue = nullptr;  // [rows, kvHeads, dim] of the newest token; null: AppendArgs places it
     bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]
-    const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store
+    const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store, as BlockMove::store
     MoveList moves;
     // For the recorder; null: not recorded.
-    std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
-    std::uint8_t* hasPrevious = nullptr;   // [sequence*kvHeads]
-    SelectionHead* recordHead = nullptr;   // [rows, kvHeads]
-    std::uint32_t* recordBlocks = nullptr; // [rows, kvHeads, capacity]
-    float* recordScores = nullptr;         // [rows, kvHeads, capacity]
-    std::uint64_t* marks[3] = {};          // stage1, pooling, offloading
-    std::uint64_t* endMark = nullptr;      // the time at which the last row's lists were complete
+    std::uint8_t* previous = nullptr;    // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
+    std::uint8_t* hasPrevious = nullptr; // [sequence*kvHeads]
+    int previousBytes = 0;               // from one head's bitmap to the next; 0: selectionBitmapBytes(maxBlocks)
+    /// [sequence*kvHeads] where a head's part of `previous` and `hasPrevious` lies; null: heads follow each other.
+    const std::int64_t *previousFirst = nullptr, *hasPreviousFirst = nullptr;
+    SelectionHead* recordHead = nullptr; // [rows, kvHeads]
+    PackedBlock* recordBlocks = nullptr; // [rows, kvHeads, capacity]
+    float* recordScores = nullptr;       // [rows, kvHeads, capacity]
+    std::uint64_t* marks[3] = {};        // stage1, pooling, offloading
+    std::uint64_t* endMark = nullptr;    // the time at which the last row's lists were complete
 };
 
 /// @throws Error(Unsupported) with the numbers when a multiprocessor's shared memory is too small for the context

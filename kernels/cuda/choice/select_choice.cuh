@@ -230,9 +230,10 @@ __device__ void takeChosen(const SelectArgs& a, const SelectItem& at, const Sele
 #pragma unroll 1
     for (int i = threadIdx.x; i < given; i += Team::kThreads) {
         const std::size_t from = std::size_t(at.item) * a.capacity + i;
-        const int b = int(a.chosen[from] & 0xffffff);
+        const PackedBlock block = a.chosen[from];
+        const int b = block.id();
         if (b >= at.blocks) continue;
-        shared.origins[b] = std::uint8_t(a.chosen[from] >> kOriginShift & 7);
+        shared.origins[b] = std::uint8_t(block.origin());
         shared.aware[b] = a.chosenScores != nullptr ? a.chosenScores[from] : __uint_as_float(0x7fc00000u);
     }
     __syncthreads();

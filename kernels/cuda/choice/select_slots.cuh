@@ -16,18 +16,24 @@ template <int kDim, class Team> struct SelectState {
     static constexpr bool kToken = kDim <= Team::kThreads;
     std::uint32_t previous = 0; // word number threadIdx.x of the bitmap of the step before
     std::uint8_t hasPrevious = 0;
-    std::int32_t mapped = -1; // block in slot number threadIdx.x
-    std::int64_t store = 0;   // first block of the head in the host store
+    std::int32_t mapped = -1;                // block in slot number threadIdx.x
+    int slots = 0;                           // of the head
+    std::int64_t map = 0, use = 0, pool = 0; // where the head's slots begin in SelectArgs::map, lastUse and pool
+    std::int64_t store = 0;                  // first block of the head in the host store
     Bf16 key = {}, value = {};
 
     __device__ void ask(const SelectArgs& a, const SelectItem& at) {
         const int thread = threadIdx.x;
         if (a.previous != nullptr && !a.oneSequence) {
-            hasPrevious = a.hasPrevious[at.head];
+            hasPrevious = hasPreviousAt(a, at);
             if (thread < wordsOf(a)) previous = previousAt(a, at)[thread];
         }
         if (a.slots == 0) return;
-        if (thread < a.slots) mapped = a.map[std::size_t(at.head) * a.slots + thread];
+        slots = a.slotsOf != nullptr ? a.slotsOf[at.row] : a.slots;
+        map = partFirst(a.mapFirst, at.head, slots);
+        use = partFirst(a.useFirst, at.head, slots);
+        pool = partFirst(a.poolFirst, at.head, slots);
+        if (thread < slots) mapped = a.map[map + thread];
         store = a.storeFirst[at.head];
         if (kToken && thread < kDim && a.newKey != nullptr) {
             key = a.newKey[std::size_t(at.item) * kDim + thread];
@@ -39,24 +45,27 @@ template <int kDim, class Team> struct SelectState {
         return min(Set::kWords, selectionBitmapBytes(a.maxBlocks) / 4);
     }
     __device__ static std::uint32_t* previousAt(const SelectArgs& a, const SelectItem& at) {
-        return reinterpret_cast<std::uint32_t*>(a.previous + std::size_t(at.head) * selectionBitmapBytes(a.maxBlocks));
+        const int bytes = a.previousBytes > 0 ? a.previousBytes : selectionBitmapBytes(a.maxBlocks);
+        return reinterpret_cast<std::uint32_t*>(a.previous + partFirst(a.previousFirst, at.head, bytes));
+    }
+    __device__ static std::uint8_t& hasPreviousAt(const SelectArgs& a, const SelectItem& at) {
+        return a.hasPrevious[partFirst(a.hasPreviousFirst, at.head, 1)];
     }
 };
 
 /// Finds which slots hold chosen blocks and which are free.
 template <class Team>
-__device__ void findResident(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, std::int32_t mapped,
-                             const BlockSet<Team>& chosen, int& hits) {
-    const std::int32_t* map = a.map + std::size_t(at.head) * a.slots;
+__device__ void findResident(const std::int32_t* map, int slots, const SelectItem& at, const SelectShared& shared,
+                             std::int32_t mapped, const BlockSet<Team>& chosen, int& hits) {
 #pragma unroll 1
-    for (int base = 0; base < a.slots; base += Team::kThreads) {
+    for (int base = 0; base < slots; base += Team::kThreads) {
         const int s = base + int(threadIdx.x);
-        const std::int32_t block = s >= a.slots ? -1 : base == 0 ? mapped : map[s];
+        const std::int32_t block = s >= slots ? -1 : base == 0 ? mapped : map[s];
         const bool listed = block >= 0 && block < at.blocks && chosen.has(block);
         if (listed) shared.slotOf[block] = std::int16_t(s);
-        if (s < a.slots) shared.blockIn[s] = block;
+        if (s < slots) shared.blockIn[s] = block;
         const std::uint32_t full = __ballot_sync(0xffffffffu, listed);
-        if (threadIdx.x % kWarp != 0 || s >= a.slots) continue;
+        if (threadIdx.x % kWarp != 0 || s >= slots) continue;
         shared.freeBits[s / kWarp] = ~full;
         if (full != 0) atomicAdd(&hits, __popc(full));
     }
@@ -64,13 +73,13 @@ __device__ void findResident(const SelectArgs& a, const SelectItem& at, const Se
 
 /// Orders the free slots as misses take them. With keep-selected by number. With LRU the slot that has not been used
 /// for longest first; of slots used last in the same step, the one with the lower block. Empty slots count as never
-/// used, and come by number. Ends with a barrier.
+/// used, and come by number. lastUse: of the head; null: keep-selected. Ends with a barrier.
 template <class Team>
-__device__ void orderFreeSlots(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
+__device__ void orderFreeSlots(const std::int32_t* lastUse, int slots, const SelectShared& shared) {
     const auto isFree = [&](int s) { return (shared.freeBits[s / kWarp] >> s % kWarp & 1u) != 0; };
-    if (a.lastUse == nullptr) {
+    if (lastUse == nullptr) {
 #pragma unroll 1
-        for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) {
+        for (int s = threadIdx.x; s < slots; s += Team::kThreads) {
             if (!isFree(s)) continue;
             int place = __popc(shared.freeBits[s / kWarp] & ((1u << s % kWarp) - 1u));
 #pragma unroll 1
@@ -80,17 +89,16 @@ __device__ void orderFreeSlots(const SelectArgs& a, const SelectItem& at, const 
         __syncthreads();
         return;
     }
-    const std::size_t first = std::size_t(at.head) * a.slots;
 #pragma unroll 1
-    for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) shared.slotUse[s] = a.lastUse[first + s];
+    for (int s = threadIdx.x; s < slots; s += Team::kThreads) shared.slotUse[s] = lastUse[s];
     __syncthreads();
 #pragma unroll 1
-    for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) {
+    for (int s = threadIdx.x; s < slots; s += Team::kThreads) {
         if (!isFree(s)) continue;
         const std::int32_t use = shared.slotUse[s], block = shared.blockIn[s];
         int place = 0;
 #pragma unroll 1
-        for (int other = 0; other < a.slots; ++other) {
+        for (int other = 0; other < slots; ++other) {
             const std::int32_t otherUse = shared.slotUse[other], otherBlock = shared.blockIn[other];
             const bool earlier =
                 otherUse < use || (otherUse == use && (otherBlock < block || (otherBlock == block && other < s)));
@@ -105,8 +113,7 @@ __device__ void orderFreeSlots(const SelectArgs& a, const SelectItem& at, const 
 __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, int place,
                                    int b, std::uint8_t origin, bool hit) {
     const std::size_t to = std::size_t(at.item) * a.capacity + place;
-    if (a.recordBlocks != nullptr)
-        a.recordBlocks[to] = std::uint32_t(b) | std::uint32_t(origin) << kOriginShift | (hit ? 1u : 0u) << kHitShift;
+    if (a.recordBlocks != nullptr) a.recordBlocks[to] = PackedBlock(b, Origin(origin), hit);
     if (a.recordScores != nullptr)
         a.recordScores[to] = a.chosen != nullptr                             ? shared.aware[b]
                              : origin == std::uint8_t(Origin::QueryAgnostic) ? shared.agnostic[b]
@@ -119,7 +126,7 @@ __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, co
 template <int kDim, class Team>
 __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, Team>& state, int tail) {
     const int bs = a.shape.blockSize, row = at.position - at.current * bs;
-    Bf16* block = a.pool + (std::size_t(at.head) * a.slots + tail) * blockElements(a.shape);
+    Bf16* block = a.pool + std::size_t(state.pool + tail) * blockElements(a.shape);
 #pragma unroll 1
     for (int c = threadIdx.x; c < kDim && a.newKey != nullptr; c += Team::kThreads) {
         constexpr bool kToken = SelectState<kDim, Team>::kToken;
@@ -131,24 +138,25 @@ __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const Sele
     }
     if (threadIdx.x == 0 && row == bs - 1) { // full now: the block never changes again
         const std::uint32_t move = atomicAdd(&a.moves.counts[1], 1u);
-        a.moves.writeBacks[move] = {std::uint32_t(state.store + at.current), std::uint32_t(at.head * a.slots + tail)};
+        a.moves.writeBacks[move] = {state.store + std::int64_t(at.current) * a.moves.storeUnits, state.pool + tail};
     }
 }
 
 /// The slot of a chosen block, or -1.
-__device__ inline int slotOf(const SelectArgs& a, const SelectShared& shared, int block) {
+__device__ inline int slotOf(int slots, const SelectShared& shared, int block) {
     const int slot = shared.slotOf[block];
-    return slot >= 0 && slot < a.slots && shared.blockIn[slot] == block ? slot : -1;
+    return slot >= 0 && slot < slots && shared.blockIn[slot] == block ? slot : -1;
 }
 
 /// Gives slots to this thread's chosen blocks that have none, and lists the loads that fill them. The block `fresh`
 /// begins with this token: it gets a slot and nothing to load.
 template <int kDim, class Team>
-__device__ void loadMissing(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
-                            const SelectState<kDim, Team>& state, BlockSet<Team>& missing,
-                            const bool (&missed)[Team::kItems], int fresh, int (&slots)[Team::kItems]) {
+__device__ void loadMissing(const SelectArgs& a, const SelectShared& shared, const SelectState<kDim, Team>& state,
+                            BlockSet<Team>& missing, const bool (&missed)[Team::kItems], int fresh,
+                            int (&slots)[Team::kItems]) {
     missing.put(missed);
-    orderFreeSlots<Team>(a, at, shared); // its barrier also completes `missing`
+    orderFreeSlots<Team>(a.lastUse != nullptr ? a.lastUse + state.use : nullptr, state.slots,
+                         shared); // its barrier also completes `missing`
     const BlocksBefore<Team> before(missing);
     const unsigned lane = threadIdx.x % kWarp;
 #pragma unroll
@@ -161,9 +169,8 @@ __device__ void loadMissing(const SelectArgs& a, const SelectItem& at, const Sel
         move = __shfl_sync(0xffffffffu, move, 0) + __popc(loads & ((1u << lane) - 1u));
         if (!missed[i]) continue;
         slots[i] = shared.freeSlots[before.before[i]];
-        const std::size_t mapped = std::size_t(at.head) * a.slots + slots[i];
-        a.map[mapped] = b;
-        if (load) a.moves.loads[move] = {std::uint32_t(state.store + b), std::uint32_t(mapped)};
+        a.map[state.map + slots[i]] = b;
+        if (load) a.moves.loads[move] = {state.store + std::int64_t(b) * a.moves.storeUnits, state.pool + slots[i]};
     }
 }
 
@@ -181,7 +188,8 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
     const BlocksBefore<Team> listed(sets.chosen);
     const int count = min(listed.all, a.capacity);
     const std::size_t first = std::size_t(at.item) * a.capacity;
-    if (a.slots > 0) findResident<Team>(a, at, shared, state.mapped, sets.chosen, small.hits);
+    if (a.slots > 0)
+        findResident<Team>(a.map + state.map, state.slots, at, shared, state.mapped, sets.chosen, small.hits);
 #pragma unroll
     for (int i = 0; i < Team::kItems; ++i) {
         chosen[i] = chosen[i] && listed.before[i] < a.capacity;
@@ -206,17 +214,17 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
         bool missed[Team::kItems];
 #pragma unroll
         for (int i = 0; i < Team::kItems; ++i) {
-            slots[i] = chosen[i] ? slotOf(a, shared, Team::blockOf(i)) : 0;
+            slots[i] = chosen[i] ? slotOf(state.slots, shared, Team::blockOf(i)) : 0;
             missed[i] = slots[i] < 0;
         }
-        if (misses > 0) loadMissing<kDim, Team>(a, at, shared, state, sets.missing, missed, fresh, slots);
+        if (misses > 0) loadMissing<kDim, Team>(a, shared, state, sets.missing, missed, fresh, slots);
 #pragma unroll
         for (int i = 0; i < Team::kItems; ++i) {
             const int b = Team::blockOf(i);
             if (missed[i] && b == fresh) small.freshMissed = 1;
             if (!chosen[i]) continue;
             a.listSlot[first + listed.before[i]] = slots[i];
-            if (a.lastUse != nullptr) a.lastUse[std::size_t(at.head) * a.slots + slots[i]] = at.position;
+            if (a.lastUse != nullptr) a.lastUse[state.use + slots[i]] = at.position;
             if (recorded) recordEntry(a, at, shared, listed.before[i], b, origins[i], !missed[i] || b == fresh);
             if (listed.before[i] == count - 1) small.lastSlot = slots[i];
         }
@@ -230,7 +238,7 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
     if (a.recordHead != nullptr)
         a.recordHead[at.item] = at.dense ? SelectionHead{0, -1, 0, misses}
                                          : SelectionHead{count, comparable ? small.kept : -1, count - misses, misses};
-    if (remembers) a.hasPrevious[at.head] = at.dense ? 0 : 1;
+    if (remembers) SelectState<kDim, Team>::hasPreviousAt(a, at) = at.dense ? 0 : 1;
     stampLatest(a.endMark);
 }
 

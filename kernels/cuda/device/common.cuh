@@ -61,6 +61,12 @@ struct Alone {
 __device__ inline Alone thisCluster() { return {}; }
 #endif
 
+/// Where a head's part of an array begins: where a table says, or, without a table, behind the parts of `size` elements
+/// of all heads before.
+__device__ inline std::int64_t partFirst(const std::int64_t* table, int head, int size) {
+    return table != nullptr ? table[head] : std::int64_t(head) * size;
+}
+
 __device__ inline float warpSum(float value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);

@@ -9,7 +9,6 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr std::uint32_t kIdMask = (1u << kOriginShift) - 1, kHitBit = 1u << kHitShift;
 
 /// Where arrays lie in a thread block's shared memory: offsets in bytes from its start.
 struct SettlePlan {
@@ -54,7 +53,7 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
     auto* used = reinterpret_cast<std::uint8_t*>(shared + plan.used);
     const int bs = a.shape.blockSize, lane = threadIdx.x % kWarp;
     const std::size_t first = std::size_t(item) * a.capacity;
-    const std::uint32_t* candidates = a.candidates.blocks + first;
+    const PackedBlock* candidates = a.candidates.blocks + first;
     const int count = a.candidates.count[item], units = bs / 16; // of 16 places
     for (int i = threadIdx.x; i < plan.words; i += kThreads) selected[i] = listed[i] = 0;
     for (int i = threadIdx.x; i < count; i += kThreads) {
@@ -71,8 +70,9 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
               end = min(begin + perThread, count);
     int mine = 0, hits = 0, usedAhead = 0, wasted = 0;
     for (int i = begin; i < end; ++i) {
-        const std::uint32_t block = candidates[i] & kIdMask;
-        const bool hit = (candidates[i] & kHitBit) != 0;
+        const PackedBlock candidate = candidates[i];
+        const auto block = unsigned(candidate.id());
+        const bool hit = candidate.hit();
         atomicOr(&listed[block / 32], 1u << block % 32);
         if (used[i] == 0) {
             wasted += i < predicted && !hit ? 1 : 0;
@@ -90,11 +90,10 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
     wasted = counter.sum(wasted);
     for (int i = begin; i < end; ++i) {
         if (used[i] == 0) continue;
-        const std::uint32_t block = candidates[i] & kIdMask;
-        list[at] = std::int32_t(block);
+        const PackedBlock candidate = candidates[i];
+        list[at] = candidate.id();
         if (a.blocks != nullptr)
-            a.blocks[first + at] =
-                block | std::uint32_t(Origin::TokenLevel) << kOriginShift | (candidates[i] & kHitBit);
+            a.blocks[first + at] = PackedBlock(candidate.id(), Origin::TokenLevel, candidate.hit());
         ++at;
     }
     std::uint32_t* previous = a.previous + std::size_t(head) * plan.words;
@@ -106,7 +105,7 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
     }
     if (a.next.blocks != nullptr)
         for (int i = threadIdx.x; i < a.next.count[item]; i += kThreads) {
-            const std::uint32_t block = a.next.blocks[first + i] & kIdMask;
+            const auto block = unsigned(a.next.blocks[first + i].id());
             stale += (listed[block / 32] >> block % 32 & 1u) == 0 ? 1 : 0;
         }
     kept = counter.sum(kept);
@@ -149,14 +148,13 @@ __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePla
     const int count = a.next.count[item], tokens = a.position[row] + 1;
     for (int i = threadIdx.x; i < count; i += kThreads) {
         a.candidates.blocks[first + i] = a.next.blocks[first + i];
-        a.candidates.ids[first + i] = std::int32_t(a.next.blocks[first + i] & kIdMask);
+        a.candidates.ids[first + i] = a.next.blocks[first + i].id();
     }
     if (threadIdx.x != 0) return;
     const bool begins = tokens % a.shape.blockSize == 0 && count < a.capacity;
     if (begins) {
         const int block = tokens / a.shape.blockSize;
-        a.candidates.blocks[first + count] =
-            std::uint32_t(block) | std::uint32_t(Origin::Window) << kOriginShift | kHitBit;
+        a.candidates.blocks[first + count] = PackedBlock(block, Origin::Window, true);
         a.candidates.ids[first + count] = block;
     }
     a.candidates.count[item] = count + (begins ? 1 : 0);

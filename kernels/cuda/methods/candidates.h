@@ -14,10 +14,10 @@ namespace kvscope::cuda {
 /// A list of blocks for every (row, KV head), packed as in SelectArgs::recordBlocks. The hit bit says that a block had
 /// a slot and need not be loaded.
 struct BlockLists {
-    std::uint32_t* blocks = nullptr; // [rows, kvHeads, capacity] ascending
-    std::int32_t* ids = nullptr;     // [rows, kvHeads, capacity] the ids alone; or null
-    std::int32_t* count = nullptr;   // [rows, kvHeads]
-    SelectionHead* heads = nullptr;  // [rows, kvHeads] numbers of the blocks' choice, `late` from the gather; or null
+    PackedBlock* blocks = nullptr;  // [rows, kvHeads, capacity] ascending
+    std::int32_t* ids = nullptr;    // [rows, kvHeads, capacity] the ids alone; or null
+    std::int32_t* count = nullptr;  // [rows, kvHeads]
+    SelectionHead* heads = nullptr; // [rows, kvHeads] numbers of the blocks' choice, `late` from the gather; or null
 };
 
 /// What a method that lags reports of a head, beside its selection.
@@ -59,7 +59,7 @@ struct SettleArgs {
     std::uint32_t* previous = nullptr;   // [sequence*kvHeads, (maxBlocks + 31)/32] blocks selected in the step before
     std::uint8_t* hasPrevious = nullptr; // [sequence*kvHeads]
     SelectionHead* head = nullptr;       // [rows, kvHeads] of the blocks that have chosen tokens
-    std::uint32_t* blocks = nullptr;     // [rows, kvHeads, capacity] or null
+    PackedBlock* blocks = nullptr;       // [rows, kvHeads, capacity] or null
     float* scores = nullptr;             // [rows, kvHeads, capacity] sums over the group of bounds of q.k; or null
     LagHead* lag = nullptr;              // [rows, kvHeads] or null: the method does not lag
     LagLayer* layer = nullptr;           // or null

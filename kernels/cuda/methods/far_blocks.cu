@@ -373,7 +373,7 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(FarChoiceArg
         const float score = origins[b] == std::uint8_t(Origin::QueryAware) ? scores[b] : __uint_as_float(0x7fc00000u);
         for (int g = 0; g < a.shared; ++g) {
             const std::size_t to = (firstItem + g) * a.capacity + at;
-            a.chosen[to] = std::uint32_t(b) | std::uint32_t(origins[b]) << kOriginShift;
+            a.chosen[to] = PackedBlock(b, Origin(origins[b]), false);
             a.chosenScores[to] = score;
         }
         ++at;

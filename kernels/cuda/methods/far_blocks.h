@@ -7,6 +7,7 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/kv_shape.h"
 #include "kernels/cuda/token/token.h"
+#include "kernels/packed_block.h"
 
 #include <cuda_bf16.h>
 
@@ -84,7 +85,7 @@ struct FarChoiceArgs {
     const std::uint8_t* active = nullptr;
     const __nv_bfloat16* farQ = nullptr;
     float* scores = nullptr; // [rows, kvHeads/shared, maxBlocks] out, for blocks between the first ones and the window
-    std::uint32_t* chosen = nullptr;     // [rows, kvHeads, capacity] as cuda::SelectArgs::chosen
+    PackedBlock* chosen = nullptr;       // [rows, kvHeads, capacity] as cuda::SelectArgs::chosen
     std::int32_t* chosenCount = nullptr; // [rows, kvHeads]
     std::int32_t* farCount = nullptr;    // [rows, kvHeads] so many of the chosen lie beyond the window; they come first
     float* chosenScores = nullptr;       // [rows, kvHeads, capacity]

@@ -10,7 +10,7 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr std::uint32_t kIdMask = (1u << kOriginShift) - 1;
+constexpr std::uint32_t kAbsent = PackedBlock(PackedBlock::kMaxId, Origin::Sink, false).word();
 
 /// Grid: (rows*kvHeads). Shared memory has for every block the rank of its best score plus one, its origin and its
 /// place in the union.
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(UniteBlocksArgs a) {
     const int item = blockIdx.x, row = item / a.shape.kvHeads, group = a.shape.queryHeads / a.shape.kvHeads;
     letNextKernelStart();
     const bool active = a.active == nullptr || a.active[row] != 0;
-    for (int b = threadIdx.x; b < a.maxBlocks; b += kThreads) entry[b] = kIdMask, best[b] = 0;
+    for (int b = threadIdx.x; b < a.maxBlocks; b += kThreads) entry[b] = kAbsent, best[b] = 0;
     __syncthreads();
     waitForEarlierKernels();
     if (!active) return;
@@ -29,22 +29,23 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(UniteBlocksArgs a) {
         const std::size_t first = std::size_t(item * group + h) * a.capacity;
         const int count = a.count[item * group + h];
         for (int i = threadIdx.x; i < count; i += kThreads) {
-            const std::uint32_t block = a.blocks[first + i] & kIdMask;
-            entry[block] = a.blocks[first + i] & ~(1u << kHitShift);
-            best[block] = max(best[block], rankOf(a.scores[first + i]));
+            const PackedBlock block = a.blocks[first + i];
+            const int b = block.id();
+            entry[b] = block.withHit(false).word();
+            best[b] = max(best[b], rankOf(a.scores[first + i]));
         }
         __syncthreads();
     }
     const int perThread = (a.maxBlocks + kThreads - 1) / kThreads,
               begin = min(int(threadIdx.x) * perThread, a.maxBlocks), end = min(begin + perThread, a.maxBlocks);
     int mine = 0, total = 0;
-    for (int b = begin; b < end; ++b) mine += entry[b] != kIdMask ? 1 : 0;
+    for (int b = begin; b < end; ++b) mine += entry[b] != kAbsent ? 1 : 0;
     BlockCounter<kWarps> counter(counts);
     int at = counter.prefix(mine, total);
     const std::size_t to = std::size_t(item) * a.capacity;
     for (int b = begin; b < end; ++b) {
-        if (entry[b] == kIdMask) continue;
-        a.chosen[to + at] = entry[b];
+        if (entry[b] == kAbsent) continue;
+        a.chosen[to + at] = PackedBlock::ofWord(entry[b]);
         a.chosenScores[to + at] = scoreOf(best[b]);
         place[b] = std::uint32_t(at++);
     }
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(UniteBlocksArgs a) {
         const std::size_t first = std::size_t(item * group + h) * a.capacity;
         const int count = a.count[item * group + h];
         for (int i = threadIdx.x; i < count; i += kThreads)
-            a.places[first + i] = std::int32_t(place[a.blocks[first + i] & kIdMask]);
+            a.places[first + i] = std::int32_t(place[a.blocks[first + i].id()]);
     }
 }
 

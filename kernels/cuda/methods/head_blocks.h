@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/kv_shape.h"
+#include "kernels/packed_block.h"
 
 #include <cstdint>
 
@@ -14,13 +15,13 @@ struct UniteBlocksArgs {
     int rows = 0, maxBlocks = 0;
     const std::uint8_t* active = nullptr; // [rows] or null
     // The choice of every query head, as SelectArgs::recordBlocks and recordScores hold it.
-    const std::uint32_t* blocks = nullptr; // [rows, queryHeads, capacity]
+    const PackedBlock* blocks = nullptr; // [rows, queryHeads, capacity]
     const float* scores = nullptr;
     const std::int32_t* count = nullptr; // [rows, queryHeads]
     int capacity = 0;
     // The union, as SelectArgs::chosen takes it, and the best score that any head gives a block.
     // [rows, kvHeads, capacity]
-    std::uint32_t* chosen = nullptr;
+    PackedBlock* chosen = nullptr;
     float* chosenScores = nullptr;
     std::int32_t* chosenCount = nullptr;
     std::int32_t* places = nullptr; // [rows, queryHeads, capacity] which entry of the union a head's block is

@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(PageChoiceAr
         const float score = isinf(scores[p]) ? __uint_as_float(0x7fc00000u) : scores[p];
         for (int g = 0; g < a.shared; ++g) {
             const std::size_t to = (firstItem + g) * a.capacity + at;
-            a.chosen[to] = std::uint32_t(p) | std::uint32_t(origins[p]) << kOriginShift;
+            a.chosen[to] = PackedBlock(p, Origin(origins[p]), false);
             a.chosenScores[to] = score;
         }
         ++at;
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) seedKernel(PageSeedArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     if (i >= a.chosenCount[g]) return;
-    const int size = a.shape.blockSize, page = int(a.chosen[std::size_t(g) * a.capacity + i] & 0xffffff);
+    const int size = a.shape.blockSize, page = a.chosen[std::size_t(g) * a.capacity + i].id();
     const bool open = a.tokens % size != 0; // the last page is not complete and has slot 0
     const int slot = i + (open ? 1 : 0);
     if ((page + 1) * size > a.tokens || slot >= a.slots) return;

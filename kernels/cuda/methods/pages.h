@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/kv_shape.h"
+#include "kernels/packed_block.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -65,7 +66,7 @@ struct PageChoiceArgs {
     int sink = 0, window = 1, dynamic = 0, budget = 1; // pages
     std::uint8_t* resident = nullptr;                  // [rows, kvHeads/shared, maxPages] in and out
     int capacity = 0;                                  // of the lists, at least min(budget, maxPages)
-    std::uint32_t* chosen = nullptr;                   // [rows, kvHeads, capacity] as cuda::SelectArgs::chosen
+    PackedBlock* chosen = nullptr;                     // [rows, kvHeads, capacity] as cuda::SelectArgs::chosen
     std::int32_t* chosenCount = nullptr;               // [rows, kvHeads]
     float* chosenScores = nullptr;                     // [rows, kvHeads, capacity]; NaN where a page has no digest
     std::uint64_t* mark = nullptr;
@@ -79,7 +80,7 @@ struct PageSeedArgs {
     int sequence = 0, tokens = 0, slots = 0, capacity = 0;
     const __nv_bfloat16* blocks = nullptr; // of the prompt; head g's begin at blocks + g*headStride
     std::int64_t headStride = 0;
-    const std::uint32_t* chosen = nullptr; // [kvHeads, capacity]
+    const PackedBlock* chosen = nullptr; // [kvHeads, capacity]
     const std::int32_t* chosenCount = nullptr;
     __nv_bfloat16* pool = nullptr; // [sequence*kvHeads, slots] blocks
     std::int32_t *map = nullptr, *lastUse = nullptr;

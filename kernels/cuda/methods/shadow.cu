@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
     for (int i = begin; i < end; ++i) {
         if (flags[i] == 0) continue;
         const bool there = flags[i] != kChosen;
-        if (a.reportChunks != nullptr) a.reportChunks[list + at] = std::uint32_t(i) | (there ? 0x80000000u : 0u);
+        if (a.reportChunks != nullptr) a.reportChunks[list + at] = PackedBlock(i, Origin::QueryAware, there);
         if (a.reportScores != nullptr) a.reportScores[list + at] = exp2f(score(i));
         ++at;
         if (there) continue;

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/kv_shape.h"
+#include "kernels/packed_block.h"
 
 #include <cuda_bf16.h>
 
@@ -114,7 +115,7 @@ struct ShadowChoiceArgs {
     std::int32_t* missCount = nullptr;       // [rows*kvHeads]
     ShadowReport* report = nullptr;          // set to zero; or null
     ShadowHeadReport* reportHeads = nullptr; // [rows*kvHeads] or null
-    std::uint32_t* reportChunks = nullptr;   // [rows*kvHeads, chosen] chunks, ascending, bit 31: had a slot; or null
+    PackedBlock* reportChunks = nullptr;     // [rows*kvHeads, chosen] chunks, ascending; or null
     float* reportScores = nullptr;           // [rows*kvHeads, chosen] their scores; or null
     std::uint64_t *scoreMark = nullptr, *chooseMark = nullptr;
 };

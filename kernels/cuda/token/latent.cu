@@ -106,15 +106,14 @@ __global__ void __launch_bounds__(kThreads) appendLatentKernel(AppendArgs a, Lat
     // Positions change only at a step's end, so they may be read before the wait.
     const int position = a.position[row];
     const bool active = a.active == nullptr || a.active[row] != 0;
-    const std::size_t angles = std::size_t(a.ropeFirst[row] + position) * half;
+    const Angles angles(a, row, position, half);
     waitForEarlierKernels();
     const bool reports = row == 0 && threadIdx.x == 0;
     if (reports) stamp(a.marks[0]);
     if (!active) return;
-    const float *cos = a.cos + angles, *sin = a.sin + angles;
-    rotateQueries(t, a, t.query + std::size_t(row) * t.queryStride, cos, sin,
+    rotateQueries(t, a, t.query + std::size_t(row) * t.queryStride, angles.cos, angles.sin,
                   a.q + std::size_t(row) * a.shape.queryHeads * dim);
-    makeKey(t, a, t.key + std::size_t(row) * t.keyStride, cos, sin, newKey);
+    makeKey(t, a, t.key + std::size_t(row) * t.keyStride, angles.cos, angles.sin, newKey);
     Bf16* to = a.blocks != nullptr ? a.blocks + std::size_t(a.headFirst[row] + position / bs) * blockElements(a.shape) +
                                          std::size_t(position % bs) * dim
                                    : a.newKey + std::size_t(row) * dim;

@@ -55,9 +55,9 @@ struct AppendHeads {
         ready.highBias = bias != nullptr ? bias[head * a.shape.dim + pair.high] : 0.f;
         if (head >= a.shape.queryHeads && a.listSlot == nullptr) ready.to = placeOf(head, ready.position, sequence);
         if (isValue(head)) return;
-        const std::size_t angle = std::size_t(a.ropeFirst[sequence] + ready.position) * half + (output & (half - 1));
-        ready.cos = a.cos[angle];
-        ready.sin = a.sin[angle];
+        const Angles angles(a, sequence, ready.position, half);
+        ready.cos = angles.cos[output & (half - 1)];
+        ready.sin = angles.sin[output & (half - 1)];
     }
     /// Finds the place of a key or value whose slot an earlier kernel of the step has listed. A row that is not active
     /// has no list.

@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kThreads) greedyKernel(NextTokenArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     if (row == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (a.each != nullptr && a.each[row].temperature > 0) return; // sampleKernel chooses
     const float* logits = a.logits + std::size_t(row) * a.vocab;
     float best = -INFINITY;
     int id = 0x7fffffff;
@@ -169,10 +170,12 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
     const int row = blockIdx.x, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     letNextKernelStart();
     waitForEarlierKernels();
-    if (row == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (row == 0 && threadIdx.x == 0 && a.each == nullptr) stamp(a.mark);
+    if (a.each != nullptr && a.each[row].temperature <= 0) return; // greedyKernel has chosen
     if (a.active == nullptr || a.active[row] != 0) {
         const float* logits = a.logits + std::size_t(row) * a.vocab;
-        const SampleArgs& how = a.sampling;
+        const SampleArgs how = a.each != nullptr ? a.each[row] : a.sampling;
+        const int drawsOf = a.each != nullptr ? 0 : row; // in draws and firstPosition
         const double perLog2 = 1.4426950408889634074 / how.temperature;
         float top = -INFINITY;
         bool wrong = false; // infinite or NaN
@@ -230,8 +233,8 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
             const Place last = place(true, target);
             kept = massAt(last, ties(last, target));
         }
-        const int draw = min(max(a.position[row] - how.firstPosition[row], 0), how.drawsPerRow - 1);
-        const double uniform = how.draws[std::size_t(row) * how.drawsPerRow + draw];
+        const int draw = min(max(a.position[row] - how.firstPosition[drawsOf], 0), how.drawsPerRow - 1);
+        const double uniform = how.draws[std::size_t(drawsOf) * how.drawsPerRow + draw];
         const U64 target = min(U64(uniform * double(kept)) + 1, kept);
         const Place at = place(true, target);
         const int wanted = int(ties(at, target)) - 1; // which of the tokens with this logit it is, in order of ids
@@ -268,10 +271,9 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
 void nextTokens(const Launch& how, const NextTokenArgs& args) {
     if (args.rows == 0) return;
     const Grid grid{dim3(unsigned(args.rows)), dim3(kThreads)};
-    if (args.sampling.temperature <= 0) {
+    if (args.sampling.temperature <= 0 || args.each != nullptr)
         launch(how, grid, greedyKernel, "choosing the next token", args);
-        return;
-    }
+    if (args.sampling.temperature <= 0) return;
     allowShared(sampleKernel, sizeof(Shared), "preparing to choose a token");
     launch(how, {grid.blocks, grid.threads, sizeof(Shared)}, sampleKernel, "choosing the next token", args);
 }

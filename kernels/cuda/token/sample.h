@@ -26,6 +26,9 @@ struct NextTokenArgs {
     std::int32_t* record = nullptr; // [rows] out: the chosen token, or kNoToken; null: not wanted
     std::uint64_t *mark = nullptr, *endMark = nullptr;
     SampleArgs sampling;
+    /// [rows] device memory: how each row's token is chosen, in place of `sampling`; draws and firstPosition are the
+    /// row's own. `sampling.temperature` above 0 says that some of the rows choose at random.
+    const SampleArgs* each = nullptr;
 };
 
 /// In `record` instead of a token, where a logit of the row is infinite or NaN. `next` then holds token 0, so that a

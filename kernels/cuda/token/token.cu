@@ -81,8 +81,8 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
     // Positions change only at a step's end, so they may be read before the wait.
     const int position = a.position[row], head = row * a.shape.kvHeads + g, bs = a.shape.blockSize;
     const bool active = a.active == nullptr || a.active[row] != 0;
-    const std::size_t angle = std::size_t(a.ropeFirst[row] + position) * half + thread % half;
-    const float cos = a.cos[angle], sin = a.sin[angle];
+    const Angles angles(a, row, position, half);
+    const float cos = angles.cos[thread % half], sin = angles.sin[thread % half];
     waitForEarlierKernels();
     if (reports) stamp(a.marks[0]);
     if (!active) return;

@@ -42,6 +42,9 @@ struct AppendArgs : RotateArgs {
     int rows = 0;
     const std::int32_t* position = nullptr;
     const std::int32_t* ropeFirst = nullptr; // [rows] table row of a sequence's position 0
+    /// [rows] In place of ropeFirst, where sequences have tables of their own: the numbers of a row's tables for
+    /// position 0 begin at cos + cosFirst[row] and sin + sinFirst[row].
+    const std::int64_t *cosFirst = nullptr, *sinFirst = nullptr;
     const std::uint8_t* active = nullptr;
     // Where key and value go: into the newest block at `blocks`, to newKey and newValue, or to both. Where the newest
     // block has no slot before the layer has chosen, `blocks` is null, and the selection takes newKey and newValue.

@@ -9,6 +9,16 @@ namespace kvscope::cuda {
 
 __device__ inline float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
 
+/// cos and sin of a decoded token, one number for each pair of channels.
+struct Angles {
+    const float *cos, *sin;
+    __device__ Angles(const AppendArgs& a, int row, int position, int pairs)
+        : cos(a.cos + partFirst(a.cosFirst, a.cosFirst != nullptr ? row : a.ropeFirst[row], pairs) +
+              std::int64_t(position) * pairs),
+          sin(a.sin + partFirst(a.sinFirst, a.sinFirst != nullptr ? row : a.ropeFirst[row], pairs) +
+              std::int64_t(position) * pairs) {}
+};
+
 /// Where a head's new key and value go; the value's channels lie valueStride apart.
 struct TokenPlace {
     Bf16 *key, *value;
@@ -45,7 +55,7 @@ __device__ inline void appendChannel(const DeviceIndex& index, int head, int pos
         range[dim + c] = __float2bfloat16(first ? key : fmaxf(__bfloat162float(range[dim + c]), key));
     }
     if (index.recentKeys == nullptr) return;
-    Bf16* ring = index.recentKeys + std::size_t(head) * index.kernel * dim;
+    Bf16* ring = index.recentKeys + partFirst(index.recentKeyFirst, head, index.kernel * dim);
     ring[position % index.kernel * dim + c] = __float2bfloat16(key);
     const int window = completedWindow(index, position);
     if (window < 0) return;
@@ -73,7 +83,7 @@ __device__ inline void appendChannel(const DeviceIndex& index, int head, int pos
 template <int kLanes>
 __device__ inline void appendScore(const DeviceIndex& index, int head, int position, float newScore, int lane) {
     if (index.recentScores == nullptr) return;
-    float* ring = index.recentScores + std::size_t(head) * index.kernel;
+    float* ring = index.recentScores + partFirst(index.recentScoreFirst, head, index.kernel);
     const int newest = position % index.kernel, window = completedWindow(index, position);
     const float score = index.exponentiates ? expf(newScore) : newScore;
     float sum = 0;
@@ -84,7 +94,7 @@ __device__ inline void appendScore(const DeviceIndex& index, int head, int posit
     if constexpr (kLanes > 1) sum = warpSum(sum);
     if (lane != 0) return;
     ring[newest] = score;
-    if (window >= 0) index.pooledScores[index.windowFirst[head] + window] = sum * (1.f / float(index.kernel));
+    if (window >= 0) index.pooledScoresOf(head)[window] = sum * (1.f / float(index.kernel));
 }
 
 /// Enters a new token into the block index. All threads of a thread block call this. newKey: [dim] in shared memory,

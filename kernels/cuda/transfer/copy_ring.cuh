@@ -111,7 +111,8 @@ private:
 __device__ inline CopyPiece pieceOf(const BlockMove& move, std::int64_t within, bool load, const GatherArgs& a,
                                     int blockBytes) {
     const std::size_t offset = std::size_t(within) * kStageBytes;
-    const std::size_t store = std::size_t(move.store) * blockBytes + offset,
+    const std::size_t store =
+                          std::size_t(move.store) * unsigned(a.moves.storeUnits > 1 ? kStoreUnit : blockBytes) + offset,
                       slot = std::size_t(move.slot) * blockBytes + offset;
     const unsigned bytes = unsigned(min(std::int64_t(kStageBytes), std::int64_t(blockBytes) - std::int64_t(offset)));
     if (load) return {reinterpret_cast<const char*>(a.store) + store, reinterpret_cast<char*>(a.pool) + slot, bytes};

@@ -42,7 +42,8 @@ template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(Gathe
     for (std::uint32_t m = blockIdx.x; m < all; m += gridDim.x) {
         const bool load = m < loads;
         const BlockMove move = load ? a.moves.loads[m] : a.moves.writeBacks[m - loads];
-        const char* store = reinterpret_cast<const char*>(a.store) + std::size_t(move.store) * blockBytesTotal;
+        const char* store = reinterpret_cast<const char*>(a.store) +
+                            std::size_t(move.store) * unsigned(a.moves.storeUnits > 1 ? kStoreUnit : blockBytesTotal);
         char* slot = reinterpret_cast<char*>(a.pool) + std::size_t(move.slot) * blockBytesTotal;
         const uint4* from = reinterpret_cast<const uint4*>(load ? store : slot);
         uint4* to = reinterpret_cast<uint4*>(load ? slot : const_cast<char*>(store));

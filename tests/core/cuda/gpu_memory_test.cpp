@@ -302,7 +302,7 @@ Taken run(const std::shared_ptr<const DeviceModel>& weights, const CudaEngineOpt
     engine.prefill(prompts, record, {}, {});
     std::vector<std::uint8_t> rows(prompts.size(), 1);
     std::vector<ActiveSequence> active;
-    for (int s = 0; s < int(prompts.size()); ++s) active.push_back({s, int(prompts[std::size_t(s)].size())});
+    for (int s = 0; s < int(prompts.size()); ++s) active.push_back({RowId{s}, int(prompts[std::size_t(s)].size())});
     for (int step = 0; step < kSteps - 1; ++step) {
         engine.setInputs(std::vector<std::int32_t>(prompts.size(), 7), rows);
         engine.launch(step + 1);

@@ -4,13 +4,17 @@
 #include "core/cuda/cuda_row.h"
 #include "core/cuda/gpu_device.h"
 #include "core/cuda/gpu_memory.h"
+#include "core/cuda/row_batch.h"
 #include "core/select/refusal.h"
 #include "core/serve/engine.h"
 #include "core/serve/random_draws.h"
 #include "core/session/engine_setup.h"
+#include "tests/core/served_requests.h"
 #include "tests/core/small_session.h"
+#include "tests/support/packed_blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -23,24 +27,7 @@ namespace {
 
 using namespace serve;
 
-const std::shared_ptr<const Model>& embedded() {
-    static const auto model = Model::load(kDefaultModel);
-    return model;
-}
-
-std::vector<std::string> served() {
-    std::vector<std::string> names;
-    for (const MethodEntry& method : methods())
-        if (whyNotServed(method, Backend::Cuda).empty() && hasWeightsFor(method, *embedded()))
-            names.push_back(method.name);
-    return names;
-}
-
-std::string nameOfCase(const ::testing::TestParamInfo<std::string>& parameter) {
-    std::string name = parameter.param;
-    std::replace(name.begin(), name.end(), '-', '_');
-    return name;
-}
+std::vector<std::string> served() { return servedMethods(Backend::Cuda); }
 
 /// Settings with which the method has to choose in prompts of some hundred tokens.
 std::vector<std::pair<std::string, std::string>> smallSettings(const MethodEntry& method) {
@@ -83,7 +70,10 @@ struct SharedParts {
     GpuClock clock;
 };
 
-class DeclaredRow : public ::testing::TestWithParam<std::string> {};
+class DeclaredRow : public ::testing::TestWithParam<std::string> {
+protected:
+    void SetUp() override { KVSCOPE_NEEDS_NOSA_TINY(); }
+};
 
 /// Two rows of one prompt each declare as much of both tiers and of the index as a session of both prompts does, and
 /// the memory that the session has once for its longest prompt every row has for its own.
@@ -121,6 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, DeclaredRow, ::testing::ValuesIn(served()), na
 // ---- With a GPU -----------------------------------------------------------------------------------------------------
 
 void skipWithoutGpu() {
+    KVSCOPE_NEEDS_NOSA_TINY();
     try {
         (void)usableGpu();
     } catch (const Error& error) {
@@ -130,44 +121,13 @@ void skipWithoutGpu() {
 
 constexpr int kPartition = 24; // slots; less than the longest prompt has blocks
 
-/// A request and what it gives alone.
-struct Alone {
-    Submission submission;
-    std::vector<std::int32_t> tokens;
-    std::vector<StepRecord> steps; // of the decode steps
-};
-
 std::vector<Submission> requests() {
-    std::vector<Submission> all;
-    int seed = 0;
     // Three pieces, two and one; the second piece of the second prompt has four tokens.
-    for (const auto& [prompt, tokens] : {std::pair{4500, 9}, {2052, 14}, {13, 20}, {560, 16}, {700, 1}, {600, 18}}) {
-        Submission request;
-        request.id = seed;
-        request.prompt = test::randomPrompt(prompt, unsigned(++seed));
-        request.maxTokens = tokens;
-        request.stopAtEos = false;
-        if (seed % 2 == 0) request.sampling = {0.9, 0.95, 40, std::uint64_t(seed)};
-        all.push_back(std::move(request));
-    }
-    return all;
+    return requestsOf({{4500, 9}, {2052, 14}, {13, 20}, {560, 16}, {700, 1}, {600, 18}});
 }
 
 Alone alone(const std::string& method, const Submission& request, bool moves) {
-    SessionOptions options = sessionOptions(method);
-    options.maxNewTokens = request.maxTokens;
-    options.sampling = request.sampling;
-    if (moves) options.deviceKvBlocks = kPartition, options.cachePolicy = "lru";
-    CollectingSink sink(RecordLevel::Selections);
-    DecodeSession session(embedded(), {request.prompt}, options, sink);
-    session.prefill();
-    while (session.step()) {
-    }
-    session.end(RunStatus::Finished);
-    Alone result{request, session.generated().front(), {}};
-    for (StepRecord& step : sink.steps)
-        if (step.phase == Phase::Decode) result.steps.push_back(std::move(step));
-    return result;
+    return aloneWith(sessionOptions(method), request, moves ? kPartition : 0);
 }
 
 EngineOptions engineOptions(const std::string& method, const ParameterValues& knobs) {
@@ -178,76 +138,7 @@ EngineOptions engineOptions(const std::string& method, const ParameterValues& kn
     return options;
 }
 
-bool moves(const std::string& method) {
-    EngineObserver nobody;
-    const Engine engine(embedded(), engineOptions(method, schedulerDefaults()), nobody);
-    return engine.costs().shape.offloadedLayers() > 0 && !engine.ownDeviceTier();
-}
-
-/// Compares what it is told with what requests give alone.
-class Watcher final : public EngineObserver {
-public:
-    /// invariant: every token, selection, hit and byte is to be the same; else first tokens are, and others are
-    /// counted.
-    Watcher(const std::vector<Alone>& expected, bool comparesHits, bool invariant)
-        : expected_(expected), comparesHits_(comparesHits), invariant_(invariant) {}
-
-    void token(RequestId id, std::int32_t token, int generated, std::int64_t, const StepRecord& record) override {
-        const Alone& want = expected_[std::size_t(id)];
-        std::vector<std::int32_t>& have = tokens[id];
-        have.push_back(token);
-        if (int(have.size()) != generated) return fault(id, "the count of its tokens is wrong");
-        if (have.size() > want.tokens.size()) return fault(id, "it has too many tokens");
-        const bool same = token == want.tokens[have.size() - 1];
-        ++compared;
-        if (!same && diverged.insert(id).second && (invariant_ || generated == 1))
-            fault(id, fmt::format("token {} differs", generated));
-        if (generated == 1) return;
-        const StepRecord& step = want.steps[std::size_t(generated - 2)];
-        if (record.step != step.step) fault(id, "the row's step has another number");
-        for (const SelectionRecord& selection : record.selections)
-            if (selection.sequence != 0) fault(id, "a selection is another row's");
-        if (diverged.count(id) > 0) return;
-        if (record.selections.size() != step.selections.size()) fault(id, "it has selected in other layers");
-        if (record.blocks != step.blocks) {
-            if (invariant_) fault(id, fmt::format("the selections of token {} differ", generated));
-            otherSelections.insert(id);
-        }
-        if (!invariant_ || !comparesHits_) return;
-        if (record.hit != step.hit) fault(id, fmt::format("the hits of token {} differ", generated));
-        for (std::size_t layer = 0; layer < step.layers.size(); ++layer)
-            if (record.layers[layer].h2dBytes != step.layers[layer].h2dBytes ||
-                record.layers[layer].d2hBytes != step.layers[layer].d2hBytes)
-                fault(id, fmt::format("it has moved other bytes for token {} in layer {}", generated, layer));
-    }
-    void ended(RequestId id, Ending ending, std::int64_t, const Error* error) override {
-        if (!endings.emplace(id, ending).second) fault(id, "it has ended twice");
-        if (error) fault(id, oneLine(*error));
-        if (ending == Ending::Length && tokens[id].size() != expected_[std::size_t(id)].tokens.size())
-            fault(id, "it has ended early");
-    }
-    void iteration(const IterationReport& report) override {
-        for (const PrefillSegment& segment : report.plan.segments) {
-            cutLayers += !segment.last && segment.to.layer > 0 ? 1 : 0;
-            cutInLayer += segment.to.token != 0 ? 1 : 0;
-        }
-        mixed += !report.plan.segments.empty() && report.plan.decodeRows() > 0 ? 1 : 0;
-        mostRows = std::max(mostRows, report.plan.decodeRows());
-        misses += report.misses;
-    }
-    void fault(RequestId id, const std::string& what) { faults.push_back(fmt::format("request {}: {}", id, what)); }
-
-    std::vector<std::string> faults;
-    std::map<RequestId, std::vector<std::int32_t>> tokens;
-    std::map<RequestId, Ending> endings;
-    std::set<RequestId> diverged, otherSelections;
-    int compared = 0, cutLayers = 0, cutInLayer = 0, mixed = 0, mostRows = 0;
-    std::int64_t misses = 0;
-
-private:
-    const std::vector<Alone>& expected_;
-    const bool comparesHits_, invariant_;
-};
+bool moves(const std::string& method) { return movesBlocks(engineOptions(method, schedulerDefaults())); }
 
 struct Seen {
     int cutLayers = 0, cutInLayer = 0, mixed = 0, cancelled = 0, mostRows = 0;
@@ -260,9 +151,7 @@ void serveRandomly(const std::string& method, const std::vector<Alone>& expected
                    std::uint64_t seed, Seen& seen) {
     SCOPED_TRACE(fmt::format("seed {}, invariant {}", seed, invariant));
     Draws draws(seed);
-    const auto one = [&](std::initializer_list<const char*> values) {
-        return std::string(*(values.begin() + long(draws.below(values.size()))));
-    };
+    const auto one = [&](std::initializer_list<const char*> values) { return oneOf(draws, values); };
     ParameterValues knobs = schedulerDefaults();
     const auto set = [&](const char* key, const std::string& value) { knobs.set(schedulerParameters(), key, value); };
     set("partition_blocks", std::to_string(kPartition));
@@ -281,45 +170,19 @@ void serveRandomly(const std::string& method, const std::vector<Alone>& expected
     Watcher watcher(expected, moves, invariant);
     Engine engine(embedded(), options, watcher);
     const cuda::Living before = cuda::living();
-    std::vector<std::size_t> order(expected.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    draws.shuffle(order);
-    std::size_t next = 0;
-    std::set<RequestId> cancelled;
-    for (int iteration = 0; next < order.size() || engine.requests() > 0; ++iteration) {
-        ASSERT_LT(iteration, 3000) << "the schedule does not end";
-        while (next < order.size() && (engine.requests() == 0 || draws.uniform() < 0.4))
-            engine.submit(expected[order[next++]].submission);
-        if (draws.uniform() < 0.02) { // one that waits or runs
-            std::vector<RequestId> ids;
-            for (const auto* list : {&engine.table().running(), &engine.table().waiting()})
-                for (const ServeRequest& request : *list) ids.push_back(request.id);
-            if (!ids.empty()) {
-                cancelled.insert(ids[std::size_t(draws.below(ids.size()))]);
-                engine.cancel(*cancelled.rbegin());
-            }
-        }
-        engine.iterate();
+    const auto cancelled = serveInRandomOrder(engine, expected, draws, [&] {
         const cuda::Living now = cuda::living();
         const Amounts& used = engine.table().ledger().used();
         ASSERT_LE(now.deviceBytes - before.deviceBytes, used.device + used.scratch + used.workingSets);
         ASSERT_LE(now.hostBytes - before.hostBytes, used.host) << "a row takes no more than was reserved";
-    }
-    EXPECT_THAT(watcher.faults, ::testing::IsEmpty());
-    EXPECT_TRUE(engine.table().idle());
-    EXPECT_EQ(engine.openRows(), 0);
-    EXPECT_EQ(engine.table().ledger().used(), Amounts());
-    EXPECT_EQ(watcher.endings.size(), expected.size()) << "every request ends once";
+    });
+    seen.cancelled += expectAllEnded(engine, watcher, expected, cancelled);
     const cuda::Living after = cuda::living();
     EXPECT_EQ(after.deviceBytes, before.deviceBytes);
     EXPECT_EQ(after.hostBytes, before.hostBytes);
     EXPECT_EQ(after.streams, before.streams);
     EXPECT_EQ(after.events, before.events);
-    EXPECT_EQ(after.executables, 0);
-    for (const auto& [id, ending] : watcher.endings) {
-        seen.cancelled += ending == Ending::Cancelled ? 1 : 0;
-        EXPECT_TRUE(ending == Ending::Length || cancelled.count(id) > 0) << nameOf(ending);
-    }
+    EXPECT_LE(after.executables, 25) << "graphs of steps outlive the rows";
     seen.cutLayers += watcher.cutLayers, seen.cutInLayer += watcher.cutInLayer, seen.mixed += watcher.mixed;
     seen.mostRows = std::max(seen.mostRows, watcher.mostRows);
     seen.misses += watcher.misses;
@@ -366,15 +229,25 @@ protected:
 
     /// An engine of rows, with what its requests need.
     struct Rows {
-        Rows(const char* name, int rows, bool invariant, int newTokens = 8)
-            : method(findMethod(name)), values(test::smallBudget(method, embedded()->config(), {})),
-              spec(methodSpec(method, values, *embedded())), options(std::size_t(rows), sessionOptions(name)),
-              prompts(std::size_t(rows)),
-              engine(makeCudaRowEngine(
-                  {embedded(),
-                   abilitiesOf(method, {values, spec, embedded()->config(), Backend::Cuda, true, embedded().get()}),
-                   rows, 1, invariant})) {
-            for (SessionOptions& each : options) each.maxNewTokens = newTokens;
+        /// like: what the rows are made with, apart from their prompts; shared: kernels may work on all rows at once
+        Rows(const SessionOptions& like, int rows, bool invariant, bool shared)
+            : method(findMethod(like.method)), values(test::smallBudget(method, embedded()->config(), {})),
+              spec(methodSpec(method, values, *embedded())), options(std::size_t(rows), like),
+              prompts(std::size_t(rows)) {
+            SessionOptions any = like;
+            const std::vector<std::vector<std::int32_t>> prompt{{0}};
+            const EngineSetup usual =
+                engineSetup(embedded(), prompt, any, method, values, spec, RecordLevel::Selections);
+            engine = makeCudaRowEngine({embedded(),
+                                        abilitiesOf(method, {values, spec, embedded()->config(), Backend::Cuda,
+                                                             like.offload, embedded().get()}),
+                                        rows, 1, invariant, shared ? &usual : nullptr});
+        }
+        Rows(const char* name, int rows, bool invariant, bool shared) : Rows(like(name), rows, invariant, shared) {}
+        static SessionOptions like(const char* name) {
+            SessionOptions options = sessionOptions(name);
+            options.maxNewTokens = 8;
+            return options;
         }
         EngineSetup setup(int row, const std::vector<std::int32_t>& prompt) {
             prompts[std::size_t(row)] = {prompt};
@@ -408,13 +281,13 @@ TEST_F(RowsOnCuda, HaveTheLogitsOfASessionAlone) {
             } while (session.step());
             fed[r] = session.generated().front();
         }
-        for (const bool invariant : {true, false}) {
-            SCOPED_TRACE(fmt::format("{}, invariant {}", name, invariant));
-            Rows rows(name, 4, invariant);
+        for (const auto& [invariant, shared] : {std::pair{true, false}, {false, false}, {false, true}}) {
+            SCOPED_TRACE(fmt::format("{}, invariant {}, shared {}", name, invariant, shared));
+            Rows rows(name, 4, invariant, shared);
             std::vector<int> steps(4, 0);
             double farthest = 0;
             const auto check = [&](std::size_t r, bool exact) {
-                const float* logits = rows.engine->logits(int(r));
+                const float* logits = rows.engine->logits(RowId{int(r)});
                 const std::vector<float>& want = expected[r][std::size_t(steps[r])];
                 if (exact) {
                     EXPECT_EQ(std::memcmp(logits, want.data(), vocab * sizeof(float)), 0)
@@ -427,25 +300,132 @@ TEST_F(RowsOnCuda, HaveTheLogitsOfASessionAlone) {
             // Requests join one by one; between them those that are there make steps together.
             for (std::size_t joined = 0; joined < 12; ++joined) {
                 if (joined < 4) {
-                    rows.engine->open(int(joined), rows.setup(int(joined), all[joined].prompt));
-                    for (int layer = 0; !rows.engine->readLayers(int(joined), layer, layer % 2 * 2048, {}); ++layer) {
+                    rows.engine->open(RowId{int(joined)}, rows.setup(int(joined), all[joined].prompt));
+                    for (int layer = 0;
+                         !rows.engine->readLayers(RowId{int(joined)}, LayerId{layer}, layer % 2 * 2048, {}); ++layer) {
                     }
                     check(joined, true);
                 }
                 std::vector<RowToken> step;
                 for (std::size_t r = std::min<std::size_t>(joined + 1, 4); r-- > 0;)
                     if (steps[r] < 7)
-                        step.push_back({int(r), fed[r][std::size_t(steps[r])], int(all[r].prompt.size()) + steps[r]});
+                        step.push_back(
+                            {RowId{int(r)}, fed[r][std::size_t(steps[r])], int(all[r].prompt.size()) + steps[r]});
                 if (step.empty()) continue;
                 rows.engine->decode(step);
                 for (const RowToken& row : step) {
-                    ++steps[std::size_t(row.row)];
-                    check(std::size_t(row.row), invariant);
+                    ++steps[index(row.row)];
+                    check(index(row.row), invariant);
                 }
             }
-            fmt::print("{}, invariant {}: logits differ by {:.4f} of the largest at most\n", name, invariant, farthest);
+            fmt::print("{}, invariant {}, shared {}: logits differ by {:.4f} of the largest at most\n", name, invariant,
+                       shared, farthest);
             EXPECT_TRUE(farthest < 0.05 || std::string(name) != "full") << "nothing is selected";
-            for (int r = 0; r < 4; ++r) rows.engine->close(r);
+            for (int r = 0; r < 4; ++r) rows.engine->close(RowId{r});
+        }
+    }
+}
+
+/// What a session of several sequences does and gives at one step, in a form that can be compared.
+struct StepOfMany {
+    std::vector<std::vector<float>> logits;                              // [row]
+    std::map<std::array<int, 3>, std::vector<std::int32_t>> blocks, hit; // [layer, row, KV head]
+
+    void add(const StepRecord& record, int row) {
+        for (const SelectionRecord& selection : record.selections) {
+            const std::array<int, 3> key{selection.layer, row < 0 ? selection.sequence : row, selection.kvHead};
+            blocks[key] = test::idsOf(record, selection);
+            const auto hits = test::hitsOf(record.blocksOf(selection));
+            hit[key].assign(hits.begin(), hits.end());
+        }
+    }
+};
+
+/// The first difference, by layer, row and KV head, or an empty string.
+std::string firstDifference(const std::map<std::array<int, 3>, std::vector<std::int32_t>>& have,
+                            const std::map<std::array<int, 3>, std::vector<std::int32_t>>& want, const char* what) {
+    for (const auto& [key, list] : want) {
+        const auto found = have.find(key);
+        const std::string at = fmt::format("{} of layer {}, row {}, KV head {}", what, key[0], key[1], key[2]);
+        if (found == have.end()) return at + " is missing";
+        if (found->second == list) continue;
+        std::size_t i = 0;
+        while (i < list.size() && i < found->second.size() && list[i] == found->second[i]) ++i;
+        return fmt::format("{}: entry {} of {} ({} wanted) is {}, {} wanted", at, i, found->second.size(), list.size(),
+                           i < found->second.size() ? found->second[i] : -1, i < list.size() ? list[i] : -1);
+    }
+    return have.size() == want.size() ? "" : fmt::format("{}: there are {}, {} wanted", what, have.size(), want.size());
+}
+
+/// Steps whose kernels work on all rows are those of a session with as many sequences, bit by bit: the kernels are the
+/// same, and only find the rows' memory by tables. The longest row has as many blocks as the steps are launched for.
+TEST_F(RowsOnCuda, ShareKernelsAsTheSequencesOfASessionDo) {
+    constexpr int kRows = 4, kSteps = 70; // more than a block
+    for (const std::string& name : served()) {
+        const MethodEntry& method = findMethod(name);
+        for (const bool offload : {false, true}) {
+            SessionOptions options = sessionOptions(name);
+            options.maxNewTokens = kSteps;
+            options.offload = offload;
+            if (offload && moves(name)) options.deviceKvBlocks = kPartition, options.cachePolicy = "lru";
+            if (offload && !moves(name)) continue;
+            const int blockSize = methodSpec(method, test::smallBudget(method, embedded()->config(), {}), *embedded())
+                                      .blockSize,
+                      longest = RowBatch::roomOf(2500 / blockSize) * blockSize - kSteps;
+            std::vector<std::vector<std::int32_t>> prompts;
+            for (const int tokens : {longest, 700, longest - 100, 1990})
+                prompts.push_back(test::randomPrompt(tokens, unsigned(tokens)));
+            SCOPED_TRACE(fmt::format("{}, offload {}", name, offload));
+            Rows rows(options, kRows, false, true);
+            SharedParts parts;
+            if (!RowBatch::suits(CudaRow(rows.setup(0, prompts[0]), parts.parts()))) continue;
+
+            const std::size_t vocab = std::size_t(embedded()->config().vocab);
+            CollectingSink sink(RecordLevel::Selections);
+            std::vector<StepOfMany> expected;
+            DecodeSession session(embedded(), prompts, options, sink);
+            session.prefill();
+            std::vector<std::vector<std::int32_t>> fed = session.generated();
+            while (session.step()) {
+                StepOfMany& step = expected.emplace_back();
+                for (int r = 0; r < kRows; ++r) step.logits.emplace_back(session.logits(r), session.logits(r) + vocab);
+            }
+            fed = session.generated();
+            session.end(RunStatus::Finished);
+            std::size_t at = 0;
+            for (const StepRecord& record : sink.steps)
+                if (record.phase == Phase::Decode) expected[at++].add(record, -1);
+
+            for (int r = 0; r < kRows; ++r) {
+                rows.engine->open(RowId{r}, rows.setup(r, prompts[std::size_t(r)]));
+                rows.engine->readLayers(RowId{r}, LayerId{embedded()->config().layers}, 0, {});
+                EXPECT_EQ(rows.engine->chosenToken(RowId{r}), fed[std::size_t(r)][0]);
+            }
+            for (std::size_t s = 0; s < expected.size() && !HasFailure(); ++s) {
+                std::vector<RowToken> step;
+                for (int r = 0; r < kRows; ++r)
+                    step.push_back({RowId{r}, fed[std::size_t(r)][s], int(prompts[std::size_t(r)].size()) + int(s)});
+                rows.engine->decode(step);
+                StepOfMany have;
+                for (int r = 0; r < kRows; ++r) have.add(rows.engine->record(RowId{r}), r);
+                EXPECT_EQ(firstDifference(have.blocks, expected[s].blocks, "the selection"), "") << "step " << s;
+                // The row of 700 tokens has fewer slots than a session gives it.
+                if (blockSize * kPartition < 700 || !offload) {
+                    EXPECT_EQ(firstDifference(have.hit, expected[s].hit, "the hits"), "") << "step " << s;
+                }
+                for (std::size_t r = 0; r < kRows; ++r) {
+                    const float* logits = rows.engine->logits(RowId{int(r)});
+                    const std::vector<float>& want = expected[s].logits[r];
+                    const auto [have1, want1] = std::mismatch(logits, logits + vocab, want.begin());
+                    EXPECT_EQ(want1 - want.begin(), long(vocab))
+                        << "step " << s << ", row " << r << ": the first logit that differs is " << *have1 << ", "
+                        << *want1 << " wanted";
+                    EXPECT_EQ(rows.engine->chosenToken(RowId{int(r)}), fed[r][s + 1]) << "step " << s << ", row " << r;
+                }
+            }
+            EXPECT_EQ(rows.engine->rowsApart(), 0);
+            fmt::print("{}, offload {}: {} steps of {} rows compared\n", name, offload, expected.size(), kRows);
+            for (int r = 0; r < kRows; ++r) rows.engine->close(RowId{r});
         }
     }
 }
@@ -453,35 +433,37 @@ TEST_F(RowsOnCuda, HaveTheLogitsOfASessionAlone) {
 TEST_F(RowsOnCuda, TakeWhatTheyDeclareAndLeaveNothing) {
     for (const std::string& name : served()) {
         SCOPED_TRACE(name);
-        Rows rows(name.c_str(), 2, false);
+        Rows rows(name.c_str(), 2, false, false);
         const std::vector<std::int32_t> prompt = test::randomPrompt(3000, 3);
-        rows.engine->open(1, rows.setup(1, test::randomPrompt(40, 5))); // is not disturbed
-        rows.engine->readLayers(1, embedded()->config().layers, 0, {});
+        rows.engine->open(RowId{1}, rows.setup(1, test::randomPrompt(40, 5))); // is not disturbed
+        rows.engine->readLayers(RowId{1}, LayerId{embedded()->config().layers}, 0, {});
         const cuda::Living before = cuda::living();
         for (int turn = 0; turn < 4; ++turn) {
             const EngineSetup setup = rows.setup(0, prompt);
             const RowMemory memory = *rows.engine->memoryOf(setup);
             EXPECT_EQ(cuda::living(), before) << "to ask takes nothing";
-            rows.engine->open(0, setup);
+            rows.engine->open(RowId{0}, setup);
             cuda::Living now = cuda::living();
             EXPECT_LE(now.deviceBytes - before.deviceBytes, memory.device + memory.prompt);
             EXPECT_GT(now.deviceBytes - before.deviceBytes, memory.device + memory.prompt - (4 << 20));
             EXPECT_EQ(now.hostBytes - before.hostBytes, memory.host);
             if (turn > 0)
-                rows.engine->readLayers(0, 2, turn == 1 ? 2048 : 0, {}); // leaves within a layer, or between two
+                rows.engine->readLayers(RowId{0}, LayerId{2}, turn == 1 ? 2048 : 0,
+                                        {}); // leaves within a layer, or between two
             if (turn == 3) {
-                rows.engine->readLayers(0, embedded()->config().layers, 0, {});
+                rows.engine->readLayers(RowId{0}, LayerId{embedded()->config().layers}, 0, {});
                 now = cuda::living();
                 EXPECT_LE(now.deviceBytes - before.deviceBytes, memory.device);
-                const std::int32_t token = rows.engine->chosenToken(0);
+                const std::int32_t token = rows.engine->chosenToken(RowId{0});
                 for (int step = 0; step < 3; ++step)
-                    rows.engine->decode(std::vector<RowToken>{{1, 7, 40 + step}, {0, token, 3000 + step}});
+                    rows.engine->decode(
+                        std::vector<RowToken>{{RowId{1}, 7, 40 + step}, {RowId{0}, token, 3000 + step}});
             }
-            rows.engine->close(0);
+            rows.engine->close(RowId{0});
             cuda::Living after = cuda::living();
             EXPECT_EQ(after, before);
         }
-        rows.engine->close(1);
+        rows.engine->close(RowId{1});
     }
 }
 
@@ -502,17 +484,19 @@ TEST_F(RowsOnCuda, ServeASmallWorkload) {
         }
         EXPECT_EQ(engine.openRows(), 0) << name;
         EXPECT_EQ(engine.table().ledger().used(), Amounts()) << name;
+        const bool hasSelector = name != std::string("nosa");
+        EXPECT_EQ(engine.rowsApart(), hasSelector ? 3 : 0) << name << ": rows that launch kernels of their own";
     }
 }
 
 TEST_F(RowsOnCuda, RefuseAPromptInChunksAndAWrongPosition) {
-    Rows rows("nosa", 1, false);
-    rows.engine->open(0, rows.setup(0, test::randomPrompt(40, 5)));
-    EXPECT_THROW(rows.engine->readChunk(0, 40, {}), Error);
-    EXPECT_TRUE(rows.engine->readLayers(0, embedded()->config().layers, 0, {}));
-    EXPECT_THROW(rows.engine->decode(std::vector<RowToken>{{0, 7, 41}}), std::logic_error);
-    rows.engine->decode(std::vector<RowToken>{{0, 7, 40}});
-    EXPECT_EQ(rows.engine->record(0).step, 1) << "the refused step counts nothing";
+    Rows rows("nosa", 1, false, true);
+    rows.engine->open(RowId{0}, rows.setup(0, test::randomPrompt(40, 5)));
+    EXPECT_THROW(rows.engine->readChunk(RowId{0}, 40, {}), Error);
+    EXPECT_TRUE(rows.engine->readLayers(RowId{0}, LayerId{embedded()->config().layers}, 0, {}));
+    EXPECT_THROW(rows.engine->decode(std::vector<RowToken>{{RowId{0}, 7, 41}}), std::logic_error);
+    rows.engine->decode(std::vector<RowToken>{{RowId{0}, 7, 40}});
+    EXPECT_EQ(rows.engine->record(RowId{0}).step, 1) << "the refused step counts nothing";
 }
 
 } // namespace

@@ -115,7 +115,7 @@ protected:
         *report_.mark(kEnd) = next();
     }
     /// A choice of sequence 1's KV head 1.
-    void choose(const BatchLayout& layout, int layer, const std::vector<std::uint32_t>& blocks, int misses) {
+    void choose(const BatchLayout& layout, int layer, const std::vector<PackedBlock>& blocks, int misses) {
         const std::size_t item = layout.headOf(1) + 1;
         cuda::SelectionHead& head = report_.headsOf(layer)[item];
         head.selected = int(blocks.size());
@@ -134,7 +134,7 @@ protected:
         ReportReader reader(config_, options_, layout, layers_, order_, clock_, selector_);
         StepRecord record;
         record.step = 4;
-        reader.fill(report_, record, std::vector<ActiveSequence>{{0, 700}, {1, 300}});
+        reader.fill(report_, record, std::vector<ActiveSequence>{{RowId{0}, 700}, {RowId{1}, 300}});
         return record;
     }
     static std::int64_t of(const LayerRecord& layer, Stage stage) { return layer.stageNs[std::size_t(stage)]; }
@@ -149,14 +149,10 @@ protected:
     StepReport report_;
 };
 
-constexpr std::uint32_t packed(std::uint32_t block, Origin origin, bool hit) {
-    return block | std::uint32_t(origin) << cuda::kOriginShift | std::uint32_t(hit) << cuda::kHitShift;
-}
-
 TEST_F(ReadReport, StagesAndTransfersOnDemand) {
     const BatchLayout layout(config_, options_);
     lay(layout);
-    choose(layout, 1, {packed(0, Origin::Sink, true), packed(3, Origin::QueryAware, false)}, 1);
+    choose(layout, 1, {PackedBlock(0, Origin::Sink, true), PackedBlock(3, Origin::QueryAware, false)}, 1);
     const StepRecord record = read(layout);
     EXPECT_EQ(record.startNs, 1010);
     EXPECT_EQ(record.durationNs, 390);
@@ -189,9 +185,8 @@ TEST_F(ReadReport, StagesAndTransfersOnDemand) {
     EXPECT_EQ(selection.kvHead, 1);
     EXPECT_EQ(selection.kept, 2);
     EXPECT_EQ(selection.predicted, -1) << "nothing was asked for ahead";
-    EXPECT_THAT(record.blocks, ElementsAre(0, 3));
-    EXPECT_THAT(record.origins, ElementsAre(Origin::Sink, Origin::QueryAware));
-    EXPECT_THAT(record.hit, ElementsAre(1, 0));
+    EXPECT_THAT(record.blocks,
+                ElementsAre(PackedBlock(0, Origin::Sink, true), PackedBlock(3, Origin::QueryAware, false)));
     EXPECT_THAT(record.scores, ElementsAre(0.5f, 1.5f));
     EXPECT_TRUE(std::isnan(selection.mass));
     EXPECT_EQ(sparse.selected, 2);
@@ -205,7 +200,7 @@ TEST_F(ReadReport, TransfersBesideTheStepAreExposedWhereTheyComeLate) {
     layers_[1].chosen = layers_[2].chosen = Chosen::LayerAhead;
     const BatchLayout layout(config_, options_);
     lay(layout);
-    choose(layout, 2, {packed(0, Origin::Sink, true), packed(3, Origin::QueryAware, false)}, 1);
+    choose(layout, 2, {PackedBlock(0, Origin::Sink, true), PackedBlock(3, Origin::QueryAware, false)}, 1);
     *report_.mark(2, kBack) = 5000, *report_.mark(2, kBackEnd) = 5007;
     { // the last block came before all else was there
         const StepRecord record = read(layout);

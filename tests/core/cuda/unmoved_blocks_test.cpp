@@ -37,7 +37,7 @@ Totals run(bool moveBlocks) {
     CudaEngine engine(DeviceModel::random(model->config(), true, 3), options);
     fillContext(engine, kContext, 5);
     std::vector<ActiveSequence> active;
-    for (int s = 0; s < kSequences; ++s) active.push_back({s, 0});
+    for (int s = 0; s < kSequences; ++s) active.push_back({RowId{s}, 0});
     Totals out;
     StepRecord record;
     for (int step = 0; step < kSteps; ++step) {

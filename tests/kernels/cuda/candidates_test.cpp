@@ -23,14 +23,14 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
         std::vector<std::int32_t> position{uniform(20 * bs, 60 * bs), uniform(20, 60) * bs + bs - 1,
                                            uniform(20, 60) * bs};
         const std::vector<std::uint8_t> active{std::uint8_t(round % 3 == 2 ? 0 : 1), 1, 1};
-        std::vector<std::uint32_t> candidates(std::size_t(heads * capacity), 7), next(candidates.size(), 9);
+        std::vector<PackedBlock> candidates(std::size_t(heads * capacity), PackedBlock::ofWord(7)),
+            next(candidates.size(), PackedBlock::ofWord(9));
         std::vector<std::int32_t> count, nextCount;
         std::vector<std::uint16_t> chosen(candidates.size() * (bs / 16), 0xffff); // beyond the list: whatever was there
         std::vector<SelectionHead> ahead, nextHead;
         std::vector<std::uint32_t> previous(std::size_t(heads * maxWords));
         for (std::uint32_t& word : previous) word = std::uint32_t(random());
         std::vector<std::uint8_t> hasPrevious;
-        constexpr std::uint32_t kHit = 1u << kHitShift;
         for (int head = 0; head < heads; ++head) {
             const int last = position[std::size_t(head / kvHeads)] / bs;
             const bool begins = position[std::size_t(head / kvHeads)] % bs == 0;
@@ -38,11 +38,9 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
                        after = randomBlocks(uniform(2, capacity - 1), last, random);
             for (std::size_t i = 0; i < mine.size(); ++i)
                 candidates[std::size_t(head * capacity) + i] =
-                    std::uint32_t(mine[i]) | 2u << kOriginShift |
-                    ((begins && i + 1 == mine.size()) || random() % 3 != 0 ? kHit : 0u);
+                    PackedBlock(mine[i], Origin::QueryAware, (begins && i + 1 == mine.size()) || random() % 3 != 0);
             for (std::size_t i = 0; i < after.size(); ++i)
-                next[std::size_t(head * capacity) + i] =
-                    std::uint32_t(after[i]) | 1u << kOriginShift | (random() % 2 ? kHit : 0u);
+                next[std::size_t(head * capacity) + i] = PackedBlock(after[i], Origin::Window, random() % 2 != 0);
             count.push_back(std::int32_t(mine.size()));
             nextCount.push_back(std::int32_t(after.size()));
             const int tokens = (int(mine.size()) - 1) * bs + position[std::size_t(head / kvHeads)] % bs + 1;
@@ -63,9 +61,10 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
         const OnDevice<std::int32_t> dposition(position), dcount(count), dnextCount(nextCount);
         const OnDevice<std::uint16_t> dchosen(chosen);
         const OnDevice<std::uint8_t> dactive(active), dhas(hasPrevious);
-        const OnDevice<std::uint32_t> dcandidates(candidates), dnext(next), dprevious(previous),
-            counts(std::vector<std::uint32_t>{5, 6}), published(std::vector<std::uint32_t>{4, 0}),
-            outBlocks(candidates.size());
+        const OnDevice<PackedBlock> dcandidates(candidates), dnext(next);
+        const OnDevice<PackedBlock> outBlocks(candidates.size());
+        const OnDevice<std::uint32_t> dprevious(previous), counts(std::vector<std::uint32_t>{5, 6}),
+            published(std::vector<std::uint32_t>{4, 0});
         const OnDevice<SelectionHead> dahead(ahead), dnextHead(nextHead), outHead(std::vector<SelectionHead>(9));
         const OnDevice<LagHead> lag(std::vector<LagHead>(9));
         const OnDevice<LagLayer> layer(std::vector<LagLayer>(1));
@@ -104,7 +103,8 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
 
         const auto gotHead = outHead.read(), gotAhead = dahead.read();
         const auto gotLag = lag.read();
-        const auto gotBlocks = outBlocks.read(), left = dcandidates.read(), gotPrevious = dprevious.read();
+        const auto gotBlocks = outBlocks.read(), left = dcandidates.read();
+        const auto gotPrevious = dprevious.read();
         const auto leftCount = dcount.read(), leftIds = ids.read();
         const auto gotScores = outScores.read();
         const LagLayer gotLayer = layer.read()[0];
@@ -131,18 +131,18 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
             std::set<std::uint32_t> listed;
             std::vector<std::uint32_t> bits(std::size_t(maxWords), 0);
             for (int i = 0; i < count[std::size_t(head)]; ++i) {
-                const std::uint32_t entry = candidates[first + std::size_t(i)], block = entry & 0xffffff;
+                const PackedBlock entry = candidates[first + std::size_t(i)];
+                const auto block = std::uint32_t(entry.id());
                 listed.insert(block);
                 if (used.count(i) == 0) {
-                    wasted += i < predicted && (entry & kHit) == 0 ? 1 : 0;
+                    wasted += i < predicted && !entry.hit() ? 1 : 0;
                     continue;
                 }
-                hits += (entry & kHit) != 0 ? 1 : 0;
+                hits += entry.hit() ? 1 : 0;
                 usedAhead += i < predicted ? 1 : 0;
                 bits[block / 32] |= 1u << block % 32;
                 kept += int(previous[std::size_t(head * maxWords) + block / 32] >> block % 32 & 1u);
-                EXPECT_EQ(gotBlocks[first + std::size_t(at)],
-                          block | std::uint32_t(Origin::TokenLevel) << kOriginShift | (entry & kHit));
+                EXPECT_EQ(gotBlocks[first + std::size_t(at)], PackedBlock(entry.id(), Origin::TokenLevel, entry.hit()));
                 double score = 0, size = 0;
                 for (int h = 0; h < group; ++h)
                     for (int ch = 0; ch < dim; ++ch) {
@@ -164,7 +164,7 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
                 EXPECT_EQ(gotPrevious[std::size_t(head * maxWords + w)], bits[std::size_t(w)]);
             if (!lags) continue;
             for (int i = 0; i < nextCount[std::size_t(head)]; ++i)
-                stale += listed.count(next[first + std::size_t(i)] & 0xffffff) == 0 ? 1 : 0;
+                stale += listed.count(std::uint32_t(next[first + std::size_t(i)].id())) == 0 ? 1 : 0;
             const LagHead& l = gotLag[std::size_t(head)];
             EXPECT_EQ(l.predicted, ahead[std::size_t(head)].selected);
             EXPECT_EQ(l.used, predicts ? usedAhead : 0);
@@ -176,10 +176,10 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
             for (int i = 0; i < nextCount[std::size_t(head)]; ++i)
                 EXPECT_EQ(left[first + std::size_t(i)], next[first + std::size_t(i)]);
             for (int i = 0; i < leftCount[std::size_t(head)]; ++i)
-                EXPECT_EQ(leftIds[first + std::size_t(i)], std::int32_t(left[first + std::size_t(i)] & 0xffffff));
+                EXPECT_EQ(leftIds[first + std::size_t(i)], left[first + std::size_t(i)].id());
             if (begins) {
                 EXPECT_EQ(left[first + std::size_t(nextCount[std::size_t(head)])],
-                          std::uint32_t((position[std::size_t(row)] + 1) / bs) | 1u << kOriginShift | kHit);
+                          PackedBlock((position[std::size_t(row)] + 1) / bs, Origin::Window, true));
             }
             EXPECT_EQ(gotAhead[std::size_t(head)].selected, nextHead[std::size_t(head)].selected);
             EXPECT_EQ(gotAhead[std::size_t(head)].late, 0u);

@@ -13,7 +13,7 @@ namespace kvscope::cuda::test {
 
 class CountingCalls final : public DeviceCalls {
 public:
-    /// Of the calls that come from here on, the one after `calls` others is refused. Negative: none is.
+    /// Refuses one of the calls from now on: the one after `calls` others. Negative: refuses none.
     void refuseAfter(int calls) { left_ = calls; }
     /// Calls asked so far that may be refused.
     int asked() const { return asked_; }

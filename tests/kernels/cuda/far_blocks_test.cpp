@@ -188,7 +188,8 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
         out(std::size_t(heads * c.dim));
     const OnDevice<float> scores(std::size_t(c.kvHeads * maxBlocks)), chosenScores(std::size_t(c.kvHeads * capacity)),
         nearSums(static_cast<std::size_t>(heads)), farSums(static_cast<std::size_t>(heads));
-    const OnDevice<std::uint32_t> chosen(std::size_t(c.kvHeads * capacity)), replaced(1);
+    const OnDevice<PackedBlock> chosen(std::size_t(c.kvHeads * capacity));
+    const OnDevice<std::uint32_t> replaced(1);
     const OnDevice<std::int32_t> chosenCount(static_cast<std::size_t>(c.kvHeads)),
         farCount(static_cast<std::size_t>(c.kvHeads));
     const OnDevice<float> partial(std::max<std::size_t>(1, attentionPartialFloats(launch, shape, 1, maxBlocks)));
@@ -282,7 +283,7 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
             ASSERT_EQ(farCount.read()[std::size_t(g)], far);
             for (std::size_t i = 0; i < expected.size(); ++i) {
                 const std::size_t place = std::size_t(g * capacity) + i;
-                list[place] = std::int32_t(chosen.read()[place] & 0xffffff);
+                list[place] = chosen.read()[place].id();
                 EXPECT_EQ(list[place], expected[i]);
             }
         }

@@ -19,7 +19,7 @@ TEST_F(CudaTest, HeadsBlocksAreUnitedWithTheirBestScores) {
                   heads = rows * queryHeads, maxBlocks = round == 0 ? 8192 : uniform(60, 900), capacity = group * 40;
         const AttentionShape shape{queryHeads, kvHeads, 64, 16};
         const std::vector<std::uint8_t> active{1, 1, std::uint8_t(round % 2)};
-        std::vector<std::uint32_t> blocks(std::size_t(heads * capacity), 5);
+        std::vector<PackedBlock> blocks(std::size_t(heads * capacity), PackedBlock::ofWord(5));
         const std::vector<float> scores = floats(blocks.size(), 10);
         std::vector<std::int32_t> count, unitedSlots;
         for (int i = 0; i < rows * kvHeads * capacity; ++i) unitedSlots.push_back(uniform(0, 1000));
@@ -27,13 +27,12 @@ TEST_F(CudaTest, HeadsBlocksAreUnitedWithTheirBestScores) {
             const int last = maxBlocks - 1 - head / queryHeads;
             const auto mine = randomBlocks(uniform(1, 40), last, random);
             for (std::size_t i = 0; i < mine.size(); ++i) { // the newest is forced for every head, others are not
-                const auto origin = std::uint32_t(mine[i] == last ? Origin::Window : Origin::QueryAware);
-                blocks[std::size_t(head * capacity) + i] =
-                    std::uint32_t(mine[i]) | origin << kOriginShift | 1u << kHitShift;
+                const Origin origin = mine[i] == last ? Origin::Window : Origin::QueryAware;
+                blocks[std::size_t(head * capacity) + i] = PackedBlock(mine[i], origin, true);
             }
             count.push_back(std::int32_t(mine.size()));
         }
-        const OnDevice<std::uint32_t> dblocks(blocks), chosen(std::size_t(rows * kvHeads * capacity));
+        const OnDevice<PackedBlock> dblocks(blocks), chosen(std::size_t(rows * kvHeads * capacity));
         const OnDevice<float> dscores(scores), chosenScores(std::size_t(rows * kvHeads * capacity));
         const OnDevice<std::int32_t> dcount(count), chosenCount(static_cast<std::size_t>(rows * kvHeads)),
             places(blocks.size()), dunitedSlots(unitedSlots), slots(blocks.size());
@@ -64,14 +63,14 @@ TEST_F(CudaTest, HeadsBlocksAreUnitedWithTheirBestScores) {
                 EXPECT_EQ(gotCount[std::size_t(item)], -1) << "an inactive row is left alone";
                 continue;
             }
-            std::map<std::uint32_t, std::pair<std::uint32_t, float>> all; // by block: the entry, the best score
+            std::map<std::int32_t, std::pair<PackedBlock, float>> all; // by block: the entry, the best score
             const auto eachEntry = [&](auto&& visit) {
                 for (int head = item * group; head < (item + 1) * group; ++head)
                     for (int i = 0; i < count[std::size_t(head)]; ++i) visit(std::size_t(head * capacity + i));
             };
             eachEntry([&](std::size_t at) {
-                const auto [found, isNew] =
-                    all.try_emplace(blocks[at] & 0xffffff, blocks[at] & ~(1u << kHitShift), scores[at]);
+                const PackedBlock block = blocks[at];
+                const auto [found, isNew] = all.try_emplace(block.id(), block.withHit(false), scores[at]);
                 found->second.second = std::max(found->second.second, scores[at]);
             });
             ASSERT_EQ(gotCount[std::size_t(item)], int(all.size()));
@@ -81,7 +80,7 @@ TEST_F(CudaTest, HeadsBlocksAreUnitedWithTheirBestScores) {
                 EXPECT_EQ(gotScores[at++], entry.second);
             }
             eachEntry([&](std::size_t entry) {
-                const auto place = std::size_t(std::distance(all.begin(), all.find(blocks[entry] & 0xffffff)));
+                const auto place = std::size_t(std::distance(all.begin(), all.find(blocks[entry].id())));
                 ASSERT_EQ(gotPlaces[entry], int(place));
                 ASSERT_EQ(gotSlots[entry], unitedSlots[std::size_t(item * capacity) + place]);
             });

@@ -181,7 +181,7 @@ TEST_F(CudaPageChoice, FollowsRecallAndEvictionOverManySteps) {
                         -std::numeric_limits<float>::infinity();
             const OnDevice<float> dscores(scores), chosenScores(std::size_t(rows * kvHeads * capacity));
             const OnDevice<std::int32_t> dposition(position), count(std::size_t(rows * kvHeads));
-            const OnDevice<std::uint32_t> chosen(std::size_t(rows * kvHeads * capacity));
+            const OnDevice<PackedBlock> chosen(std::size_t(rows * kvHeads * capacity));
             PageChoiceArgs args;
             args.rows = rows;
             args.kvHeads = kvHeads;
@@ -229,14 +229,14 @@ TEST_F(CudaPageChoice, FollowsRecallAndEvictionOverManySteps) {
                         const std::size_t item = std::size_t(row * kvHeads + g);
                         ASSERT_EQ(counts[item], int(expected.size())) << "step " << step;
                         for (std::size_t i = 0; i < expected.size(); ++i) {
-                            const std::uint32_t entry = got[item * std::size_t(capacity) + i];
+                            const PackedBlock entry = got[item * std::size_t(capacity) + i];
                             const int page = expected[i];
-                            EXPECT_EQ(int(entry & 0xffffff), page);
+                            EXPECT_EQ(entry.id(), page);
                             const Origin origin = page < b.sink              ? Origin::Sink
                                                   : page >= pages - b.window ? Origin::Window
                                                   : aware.count(page)        ? Origin::QueryAware
                                                                              : Origin::QueryAgnostic;
-                            EXPECT_EQ(Origin(entry >> kOriginShift), origin);
+                            EXPECT_EQ(entry.origin(), origin);
                             const float got1 = gotScores[item * std::size_t(capacity) + i];
                             if (std::isinf(score[page])) {
                                 EXPECT_TRUE(std::isnan(got1));
@@ -256,14 +256,15 @@ TEST_F(CudaPageChoice, SeedsTakeSlotsBesideTheOpenPage) {
         const int kvHeads = 2, size = 16, dim = 64, maxPages = 11, slots = 6, capacity = 5, sequence = 1;
         const std::size_t element = blockElements(size, dim);
         const auto blocks = halves(std::size_t(kvHeads * maxPages) * element);
-        std::vector<std::uint32_t> chosen(std::size_t(kvHeads * capacity), 0);
+        std::vector<PackedBlock> chosen(std::size_t(kvHeads * capacity));
         const std::vector<std::int32_t> counts{5, 3};
-        const std::vector<std::vector<std::uint32_t>> wanted{{0, 2, 4, 9, 10}, {1, 8, 9}};
+        const std::vector<std::vector<std::int32_t>> wanted{{0, 2, 4, 9, 10}, {1, 8, 9}};
         for (int g = 0; g < kvHeads; ++g)
-            std::copy(wanted[std::size_t(g)].begin(), wanted[std::size_t(g)].end(),
-                      chosen.begin() + std::ptrdiff_t(g * capacity));
+            std::transform(wanted[std::size_t(g)].begin(), wanted[std::size_t(g)].end(),
+                           chosen.begin() + std::ptrdiff_t(g * capacity),
+                           [](std::int32_t page) { return PackedBlock(page, Origin::Sink, false); });
         const OnDevice<Half> dblocks(blocks), pool(std::size_t(2 * kvHeads * slots) * element);
-        const OnDevice<std::uint32_t> dchosen(chosen);
+        const OnDevice<PackedBlock> dchosen(chosen);
         const OnDevice<std::int32_t> dcounts(counts),
             map(std::vector<std::int32_t>(std::size_t(2 * kvHeads * slots), -1));
         PageSeedArgs args;

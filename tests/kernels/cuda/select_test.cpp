@@ -95,7 +95,7 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
     const OnDevice<BlockMove> loads(std::size_t(heads * capacity)), writeBacks(static_cast<std::size_t>(heads));
     const OnDevice<std::uint8_t> previous(
         std::vector<std::uint8_t>(std::size_t(heads * selectionBitmapBytes(maxBlocks)), 0));
-    const OnDevice<std::uint32_t> blocksOut(std::size_t(heads * capacity));
+    const OnDevice<PackedBlock> blocksOut(std::size_t(heads * capacity));
     const OnDevice<std::uint8_t> hasPrevious(std::vector<std::uint8_t>(std::size_t(heads), 0));
     const OnDevice<SelectionHead> headsOut(static_cast<std::size_t>(heads));
     const OnDevice<float> scoresOut(std::size_t(heads * capacity));
@@ -241,9 +241,9 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
             const int item = h * capacity;
             std::array<std::set<int>, kOrigins> taken, expected;
             for (std::size_t i = 0; i < want.size(); ++i) {
-                const std::uint32_t packed = gotBlocks[std::size_t(item) + i];
-                const auto origin = Origin(packed >> kOriginShift & 7);
-                const int block = int(packed & 0xffffff);
+                const PackedBlock packed = gotBlocks[std::size_t(item) + i];
+                const Origin origin = packed.origin();
+                const int block = packed.id();
                 wanted.push_back(gotList[std::size_t(item) + i]);
                 const float reference = origin == Origin::QueryAgnostic ? agnostic[std::size_t(block)]
                                         : aware.empty()                 ? NAN
@@ -266,7 +266,7 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
             for (std::size_t i = 0; i < wanted.size(); ++i) {
                 const bool resident = std::find(old.begin(), old.end(), wanted[i]) != old.end();
                 missed += !resident && wanted[i] != fresh;
-                EXPECT_EQ(gotBlocks[std::size_t(item) + i] >> kHitShift & 1, resident || wanted[i] == fresh ? 1u : 0u);
+                EXPECT_EQ(gotBlocks[std::size_t(item) + i].hit(), resident || wanted[i] == fresh);
                 const int slot = gotSlots[std::size_t(item) + i];
                 EXPECT_EQ(hostMap[std::size_t(h)][std::size_t(slot)], wanted[i]);
                 EXPECT_EQ(gotMap[std::size_t(h * slots + slot)], wanted[i]);
@@ -458,13 +458,13 @@ TEST_F(CudaTest, SelectionTakesAReadyChoice) {
         listCount(static_cast<std::size_t>(kHeads));
     const OnDevice<BlockMove> loads(std::size_t(kHeads * kCapacity)), writeBacks(static_cast<std::size_t>(kHeads));
     const OnDevice<SelectionHead> headsOut(static_cast<std::size_t>(kHeads));
-    const OnDevice<std::uint32_t> blocksOut(std::size_t(kHeads * kCapacity));
+    const OnDevice<PackedBlock> blocksOut(std::size_t(kHeads * kCapacity));
     const OnDevice<float> scoresOut(std::size_t(kHeads * kCapacity));
     std::vector<std::vector<std::int32_t>> hostMap(std::size_t(kHeads),
                                                    std::vector<std::int32_t>(std::size_t(kSlots), -1));
     std::vector<std::int32_t> position{uniform(20 * 16, 30 * 16), uniform(60 * 16, 70 * 16) / 16 * 16 - 2};
     for (int step = 0; step < 5; ++step) { // the second row opens a block on its way
-        std::vector<std::uint32_t> chosen(std::size_t(kHeads * kCapacity), 0);
+        std::vector<PackedBlock> chosen(std::size_t(kHeads * kCapacity));
         std::vector<std::int32_t> count;
         const auto scores = floats(std::size_t(kHeads * kCapacity));
         for (int h = 0; h < kHeads; ++h) {
@@ -475,10 +475,9 @@ TEST_F(CudaTest, SelectionTakesAReadyChoice) {
             count.push_back(wanted);
             std::size_t at = std::size_t(h * kCapacity);
             for (const std::int32_t b : blocks)
-                chosen[at++] = std::uint32_t(b) | std::uint32_t(b == current ? Origin::Window : Origin::TokenLevel)
-                                                      << kOriginShift;
+                chosen[at++] = PackedBlock(b, b == current ? Origin::Window : Origin::TokenLevel, false);
         }
-        const OnDevice<std::uint32_t> dchosen(chosen);
+        const OnDevice<PackedBlock> dchosen(chosen);
         const OnDevice<std::int32_t> dcount(count), dpos(position);
         const OnDevice<float> dscores(scores);
         const OnDevice<std::uint32_t> counts(std::vector<std::uint32_t>(2, 0));
@@ -521,7 +520,7 @@ TEST_F(CudaTest, SelectionTakesAReadyChoice) {
             ASSERT_EQ(got[std::size_t(h)], count[std::size_t(h)]);
             std::vector<std::int32_t> wanted;
             for (int i = 0; i < count[std::size_t(h)]; ++i)
-                wanted.push_back(std::int32_t(chosen[std::size_t(h * kCapacity + i)] & 0xffffff));
+                wanted.push_back(chosen[std::size_t(h * kCapacity + i)].id());
             const auto old = hostMap[std::size_t(h)];
             std::vector<std::int32_t> load(kSlots);
             setDifference(hostMap[std::size_t(h)], wanted, load);
@@ -532,7 +531,7 @@ TEST_F(CudaTest, SelectionTakesAReadyChoice) {
                 const bool resident = fresh || std::find(old.begin(), old.end(), wanted[i]) != old.end();
                 missed += resident ? 0 : 1;
                 EXPECT_EQ(list[j], wanted[i]);
-                EXPECT_EQ(packed[j], chosen[j] | std::uint32_t(resident) << kHitShift);
+                EXPECT_EQ(packed[j], chosen[j].withHit(resident));
                 EXPECT_EQ(recorded[j], scores[j]);
                 EXPECT_EQ(hostMap[std::size_t(h)][std::size_t(slots[j])], wanted[i]);
             }

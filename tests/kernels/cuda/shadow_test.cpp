@@ -263,8 +263,8 @@ TEST_P(CudaShadow, AgreesWithFloat64OverAPromptAndManySteps) {
     std::vector<std::int32_t> shifts;
     for (const ShadowCounts& of : counts) shifts.push_back(of.fixedTokens - of.firstLocalToken);
     const OnDevice<std::int32_t> shift(shifts);
-    const OnDevice<std::uint32_t> reportChunks(std::size_t(heads * c.chosen)),
-        arrivals(std::vector<std::uint32_t>(attentionArrivals(shape, rows), 0));
+    const OnDevice<PackedBlock> reportChunks(std::size_t(heads * c.chosen));
+    const OnDevice<std::uint32_t> arrivals(std::vector<std::uint32_t>(attentionArrivals(shape, rows), 0));
     const OnDevice<ShadowHeadReport> reportHeads(static_cast<std::size_t>(heads));
     const OnDevice<ShadowReport> report(1);
     const OnDevice<Half> out(std::size_t(rows * queryHeads * c.dim));
@@ -379,16 +379,16 @@ TEST_P(CudaShadow, AgreesWithFloat64OverAPromptAndManySteps) {
             std::set<int> now;
             int stayed = 0;
             for (int i = 0; i < of.chosen; ++i) {
-                const std::uint32_t entry = gotChunks[std::size_t(head * c.chosen + i)];
-                const int chunk = int(entry & 0x7fffffff);
+                const PackedBlock entry = gotChunks[std::size_t(head * c.chosen + i)];
+                const int chunk = entry.id();
                 EXPECT_TRUE(now.empty() || chunk > *now.rbegin()) << "ascending";
                 now.insert(chunk);
                 ASSERT_LT(chunk, of.chunks);
                 EXPECT_GE(best[std::size_t(chunk)], limit * (1 - 1e-5)) << "among the best";
                 EXPECT_NEAR(gotScores[std::size_t(head * c.chosen + i)], best[std::size_t(chunk)],
                             1e-4 * best[std::size_t(chunk)]);
-                EXPECT_EQ(entry >> 31, before[std::size_t(head)].count(chunk)) << "what was chosen before is there";
-                stayed += int(entry >> 31);
+                EXPECT_EQ(entry.hit(), before[std::size_t(head)].count(chunk) > 0) << "what was chosen before is there";
+                stayed += entry.hit() ? 1 : 0;
             }
             EXPECT_EQ(gotHeads[std::size_t(head)].position, position[std::size_t(row)]);
             EXPECT_EQ(gotHeads[std::size_t(head)].stayed, stayed);

@@ -45,6 +45,21 @@ CacheControls::CacheControls(QWidget* parent) : QScrollArea(parent) {
     column->setContentsMargins(2, 0, 8, 0);
     column->setSpacing(5);
 
+    makePolicy(column);
+    makeSliders(column);
+    makeTable(column);
+    reproduction_ = new QLabel;
+    reproduction_->setObjectName(QStringLiteral("reproduction"));
+    reproduction_->setWordWrap(true);
+    reproduction_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    column->addWidget(reproduction_);
+    column->addStretch();
+    setWidget(content);
+
+    enableParts();
+}
+
+void CacheControls::makePolicy(QVBoxLayout* column) {
     auto* policyRow = new QHBoxLayout;
     auto* policyLabel = new MutedLabel(tr("Policy"));
     policy_ = new QComboBox;
@@ -60,7 +75,12 @@ CacheControls::CacheControls(QWidget* parent) : QScrollArea(parent) {
     policyRow->addWidget(policyLabel, 1);
     policyRow->addWidget(policy_);
     column->addLayout(policyRow);
+    connect(policy_, &QComboBox::currentIndexChanged, this, [this] {
+        if (!quiet_) emit changed();
+    });
+}
 
+void CacheControls::makeSliders(QVBoxLayout* column) {
     using Spread = SliderField::Spread;
     slots_ = new SliderField(QStringLiteral("slots"), tr("Cache size"), tr("slots"),
                              tr("Block slots per sequence, layer and KV head; with a shared pool, per layer and KV "
@@ -100,7 +120,11 @@ CacheControls::CacheControls(QWidget* parent) : QScrollArea(parent) {
     last->addWidget(asRecorded_, 0, Qt::AlignRight);
     column->addLayout(last);
     column->addSpacing(4);
+    connect(shared_, &QCheckBox::toggled, this, &CacheControls::sharedPoolChanged);
+    connect(asRecorded_, &QPushButton::clicked, this, [this] { setQuestion(recorded_); });
+}
 
+void CacheControls::makeTable(QVBoxLayout* column) {
     table_ = new NumberTable(0, kColumns);
     table_->setObjectName(QStringLiteral("whatIfNumbers"));
     table_->setAccessibleName(tr("Recorded and predicted numbers"));
@@ -121,21 +145,6 @@ CacheControls::CacheControls(QWidget* parent) : QScrollArea(parent) {
     table_->horizontalHeader()->setSectionResizeMode(Title, QHeaderView::ResizeToContents);
     table_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Fixed);
     column->addWidget(table_);
-
-    reproduction_ = new QLabel;
-    reproduction_->setObjectName(QStringLiteral("reproduction"));
-    reproduction_->setWordWrap(true);
-    reproduction_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-    column->addWidget(reproduction_);
-    column->addStretch();
-    setWidget(content);
-
-    connect(policy_, &QComboBox::currentIndexChanged, this, [this] {
-        if (!quiet_) emit changed();
-    });
-    connect(shared_, &QCheckBox::toggled, this, &CacheControls::sharedPoolChanged);
-    connect(asRecorded_, &QPushButton::clicked, this, [this] { setQuestion(recorded_); });
-    enableParts();
 }
 
 QSize CacheControls::sizeHint() const {
@@ -238,7 +247,7 @@ void CacheControls::fillTable() {
     table_->updateGeometry();
 }
 
-/// It scrolls only up and down: what is narrower than its parts would cut them.
+/// The column scrolls only up and down: if it were narrower than its parts, it would cut them.
 QSize CacheControls::minimumSizeHint() const {
     return {widget()->minimumSizeHint().width() + verticalScrollBar()->sizeHint().width(), 120};
 }

@@ -10,6 +10,7 @@ class QComboBox;
 class QLabel;
 class QPushButton;
 class QTableWidget;
+class QVBoxLayout;
 
 namespace kvscope::ui {
 
@@ -43,6 +44,9 @@ protected:
     void resizeEvent(QResizeEvent* event) override;
 
 private:
+    void makePolicy(QVBoxLayout* column);
+    void makeSliders(QVBoxLayout* column);
+    void makeTable(QVBoxLayout* column);
     void fillTable();
     void enableParts();
 

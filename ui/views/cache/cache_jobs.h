@@ -48,7 +48,7 @@ public:
     void load(WhatIf::Trace separate, bool shared, std::function<void(Loaded)> done);
     /// separate: what the recording is compared with.
     void makeCurves(WhatIf::Trace trace, WhatIf::Trace separate, std::function<void(Curves)> done);
-    /// A replay somebody waits for; ends the one before.
+    /// A replay that the user waits for. It ends the one before.
     void replayAsked(WhatIf::Trace trace, const std::string& policy, int size, std::function<void(Replay)> done);
     /// A replay for a line of the plot, on one thread.
     void replayForLine(WhatIf::Trace trace, const std::string& policy, int size, std::function<void(Replay)> done);
@@ -61,7 +61,7 @@ public:
     void aheadLine(WhatIf::Trace trace, std::vector<AheadPoint> points, Prefetch prefetch,
                    std::function<void(QVector<QPointF>)> done);
     void cancelAll();
-    /// Of loading and curves: 0..1.
+    /// How far loading and curves are, 0..1.
     double progress() const { return double(permille_->load()) / 1000; }
 
 private:

@@ -14,7 +14,7 @@ struct Theme;
 struct Swatch;
 class PlotCanvas;
 
-/// What all plots show.
+/// The data that all plots show.
 struct CacheScene {
     std::shared_ptr<const WhatIf> whatIf; // null: nothing
     WhatIfQuestion question;
@@ -23,7 +23,7 @@ struct CacheScene {
 };
 
 QColor policyColour(const Theme& theme, const std::string& policy);
-/// What a row of a plot's CSV is about.
+/// One row of a plot's CSV.
 struct CsvSeries {
     const char *plot, *xUnit, *unit;
     QString series;

@@ -1,5 +1,6 @@
-// What if: the recorded selections against other caches and links. Loads them once; then every slider answers at once
-// from what is known and is corrected when the exact replay is there.
+// What if: the recorded selections with other caches and links. The view loads them once. Then every slider answers at
+// once with what is known, and the answer is corrected when the exact replay is there.
+#include "ui/frame/proposals.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 #include "ui/frame/waiting.h"
@@ -34,7 +35,7 @@ enum Panel { Misses, Speed, WorkingSet, Kept };
 enum Group { Sizes, SpeedGroup, Windows }; // panels that share an x axis
 enum class Lower { ByBandwidth, BySize, Locality };
 
-class CacheView final : public PlotView {
+class CacheView final : public PlotView, public TriesCaches {
     Q_OBJECT
 public:
     CacheView(Workspace& workspace, QWidget* parent)
@@ -61,6 +62,11 @@ public:
         arrangeLower();
     }
     ~CacheView() override { jobs_->cancelAll(); }
+
+    void tryChange(const ProposedChange& change) override {
+        tried_ = change;
+        askTried();
+    }
 
     QString exportCsv() const override {
         if (!whatIf_) return {};
@@ -167,6 +173,7 @@ protected:
                  : tr("Recorded compute is measured, the link's time modelled, in “recorded” too; tokens/s of a "
                       "what-if "
                       "are predicted."),
+             tr("Every decode step counts, cold ones too: a replayed cache starts empty."),
              newSteps() > 0 ? tr("The last %1 steps are not in it yet.").arg(formatCount(newSteps())) : QString(),
              healthNote()});
     }
@@ -202,7 +209,7 @@ private:
         connect(action_, &QPushButton::clicked, this, [this] {
             if (working()) {
                 jobs_->cancelAll();
-                ++epoch_; // also of what is done but not yet delivered
+                ++epoch_; // also drops answers that are done and not yet delivered
                 ended({{}, true});
             } else {
                 load(whatIf_ && newSteps() == 0 ? separate_ : nullptr);
@@ -271,6 +278,7 @@ private:
         filling_ = false;
         loadedSteps_ = 0;
         state_ = State::Waiting;
+        tried_.reset();
         controls_->hide();
         controls_->setSharedPool(false);
         controls_->setReproduction({}, true);
@@ -322,7 +330,7 @@ private:
         state_ = outcome.cancelled ? State::Cancelled : State::Failed;
         if (whatIf_) {
             if (controls_->sharedPool() != whatIf_->trace().shared)
-                controls_->setSharedPool(whatIf_->trace().shared); // what is shown is still the other
+                controls_->setSharedPool(whatIf_->trace().shared); // the recording that is shown is still the other one
             if (!outcome.problem.isEmpty()) emit workspace().failed(outcome.problem);
         } else if (outcome.cancelled) {
             showEmpty(tr("Reading was cancelled"), tr("They are read once; then every slider answers at once."),
@@ -351,6 +359,7 @@ private:
         controls_->setRun(*whatIf_, question);
         controls_->show();
         asked();
+        askTried();
         jobs_->makeCurves(whatIf_->shared(), separate_, [this, wanted = stillAsked()](CacheJobs::Curves curves) {
             if (!wanted()) return;
             if (!curves.good()) return ended(curves);
@@ -364,6 +373,17 @@ private:
             fillLines();
         });
         showStatus();
+    }
+
+    /// The change that a finding proposed, on top of what was recorded, as soon as it can be asked.
+    void askTried() {
+        if (!tried_ || !whatIf_) return;
+        WhatIfQuestion question = whatIf_->recorded();
+        if (tried_->deviceSlots > 0) question.size = tried_->deviceSlots;
+        if (!tried_->cachePolicy.isEmpty()) question.policy = tried_->cachePolicy.toStdString();
+        if (tried_->layersAhead > 0) question.layersAhead = tried_->layersAhead;
+        tried_.reset();
+        controls_->setQuestion(question);
     }
 
     void showReproduction(const std::optional<Reproduction>& reproduction) {
@@ -499,7 +519,7 @@ private:
             }
         }
         if (points.empty()) return;
-        WhatIfQuestion line = question; // what the line depends on
+        WhatIfQuestion line = question; // the question without what the line does not depend on
         if (speed_->axis() == SpeedPlot::Axis::Size)
             line.size = 0;
         else
@@ -556,13 +576,15 @@ private:
     RunKey key_;
     unsigned epoch_ = 0; // of what is asked for
     int loadedSteps_ = 0;
+    std::optional<ProposedChange> tried_; // to be asked once the selections are read
     WhatIf::Trace separate_;
     std::shared_ptr<WhatIf> whatIf_;
     CacheScene scene_;
     std::vector<CacheNumber> numbers_;
     bool filling_ = false;
-    std::optional<std::pair<std::string, int>> asking_;              // replay that is under way
-    std::optional<std::pair<WhatIfQuestion, std::size_t>> aheadFor_; // what the line of loading ahead shows
+    std::optional<std::pair<std::string, int>> asking_; // replay that is under way
+    // the question and place that the line of loading ahead shows
+    std::optional<std::pair<WhatIfQuestion, std::size_t>> aheadFor_;
 };
 
 /// The answer as a small table, so that a picture says what it shows.

@@ -32,7 +32,7 @@ struct Group {
     std::size_t letter = 0; // index of its first run
     std::vector<RunSample> runs;
     QString problem;                      // why it cannot be compared with A
-    bool onlyForNow = false;              // and that is so because a run is still being recorded
+    bool onlyForNow = false;              // it is so only while a run is still being recorded
     std::optional<Comparison> comparison; // with A's group
 };
 

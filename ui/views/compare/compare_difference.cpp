@@ -1,5 +1,5 @@
-// The difference of two runs: B - A of a metric as a layer x step heatmap with a diverging map centred on zero, or
-// layer by layer with confidence intervals.
+// The page Difference: B - A of a metric as a layer x step heatmap with a diverging map centred on zero, or layer by
+// layer with confidence intervals. difference_values.* reads the runs, difference_plots.* draws.
 #include "profiler/compare/difference.h"
 #include "profiler/compare/overlap.h"
 #include "ui/frame/units.h"
@@ -11,6 +11,8 @@
 #include "ui/plots/plot_view.h"
 #include "ui/views/compare/compare_pages.h"
 #include "ui/views/compare/compare_ways.h"
+#include "ui/views/compare/difference_plots.h"
+#include "ui/views/compare/difference_values.h"
 #include "ui/views/compare/pair_feed.h"
 #include "ui/views/run_text.h"
 #include "ui/views/sequence_choice.h"
@@ -21,85 +23,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 #include <limits>
-#include <memory>
 
 namespace kvscope::ui {
 
 namespace {
 
 constexpr int kChunkPairs = 2048;
-constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
-
-/// Whole numbers that begin at `origin`.
-class OffsetTicker final : public QCPAxisTicker {
-public:
-    explicit OffsetTicker(int origin) : origin_(origin) {}
-
-protected:
-    double getTickStep(const QCPRange& range) override {
-        return std::max(1.0, std::round(QCPAxisTicker::getTickStep(range)));
-    }
-    int getSubTickCount(double) override { return 0; }
-    QString getTickLabel(double tick, const QLocale&, QChar, int) override {
-        return formatCount(std::llround(tick) + origin_);
-    }
-
-private:
-    int origin_;
-};
-
-/// Values of both runs as they were read. Pieces never change, so that any thread may look at them.
-class Pieces {
-public:
-    void add(PairMatrix piece) {
-        for (std::size_t i = 0; i < piece.a.size(); ++i) {
-            const bool hasA = !std::isnan(piece.a[i]), hasB = !std::isnan(piece.b[i]);
-            definedA_ |= hasA;
-            definedB_ |= hasB;
-            definedInBoth_ |= hasA && hasB;
-        }
-        begins_.push_back(pairs_);
-        pairs_ += piece.pairs;
-        all_.push_back(std::make_shared<const PairMatrix>(std::move(piece)));
-    }
-    /// Of the pair and layer: A's value and B's.
-    std::pair<double, double> at(int pair, int layer) const {
-        const auto after = std::upper_bound(begins_.begin(), begins_.end(), pair);
-        const auto piece = std::size_t(after - begins_.begin()) - 1;
-        const PairMatrix& matrix = *all_[piece];
-        const auto cell = std::size_t(pair - begins_[piece]) * std::size_t(matrix.layers) + std::size_t(layer);
-        return {double(matrix.a[cell]), double(matrix.b[cell])};
-    }
-    int layers() const { return all_.empty() ? 0 : all_.front()->layers; }
-    /// Whether some pair and layer has a value in A, in B, in both.
-    bool definedA() const { return definedA_; }
-    bool definedB() const { return definedB_; }
-    bool definedInBoth() const { return definedInBoth_; }
-    PairMatrix joined() const {
-        PairMatrix whole;
-        whole.pairs = pairs_;
-        whole.layers = layers();
-        for (const auto& piece : all_) {
-            whole.a.insert(whole.a.end(), piece->a.begin(), piece->a.end());
-            whole.b.insert(whole.b.end(), piece->b.begin(), piece->b.end());
-        }
-        return whole;
-    }
-
-private:
-    std::vector<std::shared_ptr<const PairMatrix>> all_;
-    std::vector<int> begins_; // first pair of each
-    int pairs_ = 0;
-    bool definedA_ = false, definedB_ = false, definedInBoth_ = false;
-};
-
-struct Chunk {
-    SelectionCoverage coverage; // of an overlap
-    int layers = 0;
-    std::vector<float> values, a, b; // [pair][layer]; a and b are empty for an overlap
-};
 
 enum class Along { Steps, Tokens, Layers };
 
@@ -153,23 +83,8 @@ public:
         }
         if (pairs_.empty()) return {};
         const QCPRange visible = const_cast<DifferencePage*>(this)->canvas().visibleX();
-        return [pieces = pieces_, pairs = pairs_, visible, origin = origin_, overlap = overlap(),
-                tokens = along() == Along::Tokens](NumberSink& sink) {
-            std::string lines = tokens ? "position,step_a,step_b" : "step,step_a,step_b";
-            for (int layer = 0; layer < pieces.layers(); ++layer) lines += fmt::format(",layer {}", layer);
-            sink.add(lines += '\n');
-            for (std::size_t i = 0; i < pairs.size(); ++i) {
-                const StepPair& pair = pairs[i];
-                if (pair.at - origin < visible.lower || pair.at - origin > visible.upper) continue;
-                lines = fmt::format("{},{},{}", pair.at, pair.a, pair.b);
-                for (int layer = 0; layer < pieces.layers(); ++layer) {
-                    const auto [a, b] = pieces.at(int(i), layer);
-                    const double value = overlap ? a : b - a;
-                    lines += std::isnan(value) ? std::string(",") : fmt::format(",{:.9g}", value);
-                }
-                sink.add(lines += '\n');
-            }
-        };
+        return differenceNumbers(pieces_, pairs_, {origin_ + visible.lower, origin_ + visible.upper}, overlap(),
+                                 along() == Along::Tokens);
     }
 
 protected:
@@ -208,55 +123,29 @@ protected:
         }
         showEmpty({}, {});
         buildPanels();
-        const Filter& filter = workspace().filter();
-        std::vector<bool> counted;
-        if (!filter.kvHeads.all())
-            for (int head = 0; head < run()->row.kvHeads; ++head) counted.push_back(filter.hasKvHead(head));
-        const int sequence = chosenSequence(*sequence_);
+        DifferenceRequest request;
+        request.runA = run()->key.runId, request.runB = b.key.runId;
+        request.overlap = overlap();
+        if (!overlap()) request.metric = info().metric;
+        request.filter = workspace().filter(), request.read = appliedFilter();
+        request.kvHeads = run()->row.kvHeads;
+        request.sequence = chosenSequence(*sequence_);
+        request.factor = unit().factor;
         feed_.start(
             run()->key, b.key, letter(), along() == Along::Tokens ? AlignBy::Token : AlignBy::Step,
-            std::max(sequence, 0),
-            [overlap = overlap(), metric = overlap() ? Metric::Locality : info().metric, counted, filter,
-             read = appliedFilter(), sequence, runA = run()->key.runId, runB = b.key.runId,
-             factor = unit().factor](const TraceReader& a, const TraceReader& other, std::span<const StepPair> pairs) {
-                Chunk chunk;
-                if (overlap) {
-                    OverlapRows rows = readOverlap(a, runA, other, runB, pairs, counted, sequence);
-                    chunk.layers = rows.layers;
-                    chunk.coverage = rows.coverage;
-                    chunk.values = std::move(rows.jaccard);
-                } else {
-                    PairMatrix matrix = readPairs(a, runA, other, runB, metric, read, pairs, sequence);
-                    chunk.layers = matrix.layers;
-                    chunk.values.reserve(matrix.a.size());
-                    for (std::size_t i = 0; i < matrix.a.size(); ++i) {
-                        matrix.a[i] = float(double(matrix.a[i]) * factor);
-                        matrix.b[i] = float(double(matrix.b[i]) * factor);
-                        chunk.values.push_back(matrix.b[i] - matrix.a[i]);
-                    }
-                    chunk.a = std::move(matrix.a);
-                    chunk.b = std::move(matrix.b);
-                }
-                if (pairs.empty()) return chunk;
-                const auto passes = stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
-                for (std::size_t i = 0; i < chunk.values.size(); ++i) {
-                    const StepPair& pair = pairs[i / std::size_t(chunk.layers)];
-                    if (passes[std::size_t(pair.a - pairs.front().a)] &&
-                        filter.hasLayer(int(i % std::size_t(chunk.layers))))
-                        continue;
-                    chunk.values[i] = kUndefined;
-                    if (!chunk.a.empty()) chunk.a[i] = chunk.b[i] = kUndefined;
-                }
-                return chunk;
+            std::max(request.sequence, 0),
+            [request = std::move(request)](const TraceReader& readerA, const TraceReader& readerB,
+                                           std::span<const StepPair> pairs) {
+                return readDifference(request, readerA, readerB, pairs);
             },
             [this] { aligned(); },
-            [this](Chunk chunk, std::span<const StepPair> pairs) { return take(std::move(chunk), pairs); });
+            [this](DifferenceChunk chunk, std::span<const StepPair> pairs) { return take(std::move(chunk), pairs); });
         cursorMoved();
     }
 
     void runGrew() override {
         if (!run() || othersOf(workspace()).empty()) return;
-        if (!feed_.active()) return runChanged(); // it waited for a run's description
+        if (!feed_.active()) return runChanged(); // the page waited for a run's description
         feed_.grew(!someGrow(workspace()));
     }
 
@@ -482,14 +371,14 @@ private:
         strip_->show(feed_);
     }
 
-    bool take(Chunk chunk, std::span<const StepPair> pairs) {
+    bool take(DifferenceChunk chunk, std::span<const StepPair> pairs) {
         if (data_.rows() == 0) data_.reset(chunk.layers);
         const auto layers = std::size_t(chunk.layers);
         std::vector<float> columns;
         int next = origin_ + data_.steps();
         for (std::size_t i = 0; i < pairs.size(); ++i) {
             for (; next < pairs[i].at; ++next)
-                columns.insert(columns.end(), layers, kUndefined); // no counterpart there
+                columns.insert(columns.end(), layers, std::numeric_limits<float>::quiet_NaN()); // no counterpart there
             columns.insert(columns.end(), chunk.values.begin() + std::ptrdiff_t(i * layers),
                            chunk.values.begin() + std::ptrdiff_t((i + 1) * layers));
             ++next;
@@ -560,32 +449,10 @@ private:
         replot();
     }
 
-    /// Symmetric, so that the neutral colour is no difference; one odd step must not pale all others.
     void chooseColours() {
-        const CellStats all = data_.range(0, data_.steps());
-        capped_ = false;
-        if (overlap()) {
-            colours_ = {0, 1};
-        } else {
-            double high = all.count ? std::max(std::abs(double(all.min)), std::abs(double(all.max))) : 0;
-            std::vector<float> sample;
-            const std::size_t cells = std::size_t(data_.steps()) * std::size_t(data_.rows());
-            const std::size_t stride = std::max<std::size_t>(1, cells / 8192) | 1; // odd: not in step with the rows
-            for (std::size_t i = 0; i < cells; i += stride) {
-                const float v = data_.at(int(i / std::size_t(data_.rows())), int(i % std::size_t(data_.rows())));
-                if (!std::isnan(v)) sample.push_back(std::abs(v));
-            }
-            if (!sample.empty()) {
-                const auto at = sample.begin() + std::ptrdiff_t(double(sample.size() - 1) * 0.99);
-                std::nth_element(sample.begin(), at, sample.end());
-                if (*at > 0 && high > 3 * double(*at)) {
-                    high = 1.5 * double(*at);
-                    capped_ = true;
-                }
-            }
-            if (!(high > 0)) high = 1;
-            colours_ = {-high, high};
-        }
+        const DifferenceColours chosen = overlap() ? DifferenceColours{{0, 1}, false} : differenceColours(data_);
+        colours_ = chosen.range;
+        capped_ = chosen.capped;
         scale_->setDataRange(colours_);
         setUnitAxis(scale_->axis(),
                     overlap() ? tr("Jaccard of the selected blocks")
@@ -614,54 +481,15 @@ private:
         if (deltas_.empty() || !panel_ || heat_) return;
         canvas().clearPlottables();
         const Theme& theme = Theme::current();
-        QCPAxis *x = panel_->axis(QCPAxis::atBottom), *y = panel_->axis(QCPAxis::atLeft);
-        double high = 0, low = 0, highest = 0, lowest = 0;
-        const auto line = [&](auto value, const QColor& colour) {
-            auto* graph = new QCPGraph(x, y);
-            graph->setPen(QPen(colour, 1));
-            graph->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, colour, colour, 5));
-            for (const LayerDelta& d : deltas_)
-                if (const double v = value(d); !std::isnan(v)) {
-                    graph->addData(d.layer, v);
-                    high = std::max(high, v), low = std::min(low, v);
-                }
-        };
-        line([](const LayerDelta& d) { return d.a; }, overlap() ? theme.accent : theme.runA);
-        if (!overlap()) line([](const LayerDelta& d) { return d.b; }, otherColour());
-        if (lower_) {
-            QCPAxis *dx = lower_->axis(QCPAxis::atBottom), *dy = lower_->axis(QCPAxis::atLeft);
-            for (const bool more : {false, true}) { // two sets of bars, because one has one colour
-                auto* bars = new QCPBars(dx, dy);
-                bars->setWidth(0.7);
-                bars->setPen(Qt::NoPen);
-                bars->setBrush(QColor(Theme::diverging(more ? 0.85 : 0.15)));
-                auto* whiskers = new QCPErrorBars(dx, dy);
-                whiskers->setDataPlottable(bars);
-                whiskers->setSymbolGap(0);
-                whiskers->setPen(QPen(theme.text, 1));
-                whiskers->removeFromLegend();
-                QVector<double> keys, values, minus, plus;
-                for (const LayerDelta& d : deltas_) {
-                    const Interval& i = d.delta;
-                    if (std::isnan(i.value) || (i.value > 0) != more) continue;
-                    keys << d.layer;
-                    values << i.value;
-                    const bool known = !std::isnan(i.low);
-                    minus << (known ? i.value - i.low : 0);
-                    plus << (known ? i.high - i.value : 0);
-                    highest = std::max({highest, i.value, known ? i.high : i.value});
-                    lowest = std::min({lowest, i.value, known ? i.low : i.value});
-                }
-                bars->setData(keys, values);
-                whiskers->setData(minus, plus);
-            }
-            if (highest == lowest) highest = 1;
-            canvas().setFullY(1, {lowest * 1.1, highest * 1.1});
-            setUnitAxis(dy, tr("%1 minus A").arg(letter()), unit().unit);
-        }
+        const LayerRanges ranges = overlap() ? drawLayers(deltas_, *panel_, theme.accent)
+                                             : drawLayers(deltas_, *panel_, *lower_, theme.runA, otherColour());
         canvas().setFullX({-0.5, double(deltas_.size()) - 0.5});
-        canvas().setFullY(0, {low, high > low ? high * 1.08 : low + 1});
-        setUnitAxis(y, metric_->currentText(), unit().unit);
+        canvas().setFullY(0, ranges.means);
+        setUnitAxis(panel_->axis(QCPAxis::atLeft), metric_->currentText(), unit().unit);
+        if (lower_) {
+            canvas().setFullY(1, ranges.differences);
+            setUnitAxis(lower_->axis(QCPAxis::atLeft), tr("%1 minus A").arg(letter()), unit().unit);
+        }
         if (overlap())
             legend_->setSwatches(
                 {Swatch{tr("A and %1: %2").arg(letter(), bName_), theme.accent, Swatch::Mark::Line, {}}});
@@ -686,12 +514,12 @@ private:
         return html;
     }
 
-    PairFeed<Chunk> feed_;
+    PairFeed<DifferenceChunk> feed_;
     QComboBox *metric_ = nullptr, *along_ = nullptr, *other_ = nullptr, *sequence_ = nullptr, *aggregate_ = nullptr;
     LoadingStrip* strip_ = nullptr;
     StepPyramid data_; // columns from origin_ on
     std::vector<StepPair> pairs_;
-    Pieces pieces_;              // in the unit shown
+    DifferenceValues pieces_;    // in the unit shown
     SelectionCoverage coverage_; // of an overlap, of the steps read so far
     std::vector<LayerDelta> deltas_;
     int origin_ = -1, generation_ = 0;

@@ -144,7 +144,7 @@ public:
     }
 
 private:
-    /// What a piece of the steps says.
+    /// The divergence that a piece of the steps shows.
     struct Found {
         std::optional<SelectionDifference> first;
         SelectionCoverage coverage;
@@ -223,7 +223,7 @@ private:
     void showTokens() {
         const Theme& theme = Theme::current();
         const TokenComparison& t = *token_;
-        // Of all of them it is the one that parts first.
+        // Where all sequences count, the text is that of the one that parts first.
         const QString batch = sequences() < 2         ? QString()
                               : only_ >= 0 || t.first ? tr(" of sequence %1").arg(sequence_)
                                                       : QString();
@@ -452,7 +452,7 @@ protected:
         if (stale_)
             reload();
         else
-            for (Card* card : cards_) card->grew(!someGrow(workspace_)); // what happened while it was hidden
+            for (Card* card : cards_) card->grew(!someGrow(workspace_)); // steps that came while the page was hidden
     }
 
 private:

@@ -132,7 +132,7 @@ protected:
 
     void runGrew() override {
         if (!run() || othersOf(workspace()).empty()) return;
-        if (sides_.empty() && refusals_.isEmpty()) return runChanged(); // it waited for a run's description
+        if (sides_.empty() && refusals_.isEmpty()) return runChanged(); // the page waited for a run's description
         for (const auto& side : sides_) side->feed.grew(!someGrow(workspace()));
     }
 

@@ -32,7 +32,7 @@ namespace {
 
 constexpr int kJudgeMs = 1000; // runs that grow are judged again this often at most
 
-/// What the library says about A and one other run.
+/// The verdict on A and one other run.
 struct Judgement {
     std::vector<Obstacle> obstacles;
     std::optional<Comparison> comparison; // none: an obstacle cannot be ignored
@@ -145,7 +145,7 @@ protected:
 
     void runGrew() override {
         if (!run() || !workspace().compare()) return;
-        if (sides_.empty()) return runChanged(); // it waited for a run's description
+        if (sides_.empty()) return runChanged(); // the view waited for a run's description
         for (const auto& side : sides_) side->series.advance();
         again_.grew(!someGrow(workspace()));
     }
@@ -202,6 +202,8 @@ protected:
         return sentences({soFarNote(workspace()), aggregationNote(perPixel, tr("the line keeps the extremes")),
                           tiles.hasPreview() ? previewNote(tiles.stride()) : QString(),
                           tr("Averages of locality leave out the first decode step and steps that open a block."),
+                          coldSteps() == ColdSteps::Counted ? tr("Rates and means count cold steps.")
+                                                            : tr("Rates and means leave cold steps out."),
                           loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
     }
 
@@ -364,10 +366,11 @@ private:
             if (!judgements_[i].comparison) continue;
             const Comparison& c = *judgements_[i].comparison;
             notes << tr("The median, over %1 steps that both runs have, of %2's time over A's in the same step. Left "
-                        "out: the first decode step and %3 that open a block.")
+                        "out: %3 cold and %4 that open a block.")
                          .arg(c.steps)
                          .arg(runLetter(i + 1))
-                         .arg(c.opening);
+                         .arg(c.first)
+                         .arg(c.openingKept ? 0 : c.opening);
             for (const std::string& note : c.notes) notes << QString::fromStdString(note) + QLatin1Char('.');
         }
         verdict_->setToolTip(notes.isEmpty() ? QString()

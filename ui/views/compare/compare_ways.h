@@ -1,5 +1,5 @@
-// What the pages of the Compare view have in common: the runs they look at, what an empty page offers, and what is said
-// of runs that grow.
+// Shared by the pages of the Compare view: the runs that they show, the buttons of an empty page, and the note about
+// runs that grow.
 #pragma once
 
 #include "ui/frame/empty_page.h"
@@ -26,7 +26,8 @@ QString glanceNote(int steps);
 /// Instead of a first look's numbers: those to keep are of all steps. @throws Error(BadInput), which says so
 NumberWriter refusedFirstLook();
 
-/// One button per other open run, at most three, and one that opens a trace. `from` must outlive the buttons.
+/// Buttons of an empty page: one for each other open run, at most three, and one that opens a trace. `from` must
+/// outlive the buttons.
 std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace);
 
 } // namespace kvscope::ui

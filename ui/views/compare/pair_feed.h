@@ -92,7 +92,8 @@ private:
 
     void advance() {
         if (!active_ || enough_ || paused_) return rest();
-        if (asking_) return again_.grew(true); // what is being read was aligned before: once more when it is there
+        // the pairs that are being read were aligned before: align once more when they are there
+        if (asking_) return again_.grew(true);
         align();
     }
     void rest() { again_.answered(); }

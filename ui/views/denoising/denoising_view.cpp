@@ -25,21 +25,22 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kExportedAtOnce = 256;     // steps
-constexpr int kDensityShare = 7;         // of the plot's height the density panel takes so many-th,
+constexpr int kDensityShare = 7;         // the density panel takes one part in so many of the plot's height,
 constexpr int kLeastDensity = 44;        // but at least this,
-constexpr int kMostDensity = 92;         // and at most this: logical pixels, without labels
-constexpr int kLeastHeight = 320;        // a lower plot has no density panel
-constexpr double kChangesInRange = 0.98; // so many of the changes lie within the colours
+constexpr int kMostDensity = 92;         // and at most this height: logical pixels, without labels
+constexpr int kLeastHeight = 320;        // a plot of less height has no density panel
+constexpr double kChangesInRange = 0.98; // the colours cover this share of the changes
 constexpr const char* kStepTitle = QT_TRANSLATE_NOOP("DenoisingView", "Step (0 is the prefill)");
 
 std::string cellLine(const ForwardRow& row, const ForwardCell& cell, int sequence) {
     const auto real = [](float value) { return std::isnan(value) ? std::string() : fmt::format("{:.7g}", value); };
-    return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.step, sequence, row.block, row.denoiseStep,
-                       row.final ? "final" : "denoise", cell.position, cell.input,
+    return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.step, sequence, row.block,
+                       row.denoiseStep, row.final ? "final" : "denoise", cell.position, cell.input,
                        cell.masked() ? std::to_string(cell.candidate) : std::string(), real(cell.confidence),
                        cell.written ? 1 : 0, real(cell.change), real(cell.active),
-                       row.sparseLayers > 0 ? std::to_string(cell.activeLayers) : std::string(), row.sparseLayers,
-                       real(row.density));
+                       row.sparseLayers > 0 && cell.activeLayers >= 0 ? std::to_string(cell.activeLayers)
+                                                                      : std::string(),
+                       row.sparseLayers, real(row.density), real(row.meanRow));
 }
 
 } // namespace
@@ -108,7 +109,7 @@ void DenoisingView::buildPlot() {
     for (int curve = 0; curve < int(curves_.size()); ++curve)
         curves_[std::size_t(curve)] =
             new StepMargin(below, shares, [this, curve](int pixels) { return densities(Curve(curve), pixels); });
-    curves_[MeanDensity]->setFilled(false);
+    for (const Curve line : {MeanDensity, RowDensity}) curves_[std::size_t(line)]->setFilled(false);
     placeDensity();
     connect(&canvas(), &QCustomPlot::afterReplot, this, [this] { // after a zoom
         if (cells_->marksVisible() == legendHasDots_) return;
@@ -138,7 +139,7 @@ void DenoisingView::chooseRows() {
     panel_->axis(QCPAxis::atLeft)->setLabel(rows() == Rows::Block ? tr("Place in the block") : tr("Position"));
     if (data_.empty()) return;
     canvas().setFullY(0, fullRows());
-    canvas().forgetZoom(); // the rows have another meaning
+    canvas().forgetZoom(); // the rows have changed their meaning
     if (zoomed) canvas().zoomTo(steps);
     placeMark();
     replot();
@@ -174,10 +175,12 @@ void DenoisingView::runChanged() {
     loading_->show(feed_);
     texts_.clear();
     position_ = -1;
-    if (showEmptyWithoutRun(tr("This view shows, step by step, which positions of a block a block-diffusion model has "
-                               "written, how sure it was, and which tokens attended to the prefix anew.")))
+    if (showEmptyWithoutRun(
+            tr("This view shows, step by step, which positions of a block or canvas a diffusion model has "
+               "written, how sure it was, and which tokens attended to the prefix anew.")))
         return;
     fillPickers(run()->row);
+    placeDensity();
     shown_ = wanted();
     showPickers();
     if (explainRun()) return;
@@ -248,7 +251,7 @@ void DenoisingView::takePickers() {
     if (!allHeads_) cursor.kvHead = head_->currentData().toInt();
     cursor.sequence = std::max(sequence_->currentIndex(), 0);
     workspace().setCursor(cursor);
-    cursorMoved(); // the cursor may be where it was
+    cursorMoved(); // the cursor may point elsewhere than before
 }
 
 void DenoisingView::take(TileFeed<DenoiseTile>::Arrival arrival) {
@@ -265,6 +268,7 @@ void DenoisingView::take(TileFeed<DenoiseTile>::Arrival arrival) {
         return;
     }
     showEmpty({}, {});
+    if (densityShown_ != wantsDensity()) placeDensity();
     canvas().setFullX({-0.5, data_.steps() - 0.5});
     canvas().setFullY(0, fullRows());
     feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
@@ -280,7 +284,7 @@ void DenoisingView::chooseColours() {
     }
     const double highest = number() == Number::Change ? highestChange_ : 1;
     cells_->setNumber(number(), highest);
-    cells_->setMarksActive(shown_.layer >= 0);
+    cells_->setMarksActive(marksActive());
     bar_->setDataRange({0, highest});
     const auto [title, unit] = number() == Number::Confidence ? std::pair(tr("Confidence"), Unit::Fraction)
                                : number() == Number::Change   ? std::pair(tr("Change score"), Unit::Count)
@@ -302,6 +306,7 @@ void DenoisingView::themed(const Theme& theme) {
     curves_[DenseSteps]->setPen(QPen(DenoisePlottable::dense(theme), 1));
     curves_[ChosenDensity]->setPen(QPen(theme.runA, 1));
     curves_[MeanDensity]->setPen(QPen(theme.text, 1));
+    curves_[RowDensity]->setPen(QPen(theme.runB, 1));
     for (StepMargin* curve : curves_) curve->setAntialiased(false);
     chooseColours();
 }
@@ -323,13 +328,15 @@ std::vector<float> DenoisingView::densities(Curve curve, int pixels) {
             const Forward forward = data_.at(step);
             if (!forward) continue;
             dense += forward.row->dense ? 1 : 0;
-            const float value = curve == MeanDensity ? forward.row->meanDensity : forward.row->density;
+            const float value = curve == MeanDensity  ? forward.row->meanDensity
+                                : curve == RowDensity ? forward.row->meanRow
+                                                      : forward.row->density;
             if (std::isnan(value)) continue;
             sum += double(value);
             ++count;
         }
         if (curve == DenseSteps)
-            values[x] = dense > 0 && count == 0 ? 1.f : values[x]; // such a forward reads all of the prefix
+            values[x] = dense > 0 && count == 0 ? 1.f : values[x]; // such a forward reads the whole prefix
         else if (count > 0)
             values[x] = float(sum / count);
     }
@@ -347,7 +354,7 @@ void DenoisingView::clickedAt(int panel, QPointF at) {
         if (run()->row.blockSize > 0) cursor.block = position_ / run()->row.blockSize;
     }
     workspace().setCursor(cursor);
-    placeMark(); // the cursor may be where it was
+    placeMark(); // the cursor may point elsewhere than before
 }
 
 void DenoisingView::movePosition(int by) {
@@ -378,7 +385,7 @@ void DenoisingView::placeMark() {
     if (run()) {
         const Cursor& cursor = workspace().cursor();
         mark.x = cursor.step;
-        // A position stays marked until the cursor goes to another KV block.
+        // The marked position stays as long as the cursor is in its KV block.
         if (position_ >= 0 && run()->row.blockSize > 0 && cursor.block == position_ / run()->row.blockSize)
             mark.y = rowOfMark();
         if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
@@ -394,17 +401,25 @@ bool DenoisingView::eventFilter(QObject* watched, QEvent* event) {
     return PlotView::eventFilter(watched, event);
 }
 
+bool DenoisingView::wantsDensity() const {
+    if (const_cast<DenoisingView*>(this)->canvas().height() < kLeastHeight) return false;
+    return !onCanvas() || data_.hasSparse(); // what is read there is everything, unless tokens are evicted
+}
+
 void DenoisingView::placeDensity() {
-    const bool shown = canvas().height() >= kLeastHeight;
+    const bool shown = wantsDensity();
     const int height = shown ? std::clamp(canvas().height() / kDensityShare, kLeastDensity, kMostDensity) : 0;
     densityShown_ = shown;
     densityPanel_->setVisible(shown);
+    densityPanel_->setAutoMargins(shown ? QCP::msAll : QCP::msLeft | QCP::msRight); // a hidden panel takes no room
+    if (!shown) densityPanel_->setMargins({});
     densityPanel_->setSizeConstraintRect(shown ? QCPLayoutElement::scrInnerRect : QCPLayoutElement::scrOuterRect);
     densityPanel_->setMinimumSize(0, height);
     densityPanel_->setMaximumSize(QWIDGETSIZE_MAX, height);
     QCPAxis *above = panel_->axis(QCPAxis::atBottom), *below = densityPanel_->axis(QCPAxis::atBottom);
-    setIntegerAxis(above, shown ? QString() : tr(kStepTitle));
-    setIntegerAxis(below, shown ? tr(kStepTitle) : QString());
+    const QString steps = onCanvas() ? tr("Step") : tr(kStepTitle); // a canvas has no prefill
+    setIntegerAxis(above, shown ? QString() : steps);
+    setIntegerAxis(below, shown ? steps : QString());
     above->setTickLabels(!shown); // the lowest panel has the numbers of the steps
     below->setTickLabels(shown);
 }
@@ -418,7 +433,7 @@ NumberWriter DenoisingView::numbers() const {
         TraceReader reader(path);
         reader.setInterrupt(sink.interrupt());
         sink.add("step,seq,block,denoise_step,kind,position,input_id,candidate,confidence,written,change,active,"
-                 "active_layers,sparse_layers,density\n");
+                 "active_layers,sparse_layers,density,row_density\n");
         for (int from = first; from <= last; from += kExportedAtOnce) {
             const int to = std::min(from + kExportedAtOnce - 1, last);
             const ForwardRows forwards = readForwards(reader, request, from, to);

@@ -1,5 +1,6 @@
-// Denoising: the positions of a sequence by the steps of a block-diffusion run. A cell is masked, written at this step
-// or already written; below the cells is the share of the prefix that each step read.
+// Denoising: the run of a model that denoises blocks or a canvas, with positions of a sequence downwards and steps to
+// the right. A cell is masked, written at its step, or written before. Below the cells stands the share of the prefix
+// that each step read, where there is a prefix.
 #pragma once
 
 #include "profiler/tiles/denoise_steps.h"
@@ -29,7 +30,7 @@ public:
     DenoisingView(Workspace& workspace, QWidget* parent);
 
     QString exportCsv() const override { return textOf(numbers()); }
-    /// Straight from the trace, a line per position of each forward in view.
+    /// Reads the numbers from the trace: a line for each position of each forward in view.
     NumberWriter numbers() const override;
     QString sql() const override;
 
@@ -58,7 +59,7 @@ private:
     void chooseRows();
     QCPRange fullRows() const;
     int positionAt(int step, int row) const; // -1: none
-    /// What the pickers and the cursor ask for.
+    /// The request that the pickers and the cursor make.
     DenoiseRequest wanted() const;
     void fillPickers(const RunRow& row);
     void showPickers();
@@ -69,21 +70,28 @@ private:
     void placeMark();
     std::optional<double> rowOfMark() const; // of position_
     void movePosition(int by);
-    /// The density panel is left out of a low plot.
+    /// Places the density panel, or leaves it out where the plot is low or every forward reads everything.
     void placeDensity();
+    bool wantsDensity() const;
+    bool onCanvas() const { return run() && denoisesCanvas(run()->row); }
 
-    // What is read of the density panel's columns, for as many device pixels.
-    enum Curve { DenseSteps, ChosenDensity, MeanDensity };
+    // The curves of the density panel. Each is read for as many columns as the panel has device pixels.
+    enum Curve { DenseSteps, ChosenDensity, MeanDensity, RowDensity };
     std::vector<float> densities(Curve curve, int pixels);
     bool isMeanOfAll() const { return shown_.layer < 0 && shown_.kvHead < 0; }
+    /// Whether active tokens are marked: those of one layer, where some run without being so.
+    bool marksActive() const { return number() != Number::Active && shown_.layer >= 0 && data_.hasReuse(); }
 
-    // denoising_words.cpp
-    bool explainRun();         // shows why there is nothing to read of this run. @return whether it does
-    void explainNothing();     // shows why no forward was found
+    // In denoising_words.cpp:
+    bool explainRun();         // says why the run has nothing to read here. @return whether it has nothing
+    void explainNothing();     // says why no forward was found
     QString placeName() const; // "layer 3, KV head 0", "all layers, all KV heads"
     QString describeCell(int step, int position) const;
     QString describeStep(int step) const;
     QString describeActivity(const ForwardRow& row, const ForwardCell& cell) const;
+    QString allThatIsSeen() const; // "all of the prefix": what a dense forward attends to
+    int tokensOutside(
+        const Forward& forward) const; // what density is a share of: the prefix; on a canvas all but the block
     QString forwardName(const ForwardRow& row) const;
     QString tokenText(std::int32_t id) const; // HTML: the text in quotes and the id, or only the id
     void askForTexts(int step, int position);
@@ -92,18 +100,18 @@ private:
     TileFeed<DenoiseTile> feed_;
     DenoiseRequest shown_; // what data_ holds
     QComboBox *number_ = nullptr, *rows_ = nullptr, *layer_ = nullptr, *head_ = nullptr, *sequence_ = nullptr;
-    bool allLayers_ = false, allHeads_ = false; // of the pickers, in place of those of the cursor
+    bool allLayers_ = false, allHeads_ = false; // the pickers ask for all layers or heads, in place of the cursor's
     LoadingStrip* loading_ = nullptr;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect *panel_ = nullptr, *densityPanel_ = nullptr;
     QCPColorScale* bar_ = nullptr;
     DenoisePlottable* cells_ = nullptr;
-    std::array<StepMargin*, 3> curves_{}; // [Curve]
+    std::array<StepMargin*, 4> curves_{}; // [Curve]
     bool densityShown_ = true;
-    double highestChange_ = 1;           // where the colours of changes end
-    bool legendHasDots_ = true;          // how it shows what was written
-    int position_ = -1;                  // that was pointed at; -1: none
-    QHash<std::int32_t, QString> texts_; // HTML by token; null: the trace has no text of it
+    double highestChange_ = 1;           // the colours end at this change
+    bool legendHasDots_ = true;          // the legend shows dots for what was written
+    int position_ = -1;                  // the position that was pointed at; -1: none
+    QHash<std::int32_t, QString> texts_; // [token] text as HTML; null: the trace has none
     int hoverStep_ = -1, hoverPosition_ = -1;
 };
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -83,24 +84,30 @@ void DenoisingView::fillLegend() {
                  << Swatch{tr("no change score"), DenoisePlottable::unknown(theme), Mark::Fill, {}};
         break;
     case Number::Active:
-        if (shown_.layer >= 0 && shown_.kvHead >= 0)
+        if (data_.hasSparse() && onCanvas())
+            swatches << Swatch{
+                tr("attends to the tokens that were kept"), QColor(Theme::sequential(1)), Mark::Fill, {}};
+        else if (data_.hasSparse() && shown_.layer >= 0 && shown_.kvHead >= 0)
             swatches << Swatch{tr("active: attends to the prefix anew"), QColor(Theme::sequential(1)), Mark::Fill, {}}
                      << Swatch{tr("uses what it had"), QColor(Theme::sequential(0)), Mark::Fill, {}};
-        else
+        else if (data_.hasSparse())
             swatches << Swatch{tr("in the block, by share of layers and heads"), filled, Mark::Fill, {}};
-        swatches << Swatch{tr("attends to all of the prefix"), DenoisePlottable::dense(theme), Mark::Fill, {}};
+        if (data_.hasDense())
+            swatches << Swatch{
+                tr("attends to %1").arg(allThatIsSeen()), DenoisePlottable::dense(theme), Mark::Fill, {}};
         break;
     }
     swatches << Swatch{tr("written at this step"), theme.text, cells_->marksVisible() ? Mark::Dot : Mark::Fill, {}}
              << Swatch{tr("written before"), DenoisePlottable::writtenBefore(theme), Mark::Fill, {}};
-    if (number() != Number::Active && shown_.layer >= 0 && data_.hasSparse())
-        swatches << Swatch{tr("active"), filled, Mark::Foot, DenoisePlottable::active(theme)};
+    if (marksActive()) swatches << Swatch{tr("active"), filled, Mark::Foot, DenoisePlottable::active(theme)};
     swatches << Swatch{tr("block"), theme.plotAxis, Mark::Frame, {}};
     if (data_.hasSparse()) {
         swatches << Swatch{tr("density"), theme.runA, Mark::Line, {}};
         if (!isMeanOfAll()) swatches << Swatch{tr("its mean over all"), theme.text, Mark::Line, {}};
+        if (data_.hasTileRows()) swatches << Swatch{tr("density of one row of tiles"), theme.runB, Mark::Line, {}};
     }
-    if (data_.hasDense()) swatches << Swatch{tr("dense forward"), DenoisePlottable::dense(theme), Mark::Line, {}};
+    if (data_.hasDense() && (!onCanvas() || data_.hasSparse()))
+        swatches << Swatch{tr("dense forward"), DenoisePlottable::dense(theme), Mark::Line, {}};
     legendHasDots_ = cells_->marksVisible();
     legend_->setSwatches(swatches);
 }
@@ -119,17 +126,32 @@ QString DenoisingView::note() const {
                 ? tr("This run has no change scores: it was recorded at level counters.")
                 : tr("This run has no change scores.");
     if (number() == Number::Active)
-        numbers = data_.hasSparse() ? tr("Active tokens attend to their pages of the prefix anew; the others use the "
-                                         "result of the forward before.")
-                                    : tr("Every forward of this run attends to all of the prefix.");
+        numbers =
+            data_.hasReuse() ? tr("Active tokens attend to their pages of the prefix anew; the others use the "
+                                  "result of the forward before.")
+            : data_.hasSparse() && onCanvas()
+                ? tr("In a forward that is not dense every token attends to what its layer kept, and to its block.")
+            : data_.hasSparse()
+                ? tr("Every token attends to its pages of the prefix anew in every forward that is not dense.")
+                : tr("Every forward of this run attends to %1.").arg(allThatIsSeen());
     QString positions;
     if (cells_->rowsPerPixel() > 1) positions = tr("1 pixel = %1 positions.").arg(cells_->rowsPerPixel(), 0, 'f', 1);
-    const bool hidden = number() != Number::Active && shown_.layer >= 0 && data_.hasSparse() && !cells_->marksVisible();
+    const bool hidden = marksActive() && !cells_->marksVisible();
     QString preview;
     if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
-    const QString density = densityShown_ ? tr("Density: share of the prefix that a forward's pages hold.") : QString();
+    QString density;
+    if (densityShown_)
+        density = onCanvas() ? tr("Density: share of the tokens outside the block that a forward attends to.")
+                             : tr("Density: share of the prefix that a forward's pages hold.");
+    if (densityShown_ && data_.hasTileRows())
+        density +=
+            tr(" Of one row of tiles: the share that one query head keeps for its tokens; the KV head reads what "
+               "its query heads and rows keep together.");
+    const QString later = onCanvas() && data_.blocks().size() > 1 && rows() == Rows::Sequence
+                              ? tr("Empty: masks of later blocks.")
+                              : QString();
     return sentences({aggregationNote(cells_->stepsPerPixel(), tr("mean; written if any was written")), positions,
-                      preview, numbers, density,
+                      preview, numbers, density, later,
                       hidden ? tr("Zoom in to see active tokens marked, or colour by them.") : QString(),
                       loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
 }
@@ -145,6 +167,17 @@ QString DenoisingView::tooltipAt(int panel, QPointF at) {
     hoverPosition_ = position;
     askForTexts(step, position);
     return describeCell(step, position);
+}
+
+QString DenoisingView::allThatIsSeen() const {
+    return onCanvas() ? tr("all of prompt and canvas") : tr("all of the prefix");
+}
+
+int DenoisingView::tokensOutside(const Forward& forward) const {
+    if (!onCanvas()) return forward.firstPosition();
+    const int block = denoisingBlock(run()->row);
+    const std::int64_t prompt = std::int64_t(forward.firstPosition()) - std::int64_t(forward.row->block) * block;
+    return int(std::clamp<std::int64_t>(prompt + canvasTokens(run()->row) - block, 0, std::numeric_limits<int>::max()));
 }
 
 QString DenoisingView::forwardName(const ForwardRow& row) const {
@@ -165,19 +198,25 @@ QString DenoisingView::describeStep(int step) const {
     const ForwardRow& row = *forward.row;
     QString html = tr("<b>%1</b>, %2<br>%3 positions masked, %4 written")
                        .arg(stepName(step), forwardName(row), formatCount(row.masked), formatCount(row.written));
-    const int prefix = forward.firstPosition();
+    const int outside = tokensOutside(forward);
     if (row.layers == 0) return html + tr("<br>What its layers attended to is not recorded");
+    if (row.dense && onCanvas()) return html + tr("<br>Attends to %1").arg(allThatIsSeen());
     if (row.dense)
-        return html + tr("<br>Dense: %1 attend to all %2 tokens of the prefix").arg(placeName(), formatCount(prefix));
+        return html + tr("<br>Dense: %1 attend to all %2 tokens of the prefix").arg(placeName(), formatCount(outside));
     html += tr("<br>Density <b>%1</b> of %2 tokens: %3")
-                .arg(formatValue(Unit::Percent, double(row.density) * 100), formatCount(prefix), placeName());
-    if (run()->row.blockSize > 0) {
-        const int pages = (prefix + run()->row.blockSize - 1) / run()->row.blockSize;
+                .arg(formatValue(Unit::Percent, double(row.density) * 100), formatCount(outside), placeName());
+    if (run()->row.blockSize > 1) {
+        const int pages = (outside + run()->row.blockSize - 1) / run()->row.blockSize;
         html += tr("<br>%1 of %2 pages").arg(double(row.pages), 0, 'g', 4).arg(formatCount(pages));
     }
     if (!isMeanOfAll())
         html += tr("<br>Mean of all layers and KV heads: %1")
                     .arg(formatValue(Unit::Percent, double(row.meanDensity) * 100));
+    if (!std::isnan(row.meanRow))
+        html += tr("<br>Of a query head's row of tiles: %1 on average, %2 to %3")
+                    .arg(formatValue(Unit::Percent, double(row.meanRow) * 100),
+                         formatValue(Unit::Percent, double(row.leastRow) * 100),
+                         formatValue(Unit::Percent, double(row.mostRow) * 100));
     return html;
 }
 
@@ -185,7 +224,11 @@ QString DenoisingView::describeActivity(const ForwardRow& row, const ForwardCell
     if (row.layers == 0) return {};
     QString html;
     if (row.dense) {
-        html = tr("<br>%1: attends to all of the prefix").arg(placeName());
+        html = tr("<br>%1: attends to %2").arg(placeName(), allThatIsSeen());
+    } else if (onCanvas()) {
+        return tr("<br>%1: attends to %2 tokens that were kept, density %3, and to its block")
+            .arg(placeName(), QString::number(double(row.pages), 'g', 4),
+                 formatValue(Unit::Percent, double(row.density) * 100));
     } else if (shown_.layer >= 0 && shown_.kvHead >= 0) {
         html = (cell.active > 0 ? tr("<br>%1: <b>active</b>, attends to the prefix anew")
                                 : tr("<br>%1: uses what it had of the prefix"))
@@ -194,7 +237,8 @@ QString DenoisingView::describeActivity(const ForwardRow& row, const ForwardCell
         html =
             tr("<br>%1: active in %2 of them").arg(placeName(), formatValue(Unit::Percent, double(cell.active) * 100));
     }
-    if (row.sparseLayers > 0) html += tr("<br>Active in %1 of %2 layers").arg(cell.activeLayers).arg(row.sparseLayers);
+    if (row.sparseLayers > 0 && cell.activeLayers >= 0)
+        html += tr("<br>Active in %1 of %2 layers").arg(cell.activeLayers).arg(row.sparseLayers);
     if (!row.dense && run()->row.blockSize > 0)
         html += tr("<br>%1 pages, density %2")
                     .arg(double(row.pages), 0, 'g', 4)
@@ -249,7 +293,7 @@ void DenoisingView::askForTexts(int step, int position) {
         },
         [this, missing, step, position](const Texts& found) {
             if (texts_.size() > 4096) texts_.clear();
-            const bool growing = run() && isGrowing(*run()); // a text may come with a later step
+            const bool growing = run() && isGrowing(*run()); // a later step may bring a text
             for (const std::int32_t id : missing) {
                 const auto text = found.find(id);
                 if (text != found.end())

@@ -5,7 +5,9 @@
 #include "ui/look/theme.h"
 
 #include <QAbstractListModel>
+#include <QHBoxLayout>
 #include <QPainter>
+#include <QPushButton>
 #include <QRegularExpression>
 #include <QResizeEvent>
 #include <QScrollBar>
@@ -46,6 +48,7 @@ private:
 namespace {
 
 constexpr int kPadding = 10, kIcon = 18, kGap = 4, kSpacing = 6;
+constexpr int kButtonRoom = 14; // more height for the last line of a card with buttons
 
 class CardDelegate final : public QStyledItemDelegate {
 public:
@@ -53,13 +56,15 @@ public:
     void paint(QPainter* painter, const QStyleOptionViewItem& option, const QModelIndex& index) const override {
         const bool marked = option.state & (QStyle::State_Selected | QStyle::State_MouseOver);
         drawInsight(painter, option.rect.adjusted(0, 0, 0, -kSpacing), option.font, insight(index), Theme::current(),
-                    marked);
+                    marked, insight(index).proposal ? kButtonRoom : 0);
     }
     QSize sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const override {
         const auto* view = qobject_cast<const QListView*>(option.widget);
         const int width = view ? view->viewport()->width() : 600;
         const QRect area(0, 0, width, 0);
-        return {width, drawInsight(nullptr, area, option.font, insight(index), Theme::current()) + kSpacing};
+        const int buttons = insight(index).proposal ? kButtonRoom : 0;
+        return {width,
+                drawInsight(nullptr, area, option.font, insight(index), Theme::current(), false, buttons) + kSpacing};
     }
 
 private:
@@ -114,7 +119,7 @@ QString shownText(const std::string& text) {
 }
 
 int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const Insight& insight, const Theme& theme,
-                bool selected) {
+                bool selected, int roomBelow) {
     QFont bold = font, small = font;
     bold.setBold(true);
     small.setPointSizeF(std::max(7.5, font.pointSizeF() - 0.5));
@@ -126,11 +131,13 @@ int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const I
         QColor colour;
         int below;
     };
+    const QString price = insight.price ? QString::fromStdString(insight.price->text()) : QString();
     const Paragraph paragraphs[] = {
         {shownText(insight.title), &bold, theme.text, kGap},
+        {price, &bold, theme.ok, kGap},
         {shownText(insight.detail), &small, theme.mutedText, kGap},
         {QObject::tr("Try: %1").arg(shownText(insight.advice)), &small, theme.text, kGap},
-        {QObject::tr("Show in %1 →").arg(placeOf(insight.evidence)), &small, theme.accent, 0},
+        {QObject::tr("Show in %1 →").arg(placeOf(insight.evidence)), &small, theme.accent, roomBelow},
     };
     const auto placeFor = [&](const Paragraph& paragraph) {
         const QFontMetrics metrics(*paragraph.font);
@@ -138,7 +145,8 @@ int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const I
         return metrics.boundingRect(room, Qt::AlignLeft | Qt::TextWordWrap, paragraph.text);
     };
     int height = 2 * kPadding;
-    for (const Paragraph& paragraph : paragraphs) height += placeFor(paragraph).height() + paragraph.below;
+    for (const Paragraph& paragraph : paragraphs)
+        if (!paragraph.text.isEmpty()) height += placeFor(paragraph).height() + paragraph.below;
     if (!painter) return height;
 
     painter->save();
@@ -149,6 +157,7 @@ int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const I
                              6);
     drawSeverity(*painter, {area.left() + kPadding, area.top() + kPadding, kIcon, kIcon}, insight.severity, theme);
     for (const Paragraph& paragraph : paragraphs) {
+        if (paragraph.text.isEmpty()) continue;
         const QRect place = placeFor(paragraph);
         painter->setFont(*paragraph.font);
         painter->setPen(paragraph.colour);
@@ -182,14 +191,50 @@ InsightCards::InsightCards(QWidget* parent) : QListView(parent), model_(new Insi
 
 const std::vector<Insight>& InsightCards::insights() const { return model_->insights(); }
 
-void InsightCards::setInsights(std::vector<Insight> insights) {
+void InsightCards::setInsights(std::vector<Insight> insights, bool tries, const QString& whyNoRun, bool runs) {
     const int row = currentIndex().row();
     const std::string before =
         row >= 0 && row < int(this->insights().size()) ? this->insights()[std::size_t(row)].id : "";
     model_->set(std::move(insights));
     for (int i = 0; i < model_->rowCount(); ++i)
         if (this->insights()[std::size_t(i)].id == before) setCurrentIndex(model_->index(i));
+    for (int i = 0; i < model_->rowCount(); ++i) addButtons(i, tries, whyNoRun, runs);
     updateGeometry();
+}
+
+/// Buttons at the foot of a card. What lies around them is the card's own: clicks go through to it.
+void InsightCards::addButtons(int row, bool tries, const QString& whyNoRun, bool runs) {
+    const std::optional<Proposal>& proposal = insights()[std::size_t(row)].proposal;
+    if (!proposal) return;
+    tries = tries && proposal->canReplay();
+    runs = runs && proposal->canRun();
+    if (!tries && !runs) return;
+    auto* foot = new QWidget;
+    foot->setAttribute(Qt::WA_NoSystemBackground);
+    auto* column = new QVBoxLayout(foot);
+    column->setContentsMargins(kPadding, kPadding, kPadding, kPadding + kSpacing - 2);
+    column->addStretch();
+    auto* line = new QHBoxLayout;
+    line->addStretch();
+    column->addLayout(line);
+    const auto add = [&](const char* name, const QString& text, const QString& tip) {
+        auto* button = new QPushButton(text);
+        button->setObjectName(QLatin1String(name));
+        button->setToolTip(asWritten(tip));
+        button->setAutoDefault(false);
+        line->addWidget(button);
+        return button;
+    };
+    if (tries)
+        connect(add("tryProposal", tr("Try in What if"), tr("Replay the recorded selections with this change")),
+                &QPushButton::clicked, this, [this, row] { emit tried(row); });
+    if (runs) {
+        QPushButton* button = add("runProposal", tr("Run this"),
+                                  whyNoRun.isEmpty() ? tr("Run the shown run again with this change") : whyNoRun);
+        button->setEnabled(whyNoRun.isEmpty());
+        connect(button, &QPushButton::clicked, this, [this, row] { emit run(row); });
+    }
+    setIndexWidget(model_->index(row), foot);
 }
 
 QSize InsightCards::sizeHint() const {

@@ -1,7 +1,9 @@
 // Insights: what the run says about itself. One sentence, then findings that lead to their evidence, then hidden and
 // exposed transfer time per layer.
 #include "profiler/insights/insight.h"
+#include "profiler/waterfall/waterfall.h"
 #include "ui/frame/growth_timer.h"
+#include "ui/frame/proposals.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/units.h"
 #include "ui/frame/view_request.h"
@@ -15,6 +17,8 @@
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/widgets/loading_strip.h"
+
+#include "base/error.h"
 
 #include <QApplication>
 #include <QLabel>
@@ -76,6 +80,13 @@ public:
         cards_ = new InsightCards(this);
         addAbovePlot(cards_);
         connect(cards_, &InsightCards::chosen, this, &InsightsView::goTo);
+        connect(cards_, &InsightCards::tried, this, [this](int index) {
+            if (const auto change = proposedAt(index)) requestTrial(*this, *change);
+        });
+        connect(cards_, &InsightCards::run, this, [this](int index) {
+            RunsChanges* runner = runnerOf(*this);
+            if (const auto change = proposedAt(index); change && runner != nullptr) runner->runWith(*change);
+        });
         canvas().QWidget::setMinimumHeight(kPlotHeight);
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
@@ -129,6 +140,7 @@ public:
 protected:
     void runChanged() override {
         report_.reset();
+        roof_.reset();
         ++question_;
         stopped_ = false;
         showReport(false);
@@ -207,7 +219,9 @@ protected:
         else if (exposure.counted().time.transferNs > 0)
             bars = tr("Link time per layer, %1, summed over %2 decode steps%3.")
                        .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.counted().steps),
-                            exposure.cold.steps > 0 ? tr("; cold steps are left out") : QString());
+                            exposure.cold.steps == 0 ? QString()
+                            : exposure.coldCounted   ? tr("; cold steps are counted")
+                                                     : tr("; cold steps are left out"));
         const bool growing = run() && isGrowing(*run());
         const QString partly = report_->judged == report_->rules
                                    ? QString()
@@ -305,11 +319,55 @@ private:
             [this](InsightReport report) {
                 timer_.answered();
                 take(std::move(report));
+                askWhyNotTheRoof();
             });
+    }
+
+    /// The first card, once the others are known: it reads every layer and every kernel.
+    void askWhyNotTheRoof() {
+        if (!run() || !report_ || !report_->refusal.empty() || report_->exposure.all.steps == 0) return;
+        workspace().query<std::optional<Insight>>(
+            this, "waterfall", run()->key,
+            [row = run()->row](TraceReader& reader) -> std::optional<Insight> {
+                try {
+                    return insightOf(waterfallOf(reader, row, GpuTable::load()));
+                } catch (const Error& error) { // of a run without such steps, or with a table that cannot be read
+                    if (error.kind == ErrorKind::Cancelled) throw;
+                    return std::nullopt;
+                }
+            },
+            [this](std::optional<Insight> roof) {
+                if (!report_) return;
+                if (roof_ && !passes(*roof_)) --hidden_; // it is counted again
+                roof_ = std::move(roof);
+                putRoofFirst();
+                present();
+            });
+    }
+
+    void putRoofFirst() {
+        std::vector<Insight>& all = report_->insights;
+        std::erase_if(all, [](const Insight& insight) { return insight.id == kRoofInsight; });
+        if (roof_) all.insert(all.begin(), *roof_);
+    }
+
+    std::optional<ProposedChange> proposedAt(int index) const {
+        if (!report_ || index < 0 || index >= int(report_->insights.size())) return std::nullopt;
+        const std::optional<Proposal>& proposal = report_->insights[std::size_t(index)].proposal;
+        if (!proposal) return std::nullopt;
+        return ProposedChange{proposal->deviceSlots, QString::fromStdString(proposal->cachePolicy),
+                              proposal->layersAhead, proposal->resident};
+    }
+
+    bool passes(const Insight& insight) const {
+        return workspace().filter().hasText(
+            QString::fromStdString(insight.title + '\n' + insight.detail + '\n' + insight.advice));
     }
 
     void take(InsightReport report) {
         report_ = std::move(report);
+        hidden_ = 0;
+        putRoofFirst();
         const bool all = report_->judged == report_->rules;
         strip_->show(all ? LoadingStrip::State::Idle : LoadingStrip::State::Loading, report_->judged, report_->rules);
         present();
@@ -317,7 +375,7 @@ private:
 
     void stopReading() {
         if (!report_) return;
-        ++question_; // what is on its way comes too late
+        ++question_; // answers that are on their way come too late
         stopped_ = true;
         workspace().query<int>(
             this, "insights", run()->key, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the reading
@@ -337,17 +395,18 @@ private:
         }
         const Filter& filter = workspace().filter();
         const std::size_t all = report_->insights.size();
-        std::erase_if(report_->insights, [&](const Insight& insight) {
-            return !filter.hasText(
-                QString::fromStdString(insight.title + '\n' + insight.detail + '\n' + insight.advice));
-        });
-        hidden_ = int(all - report_->insights.size());
+        std::erase_if(report_->insights, [&](const Insight& insight) { return !passes(insight); });
+        hidden_ += int(all - report_->insights.size());
         headline_->setText(shownText(exposure.headline));
         QString detail = shownText(exposure.detail);
-        if (report_->insights.empty() && hidden_ == 0 && report_->judged == report_->rules)
+        const bool findings = std::any_of(report_->insights.begin(), report_->insights.end(),
+                                          [](const Insight& insight) { return insight.id != kRoofInsight; });
+        if (!findings && hidden_ == 0 && report_->judged == report_->rules)
             detail += tr(" Nothing stands out: no finding reaches its threshold.");
         detail_->setText(detail);
-        cards_->setInsights(report_->insights);
+        const RunsChanges* runner = runnerOf(*this);
+        cards_->setInsights(report_->insights, runner != nullptr, runner != nullptr ? runner->whyNoRun() : QString(),
+                            runner != nullptr);
         showReport(true);
         std::vector<StackBar> bars;
         double highest = 0;
@@ -366,6 +425,8 @@ private:
         canvas().setFullY(0, {0, highest > 0 ? highest * 1.08 : 1});
         setUnitAxis(panel_->axis(QCPAxis::atLeft),
                     exposure.measured ? tr("Link time, measured") : tr("Link time, modelled"), Unit::Nanoseconds);
+        // Axes without a bar would say that there is something to see.
+        canvas().setVisible(exposure.known && exposure.counted().time.transferNs > 0);
         showEmpty({}, {});
         themed(Theme::current());
         cursorMoved();
@@ -393,6 +454,7 @@ private:
     }
 
     std::optional<InsightReport> report_; // its insights are those that pass the filter
+    std::optional<Insight> roof_;         // why the step is not at its roof
     int hidden_ = 0;                      // those that do not
     unsigned question_ = 0;               // answers to an older one are dropped
     bool stopped_ = false;                // by the person: not all rules were asked

@@ -30,7 +30,7 @@ public:
     const QStringList& names() const { return names_; } // of every row of the data, "layer 3"
     const QString& axisTitle() const { return axisTitle_; }
     QString tick(int row) const { return ticks_.value(row); } // "3"
-    /// With what all rows have in common, "layer 3, KV head 1".
+    /// The row's title with what all rows have in common, "layer 3, KV head 1".
     QString title(int row) const;
 
     /// Row of the data at every place; empty: as they are.

@@ -1,5 +1,6 @@
 #include "ui/views/locality/locality_view.h"
 
+#include "profiler/read/step_kind.h"
 #include "profiler/tiles/filtered_tiles.h"
 #include "ui/frame/waiting.h"
 #include "ui/plots/colour_bar.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr std::int64_t kMostCells = std::int64_t(1) << 27; // 1.3 GB of tiles
 constexpr int kFirstExported = 64;                         // steps
+constexpr int kColdAmong = 4096;                           // first steps that are looked at for cold ones
 
 /// Recorded for whole layers, not for their KV heads.
 bool ofWholeLayers(Metric metric) { return metric == Metric::ExposedTime || metric == Metric::LayerTime; }
@@ -143,6 +145,8 @@ void LocalityView::runChanged() {
     data_.reset(0);
     feed_.stop();
     lines_.clear();
+    cold_.clear();
+    coldAmong_ = 0;
     heat_->setOrder({});
     loading_->show(feed_);
     if (showEmptyWithoutRun(tr("This view shows, layer by layer and step by step, how much of the last selection a "
@@ -201,6 +205,7 @@ void LocalityView::runChanged() {
             return readFilteredPreview(reader, request, filter, steps, stride);
         },
         [this](TileFeed<HeatTile>::Arrival arrival) { take(std::move(arrival)); });
+    askCold();
     cursorMoved();
 }
 
@@ -210,6 +215,51 @@ void LocalityView::runGrew() {
         runChanged(); // its row has come now
     else
         feed_.advance();
+    if (coldAmong_ < std::min(run()->row.steps, kColdAmong)) askCold();
+}
+
+void LocalityView::askCold() {
+    coldAmong_ = std::min(run()->row.steps, kColdAmong);
+    if (coldSteps() == ColdSteps::Counted || coldAmong_ < 2) return;
+    workspace().query<std::vector<int>>(
+        this, "cold steps", run()->key,
+        [runId = run()->key.runId, last = coldAmong_ - 1](TraceReader& reader) {
+            std::vector<StepRow> steps = reader.steps(runId, 1, last);
+            std::erase_if(steps, [](const StepRow& step) { return step.phase != Phase::Decode; });
+            const std::vector<StepKind> kinds = kindsOf(steps);
+            std::vector<int> cold;
+            for (std::size_t i = 0; i < steps.size(); ++i)
+                if (kinds[i] == StepKind::Cold) cold.push_back(steps[i].step);
+            return cold;
+        },
+        [this](std::vector<int> cold) {
+            if (cold == cold_) return;
+            cold_ = std::move(cold);
+            if (data_.empty()) return;
+            order();
+            updateNote();
+        });
+}
+
+int LocalityView::coldBetween(int first, int last) const {
+    return int(std::lower_bound(cold_.begin(), cold_.end(), last) -
+               std::lower_bound(cold_.begin(), cold_.end(), first));
+}
+
+std::vector<CellStats> LocalityView::meansOver(int first, int last) const {
+    std::vector<CellStats> all(std::size_t(data_.rows())), part(all.size());
+    const auto add = [&](int from, int to) {
+        if (from >= to) return;
+        data_.aggregate(from, to, part);
+        for (std::size_t row = 0; row < all.size(); ++row) all[row].add(part[row]);
+    };
+    int from = first;
+    for (const int cold : cold_)
+        if (cold >= first && cold < last) add(from, cold), from = cold + 1;
+    add(from, last);
+    const bool nothing = std::all_of(all.begin(), all.end(), [](const CellStats& row) { return row.count == 0; });
+    if (nothing) data_.aggregate(first, last, all);
+    return all;
 }
 
 void LocalityView::cursorMoved() {
@@ -325,10 +375,7 @@ void LocalityView::sortRows() {
 
 void LocalityView::order() {
     std::vector<CellStats> stats;
-    if (sorting() != Sort::AsRecorded && !data_.empty()) {
-        stats.assign(std::size_t(data_.rows()), CellStats{});
-        data_.aggregate(sortedOver_.first, sortedOver_.second, stats);
-    }
+    if (sorting() != Sort::AsRecorded && !data_.empty()) stats = meansOver(sortedOver_.first, sortedOver_.second);
     lines_.sort(sorting(), stats);
     if (heat_->order() != lines_.order()) {
         heat_->setOrder(lines_.order());
@@ -340,9 +387,8 @@ void LocalityView::order() {
 }
 
 void LocalityView::summariseRows() {
-    rowStats_.assign(std::size_t(data_.rows()), CellStats{});
     const auto [first, last] = visibleSteps();
-    data_.aggregate(first, last, rowStats_);
+    rowStats_ = meansOver(first, last);
     std::vector<float> means;
     for (int place = 0; place < heat_->places(); ++place)
         means.push_back(rowStats_[std::size_t(heat_->dataRow(place))].value(Aggregate::Mean));
@@ -378,7 +424,7 @@ void LocalityView::take(TileFeed<HeatTile>::Arrival arrival) {
     if (lines_.order().empty() || !canvas().isZoomed())
         sortRows();
     else
-        order(); // the same steps, of which more are known now
+        order(); // orders the rows by the same steps, of which more are known now
 }
 
 void LocalityView::showMetric(Metric wanted) {

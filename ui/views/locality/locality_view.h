@@ -64,13 +64,18 @@ private:
     void labelRows();
     /// Steps in view, the first and the one after the last.
     std::pair<int, int> visibleSteps();
-    /// By the steps that are in view now.
+    /// Sorts the rows by the steps that are in view now.
     void sortRows();
     void order();
     /// The bars: means of the steps in view.
     void summariseRows();
+    /// Of the steps [first, last) that means count, by row. Where only cold steps are in view, these are.
+    std::vector<CellStats> meansOver(int first, int last) const;
+    /// Reads which steps are cold. They are among the first ones, so later ones are not looked at.
+    void askCold();
+    int coldBetween(int first, int last) const; // cold steps in [first, last) that means leave out
 
-    // What is said of a cell, a row, a step, and of a run without a single value (locality_words.cpp).
+    // Words about a cell, a row, a step, and a run without a single value (locality_words.cpp).
     QString described(const CellStats& stats) const;
     QString rowTooltip(int place);
     QString stepTooltip(int step);
@@ -93,10 +98,12 @@ private:
     QCPAxisRect* panel_ = nullptr;
     QCPColorScale* bar_ = nullptr;
     HeatPlottable* heat_ = nullptr;
-    TileFeed<HeatTile>::Read readTile_; // what is shown, steps of one tile
+    TileFeed<HeatTile>::Read readTile_; // reads the steps of one tile for what is shown
     LocalityRows lines_;
     std::pair<int, int> sortedOver_{0, 0};
     std::vector<CellStats> rowStats_; // of the steps in view
+    std::vector<int> cold_;           // steps that means leave out, ascending
+    int coldAmong_ = 0;               // how many steps were looked at for them
     ColourScale scale_;
 };
 

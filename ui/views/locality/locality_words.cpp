@@ -1,4 +1,5 @@
-// What the locality view says in words: of a cell, a row, a step, the whole picture, and of a run that has no values.
+// The words of the locality view: about a cell, a row, a step, the whole picture, and a run that has no values.
+#include "profiler/read/denoising.h"
 #include "ui/frame/broken_rules.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/locality/locality_view.h"
@@ -63,7 +64,12 @@ QString LocalityView::note() const {
                      .arg(formatCount(sortedOver_.first), formatCount(sortedOver_.second - 1));
     QString preview;
     if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
-    return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, preview,
+    QString means;
+    const auto [first, last] = const_cast<LocalityView*>(this)->visibleSteps();
+    if (const int cold = coldBetween(first, last); cold > 0 && cold < last - first)
+        means = cold == 1 ? tr("Means of rows leave 1 cold step out.")
+                          : tr("Means of rows leave %1 cold steps out.").arg(cold);
+    return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, means, preview,
                       tr("Grey: undefined, such as the prefill."), capped.trimmed(),
                       info().metric == Metric::ExposedTime && run()
                           ? tr("Times of the link are %1.").arg(timingWord(run()->row))
@@ -107,6 +113,10 @@ QString LocalityView::undefinedReason(int step) const {
     if (!workspace().filter().hasStep(step)) return tr("The filter leaves this step out.");
     if (!appliedFilter().empty()) return tr("The filter leaves it out, or it is undefined for this step.");
     if (step == 0) return tr("The prefill selects nothing.");
+    if (run() && denoisingBlock(run()->row) > 0)
+        return tr(
+            "Forwards that attend to everything choose nothing, and the first one of a block that does choose has "
+            "none before it to compare with.");
     if (step == 1) return tr("The first decode step has no step before it to compare with.");
     return tr("This value was not recorded for this step.");
 }
@@ -118,7 +128,9 @@ bool LocalityView::explainNothing() {
                   whyUnknown(workspace(), run()->key,
                              tr("The engine that recorded it did not see it. What the run knows: %1.")
                                  .arg(QString::fromStdString(run()->row.knows.list()))),
-                  {{tr("Show locality"), [this] { showMetric(Metric::Locality); }}});
+                  neededBy(metric) != Known::Selections && run()->row.knows.has(Known::Selections)
+                      ? std::vector<EmptyAction>{{tr("Show locality"), [this] { showMetric(Metric::Locality); }}}
+                      : std::vector<EmptyAction>{showView("breakdown"), showView("timeline")});
         return true;
     }
     if (metric == Metric::H2dBytes && (perHead() || !appliedFilter().kvHeads.empty())) {
@@ -135,8 +147,8 @@ bool LocalityView::explainNothing() {
     }
     if (metric == Metric::Locality || metric == Metric::HitRate) {
         showEmpty(tr("Nothing was chosen in this run"),
-                  tr("%1 needs blocks that were chosen. Full attention reads every cached block at every step: there "
-                     "is nothing to keep or to miss. Look at its times, or record a sparse method to compare it "
+                  tr("%1 needs blocks that were chosen. Full attention reads everything at every step: there is "
+                     "nothing to keep or to miss. Look at its times, or record a sparse method to compare it "
                      "with.")
                       .arg(QString::fromUtf8(info().title)),
                   {{tr("Show layer times"), [this] { showMetric(Metric::LayerTime); }}, showView("breakdown")});

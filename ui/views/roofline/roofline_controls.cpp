@@ -263,6 +263,9 @@ void RooflineControls::setRun(const std::optional<MeasuredRun>& run, const std::
 }
 
 /// An entry for the machine of a run that the table does not have, first of the pickers', while such a run is in front.
+bool RooflineControls::knowsModel() const { return shape_->currentData().toString() != kUnknown; }
+bool RooflineControls::knowsMachine() const { return gpu_->currentData().toString() != kUnknown; }
+
 void RooflineControls::offerUnknownMachine() {
     const QSignalBlocker quiet(gpu_);
     const bool wanted = run_ && gpuOfRun(gpus_, run_->row) == nullptr;

@@ -1,4 +1,4 @@
-// What the roofline view's curves are drawn for: model, GPU, link, method, and the numbers that are held.
+// Controls of the roofline view: model, GPU, link and method of its curves, and the numbers that are held.
 #pragma once
 
 #include "profiler/roofline/measured_run.h"
@@ -24,6 +24,9 @@ public:
     RooflineChoice choice() const;
     bool logarithmic() const;
     double queryShare() const; // k_q / k
+    // Whether the model and the machine that are chosen are known. Without both there is no roof.
+    bool knowsModel() const;
+    bool knowsMachine() const;
     const GpuTable& gpus() const { return gpus_; }
     /// Why the person's own GPU table is not used; empty if it is, or there is none.
     const QString& problem() const { return problem_; }

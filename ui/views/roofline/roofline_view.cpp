@@ -40,7 +40,8 @@ struct RunPoint {
     std::optional<ModelShape> shape;
     std::optional<RunBesideFloor> comparison; // needs the shape, and an entry for the run's own device
     QString gpu;                              // title of that entry
-    int explainedSteps = 0;                   // whose parts the explanation knows: they take a long run a while
+    // the steps whose parts the explanation knows: reading them takes a while in a long run
+    int explainedSteps = 0;
 };
 
 QString shapesName(const RunPoint& point) {
@@ -208,9 +209,17 @@ protected:
                 tr("%n run(s) of another model or machine, or of one that the trace does not name, are not drawn "
                    "under this roof.",
                    nullptr, hidden);
-        const QString noRoof = tr(
-            "No roof: the trace of this run does not say what its model looks like, or its machine is not in the GPU "
-            "table (kvscope-cli roofline --measure adds this machine). Choose a model and a GPU to see theirs.");
+        const QString noModel = tr("the trace of this run does not say what its model looks like");
+        const QString noMachine =
+            tr("its machine is not in the GPU table (kvscope-cli roofline --measure adds this one)");
+        const bool model = controls_->knowsModel(), machine = controls_->knowsMachine();
+        const QString noRoof = tr("No roof: %1. Choose %2 to see one.")
+                                   .arg(model     ? noMachine
+                                        : machine ? noModel
+                                                  : tr("%1, and %2").arg(noModel, noMachine),
+                                        model     ? tr("a GPU")
+                                        : machine ? tr("a model")
+                                                  : tr("a model and a GPU"));
         return sentences({trouble_, above.trimmed(), choice_.known ? device : noRoof, runs, elsewhere,
                           failures_.mid(0, 2).join(QLatin1Char(' ')), controls_->problem(), healthNote()});
     }
@@ -230,8 +239,10 @@ private:
     void followRuns() {
         if (!isVisible()) return;
         std::erase_if(points_, [this](const auto& entry) {
-            return std::none_of(workspace().runs().begin(), workspace().runs().end(),
-                                [&](const OpenRun& open) { return keyOf(open.key) == entry.first; });
+            return std::none_of(workspace().runs().begin(), workspace().runs().end(), [&](const OpenRun& open) {
+                return keyOf(open.key) == entry.first && // another run may stand in the same file by now
+                       (open.row.createdUtc.empty() || open.row.createdUtc == entry.second.run.row.createdUtc);
+            });
         });
         parts_.keepOpen();
         strip_->show(parts_);
@@ -269,7 +280,7 @@ private:
                 }
                 take(key, *answer.run, false);
                 parts_.add(key, *answer.run);
-                if (parts_.paused()) refresh_.answered(); // it may take as long as it likes
+                if (parts_.paused()) refresh_.answered(); // reading that was stopped may take as long as it likes
                 strip_->show(parts_);
             });
     }
@@ -316,7 +327,7 @@ private:
         if (found != points_.end())
             controls_->setRun(found->second.run, found->second.shape);
         else if (!open || pointless_.contains(keyOf(open->key)))
-            controls_->setRun({}, {}); // else it is being read, and the controls wait for it
+            controls_->setRun({}, {}); // otherwise the run is being read, and the controls wait for it
     }
 
     // Coordinates.
@@ -493,6 +504,7 @@ private:
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
         for (const Resource resource : kResources) {
+            if (curves_.empty()) break; // a key to colours that are not there
             const bool occurs = std::any_of(curves_.begin(), curves_.end(), [&](const RooflineCurve& curve) {
                 return std::any_of(curve.samples.begin(), curve.samples.end(), [&](const RooflineSample& sample) {
                     return sample.cost.tokensPerSecond > 0 && sample.cost.binding == resource;
@@ -506,14 +518,17 @@ private:
         }
         if (!points_.empty()) {
             swatches << Swatch{tr("measured run"), theme.runA, Swatch::Mark::Dot, {}};
-            swatches << Swatch{tr("predicted for that run"), theme.runA, Swatch::Mark::Tick, {}};
+            const bool predicted = std::any_of(points_.begin(), points_.end(), [this](const auto& entry) {
+                return isDrawn(entry.second) && entry.second.comparison;
+            });
+            if (predicted) swatches << Swatch{tr("predicted for that run"), theme.runA, Swatch::Mark::Tick, {}};
         }
         legend_->setSwatches(swatches);
     }
 
     // Words.
 
-    /// What holds at x, the varied number first.
+    /// The numbers that hold at x, the varied one first.
     QString conditions(double x) const {
         const QString batch = tr("batch %1"), context = tr("%1 tokens"), hits = tr("hit rate %1");
         const bool batches = choice_.family == RooflineFamily::Batches && choice_.axis != RooflineAxis::Batch;

@@ -99,7 +99,7 @@ void SqlPlot::fillMenu() {
 }
 
 void SqlPlot::rowsChanged(bool complete) {
-    // What a column holds is known with its rows: the first column of numbers beside x is drawn at first.
+    // Which columns hold numbers is known with the rows: at first, the first column of numbers beside x is drawn.
     if (drawn().isEmpty() && model_.rows().rows() > 0) {
         for (int column = 0; column < columns_.size(); ++column) {
             if (column == x_->currentIndex() || !numeric(column)) continue;
@@ -155,98 +155,118 @@ void SqlPlot::present() {
         return;
     }
     showEmpty({}, {});
-    const int xColumn = x_->currentIndex();
-    const bool byRow = xColumn < 0 || xColumn >= columns_.size();
-    textAxis_ = !byRow && !numeric(xColumn) && rows.rows() <= kMostNames;
-    leftOut_ = drawnRows_ = 0;
-    std::vector<double> xs(rows.rows());
-    double low = 0, high = 0, smallestGap = 0;
-    bool any = false;
-    for (std::size_t row = 0; row < xs.size(); ++row) {
-        xs[row] = xOf(row);
-        if (std::isnan(xs[row])) continue;
-        low = any ? std::min(low, xs[row]) : xs[row];
-        high = any ? std::max(high, xs[row]) : xs[row];
-        any = true;
-    }
+    textAxis_ = xIsColumn() && !numeric(x_->currentIndex()) && rows.rows() <= kMostNames;
     tooManyBars_ = kind_->currentIndex() == int(Kind::Bars) && rows.rows() > kMostBars;
-    const Kind kind = tooManyBars_ ? Kind::Lines : Kind(std::max(kind_->currentIndex(), 0));
-    if (kind == Kind::Bars) {
-        std::vector<double> sorted = xs;
-        std::erase_if(sorted, [](double x) { return std::isnan(x); });
-        std::sort(sorted.begin(), sorted.end());
-        for (std::size_t i = 1; i < sorted.size(); ++i)
-            if (const double gap = sorted[i] - sorted[i - 1]; gap > 0)
-                smallestGap = smallestGap > 0 ? std::min(smallestGap, gap) : gap;
-        if (!(smallestGap > 0)) smallestGap = 1;
-    }
+    leftOut_ = drawnRows_ = 0;
+    Drawing drawing = begunDrawing();
+    drawing.series = std::min(std::size_t(names.size()), kMostSeries);
     QVector<Swatch> swatches;
-    double bottom = 0, top = 0;
-    bool anyValue = false;
-    const auto series = std::min(std::size_t(names.size()), kMostSeries);
-    for (std::size_t s = 0; s < series; ++s) {
-        const auto column = int(columns_.indexOf(names[qsizetype(s)]));
-        const QColor colour = seriesColour(s);
-        QVector<double> keys, values;
-        for (std::size_t row = 0; row < xs.size(); ++row) {
-            const double value = rows.number(model_.sourceRow(int(row)), column);
-            if (std::isnan(xs[row]) || std::isnan(value)) {
-                ++leftOut_;
-                continue;
-            }
-            keys << xs[row];
-            values << value;
-            bottom = anyValue ? std::min(bottom, value) : value;
-            top = anyValue ? std::max(top, value) : value;
-            anyValue = true;
-        }
-        drawnRows_ = std::max(drawnRows_, std::size_t(keys.size()));
-        if (kind == Kind::Bars) {
-            auto* bars = new QCPBars(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft));
-            const double width = 0.8 * smallestGap / double(series);
-            for (double& key : keys) key += (double(s) - double(series - 1) / 2) * width;
-            bars->setWidth(width);
-            bars->setPen(Qt::NoPen);
-            bars->setBrush(colour);
-            bars->setAntialiased(false);
-            bars->setData(keys, values);
-        } else {
-            auto* graph = new QCPGraph(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft));
-            graph->setPen(QPen(colour, 1));
-            graph->setAntialiased(keys.size() <= 4000);
-            graph->setLineStyle(kind == Kind::Lines ? QCPGraph::lsLine : QCPGraph::lsNone);
-            if (kind == Kind::Points || keys.size() <= 120)
-                graph->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, colour, colour, 4));
-            graph->setData(keys, values);
-        }
+    for (std::size_t s = 0; s < drawing.series; ++s) {
+        const QString& name = names[qsizetype(s)];
+        drawSeries(drawing, s, int(columns_.indexOf(name)));
         swatches << Swatch{
-            names[qsizetype(s)], colour, kind == Kind::Lines ? Swatch::Mark::Line : Swatch::Mark::Fill, {}};
+            name, seriesColour(s), drawing.kind == Kind::Lines ? Swatch::Mark::Line : Swatch::Mark::Fill, {}};
     }
     legend_->setSwatches(swatches.size() > 1 ? swatches : QVector<Swatch>());
-    if (kind == Kind::Bars) bottom = std::min(bottom, 0.), top = std::max(top, 0.);
-    const double margin = kind == Kind::Bars ? smallestGap / 2 + 1e-12 : std::max((high - low) * 0.01, 1e-12);
-    canvas().setFullX({low - margin - (high == low ? 0.5 : 0), high + margin + (high == low ? 0.5 : 0)});
-    const double space = top > bottom ? (top - bottom) * 0.04 : std::max(std::abs(top) * 0.1, 0.5);
-    canvas().setFullY(0, {kind == Kind::Bars && bottom == 0 ? 0 : bottom - space, top + space});
-    QCPAxis *xAxis = panel_->axis(QCPAxis::atBottom), *yAxis = panel_->axis(QCPAxis::atLeft);
-    const QString xTitle = byRow ? tr("Row") : columns_.value(xColumn);
-    if (textAxis_) {
-        QStringList ticks;
-        for (std::size_t row = 0; row < rows.rows(); ++row)
-            ticks << QString::fromStdString(rows.text(model_.sourceRow(int(row)), xColumn, true)).left(24);
-        setNamedAxis(xAxis, xTitle, ticks);
-    } else {
-        xAxis->setTicker(QSharedPointer<QCPAxisTicker>::create());
-        xAxis->setNumberFormat(QStringLiteral("gb"));
-        xAxis->setNumberPrecision(9);
-        xAxis->setLabel(xTitle);
-    }
-    yAxis->setTicker(QSharedPointer<QCPAxisTicker>::create());
-    yAxis->setNumberFormat(QStringLiteral("gb"));
-    yAxis->setNumberPrecision(6);
-    yAxis->setLabel(names.mid(0, qsizetype(series)).join(QStringLiteral(", ")));
+    setRanges(drawing);
+    nameAxes(names.mid(0, qsizetype(drawing.series)));
     cursorMoved();
     replot();
+}
+
+bool SqlPlot::xIsColumn() const { return x_->currentIndex() >= 0 && x_->currentIndex() < columns_.size(); }
+
+SqlPlot::Drawing SqlPlot::begunDrawing() const {
+    Drawing drawing;
+    drawing.kind = tooManyBars_ ? Kind::Lines : Kind(std::max(kind_->currentIndex(), 0));
+    drawing.xs.resize(model_.rows().rows());
+    bool any = false;
+    for (std::size_t row = 0; row < drawing.xs.size(); ++row) {
+        const double x = drawing.xs[row] = xOf(row);
+        if (std::isnan(x)) continue;
+        drawing.low = any ? std::min(drawing.low, x) : x;
+        drawing.high = any ? std::max(drawing.high, x) : x;
+        any = true;
+    }
+    if (drawing.kind != Kind::Bars) return drawing;
+    std::vector<double> sorted = drawing.xs;
+    std::erase_if(sorted, [](double x) { return std::isnan(x); });
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t i = 1; i < sorted.size(); ++i)
+        if (const double gap = sorted[i] - sorted[i - 1]; gap > 0)
+            drawing.smallestGap = drawing.smallestGap > 0 ? std::min(drawing.smallestGap, gap) : gap;
+    if (!(drawing.smallestGap > 0)) drawing.smallestGap = 1;
+    return drawing;
+}
+
+void SqlPlot::drawSeries(Drawing& drawing, std::size_t series, int column) {
+    QVector<double> keys, values;
+    for (std::size_t row = 0; row < drawing.xs.size(); ++row) {
+        const double value = model_.rows().number(model_.sourceRow(int(row)), column);
+        if (std::isnan(drawing.xs[row]) || std::isnan(value)) {
+            ++leftOut_;
+            continue;
+        }
+        keys << drawing.xs[row];
+        values << value;
+        drawing.bottom = drawing.anyValue ? std::min(drawing.bottom, value) : value;
+        drawing.top = drawing.anyValue ? std::max(drawing.top, value) : value;
+        drawing.anyValue = true;
+    }
+    drawnRows_ = std::max(drawnRows_, std::size_t(keys.size()));
+    const QColor colour = seriesColour(series);
+    QCPAxis *x = panel_->axis(QCPAxis::atBottom), *y = panel_->axis(QCPAxis::atLeft);
+    if (drawing.kind == Kind::Bars) {
+        auto* bars = new QCPBars(x, y);
+        const double width = 0.8 * drawing.smallestGap / double(drawing.series);
+        for (double& key : keys) key += (double(series) - double(drawing.series - 1) / 2) * width;
+        bars->setWidth(width);
+        bars->setPen(Qt::NoPen);
+        bars->setBrush(colour);
+        bars->setAntialiased(false);
+        bars->setData(keys, values);
+    } else {
+        auto* graph = new QCPGraph(x, y);
+        graph->setPen(QPen(colour, 1));
+        graph->setAntialiased(keys.size() <= 4000);
+        graph->setLineStyle(drawing.kind == Kind::Lines ? QCPGraph::lsLine : QCPGraph::lsNone);
+        if (drawing.kind == Kind::Points || keys.size() <= 120)
+            graph->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, colour, colour, 4));
+        graph->setData(keys, values);
+    }
+}
+
+void SqlPlot::setRanges(const Drawing& drawing) {
+    const bool bars = drawing.kind == Kind::Bars;
+    const double low = drawing.low, high = drawing.high;
+    const double bottom = bars ? std::min(drawing.bottom, 0.) : drawing.bottom,
+                 top = bars ? std::max(drawing.top, 0.) : drawing.top;
+    const double margin = bars ? drawing.smallestGap / 2 + 1e-12 : std::max((high - low) * 0.01, 1e-12);
+    canvas().setFullX({low - margin - (high == low ? 0.5 : 0), high + margin + (high == low ? 0.5 : 0)});
+    const double space = top > bottom ? (top - bottom) * 0.04 : std::max(std::abs(top) * 0.1, 0.5);
+    canvas().setFullY(0, {bars && bottom == 0 ? 0 : bottom - space, top + space});
+}
+
+void SqlPlot::nameAxes(const QStringList& drawnColumns) {
+    QCPAxis *x = panel_->axis(QCPAxis::atBottom), *y = panel_->axis(QCPAxis::atLeft);
+    const int column = x_->currentIndex();
+    const QString title = xIsColumn() ? columns_.value(column) : tr("Row");
+    if (textAxis_) {
+        const SqlTable& rows = model_.rows();
+        QStringList ticks;
+        for (std::size_t row = 0; row < rows.rows(); ++row)
+            ticks << QString::fromStdString(rows.text(model_.sourceRow(int(row)), column, true)).left(24);
+        setNamedAxis(x, title, ticks);
+    } else {
+        x->setTicker(QSharedPointer<QCPAxisTicker>::create());
+        x->setNumberFormat(QStringLiteral("gb"));
+        x->setNumberPrecision(9);
+        x->setLabel(title);
+    }
+    y->setTicker(QSharedPointer<QCPAxisTicker>::create());
+    y->setNumberFormat(QStringLiteral("gb"));
+    y->setNumberPrecision(6);
+    y->setLabel(drawnColumns.join(QStringLiteral(", ")));
 }
 
 void SqlPlot::cursorMoved() {

@@ -5,6 +5,10 @@
 
 #include <QPointer>
 
+#include <cstddef>
+#include <vector>
+
+class QCPAxisRect;
 class QMenu;
 class QToolButton;
 
@@ -42,7 +46,21 @@ protected:
 
 private:
     enum class Kind { Lines, Bars, Points };
+    /// Numbers that all series of one drawing share.
+    struct Drawing {
+        Kind kind = Kind::Lines;
+        std::vector<double> xs;                    // [row]; NaN: the row is not drawn
+        double low = 0, high = 0, smallestGap = 0; // of xs; the gap only for bars
+        double bottom = 0, top = 0;                // of the values drawn so far
+        bool anyValue = false;
+        std::size_t series = 0;
+    };
     void present();
+    bool xIsColumn() const; // false: x is the number of the row
+    Drawing begunDrawing() const;
+    void drawSeries(Drawing& drawing, std::size_t series, int column);
+    void setRanges(const Drawing& drawing);
+    void nameAxes(const QStringList& drawnColumns);
     void fillMenu();
     bool numeric(int column) const;
     double xOf(std::size_t row) const; // NaN: not drawn

@@ -1,4 +1,4 @@
-// Runs a person's SQL on a thread of its own, so that neither the window nor the other views wait for it.
+// Runs the user's SQL on a thread of its own, so that neither the window nor the other views wait for it.
 #pragma once
 
 #include "profiler/sql/sql_session.h"
@@ -52,7 +52,7 @@ private:
     using Work = std::function<void(SqlSession*)>; // null session: the file could not be opened
     void work();
     void submit(Work work);
-    /// From the worker: `tell` runs here unless something newer was asked meanwhile.
+    /// Called by the worker: `tell` runs on the GUI thread unless a newer query was asked for meanwhile.
     void post(quint64 job, std::function<void()> tell, bool closes);
 
     QString file_;

@@ -1,4 +1,4 @@
-// SQL: a person's own questions to the trace. Schema on the left, editor above, rows as a table or a plot below.
+// SQL: the user's own queries on the trace. Schema on the left, editor above, rows as a table or a plot below.
 #pragma once
 
 #include "ui/frame/view.h"

@@ -23,7 +23,7 @@ void TimelineView::choose(SpanRef ref, bool reveal) {
     Cursor cursor = workspace_.cursor();
     cursor.step = span.step;
     if (span.layer >= 0) cursor.layer = span.layer;
-    choosing_ = true; // what was clicked stays under the pointer
+    choosing_ = true; // the span that was clicked stays under the pointer
     workspace_.setCursor(cursor);
     choosing_ = false;
 }
@@ -47,7 +47,7 @@ void TimelineView::showFacts(const SpanContext& context) {
     explainSpan(*this, facts_);
 }
 
-/// At once with what the span itself knows; what another tool said of it follows from the trace.
+/// Shows at once what the span itself knows. What another tool said of it follows from the trace.
 void TimelineView::showTooltip(SpanRef ref, QPoint global) {
     QToolTip::showText(global, tooltipOf(canvas_->data(), ref), canvas_, {}, 60'000);
     const OpenRun* run = workspace_.current();
@@ -115,6 +115,21 @@ void TimelineView::revealCursor() {
     if (!step || step->meets(window)) return;
     const double size = std::max(window.size(), step->size() * 1.2);
     canvas_->zoomTo({step->from - size * 0.1, step->from + size * 0.9});
+}
+
+void TimelineView::showTime(double fromNs, double toNs) {
+    const double margin = std::max(1.0, (toNs - fromNs) * 0.5);
+    wanted_ = TimeRange{fromNs - margin, toNs + margin};
+    showWantedTime();
+}
+
+void TimelineView::showWantedTime() {
+    if (!wanted_ || !isShowing()) return;
+    std::int64_t from = 0, to = 0;
+    const bool read = canvas_->data().counters.timesOfAll(false, from, to) && double(to) >= wanted_->to;
+    if (!read && feed_.loading()) return;
+    canvas_->zoomTo(*wanted_);
+    wanted_.reset();
 }
 
 void TimelineView::moveCursor(int steps, int layers) {

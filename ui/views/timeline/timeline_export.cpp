@@ -1,4 +1,4 @@
-// What leaves the timeline: numbers, SQL, pictures to a file and to the clipboard.
+// The timeline's exports: numbers, SQL, and pictures to a file and to the clipboard.
 #include "ui/frame/picture.h"
 #include "ui/frame/svg_file.h"
 #include "ui/frame/trace_numbers.h"

@@ -30,7 +30,7 @@ public:
     bool counting() const { return asking_ && fraction_ >= 1 && counted_ > 0 && counted_ < 1; }
     double countedFraction() const { return counted_; }
     const QString& problem() const { return problem_; }
-    /// Of the transfers, once rows were read.
+    /// The clock of the transfers, when rows were read.
     const std::optional<LinkClock>& clock() const { return position_.clock; }
 
 private:

@@ -1,4 +1,4 @@
-// What a right click on the timeline offers, by what is under it.
+// The menu of a right click on the timeline, by what is under the pointer.
 #include "profiler/read/self_time.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/sql_request.h"
@@ -27,7 +27,7 @@ QString shortened(const QString& text) {
     return text.size() > kLongest ? text.left(kLongest - 1) + QStringLiteral("…") : text;
 }
 
-/// For the text of an action, where & marks a key.
+/// The text of an action, in which & marks a key.
 QString literal(QString text) { return shortened(text).replace(QLatin1Char('&'), QStringLiteral("&&")); }
 
 void toClipboard(const QString& text) { QApplication::clipboard()->setText(text); }

@@ -50,7 +50,7 @@ void TimelineView::askNote(std::optional<double> ns) {
     note.runId = key.runId;
     if (ns) {
         note.startNs = std::int64_t(*ns);
-    } else if (scene.range && scene.range->meets(scene.window)) { // nobody means what is not seen
+    } else if (scene.range && scene.range->meets(scene.window)) { // a range that is not in view is not meant
         note.startNs = std::int64_t(scene.range->from);
         note.durationNs = std::int64_t(scene.range->size());
     } else if (scene.selected && isSeen(*scene.selected)) {
@@ -136,7 +136,8 @@ void TimelineView::startNoteTask() {
         else if (task.kind != NoteTask::Kind::Write && (task.kind == NoteTask::Kind::Undo || !shown))
             continue;
         noteRequest_ = ++noteRequests_;
-        // Goes with the request: one that failed, or whose file cannot be opened, has no answer.
+        // Destroyed with the request, so that a request which failed, or whose file cannot be opened, counts as
+        // answered.
         std::shared_ptr<void> turn(nullptr, [view = QPointer(this), request = noteRequest_](void*) {
             if (!view) return;
             const auto goOn = [view, request] {
@@ -167,16 +168,16 @@ void TimelineView::startNoteTask() {
 void TimelineView::takeNotes(const NoteTask& task, NoteAnswer answer) {
     if (answer.inverse) emit NoteWatch::instance().changed(task.run.path, this);
     if (!workspace_.current() || workspace_.current()->key != task.run) {
-        if (!answer.problem.isEmpty()) emit workspace_.failed(answer.problem); // its list is out of sight
+        if (!answer.problem.isEmpty()) emit workspace_.failed(answer.problem); // the list of notes is out of sight
         return;
     }
     if (!answer.problem.isEmpty()) {
         panel_->show();
         panel_->setCurrentIndex(2);
     }
-    if (task.kind == NoteTask::Kind::Write && answer.inverse)
-        noteHistory_.push(std::move(*answer.inverse));
-    else if (task.kind == NoteTask::Kind::Undo && !noteHistory_.empty()) { // else the run was opened anew meanwhile
+    if (task.kind == NoteTask::Kind::Write && answer.inverse) noteHistory_.push(std::move(*answer.inverse));
+    // otherwise the run was opened anew meanwhile
+    else if (task.kind == NoteTask::Kind::Undo && !noteHistory_.empty()) {
         if (answer.inverse)
             noteHistory_.lastWasMade(*answer.inverse);
         else if (answer.isOver)

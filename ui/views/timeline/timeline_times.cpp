@@ -68,7 +68,7 @@ void TimelineView::addTimes() {
         times_.reset();
         return;
     }
-    if (sinceTimes_.elapsed() > kTimesPatienceMs) // else what was there a moment ago is good enough
+    if (sinceTimes_.elapsed() > kTimesPatienceMs) // until then the times of a moment ago are good enough
         panel_->showTimesProgress(tr("Adding up %1 spans: %2 %.")
                                       .arg(formatCount(std::int64_t(times_->spans())))
                                       .arg(int(100.0 * double(times_->looked()) / double(times_->spans()))));

@@ -2,6 +2,7 @@
 
 #include "base/host_memory.h"
 #include "profiler/import/import.h"
+#include "profiler/read/denoising.h"
 #include "profiler/read/self_time.h"
 #include "ui/frame/growth_turn.h"
 #include "ui/frame/run_names.h"
@@ -33,13 +34,14 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kPanelHeight = 150;  // at most a third of the view, until somebody drags the handle
-constexpr int kTimesHeight = 260;  // once a range is measured; at most two fifths of the view
+constexpr int kTimesHeight = 260;  // when a range is measured; at most two fifths of the view
 constexpr int kRedrawMs = 60;      // while spans are read
 constexpr int kTimesPauseMs = 250; // self times follow the window once it rests
 
-/// Negative: not known, so nothing is said of the device cache.
+/// Negative: not known, so nothing is said of the device tier. A diffusion model's tokens have keys and values there
+/// before and after they are written, so that the tokens written do not count what is there.
 std::int64_t slotBlocksOf(const RunRow& run) {
-    if (!run.knows.has(Known::Hits)) return -1;
+    if (!run.knows.has(Known::Hits) || denoisingBlock(run) > 0) return -1;
     return std::int64_t(run.deviceSlots) * run.layers * run.sequences * run.kvHeads;
 }
 
@@ -60,7 +62,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     split_->addWidget(panel_);
     split_->setStretchFactor(0, 1);
     split_->setStretchFactor(1, 0);
-    panel_->setMinimumHeight(70); // its tables would ask for more than a small window has
+    panel_->setMinimumHeight(70); // the panel's tables would ask for more than a small window has
     connect(split_, &QSplitter::splitterMoved, this, [this] { splitMoved_ = true; });
     empty_ = new QLabel;
     empty_->setObjectName(QStringLiteral("emptyText"));
@@ -91,7 +93,8 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     connectCanvas();
     connectPanel();
     connect(&workspace_, &Workspace::currentChanged, this, &TimelineView::reload);
-    connect(&workspace_, &Workspace::runsChanged, this, [this] { // what it waited for may not come any more
+    // the run that the view waited for may not come any more
+    connect(&workspace_, &Workspace::runsChanged, this, [this] {
         if (!workspace_.current() || stale_ || !waits_) return;
         showEmpty(textWithoutSpans());
         waits_ = true;
@@ -111,7 +114,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
 }
 
 TimelineView::~TimelineView() {
-    canvas_->disconnect(this); // it is hidden, and says so, when this is gone
+    canvas_->disconnect(this); // the canvas signals that it is hidden when this object is gone
 }
 
 QVariantMap TimelineView::remembered() const {
@@ -132,7 +135,7 @@ void TimelineView::showEvent(QShowEvent* event) {
     if (stale_) {
         reload();
     } else {
-        feed_.advance(); // what happened while it was hidden
+        feed_.advance(); // spans that came while the view was hidden
         cursorMoved();
         timesTimer_.start(); // the filter may have changed
     }
@@ -146,7 +149,7 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
     if (!splitMoved_) split_->setSizes({height - below, below});
 }
 
-/// A table of one line is no table; whoever has set the panel's height keeps it.
+/// Makes the table of times high enough for several lines. A height that the user gave the panel is kept.
 void TimelineView::makeRoomForTimes() {
     const int all = split_->height(), below = std::min(kTimesHeight, all * 2 / 5);
     if (!splitMoved_ && panel_->height() < below) split_->setSizes({all - below, below});
@@ -205,9 +208,10 @@ void TimelineView::reload() {
         return;
     }
     stale_ = false;
-    times_.reset(); // it reads what is thrown away
+    times_.reset(); // self times are read from data that is thrown away now
     panel_->showTimesHint({});
     sinceDrawn_.invalidate();
+    wanted_.reset();
     canvas_->reset();
     canvas_->data().filter.set(workspace_.filter());
     forget();
@@ -254,7 +258,7 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     if (held.index.waiting() > 0) settleTimer_.start();
     showEmpty(held.empty() ? textWithoutSpans() : QString());
     waits_ = held.empty();
-    // What is drawn knows its spans by their places.
+    // The drawing knows its spans by their places.
     if (moves != held.index.moves() || !feed_.loading() || !sinceDrawn_.isValid() ||
         sinceDrawn_.elapsed() >= kRedrawMs) {
         canvas_->dataChanged();
@@ -263,6 +267,7 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
             updateNote();
             updateHits();
         }
+        showWantedTime();
         sinceDrawn_.start(); // reading is what the time is for, until the next picture is due
     }
     held.filter.learn(held.index);
@@ -271,7 +276,7 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     if (batch.atEnd || !feed_.loading()) readRows();
 }
 
-/// Of a run that has neither spans nor counters: whether some will come, or why there are none.
+/// The text for a run that has neither spans nor counters: whether some will come, or why there are none.
 QString TimelineView::textWithoutSpans() const {
     const OpenRun* run = workspace_.current();
     if (!run || isGrowing(*run))
@@ -300,7 +305,7 @@ void TimelineView::showEmpty(const QString& text) {
     empty_->setText(text);
     const bool waited = empty_->hasFocus();
     pages_->setCurrentIndex(text.isEmpty() ? 0 : 1);
-    setFocusProxy(text.isEmpty() ? static_cast<QWidget*>(canvas_) : empty_); // what is hidden would not take the focus
+    setFocusProxy(text.isEmpty() ? static_cast<QWidget*>(canvas_) : empty_); // a hidden widget would not take the focus
     if (waited && text.isEmpty()) canvas_->setFocus();
     updateNote();
 }
@@ -359,7 +364,7 @@ void TimelineView::updateNote() {
 }
 
 void TimelineView::filterChanged() {
-    times_.reset(); // it goes by the filter of before
+    times_.reset(); // self times go by the filter of before
     canvas_->data().filter.set(workspace_.filter());
     canvas_->dataChanged();
     updateNote();

@@ -5,6 +5,7 @@
 #include "profiler/read/span_rows.h"
 #include "ui/frame/number_tables.h"
 #include "ui/frame/remembers.h"
+#include "ui/frame/shows_time.h"
 #include "ui/frame/view.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/timeline/timeline_canvas.h"
@@ -34,7 +35,7 @@ namespace kvscope::ui {
 
 class LoadingStrip;
 
-class TimelineView final : public View, public Remembers, public MarksRange, public NumberTables {
+class TimelineView final : public View, public Remembers, public MarksRange, public NumberTables, public ShowsTime {
     Q_OBJECT
 public:
     TimelineView(Workspace& workspace, QWidget* parent);
@@ -48,6 +49,7 @@ public:
     std::optional<ExportRange> markedRange() const override;
     QString sql() const override;
     void copyImage() override;
+    void showTime(double fromNs, double toNs) override;
     void resetZoom() override { canvas_->resetZoom(); }
     void undoZoom() override { canvas_->undoZoom(); }
     void redoZoom() override { canvas_->redoZoom(); }
@@ -57,7 +59,7 @@ public:
 
     /// Bytes that spans may take; reading stops there. Half of what the machine has left, unless it is set.
     void setMemoryLimit(std::size_t bytes) { memoryLimit_ = bytes; }
-    /// What can be done here; shown by a right click.
+    /// The actions for a place, which a right click shows.
     std::unique_ptr<QMenu> menuOf(const TimelinePlace& place);
 
 protected:
@@ -87,7 +89,7 @@ private:
     NumberWriter completeTimes() const;
     ExportRange shownRange() const; // the marked range, or what is shown
 
-    // What is chosen, and where the cursor is.
+    // The chosen span, and the cursor.
     void choose(SpanRef ref, bool reveal);
     void explain();
     void showFacts(const SpanContext& context);
@@ -95,6 +97,7 @@ private:
     void forget(); // no span is chosen
     void cursorMoved();
     void revealCursor();
+    void showWantedTime(); // once it is read
     void findHome(bool follow);
     void moveCursor(int steps, int layers);
     void jumpCursor(bool toEnd);
@@ -164,7 +167,7 @@ private:
     QLineEdit* search_ = nullptr;
     QToolButton* panelToggle_ = nullptr;
     QWidget* tools_ = nullptr;
-    std::vector<QWidget*> optionalTools_; // what a narrow window does without, the first first
+    std::vector<QWidget*> optionalTools_; // tools that a narrow window hides, the first one first
     LoadingStrip* strip_ = nullptr;
     std::shared_ptr<SpanRows> rows_; // of the run; never null once there is one
     bool readingRows_ = false;
@@ -182,6 +185,7 @@ private:
     quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
     QElapsedTimer sinceDrawn_;
     mutable QElapsedTimer sinceTimes_; // the sum under way began
+    std::optional<TimeRange> wanted_;  // to be shown as soon as it is read
     bool choosing_ = false;            // the cursor moves because of a click here
     bool splitMoved_ = false;          // by hand: then it stays
     bool waits_ = false;               // the run is read, and has nothing to show so far

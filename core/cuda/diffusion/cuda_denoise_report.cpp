@@ -1,0 +1,138 @@
+#include "core/cuda/diffusion/cuda_denoise_report.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace kvscope {
+namespace {
+
+template <class T> void lay(T*& part, std::byte* base, std::size_t& at, std::size_t count) {
+    constexpr std::size_t kAlignment = 16;
+    if (base != nullptr && count > 0) part = reinterpret_cast<T*>(base + at);
+    at += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+} // namespace
+
+using enum DenoiseReport::Mark;
+using enum DenoiseReport::StepMark;
+
+DenoiseReport::DenoiseReport(const DenoiseReportNeeds& needs, std::byte* base, std::size_t& bytes) : needs_(needs) {
+    const auto layers = std::size_t(needs.layers), tokens = std::size_t(needs.rows) * std::size_t(needs.block);
+    bytes = 0;
+    lay(stepMarks, base, bytes, kStepMarks);
+    lay(candidates, base, bytes, tokens);
+    lay(ids, base, bytes, tokens);
+    lay(marks, base, bytes, layers * kMarks);
+    lay(active, base, bytes, needs.active ? layers * needs.items() : 0);
+    lay(changes, base, bytes, layers * std::size_t(needs.sets) * tokens);
+    lay(pages, base, bytes, layers * needs.items() * needs.words);
+}
+
+DenoiseReportReader::DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs,
+                                         const GpuClock& clock)
+    : options_(options), needs_(needs), clock_(clock), previous_(std::size_t(needs.layers) * needs.items()) {}
+
+void DenoiseReportReader::fill(const DenoiseReport& report, ForwardShape shape, std::span<const DenoiseRow> rows,
+                               std::span<const std::uint32_t> flags, StepRecord& record) {
+    const std::uint64_t* const step = report.stepMarks;
+    record.startNs = clock_.sinceOrigin(step[kEmbed]);
+    record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
+    record.stepStageNs[std::size_t(StepStage::Embed)] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
+    if (shape.writes) {
+        record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
+        record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
+    }
+    record.layers.assign(std::size_t(needs_.layers), {});
+    for (int layer = 0; layer < needs_.layers; ++layer) {
+        fillStages(report, shape, layer, record.layers[std::size_t(layer)]);
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            for (int g = 0; g < needs_.kvHeads; ++g) fillHead(report, layer, rows[i], flags[i], g, record);
+    }
+}
+
+/// The stages of a layer follow each other; each lasts until the mark of the next one. Without pages all between
+/// rotation and output projection is attention.
+void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape shape, int layer,
+                                     LayerRecord& out) const {
+    const std::uint64_t* const marks = report.mark(layer, kQkv);
+    out.startNs = clock_.sinceOrigin(marks[kQkv]);
+    std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]}, {Stage::Rope, marks[kRope]}};
+    if (needs_.active) order.emplace_back(options_.pages ? Stage::Compression : Stage::Attention, marks[kCompression]);
+    if (shape.sparse) {
+        order.emplace_back(Stage::Stage1, marks[kStage1]);
+        order.emplace_back(Stage::Pooling, marks[kPooling]);
+    }
+    order.emplace_back(shape.sparse ? Stage::Stage2 : Stage::Attention, marks[kAttention]);
+    if (options_.pages && shape.cleans) order.emplace_back(Stage::Offloading, marks[kOffloading]);
+    order.emplace_back(Stage::OLinear, marks[kOLinear]);
+    order.emplace_back(Stage::Ffn, marks[kFfn]);
+    const bool last = layer + 1 == needs_.layers;
+    const std::uint64_t end = last ? report.stepMarks[kLmHead] : *report.mark(layer + 1, kQkv);
+    for (std::size_t s = 0; s < order.size(); ++s) {
+        const std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
+        out.stageNs[std::size_t(order[s].first)] += std::int64_t(next - order[s].second);
+    }
+}
+
+/// The KV head's row of the trace, and its selection where it chose pages.
+void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const DenoiseRow& row, std::uint32_t flags,
+                                   int kvHead, StepRecord& record) {
+    const std::size_t item = std::size_t(int(row.sequence) * needs_.kvHeads + kvHead);
+    DenoiseLayer out;
+    out.layer = layer, out.sequence = int(row.sequence), out.kvHead = kvHead;
+    out.sparse = (flags & cuda::BlockRow::kSparse) != 0;
+    DenoiseStep& denoise = record.denoise;
+    if ((flags & cuda::BlockRow::kCompares) != 0 && kvHead < needs_.sets) {
+        const float* const from =
+            report.changesOf(layer) + std::size_t(int(row.sequence) * needs_.sets + kvHead) * std::size_t(needs_.block);
+        out.firstChange = std::int64_t(denoise.changes.size());
+        denoise.changes.insert(denoise.changes.end(), from, from + needs_.block);
+    }
+    if (!out.sparse) {
+        previous_[std::size_t(layer) * needs_.items() + item].known = false;
+        denoise.layers.push_back(out);
+        return;
+    }
+    out.active = report.activeOf(layer)[item];
+    std::vector<std::int32_t> pages;
+    const std::uint32_t* const words = report.pagesOf(layer) + item * needs_.words;
+    for (std::size_t w = 0; w < needs_.words; ++w)
+        for (std::uint32_t bits = words[w]; bits != 0; bits &= bits - 1)
+            pages.push_back(std::int32_t(w) * 32 + std::countr_zero(bits));
+    std::int64_t tokens = 0;
+    for (const std::int32_t page : pages) tokens += std::min(options_.page, row.first - page * options_.page);
+    out.pages = std::int32_t(pages.size());
+    out.density = float(double(tokens) / row.first);
+    denoise.layers.push_back(out);
+    fillSelection(layer, row, kvHead, std::move(pages), record);
+}
+
+/// Comparable are the sparse forwards of one block, without the clean one.
+void DenoiseReportReader::fillSelection(int layer, const DenoiseRow& row, int kvHead, std::vector<std::int32_t> pages,
+                                        StepRecord& record) {
+    Pages& before =
+        previous_[std::size_t(layer) * needs_.items() + std::size_t(int(row.sequence) * needs_.kvHeads + kvHead)];
+    SelectionRecord selection;
+    selection.layer = layer, selection.sequence = int(row.sequence), selection.kvHead = kvHead;
+    selection.selected = selection.hits = std::int32_t(pages.size());
+    selection.first = std::uint32_t(record.blocks.size());
+    if (before.known && !row.clean && !pages.empty())
+        selection.kept = std::int32_t(std::count_if(pages.begin(), pages.end(), [&](std::int32_t page) {
+            return std::binary_search(before.list.begin(), before.list.end(), page);
+        }));
+    for (const std::int32_t page : pages) record.blocks.emplace_back(page, Origin::QueryAware, true);
+    record.selections.push_back(selection);
+    before.list = std::move(pages);
+    before.known = !row.clean;
+    LayerRecord& sums = record.layers[std::size_t(layer)];
+    const bool firstOfLayer = sums.selected == 0;
+    sums.selected += selection.selected;
+    sums.hits += selection.hits;
+    if (selection.selected == 0) return;
+    sums.kept =
+        (firstOfLayer || sums.kept >= 0) && selection.kept >= 0 ? (firstOfLayer ? 0 : sums.kept) + selection.kept : -1;
+}
+
+} // namespace kvscope

@@ -1,0 +1,92 @@
+// What a denoising forward on a GPU tells the host, and the record that is made of it.
+#pragma once
+
+#include "core/cuda/device_memory.h"
+#include "core/cuda/gpu_clock.h"
+#include "core/session/denoise_engine.h"
+#include "kernels/cuda/diffusion/unmask.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// Sizes of a report, and which parts it has.
+struct DenoiseReportNeeds {
+    int rows = 0, block = 0, layers = 0, kvHeads = 0;
+    int sets = 0;          // active sets of a layer; 0: queries are not compared
+    bool active = false;   // which tokens were active
+    std::size_t words = 0; // of a KV head's pages as bits; 0: no pages are chosen
+    std::size_t items() const { return std::size_t(rows) * std::size_t(kvHeads); }
+};
+
+/// One report, on the device or its copy on the host. What a forward does not make keeps the numbers of an earlier one.
+struct DenoiseReport {
+    /// Marks of a layer, in their order.
+    enum Mark { kQkv, kRope, kCompression, kStage1, kPooling, kAttention, kOffloading, kOLinear, kFfn, kMarks };
+    /// Marks of the forward.
+    enum StepMark { kEmbed, kLmHead, kSample, kEnd, kStepMarks };
+
+    DenoiseReport() = default;
+    /// Lays the parts out from `base`. With `base` null only the size counts. @param bytes is set to the size
+    DenoiseReport(const DenoiseReportNeeds& needs, std::byte* base, std::size_t& bytes);
+
+    std::uint64_t* marks = nullptr;             // [layers][kMarks]
+    std::uint64_t* stepMarks = nullptr;         // [kStepMarks]
+    std::uint64_t* active = nullptr;            // [layers][rows*kvHeads], or null
+    cuda::BlockCandidate* candidates = nullptr; // [rows*block]
+    std::int32_t* ids = nullptr;                // [rows*block] after writing, where the device writes
+    float* changes = nullptr;                   // [layers][rows][sets][block], or null
+    std::uint32_t* pages = nullptr;             // [layers][rows*kvHeads][words], or null
+
+    std::uint64_t* mark(int layer, Mark which) const { return marks + layer * kMarks + which; }
+    std::uint64_t* activeOf(int layer) const { return active == nullptr ? nullptr : active + at(layer); }
+    std::uint32_t* pagesOf(int layer) const { return pages == nullptr ? nullptr : pages + at(layer) * needs_.words; }
+    float* changesOf(int layer) const {
+        const DenoiseReportNeeds& n = needs_;
+        return changes == nullptr ? nullptr : changes + std::size_t(layer) * std::size_t(n.rows * n.sets * n.block);
+    }
+    const DenoiseReportNeeds& needs() const { return needs_; }
+
+private:
+    std::size_t at(int layer) const { return std::size_t(layer) * needs_.items(); }
+    DenoiseReportNeeds needs_;
+};
+
+/// Which kernels a forward has: forwards of one shape are one graph.
+struct ForwardShape {
+    bool writes = false; // some row has masked positions
+    bool sparse = false; // some row chooses pages
+    bool cleans = false; // some row's keys and values are kept
+    int number() const { return int(writes) | int(sparse) << 1 | int(cleans) << 2; }
+    static constexpr int kShapes = 8;
+};
+
+/// Makes records of reports. Remembers the pages of the forward before.
+class DenoiseReportReader {
+public:
+    DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs, const GpuClock& clock);
+    /// Fills everything of the record but what the session adds. flags: BlockRow::Flag of each of `rows`.
+    void fill(const DenoiseReport& report, ForwardShape shape, std::span<const DenoiseRow> rows,
+              std::span<const std::uint32_t> flags, StepRecord& record);
+
+private:
+    struct Pages { // of a (layer, sequence, KV head)
+        std::vector<std::int32_t> list;
+        bool known = false;
+    };
+    void fillStages(const DenoiseReport& report, ForwardShape shape, int layer, LayerRecord& out) const;
+    void fillHead(const DenoiseReport& report, int layer, const DenoiseRow& row, std::uint32_t flags, int kvHead,
+                  StepRecord& record);
+    void fillSelection(int layer, const DenoiseRow& row, int kvHead, std::vector<std::int32_t> pages,
+                       StepRecord& record);
+
+    const DenoiseOptions& options_;
+    const DenoiseReportNeeds needs_;
+    const GpuClock& clock_;
+    std::vector<Pages> previous_;
+};
+
+} // namespace kvscope

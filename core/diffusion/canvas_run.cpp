@@ -1,0 +1,49 @@
+#include "core/diffusion/canvas_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvscope {
+
+CanvasRun::CanvasRun(std::vector<std::int32_t> prompt, int length, int block, std::int32_t maskId,
+                     std::vector<std::int32_t> endIds)
+    : promptTokens_(int(prompt.size())), length_(block), endIds_(std::move(endIds)), ids_(std::move(prompt)) {
+    masked_.assign(ids_.size(), 0);
+    ids_.resize(ids_.size() + std::size_t(length), maskId);
+    masked_.resize(ids_.size(), 1);
+    generated_.reserve(std::size_t(length));
+}
+
+std::vector<std::int32_t> CanvasRun::masks() const {
+    std::vector<std::int32_t> positions;
+    for (int position = first(); position < first() + length_; ++position)
+        if (masked(position)) positions.push_back(position);
+    return positions;
+}
+
+bool CanvasRun::ends(std::int32_t id) const { return std::find(endIds_.begin(), endIds_.end(), id) != endIds_.end(); }
+
+void CanvasRun::write(int position, std::int32_t id) {
+    masked_[std::size_t(position)] = 0;
+    ids_[std::size_t(position)] = id;
+    while (generated_.empty() || !ends(generated_.back())) {
+        const std::size_t next = std::size_t(promptTokens_) + generated_.size();
+        if (next >= ids_.size() || masked_[next] != 0) return;
+        generated_.push_back(ids_[next]);
+    }
+}
+
+void CanvasRun::forwardDone() {
+    ++step_;
+    ++forwards_;
+    if (!masks().empty()) return;
+    const bool ended = !generated_.empty() && ends(generated_.back());
+    if (ended || std::size_t(first() + length_) >= ids_.size()) {
+        finished_ = true;
+        return;
+    }
+    ++block_;
+    step_ = 0;
+}
+
+} // namespace kvscope

@@ -1,0 +1,85 @@
+// dLLM-Cache's part of a forward over a canvas on the CPU backend: each layer computes some tokens and adds to the
+// others what it added to them before.
+#pragma once
+
+#include "core/engine/cpu/cpu_layer_passes.h"
+#include "core/kv/block_layout.h"
+#include "core/model/model_config.h"
+#include "core/select/canvas.h"
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// For every token the layers keep what their attention and their feed-forward added to its stream; keys and values are
+/// in the engine's store, which gives its blocks to `run`.
+class CpuCanvasFeatures {
+public:
+    /// Everything outlives the object. prompts, tokens: [sequence] of the prompt; of prompt and canvas.
+    CpuCanvasFeatures(Kernels& kernels, const ModelConfig& config, const CanvasOptions& options,
+                      std::span<const int> prompts, std::span<const int> tokens, const RopeTables& rope,
+                      CpuLayerPasses& passes, StageClock& clock);
+
+    /// One layer of one sequence.
+    struct Pass {
+        LayerId layer{};
+        RowId sequence{};
+        int block = 0;                               // position of the first token of the block that is being written
+        bool wholePrompt = true, wholeCanvas = true; // all tokens of these segments are computed
+        float* x = nullptr;                          // [tokens, hidden]
+        /// Where a block of the layer's store lies.
+        std::function<float*(KvHeadId kvHead, BlockId block)> blockAt;
+        /// Lets the passes' first n queries attend to all tokens.
+        std::function<void(int n)> attend;
+    };
+    void run(const Pass& pass, const BlockLayout& layout, LayerRecord& times);
+
+    /// Of the last forward: the positions that the layer computed, ascending.
+    std::span<const std::int32_t> computed(LayerId layer, RowId sequence) const {
+        return layers_[layerAt_.offset(sequence, layer)].computed;
+    }
+    /// How many of them the forward before it computed, too. -1: it was of another block, or computed all tokens.
+    int computedBefore(LayerId layer, RowId sequence) const { return layers_[layerAt_.offset(sequence, layer)].kept; }
+    /// [canvas] 1 minus the likeness of each token's values to those before, at least 0; empty where none were
+    /// compared.
+    std::span<const float> changes(LayerId layer, RowId sequence) const {
+        return layers_[layerAt_.offset(sequence, layer)].changes;
+    }
+    /// Bytes that all layers keep, beyond keys and values.
+    static std::int64_t bytes(const ModelConfig& config, const CanvasOptions& options, std::span<const int> prompts,
+                              std::span<const int> tokens);
+
+private:
+    struct Layer {
+        AlignedBuffer<float> attention, feedForward; // [tokens, hidden]
+        AlignedBuffer<float> values; // [canvas, KV heads, dim] when they were computed; only where that is compared
+        std::vector<std::int32_t> computed, before;
+        std::vector<float> changes;
+        int block = -1, kept = -1;
+        bool comparable = false; // `before` is of a forward that did not compute all
+    };
+    int promptOf(RowId sequence) const { return prompts_[index(sequence)]; }
+    int tokensOf(RowId sequence) const { return tokens_[index(sequence)]; }
+    void addChanged(const Pass& pass, const BlockLayout& layout, Layer& layer, LayerRecord& times);
+    void write(const Pass& pass, const BlockLayout& layout, Layer& layer);
+    void gather(const Pass& pass, const Layer& layer);
+    void scatter(const Layer& layer, AlignedBuffer<float>& to) const;
+    void add(const Pass& pass, const AlignedBuffer<float>& what) const;
+    void compare(const Pass& pass, Layer& layer) const;
+
+    Kernels& kernels_;
+    const ModelConfig& config_;
+    const CanvasOptions& options_;
+    const std::vector<int> prompts_, tokens_;
+    const RopeTables& rope_;
+    CpuLayerPasses& passes_;
+    StageClock& clock_;
+    const Extents<RowId, LayerId> layerAt_;
+    const Extents<int, int> streamAt_; // [tokens of the longest sequence, hidden]
+    std::vector<Layer> layers_;        // layerAt_
+    AlignedBuffer<float> rows_, made_; // streamAt_: of the computed tokens the stream, and what is added to it
+};
+
+} // namespace kvscope

@@ -1,0 +1,35 @@
+#include "core/select/prompt_attention.h"
+
+#include "core/select/token_choice.h"
+
+namespace kvscope::select {
+
+PrefillAttentionArgs PromptAttention::of(const PromptChunk& chunk) {
+    const KvShape& shape = context_.shape;
+    views_.resize(std::size_t(shape.kvHeads));
+    lists_.clear();
+    for (const KvHeadId g : context_.kvHeads()) {
+        auto& views = views_[index(g)];
+        storeViews(context_, chunk.layer, chunk.sequence, g, {0, chunk.first + chunk.n}, views);
+        lists_.push_back(views.data());
+    }
+    PrefillAttentionArgs args;
+    args.q = chunk.rows.q;
+    args.n = chunk.n;
+    args.qStride = context_.rules.queryHeads * shape.dim;
+    args.outStride = context_.rules.queryHeads * shape.valueDim;
+    args.firstPosition = chunk.first;
+    args.kvHeads = shape.kvHeads;
+    args.group = context_.group();
+    args.dim = shape.dim;
+    args.valueDim = shape.valueDim;
+    args.window = context_.rules.windowOf(chunk.layer);
+    args.blockSize = context_.cache.layout().blockSize;
+    args.blocks = lists_.data();
+    args.scale = context_.rules.scale;
+    args.biasScale = context_.spec.bias.scale;
+    args.out = chunk.rows.out;
+    return args;
+}
+
+} // namespace kvscope::select

@@ -1,0 +1,60 @@
+// What a backend does in a masked-diffusion run: forwards over a canvas, or over a part of it with keys and values of
+// the rest from an earlier forward. The session follows the canvases, writes tokens and hands records over.
+#pragma once
+
+#include "base/ids.h"
+#include "core/model/model.h"
+#include "core/select/canvas.h"
+#include "core/trace/trace_sink.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// One sequence of a forward. Positions before `first` and from first + ids.size() on have the keys and values that the
+/// forward before them left, unless they are evicted; there is one.
+struct CanvasRow {
+    RowId sequence{};
+    int first = 0;
+    std::span<const std::int32_t> ids; // of the positions that are computed
+    /// Ascending positions whose logits are wanted: those that the model computed there.
+    std::vector<std::int32_t> wanted;
+    int block = 0; // position of the first token of the block that is being written
+    /// What the tokens attend to: all of prompt and canvas; all, and every layer chooses (which tokens outside the
+    /// block are kept, or the tiles of its masks); the tokens that are kept, and the block, which is all that is
+    /// computed; the tiles of the masks; all, but in each layer some tokens alone are computed (CanvasCache::Features).
+    enum class Keys : std::uint8_t { All, AllAndChoose, Kept, Masked, Computed } keys = Keys::All;
+    bool maskUsed = false; // Masked: some forward before attended to the tiles, too
+    bool wholePrompt = true,
+         wholeCanvas = true; // Computed: every layer computes all tokens of these; the first does so
+};
+
+/// Resolved and checked by the session.
+struct CanvasSetup {
+    std::shared_ptr<const Model> model;
+    std::vector<int> promptTokens, maxTokens; // [sequence] of the prompt; of prompt and canvas
+    std::size_t mostWanted = 0;               // logits of one forward
+    CanvasOptions options;
+    int threads = 0;
+    RecordLevel level = RecordLevel::Counters;
+};
+
+class CanvasEngine {
+public:
+    virtual ~CanvasEngine() = default;
+    /// Short text for traces, e.g. "cpu: AVX3, 2 threads".
+    virtual std::string description() const = 0;
+    /// One forward of every row. Fills times, layers and selections of the record, and of its `denoise` the layers.
+    virtual void forward(std::span<const CanvasRow> rows, StepRecord& record) = 0;
+    /// Of the last forward: the logits [vocab] of the index-th wanted position of its `row`-th row.
+    virtual std::span<const float> logits(int row, int index) const = 0;
+};
+
+/// @throws Error(OutOfMemory) with the numbers
+std::unique_ptr<CanvasEngine> makeCpuCanvas(const CanvasSetup& setup);
+
+} // namespace kvscope

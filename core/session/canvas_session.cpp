@@ -1,0 +1,129 @@
+// A run of a masked-diffusion model: every step is one forward over each unfinished sequence's canvas, after which some
+// masks become tokens.
+#include "core/diffusion/canvas_choice.h"
+#include "core/diffusion/canvas_run.h"
+#include "core/session/canvas_engine.h"
+#include "core/session/diffusion_run.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+struct CanvasSession final : DiffusionRun {
+    CanvasSession(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
+                  SessionOptions sessionOptions, TraceSink& traceSink);
+
+    bool finished() const override {
+        return std::all_of(runs.begin(), runs.end(), [](const CanvasRun& run) { return run.finished(); });
+    }
+    /// Nothing is read before the first forward, which reads the prompt as every one does.
+    void readPrompts(StepRecord& record, const Progress&, const std::stop_token&) override {
+        record.layers.resize(std::size_t(model->config().layers));
+    }
+    int listRows() override;
+    void forward(StepRecord& record) override { engine->forward(rows, record); }
+    void writeRow(int row, StepRecord& record) override;
+
+    CanvasRow rowOf(RowId sequence) const;
+    Candidate candidateAt(int row, int index, std::int32_t position);
+
+    CanvasOptions canvas;
+    std::unique_ptr<CanvasEngine> engine;
+    std::vector<CanvasRun> runs; // [sequence]
+    std::vector<CanvasRow> rows;
+};
+
+CanvasSession::CanvasSession(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
+                             SessionOptions sessionOptions, TraceSink& traceSink)
+    : DiffusionRun(std::move(loaded), std::move(ids), std::move(sessionOptions), traceSink) {
+    canvas = select::canvasOptions(parameters, options.maxNewTokens);
+    parameters.assign("steps", std::to_string(canvas.steps)); // 0 stood for the canvas's length
+    if (parameters.has("block_length")) parameters.assign("block_length", std::to_string(canvas.block));
+    makeSpec();
+    if (canvas.cache == CanvasCache::Evicted)
+        for (const auto& prompt : prompts)
+            spec.traceBudget =
+                std::max({1, spec.traceBudget, canvas.keptOf(int(prompt.size()) + canvas.length - canvas.block)});
+    if (canvas.cache == CanvasCache::Features)
+        for (const auto& prompt : prompts)
+            spec.traceBudget = std::max(spec.traceBudget, int(prompt.size()) + canvas.length);
+    CanvasSetup setup{model, {}, {}, prompts.size() * std::size_t(canvas.block), canvas, options.threads, sink.level()};
+    for (const auto& prompt : prompts) {
+        setup.promptTokens.push_back(int(prompt.size()));
+        setup.maxTokens.push_back(int(prompt.size()) + canvas.length);
+        runs.emplace_back(prompt, canvas.length, canvas.block, model->config().diffusion->maskId, endIds());
+    }
+    engine = makeCpuCanvas(setup);
+    beginRun(engine->description(), Timing::Modelled, canvas.block);
+}
+
+CanvasRow CanvasSession::rowOf(RowId sequence) const {
+    const CanvasRun& run = runs[index(sequence)];
+    const auto all = run.ids();
+    CanvasRow row{sequence, 0, all, run.masks(), run.first()};
+    if (!canvas.computesAll(run.step())) {
+        row.first = run.first();
+        const std::size_t first = std::size_t(row.first);
+        row.ids =
+            canvas.cache == CanvasCache::Prefix ? all.subspan(first) : all.subspan(first, std::size_t(canvas.block));
+        if (canvas.cache == CanvasCache::Evicted) row.keys = CanvasRow::Keys::Kept;
+    } else if (canvas.cache == CanvasCache::Evicted && run.step() == 1) {
+        row.keys = CanvasRow::Keys::AllAndChoose;
+    } else if (canvas.cache == CanvasCache::Features) {
+        row.keys = CanvasRow::Keys::Computed;
+        row.wholePrompt = run.forwards() % canvas.promptInterval == 0;
+        row.wholeCanvas = run.forwards() % canvas.canvasInterval == 0;
+    } else if (canvas.tiles() && run.forwards() >= canvas.maskStep()) {
+        row.keys = run.forwards() == canvas.maskStep() ? CanvasRow::Keys::AllAndChoose : CanvasRow::Keys::Masked;
+        row.maskUsed = run.forwards() > canvas.maskStep() + 1;
+    }
+    if (canvas.shifted)
+        for (std::int32_t& position : row.wanted) position = std::max(0, position - 1);
+    return row;
+}
+
+int CanvasSession::listRows() {
+    rows.clear();
+    for (const RowId sequence : idsUpTo<RowId>(int(runs.size())))
+        if (!runs[index(sequence)].finished()) rows.push_back(rowOf(sequence));
+    return int(rows.size());
+}
+
+Candidate CanvasSession::candidateAt(int row, int index, std::int32_t position) {
+    Candidate candidate = chooseAt(rows[std::size_t(row)].sequence, position, engine->logits(row, index));
+    if (!canvas.shifted) candidate.confidence = candidate.plain; // LLaDA's is not tempered, Dream's is
+    return candidate;
+}
+
+void CanvasSession::writeRow(int row, StepRecord& record) {
+    const RowId sequence = rows[std::size_t(row)].sequence;
+    CanvasRun& run = runs[index(sequence)];
+    const int first = run.first();
+    DenoiseForward forward =
+        beginForward(sequence, first, run.ids().subspan(std::size_t(first), std::size_t(canvas.block)), record);
+    forward.block = run.block(), forward.step = run.step();
+    const auto draw = [&] { return samplers[index(sequence)].draw(); };
+    std::vector<Candidate> candidates;
+    std::vector<double> ranks;
+    for (const std::int32_t position : run.masks()) {
+        candidates.push_back(candidateAt(row, int(candidates.size()), position));
+        ranks.push_back(rankOf(canvas, candidates.back(), draw));
+        noteCandidate(forward, position - first, candidates.back(), record);
+    }
+    for (const std::int32_t position :
+         chooseOnCanvas(canvas, forward.step, run.masksAtBegin(), candidates, ranks, draw))
+        run.write(position, noteWritten(forward, position - first, record));
+    run.forwardDone();
+    endForward(forward, run.generated(), record);
+}
+
+} // namespace
+
+std::unique_ptr<SessionRun> makeCanvasRun(std::shared_ptr<const Model> model,
+                                          std::vector<std::vector<std::int32_t>> prompts, SessionOptions options,
+                                          TraceSink& sink) {
+    return std::make_unique<CanvasSession>(std::move(model), std::move(prompts), std::move(options), sink);
+}
+
+} // namespace kvscope

@@ -1,0 +1,52 @@
+// Stages stage2 and attention of a denoising forward: the active tokens of a block attend to the prefix or to chosen
+// pages of it, every token attends to its block, and both parts become one softmax.
+#pragma once
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/diffusion/block_row.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+struct BlockAttentionArgs {
+    BlockRows rows;
+    const __nv_bfloat16* q = nullptr;      // [rows*block, queryHeads*dim]
+    const __nv_bfloat16* blocks = nullptr; // of the layer
+    // The pages of sparse rows; all others attend to [0, BlockRow::keys).
+    const std::int32_t* pages = nullptr;     // [rows, kvHeads, capacity] ascending
+    const std::int32_t* pageCount = nullptr; // [rows, kvHeads]
+    int capacity = 0;
+    float scale = 1;
+    int splits = 1; // thread blocks that share the keys of a (row, KV head), as blockSplits() says it
+    // The result of every split. Null: `out` instead, with one split and no part of the block's own.
+    float* partial = nullptr;     // [rows, kvHeads, splits, queries(), dim] weighted sums of values
+    float2* states = nullptr;     // [rows, kvHeads, splits, queries()] largest logit, sum of exponentials
+    __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
+    std::uint64_t* mark = nullptr;
+};
+
+/// Into how many parts the keys are cut, for rows of up to maxKeys tokens.
+int blockSplits(const Launch& launch, const BlockRows& rows, int maxKeys);
+/// Shapes: see checkAttentionShape.
+void blockAttention(const Launch& launch, const BlockAttentionArgs& args);
+
+struct BlockMergeArgs {
+    BlockRows rows;
+    const __nv_bfloat16* q = nullptr;
+    const __nv_bfloat16* blocks = nullptr;
+    const std::int32_t* pageCount = nullptr; // as in BlockAttentionArgs
+    float scale = 1;
+    int splits = 1;
+    const float* partial = nullptr;
+    const float2* states = nullptr;
+    // Attention over the prefix, of active tokens written and of the others read. Null where every token is always
+    // active.
+    float* prefix = nullptr;      // [rows*block, queryHeads, dim]
+    float* prefixSums = nullptr;  // [rows*block, queryHeads] natural logarithms; -inf without a prefix
+    __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
+};
+/// The block's own part, and the merge. The block's keys and values lie at its positions.
+void mergeBlocks(const Launch& launch, const BlockMergeArgs& args);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,177 @@
+#include "kernels/cuda/diffusion/block_place.h"
+
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/diffusion/active_tokens.cuh"
+#include "kernels/cuda/token/rotation.cuh"
+
+#include <algorithm>
+
+namespace kvscope::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+
+/// One head of one token: its norm, its rotation. `out(channel, value)` gets every rotated channel once.
+template <class Out>
+__device__ void rotateHead(const BlockPlaceArgs& a, const float* in, const float* weight, std::size_t angles,
+                           Out&& out) {
+    const int dim = a.rows.shape.dim, half = dim / 2;
+    const float inverse = weight != nullptr ? inverseNorm(in, dim, a.norms.eps) : 1.f;
+    for (int c = int(threadIdx.x) % kWarp; c < half; c += kWarp) {
+        const Pair pair(a.interleaved, c, half);
+        float x = in[pair.low], y = in[pair.high];
+        if (weight != nullptr) {
+            x *= inverse * weight[pair.low];
+            y *= inverse * weight[pair.high];
+        }
+        const float cos = a.cos[angles + std::size_t(c)], sin = a.sin[angles + std::size_t(c)];
+        out(pair.low, x * cos - y * sin);
+        out(pair.high, y * cos + x * sin);
+    }
+}
+
+/// Grid (tokens of all rows, heads / 8): a warp takes a query head, a key or a value of one token.
+__global__ void __launch_bounds__(kThreads) placeKernel(BlockPlaceArgs a) {
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) stamp(a.mark);
+    const AttentionShape& shape = a.rows.shape;
+    const int dim = shape.dim, queries = shape.queryHeads, heads = shape.kvHeads, lane = int(threadIdx.x) % kWarp;
+    const int at = int(blockIdx.x), row = at / a.rows.block, unit = int(blockIdx.y) * kWarps + int(threadIdx.x) / kWarp;
+    const BlockRow of = a.rows.table[row];
+    if (!of.is(BlockRow::kTaken) || unit >= queries + 2 * heads) return;
+    const int position = of.first + at - row * a.rows.block;
+    const std::size_t angles = std::size_t(a.ropeFirst[of.sequence] + position) * std::size_t(dim / 2);
+    const float* const in = a.qkv + (std::size_t(at) * std::size_t(queries + 2 * heads) + std::size_t(unit)) * dim;
+    if (unit < queries) {
+        const std::size_t head = std::size_t(at) * queries + unit;
+        Bf16* const q = a.q + head * dim;
+        float change = 0, size = 0;
+        rotateHead(a, in, a.norms.query, angles, [&](int c, float value) {
+            q[c] = __float2bfloat16(value);
+            if (a.before == nullptr) return;
+            float& before = a.before[head * dim + c];
+            const float difference = value - before;
+            change = fmaf(difference, difference, change);
+            size = fmaf(value, value, size);
+            before = value;
+        });
+        if (a.before == nullptr) return;
+        change = warpSum(change);
+        size = warpSum(size);
+        if (lane == 0) a.changes[head] = make_float2(change, size);
+        return;
+    }
+    const bool key = unit < queries + heads;
+    const int g = key ? unit - queries : unit - queries - heads, bs = shape.blockSize, within = position % bs;
+    Bf16* const block =
+        a.blocks + std::size_t(a.rows.headFirst[of.sequence * heads + g] + position / bs) * blockElements(bs, dim);
+    if (key)
+        rotateHead(a, in, a.norms.key, angles,
+                   [&](int c, float value) { block[within * dim + c] = __float2bfloat16(value); });
+    else
+        for (int c = lane; c < dim; c += kWarp)
+            block[std::size_t(bs) * dim + std::size_t(c) * bs + within] = __float2bfloat16(in[c]);
+}
+
+/// The mean square change of token i over the query heads [from, from + heads).
+__device__ inline float changeOf(const NameActiveArgs& a, int row, int i, int from, int heads) {
+    constexpr double kSameNumbers = 1e-10;
+    const float2* const sums = a.changes + std::size_t(row * a.rows.block + i) * a.rows.shape.queryHeads + from;
+    double change = 0, size = 0;
+    for (int h = 0; h < heads; ++h) change += double(sums[h].x), size += double(sums[h].y);
+    return change < kSameNumbers * size ? 0.f : float(change / (double(heads) * double(a.rows.shape.dim)));
+}
+
+/// A number that sorts: NaN, which broken weights give, comes last.
+__device__ inline float ranked(float value) { return isnan(value) ? -INFINITY : value; }
+
+/// Grid (rows, KV heads or 1), a thread for each token.
+__global__ void __launch_bounds__(kMostDenoised) activeKernel(NameActiveArgs a) {
+    __shared__ float changes[kMostDenoised];
+    __shared__ unsigned bits[2];
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const int row = int(blockIdx.x), set = int(blockIdx.y), sets = int(gridDim.y), i = int(threadIdx.x);
+    if (row == 0 && set == 0 && i == 0) stamp(a.mark);
+    const BlockRow of = a.rows.table[row];
+    if (!of.is(BlockRow::kTaken)) return;
+    const int block = a.rows.block, heads = a.rows.shape.queryHeads / sets, kvHeads = a.rows.shape.kvHeads;
+    const bool compares = a.changes != nullptr && of.is(BlockRow::kCompares);
+    float change = 0;
+    if (compares && i < block) {
+        change = changeOf(a, row, i, set * heads, heads);
+        changes[i] = change;
+        if (a.scores != nullptr) a.scores[std::size_t(row * sets + set) * block + i] = change;
+    }
+    if (i < 2) bits[i] = 0;
+    __syncthreads();
+    bool active = i < block;
+    if (compares && of.is(BlockRow::kSparse) && !of.is(BlockRow::kEveryToken) && active) {
+        int before = 0;
+        for (int j = 0; j < block; ++j) {
+            const float other = ranked(changes[j]), mine = ranked(change);
+            before += other > mine || (other == mine && j < i) ? 1 : 0;
+        }
+        active = a.byThreshold ? double(change) >= a.threshold : before < a.count;
+    }
+    if (active) atomicOr(&bits[i / 32], 1u << (i % 32));
+    __syncthreads();
+    const std::uint64_t all = std::uint64_t(bits[1]) << 32 | bits[0];
+    if (sets > 1) {
+        if (i == 0) a.active[row * kvHeads + set] = all;
+    } else {
+        for (int g = i; g < kvHeads; g += kMostDenoised) a.active[row * kvHeads + g] = all;
+    }
+}
+
+/// Grid (pages that a block may touch, kvHeads, rows), a thread per channel.
+__global__ void boundKernel(BoundBlocksArgs a) {
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
+    const AttentionShape& shape = a.rows.shape;
+    const int g = int(blockIdx.y), dim = shape.dim, bs = shape.blockSize, c = int(threadIdx.x);
+    const BlockRow of = a.rows.table[blockIdx.z];
+    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kClean)) return;
+    const int end = of.first + a.rows.block, page = of.first / bs + int(blockIdx.x), tokens = min(bs, end - page * bs);
+    if (tokens <= 0) return;
+    const std::size_t at = std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g] + page);
+    const Bf16* const keys = a.blocks + at * blockElements(bs, dim) + c;
+    float low = INFINITY, high = -INFINITY;
+    for (int t = 0; t < tokens; ++t) {
+        const float key = __bfloat162float(keys[t * dim]);
+        low = fminf(low, key);
+        high = fmaxf(high, key);
+    }
+    a.ranges[at * 2 * dim + c] = __float2bfloat16(low);
+    a.ranges[(at * 2 + 1) * dim + c] = __float2bfloat16(high);
+}
+
+} // namespace
+
+void placeBlocks(const Launch& how, const BlockPlaceArgs& args) {
+    if (args.rows.rows == 0) return;
+    const int units = args.rows.shape.queryHeads + 2 * args.rows.shape.kvHeads;
+    launch(how,
+           {dim3(unsigned(args.rows.rows * args.rows.block), unsigned((units + kWarps - 1) / kWarps)), dim3(kThreads)},
+           placeKernel, "placing the blocks", args);
+}
+
+void nameActive(const Launch& how, const NameActiveArgs& args) {
+    if (args.rows.rows == 0) return;
+    const unsigned sets = args.perHead ? unsigned(args.rows.shape.kvHeads) : 1u;
+    launch(how, {dim3(unsigned(args.rows.rows), sets), dim3(kMostDenoised)}, activeKernel, "naming active tokens",
+           args);
+}
+
+void boundBlocks(const Launch& how, const BoundBlocksArgs& args) {
+    if (args.rows.rows == 0) return;
+    const int bs = args.rows.shape.blockSize, pages = (args.rows.block + bs - 2) / bs + 1;
+    launch(how,
+           {dim3(unsigned(pages), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
+            dim3(unsigned(args.rows.shape.dim))},
+           boundKernel, "bounding the blocks", args);
+}
+
+} // namespace kvscope::cuda

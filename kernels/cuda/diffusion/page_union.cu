@@ -1,0 +1,183 @@
+#include "kernels/cuda/diffusion/page_union.h"
+
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/ranking.cuh"
+#include "kernels/cuda/device/shared_room.cuh"
+#include "kernels/cuda/diffusion/active_tokens.cuh"
+
+#include <algorithm>
+#include <string>
+
+namespace kvscope::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kPagesOfWarp = 8, kQueryTile = 16; // a tensor-core tile
+
+__device__ inline std::uint32_t lowest(std::uint32_t pair, bool positive) {
+    const __nv_bfloat162 zero = __float2bfloat162_rn(0.f), value = reinterpret_cast<const __nv_bfloat162&>(pair);
+    const __nv_bfloat162 part = positive ? __hmax2(value, zero) : __hmin2(value, zero);
+    return reinterpret_cast<const std::uint32_t&>(part);
+}
+
+/// Grid (64 pages, kvHeads, rows). A warp keeps the ranges of 8 pages as fragments and multiplies all queries with
+/// them, 16 at a time. The columns of both operands are permuted alike: lane quad q has the channels 8q to 8q + 7 of
+/// every 32.
+template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(PageUnionArgs a, int stride) {
+    constexpr int kChunks = kDim / 32;
+    __shared__ std::uint8_t tokens[kMostDenoised];
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.scoreMark);
+    const AttentionShape& shape = a.rows.shape;
+    const int g = int(blockIdx.y), row = int(blockIdx.z), group = shape.queryHeads / shape.kvHeads;
+    const BlockRow of = a.rows.table[row];
+    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kSparse)) return;
+    const int pages = of.first / shape.blockSize;
+    if (int(blockIdx.x) * kWarps * kPagesOfWarp >= pages) return;
+    const std::uint64_t active = activeOf(a.rows, row, g);
+    listActive(active, tokens);
+    const int queries = __popcll(active) * group, lane = int(threadIdx.x) % kWarp, rowInTile = lane / 4,
+              quad = lane % 4;
+    const int page = (int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp) * kPagesOfWarp;
+    if (page >= pages) return;
+    const Bf16* const range = a.ranges + (std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) +
+                                          std::size_t(min(page + rowInTile, pages - 1))) *
+                                             2 * kDim;
+    uint4 low[kChunks], high[kChunks];
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+        low[c] = loadOnce(range + c * 32 + quad * 8);
+        high[c] = loadOnce(range + kDim + c * 32 + quad * 8);
+    }
+    float* const scores = a.scores + std::size_t(row * shape.kvHeads + g) * std::size_t(a.rows.block * group) * stride;
+    const auto queryOf = [&](int i) {
+        const int token = tokens[i / group], head = g * group + i % group;
+        return a.q + (std::size_t(row * a.rows.block + token) * shape.queryHeads + head) * kDim;
+    };
+    for (int first = 0; first < queries; first += kQueryTile) {
+        const int upper = first + rowInTile, lower = upper + 8;
+        float sums[4] = {};
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+            uint4 x = make_uint4(0, 0, 0, 0), y = x;
+            if (upper < queries) x = *reinterpret_cast<const uint4*>(queryOf(upper) + c * 32 + quad * 8);
+            if (lower < queries) y = *reinterpret_cast<const uint4*>(queryOf(lower) + c * 32 + quad * 8);
+#pragma unroll
+            for (int positive = 0; positive < 2; ++positive) {
+                const uint4 r = positive ? high[c] : low[c];
+                mma16816(sums, lowest(x.x, positive), lowest(y.x, positive), lowest(x.y, positive),
+                         lowest(y.y, positive), r.x, r.y);
+                mma16816(sums, lowest(x.z, positive), lowest(y.z, positive), lowest(x.w, positive),
+                         lowest(y.w, positive), r.z, r.w);
+            }
+        }
+        const int at = page + quad * 2; // both lie below the stride, which is even
+        if (at < stride) {
+            if (upper < queries)
+                *reinterpret_cast<float2*>(scores + std::size_t(upper) * stride + at) = make_float2(sums[0], sums[1]);
+            if (lower < queries)
+                *reinterpret_cast<float2*>(scores + std::size_t(lower) * stride + at) = make_float2(sums[2], sums[3]);
+        }
+    }
+}
+
+/// All pages of the union as a list, by the thread block that came last.
+__device__ inline void listUnion(const PageUnionArgs& a, int item, int words, int pages, bool incomplete,
+                                 BlockCounter<kWarps>& counter) {
+    std::uint32_t* const bits = a.words + std::size_t(item) * words;
+    std::int32_t* const list = a.pages + std::size_t(item) * a.maxPages;
+    int before = 0;
+    for (int first = 0; first < words; first += kThreads) {
+        const int w = first + int(threadIdx.x);
+        std::uint32_t word = 0;
+        if (w < words) {
+            word = __ldcg(bits + w);
+            bits[w] = 0;
+            if (incomplete && w == pages / 32) word |= 1u << (pages % 32);
+            if (a.record != nullptr) a.record[std::size_t(item) * words + w] = word;
+        }
+        int total = 0;
+        int at = before + counter.prefix(__popc(word), total);
+        for (; word != 0; word &= word - 1) list[at++] = w * 32 + __ffs(int(word)) - 1;
+        before += total;
+    }
+    if (threadIdx.x == 0) a.count[item] = before;
+}
+
+/// Grid (block * group, kvHeads, rows): a thread block chooses the pages of one query.
+__global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int stride, int words) {
+    extern __shared__ std::uint32_t keys[]; // [complete pages]
+    __shared__ BlockCounter<kWarps>::Shared room;
+    __shared__ bool last;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.unionMark);
+    const AttentionShape& shape = a.rows.shape;
+    const int g = int(blockIdx.y), row = int(blockIdx.z), group = shape.queryHeads / shape.kvHeads;
+    const int item = row * shape.kvHeads + g, query = int(blockIdx.x);
+    const BlockRow of = a.rows.table[row];
+    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kSparse)) return;
+    const int queries = __popcll(activeOf(a.rows, row, g)) * group, pages = of.first / shape.blockSize;
+    const bool incomplete = of.first % shape.blockSize != 0 && queries > 0;
+    BlockCounter<kWarps> counter(room);
+    if (queries == 0) { // nothing is chosen: an empty list
+        if (query == 0) listUnion(a, item, words, pages, false, counter);
+        return;
+    }
+    if (query >= queries) return;
+    const float* const scores = a.scores + (std::size_t(item) * std::size_t(a.rows.block * group) + query) * stride;
+    std::uint32_t* const bits = a.words + std::size_t(item) * words;
+    if (a.pagesPerQuery >= pages) {
+        for (int w = int(threadIdx.x); w * 32 < pages; w += kThreads)
+            atomicOr(bits + w, pages - w * 32 >= 32 ? 0xffffffffu : (1u << (pages - w * 32)) - 1);
+    } else {
+        for (int i = int(threadIdx.x); i < pages; i += kThreads) keys[i] = rankingKey(scores[i]);
+        __syncthreads();
+        takeLargest(keys, pages, a.pagesPerQuery, counter, [&](int i) { atomicOr(bits + i / 32, 1u << (i % 32)); });
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(a.arrivals + item, 1u) + 1 == unsigned(queries);
+        if (last) a.arrivals[item] = 0;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    listUnion(a, item, words, pages, incomplete, counter);
+}
+
+constexpr std::size_t keyBytes(int maxPages) { return std::size_t(maxPages) * sizeof(std::uint32_t); }
+
+} // namespace
+
+void checkPageUnion(const Launch& how, int maxPages) {
+    constexpr std::size_t kFixed = 2048; // of the kernel's own
+    constexpr int kMostRanked = 65535;   // see takeLargest
+    if (maxPages > kMostRanked || keyBytes(maxPages) + kFixed > how.blockShared)
+        throw Error(ErrorKind::Unsupported,
+                    "a choice among " + std::to_string(maxPages) + " pages needs " +
+                        std::to_string((keyBytes(maxPages) + kFixed) >> 10) +
+                        " KiB of a multiprocessor's shared memory",
+                    "use larger pages (--set page=32), or a shorter context");
+}
+
+void scoreUnionPages(const Launch& how, const PageUnionArgs& args) {
+    if (args.rows.rows == 0 || args.maxPages == 0) return;
+    const Grid grid{dim3(unsigned((args.maxPages + kWarps * kPagesOfWarp - 1) / (kWarps * kPagesOfWarp)),
+                         unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
+                    dim3(kThreads)};
+    launch(how, grid, args.rows.shape.dim == 64 ? scoreKernel<64> : scoreKernel<128>, "scoring pages", args,
+           args.scoreStride());
+}
+
+void unitePages(const Launch& how, const PageUnionArgs& args) {
+    if (args.rows.rows == 0) return;
+    const Grid grid{dim3(unsigned(args.rows.queries()), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
+                    dim3(kThreads), keyBytes(args.maxPages)};
+    raiseShared(uniteKernel, grid.sharedBytes, "preparing the choice of pages");
+    launch(how, grid, uniteKernel, "choosing pages", args, args.scoreStride(), args.wordsOf());
+}
+
+} // namespace kvscope::cuda

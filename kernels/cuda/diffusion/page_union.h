@@ -1,0 +1,40 @@
+// Stages stage1 and pooling of a denoising forward with pages: Quest's bound of every complete page for every query of
+// the active tokens, the best pages of each query, and their union for each KV head. A page is a KV block.
+#pragma once
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/diffusion/block_row.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+struct PageUnionArgs {
+    BlockRows rows;                        // of sparse rows alone pages are chosen
+    const __nv_bfloat16* q = nullptr;      // [rows*block, queryHeads*dim]
+    const __nv_bfloat16* ranges = nullptr; // [blocks, 2, dim] lowest, highest; heads at BlockRows::headFirst
+    int maxPages = 0;                      // most of a prefix, an incomplete one included
+    int pagesPerQuery = 1;
+    float* scores = nullptr; // [rows, kvHeads, queries(), scoreStride()] of complete pages
+    // Of every (row, KV head); words and arrivals are zero before and after.
+    std::uint32_t* words = nullptr;    // [rows, kvHeads, wordsOf()] pages as bits
+    std::uint32_t* arrivals = nullptr; // [rows, kvHeads]
+    std::int32_t* pages = nullptr;     // [rows, kvHeads, maxPages] out, ascending; an incomplete last page is in it
+    std::int32_t* count = nullptr;     // [rows, kvHeads] out
+    std::uint32_t* record = nullptr;   // [rows, kvHeads, wordsOf()] out: the same as bits; or null
+    std::uint64_t* scoreMark = nullptr;
+    std::uint64_t* unionMark = nullptr;
+
+    int scoreStride() const { return (maxPages + 1) / 2 * 2; }
+    int wordsOf() const { return (maxPages + 31) / 32; }
+};
+
+/// @throws Error(Unsupported): a thread block's shared memory is too small to choose among so many pages
+void checkPageUnion(const Launch& launch, int maxPages);
+
+/// max(q lo, q hi) summed over the channels, as one product of [min(q, 0), max(q, 0)] with [lo, hi].
+void scoreUnionPages(const Launch& launch, const PageUnionArgs& args);
+/// The `pagesPerQuery` best pages of each query, of equal ones the lower, united.
+void unitePages(const Launch& launch, const PageUnionArgs& args);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,50 @@
+// What a serving run made of the load it was offered: waiting, times between tokens, tokens per second and bytes
+// loaded, at the rate at which its requests arrived.
+#pragma once
+
+#include "profiler/read/serving.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// A token that a request got.
+struct ServedToken {
+    std::int64_t request = 0, ns = 0;
+};
+/// What the decode steps of one iteration moved to the device.
+struct IterationLoads {
+    std::int64_t startNs = 0, rows = 0, blocks = 0, bytes = 0;
+};
+
+/// Times are milliseconds; NaN: there is no sample.
+struct ServedLoad {
+    double seconds = 0;          // of the window
+    double rate = 0;             // requests that arrived in it, a second
+    std::int64_t requests = 0;   // that arrived in it
+    std::int64_t unanswered = 0; // of these, without a first token
+    double ttftMs = 0, ttftP99Ms = 0;
+    double tbtMs = 0, tbtP99Ms = 0;                           // of the tokens made in the window
+    double tokensPerSecond = 0;                               // made in the window
+    double decodeRows = 0, blocksLoaded = 0, bytesLoaded = 0; // means over the iterations of the window that decode
+};
+
+/// The window begins after the first fifth of the time from the first to the last arrival, in which batch and caches
+/// are filled, and ends with the last arrival. Requests belong to it by their arrival, tokens and iterations by their
+/// time. tokens: those of one request in the order of their times. Nothing where no two requests arrive at different
+/// times.
+std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std::span<const ServedToken> tokens,
+                                      std::span<const IterationLoads> iterations);
+
+/// How the run's server was set, in words for a legend: "partition, by layers", "resident"; empty where the run does
+/// not say.
+std::string serverWords(const RunRow& run);
+
+/// Nothing where isServing() is false, or measureLoad() has nothing. @throws Error as TraceReader does
+std::optional<ServedLoad> readServedLoad(const TraceReader& reader, int runId);
+
+} // namespace kvscope

@@ -1,0 +1,46 @@
+// What the traces of a folder say of themselves, without opening them: a line per run.
+#pragma once
+
+#include "base/progress.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+struct ListedRun {
+    int runId = 0;
+    std::string name, createdUtc, model, method;
+    std::string engine; // program that decoded; empty: the trace does not say
+    std::string status; // word of the trace, or "interrupted": it says "running", and its writer is gone
+    std::string group;  // the same text in the traces of all ranks of one run; empty: none
+    int steps = 0;      // the last recorded step's number + 1
+    std::optional<int> rank;
+};
+
+struct ListedTrace {
+    std::string file; // name in its folder
+    std::string path;
+    std::int64_t bytes = 0;
+    std::vector<ListedRun> runs;
+    std::string problem; // one sentence: why the file cannot be read. Empty: it was read
+};
+
+/// Paths of the files of a folder that are traces by their name (*.kvtrace) or their content, in the order of names.
+/// Subfolders are not looked into. @throws Error(Storage): the folder cannot be read
+std::vector<std::string> tracesOfFolder(const std::string& folder, const std::stop_token& stop = {});
+
+/// Reads the tables of runs of one file, and nothing of its steps but the last one's number. Never throws.
+ListedTrace listTrace(const std::string& path);
+
+/// Reads the files on one thread per core. `found` is called as they are read, in any order and by one thread at a
+/// time, with the file's place in `paths`. @throws Error(Cancelled)
+void listTraces(const std::vector<std::string>& paths,
+                const std::function<void(std::size_t place, ListedTrace trace)>& found, const Progress& progress = {},
+                const std::stop_token& stop = {});
+
+} // namespace kvscope

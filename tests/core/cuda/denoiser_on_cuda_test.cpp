@@ -1,0 +1,460 @@
+// Block diffusion on a GPU: losa-tiny against the fixtures that an independent implementation computed in float64
+// (tests/golden/losa/README.md), as far as bf16 allows and counted; several sequences beside the CPU backend; memory as
+// declared.
+#include "core/cuda/diffusion/cuda_denoiser.h"
+
+#include "core/cuda/cuda_engine.h"
+#include "core/cuda/gpu_device.h"
+#include "core/select/method.h"
+#include "kernels/cuda/device/owners.h"
+#include "tests/core/diffusion_model.h"
+#include "tests/core/golden_file.h"
+#include "tests/core/losa_fixture.h"
+#include "tests/support/packed_blocks.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace kvscope {
+namespace {
+
+using Json = nlohmann::json;
+
+bool hasGpu() {
+    int count = 0;
+    const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+    cudaGetLastError();
+    return found;
+}
+
+#define KVSCOPE_NEEDS_GPU_AND_LOSA_TINY()                                                                              \
+    KVSCOPE_NEEDS_LOSA_TINY();                                                                                         \
+    if (!hasGpu()) GTEST_SKIP() << "no NVIDIA GPU"
+
+/// What rounding to bf16 may do. Written positions or tokens that differ have a margin below these; the forwards after
+/// it are not compared.
+constexpr double kChoiceMargin = 0.08, kLogitMargin = 0.3; // of confidences, of logits
+/// An active set or a union of pages that differs is a decision too, and what follows in the block is another
+/// computation. Its margin lies below these: of changes as a share of the layer's largest change (on an H200 6.5e-5 at
+/// most), of scores (0.12 at most).
+constexpr double kActiveMargin = 1e-3, kPageMargin = 0.2;
+/// Where every decision of the block was the reference's. On an H200 confidences differ by 1.2e-2 at most, changes
+/// by 9.6e-3 of the layer's largest, logits, outputs and log sums by 5.9e-3 of the largest.
+constexpr double kConfidence = 0.03, kOfLargest = 0.02;
+constexpr double kMeanOverlap = 0.9; // of pages and of active tokens, in all forwards
+
+/// A mean of overlaps |a and b| / |a or b|.
+struct Overlap {
+    double sum = 0, lowest = 1;
+    int count = 0;
+    void add(const std::vector<int>& a, const std::vector<int>& b) {
+        const std::set<int> left(a.begin(), a.end());
+        std::set<int> both(b.begin(), b.end());
+        const auto common = double(std::count_if(left.begin(), left.end(), [&](int x) { return both.count(x) != 0; }));
+        both.insert(a.begin(), a.end());
+        const double share = both.empty() ? 1 : common / double(both.size());
+        sum += share;
+        lowest = std::min(lowest, share);
+        ++count;
+    }
+    double mean() const { return count > 0 ? sum / count : 1; }
+};
+
+/// How far a run on the GPU is from its fixture.
+struct Distance {
+    Overlap pages, active;                // in all forwards
+    double confidence = 0, change = 0;    // in forwards that no decision before them disturbs
+    int comparedLayers = 0;               // sparse layers in which every decision was the reference's
+    int sparseForwards = 0, followed = 0; // followed: every decision was the reference's
+    int firstFlipLayer[2] = {-1, -1};     // of the run's first two forwards; -1: none
+    std::vector<std::string> flips;       // the first decision of each block that differs
+    std::string end;                      // why the comparison ended
+};
+
+/// Compares the layers of a forward up to the first decision that differs.
+class LayerComparison {
+public:
+    LayerComparison(const Json& layers, const StepRecord& got, Distance& distance)
+        : layers_(layers), got_(got), distance_(distance) {}
+
+    /// disturbed: a decision before this forward was another, so that overlaps alone are counted.
+    /// @return the layer of the first decision that differs, or -1
+    int run(bool disturbed) {
+        EXPECT_EQ(got_.denoise.layers.size(), layers_.size() * kHeads);
+        int flipped = -1;
+        for (std::size_t i = 0; i < layers_.size(); ++i) {
+            const Json& layer = layers_[i];
+            if (!disturbed && flipped < 0) compareChanges(i);
+            bool active = true, pages = true;
+            for (std::size_t g = 0; g < kHeads; ++g) {
+                const DenoiseLayer& row = got_.denoise.layers[i * kHeads + g];
+                EXPECT_EQ(row.sparse, layer.at("mode") == "sparse") << "layer " << i;
+                if (!row.sparse) continue;
+                const auto tokens = test::bitsOf(row.active);
+                const auto wantTokens = layer.at("active")[g].get<std::vector<int>>();
+                const auto chosen = pagesOf(int(i), int(g)), wantPages = layer.at("pages")[g].get<std::vector<int>>();
+                distance_.active.add(tokens, wantTokens);
+                distance_.pages.add(chosen, wantPages);
+                active &= tokens == wantTokens;
+                pages &= chosen == wantPages;
+            }
+            if (disturbed || flipped >= 0) continue;
+            if (active && pages) {
+                distance_.comparedLayers += layer.at("mode") == "sparse" ? 1 : 0;
+                continue;
+            }
+            flipped = int(i);
+            checkMargin(i, active);
+        }
+        return flipped;
+    }
+
+private:
+    static constexpr std::size_t kHeads = 2;
+
+    std::vector<int> pagesOf(int layer, int head) {
+        const SelectionRecord& pages = got_.selections[selection_++];
+        EXPECT_EQ(pages.layer, layer);
+        EXPECT_EQ(pages.kvHead, head);
+        return test::idsOf(got_, pages);
+    }
+
+    double largestChange(std::size_t i) const {
+        double largest = 0;
+        for (const Json& token : layers_[i].at("delta"))
+            for (std::size_t g = 0; g < (token.is_array() ? kHeads : 1); ++g)
+                largest = std::max(largest, token.is_array() ? token[g].get<double>() : token.get<double>());
+        return largest;
+    }
+
+    void compareChanges(std::size_t i) {
+        for (std::size_t g = 0; g < kHeads; ++g) {
+            const DenoiseLayer& row = got_.denoise.layers[i * kHeads + g];
+            if (row.firstChange < 0) continue;
+            const Json& want = layers_[i].at("delta");
+            double worst = 0;
+            for (std::size_t t = 0; t < want.size(); ++t) {
+                const double value = want[t].is_array() ? want[t][g].get<double>() : want[t].get<double>();
+                worst =
+                    std::max(worst, std::abs(value - double(got_.denoise.changes[std::size_t(row.firstChange) + t])));
+            }
+            if (const double largest = largestChange(i); largest > 0)
+                distance_.change = std::max(distance_.change, worst / largest);
+        }
+    }
+
+    /// The fixture has one margin for both KV heads: that of the closest decision.
+    void checkMargin(std::size_t i, bool activeAlike) {
+        const Json& layer = layers_[i];
+        const double margin = activeAlike ? test::marginOf(layer, "margin_page")
+                                          : test::marginOf(layer, "margin_active") / largestChange(i);
+        distance_.flips.push_back(fmt::format("layer {} {} {:.1e}", i, activeAlike ? "pages" : "active", margin));
+        EXPECT_LT(margin, activeAlike ? kPageMargin : kActiveMargin)
+            << "layer " << i << (activeAlike ? ": pages " : ": active ") << layer.at(activeAlike ? "pages" : "active");
+    }
+
+    const Json& layers_;
+    const StepRecord& got_;
+    Distance& distance_;
+    std::size_t selection_ = 0;
+};
+
+/// Follows a run forward by forward. A decision that differs disturbs the rest of its block. It disturbs later blocks
+/// too where the clean forward is sparse, because keys and values of the prefix then come from another computation.
+class Follower {
+public:
+    explicit Follower(Distance& distance) : distance_(distance) {}
+
+    /// @return whether the forwards after this one can be compared
+    bool follow(const Json& want, const StepRecord& got) {
+        const DenoiseStep& step = got.denoise;
+        std::vector<std::int32_t> ids, written;
+        for (const DenoiseToken& token : step.tokens) {
+            ids.push_back(token.id);
+            if (token.written) written.push_back(token.position);
+        }
+        EXPECT_EQ(ids, want.at("ids").get<std::vector<std::int32_t>>());
+        if (want.at("step") == 0 && !carried_) disturbed_ = false;
+        const Json& layers = want.at("layers");
+        const bool sparse =
+            std::any_of(layers.begin(), layers.end(), [](const Json& layer) { return layer.at("mode") == "sparse"; });
+        const int flipped = LayerComparison(layers, got, distance_).run(disturbed_);
+        if (forward_ < 2) distance_.firstFlipLayer[forward_] = disturbed_ ? 0 : flipped;
+        ++forward_;
+        disturbed_ |= flipped >= 0;
+        distance_.sparseForwards += sparse ? 1 : 0;
+        distance_.followed += sparse && !disturbed_ ? 1 : 0;
+        if (want.at("kind") == "final") {
+            carried_ |= sparse && disturbed_;
+            return true;
+        }
+        for (std::size_t i = 0; i < step.tokens.size() && !disturbed_; ++i)
+            distance_.confidence = std::max(distance_.confidence, std::abs(double(step.tokens[i].confidence) -
+                                                                           want.at("confidence")[i].get<double>()));
+        return compareWritten(want, step, written);
+    }
+
+private:
+    /// Behind a decision that differs another token may be right, so that nothing is asked of its margin.
+    bool compareWritten(const Json& want, const DenoiseStep& step, const std::vector<std::int32_t>& written) {
+        const double choice = test::marginOf(want, "margin_choice"), token = test::marginOf(want, "margin_token");
+        if (written != want.at("written").get<std::vector<int>>()) {
+            EXPECT_TRUE(disturbed_ || choice < kChoiceMargin) << "positions differ: " << want.at("written");
+            distance_.end = fmt::format("other positions, margin {:.2g}", choice);
+            return false;
+        }
+        for (std::size_t i = 0; i < step.tokens.size(); ++i)
+            if (step.tokens[i].written && step.tokens[i].candidate != want.at("tokens")[i]) {
+                EXPECT_TRUE(disturbed_ || token < kLogitMargin)
+                    << "token " << i << " is " << step.tokens[i].candidate << " and not " << want.at("tokens")[i];
+                distance_.end = fmt::format("another token, margin {:.2g}", token);
+                return false;
+            }
+        return true;
+    }
+
+    Distance& distance_;
+    int forward_ = 0;
+    bool disturbed_ = false, carried_ = false;
+};
+
+class LosaGoldenOnCuda : public ::testing::TestWithParam<std::string> {};
+
+/// The first `layers` of all layers of a tensor [layers, ...]; all of them where `layers` is below 0.
+std::span<const float> layersOf(const std::vector<float>& tensor, int layers, std::size_t all) {
+    return std::span(tensor).first(layers < 0 ? tensor.size() : tensor.size() / all * std::size_t(layers));
+}
+
+TEST_P(LosaGoldenOnCuda, FollowsTheReferenceUpToADecisionWithinRounding) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    std::ifstream file(test::kLosaFixtures + GetParam() + ".json");
+    if (!file) GTEST_SKIP() << "this checkout leaves out tests/golden/losa";
+    const Json run = Json::parse(file);
+    const std::vector<std::vector<std::int32_t>> prompts{run.at("prompt_ids").get<std::vector<std::int32_t>>()};
+    SessionOptions options = test::losaOptions(run);
+    options.backend = Backend::Cuda;
+    const test::DenoisedRun got = test::denoise(test::losaTiny(), prompts, options);
+    // Observed, kernels run one by one: the same forwards as by graphs.
+    test::KeptAttention attention;
+    options.denoiseObserver = &attention;
+    EXPECT_EQ(test::denoise(test::losaTiny(), prompts, options).generated, got.generated);
+
+    const Json& forwards = run.at("forwards");
+    Distance distance;
+    Follower follower(distance);
+    std::size_t compared = 0;
+    for (bool same = true; same && compared < forwards.size(); ++compared) {
+        ASSERT_LT(compared + 1, got.steps.size());
+        SCOPED_TRACE("forward " + std::to_string(compared));
+        same = follower.follow(forwards[compared], got.steps[compared + 1]);
+        if (HasFailure()) break;
+    }
+    double logits = 0, merged = 0, sums = 0;
+    const std::size_t all = forwards[0].at("layers").size();
+    for (const int forward : {0, 1}) {
+        const test::GoldenFile tensors(test::kLosaFixtures + "tensors.safetensors");
+        const std::string name = GetParam() + "." + std::to_string(forward);
+        if (forward == 0 && tensors.has(name + ".logits"))
+            logits = test::errorOf(attention.logits(), tensors.floats(name + ".logits"));
+        if (!tensors.has(name + ".merged") || (forward == 1 && compared < 2)) continue;
+        const int layers = distance.firstFlipLayer[forward]; // those before it are the reference's
+        const auto error = [&](const std::vector<float>& mine, const char* what) {
+            return test::errorOf(layersOf(mine, layers, all), layersOf(tensors.floats(name + what), layers, all));
+        };
+        merged = std::max(merged, error(attention.merged(forward), ".merged"));
+        sums = std::max(sums, error(attention.sums(forward), ".prefix_lse"));
+    }
+    const auto want = run.at("generated_ids").get<std::vector<std::int32_t>>();
+    const auto& ids = got.generated.front();
+    const auto alike = std::mismatch(ids.begin(), ids.end(), want.begin(), want.end()).first - ids.begin();
+    std::cout << fmt::format("{}: {} of {} forwards{}{}; of {} sparse ones {} have every decision of the reference ({} "
+                             "sparse layers); "
+                             "until then confidence {:.1e}, changes {:.1e}, logits {:.1e}, merged {:.1e}, log sums "
+                             "{:.1e}; pages {:.4f} (lowest {:.2f}), active {:.4f} (lowest {:.2f}); {} of {} ids from "
+                             "the start\n  first other decisions of a block: {}\n",
+                             GetParam(), compared, forwards.size(), distance.end.empty() ? "" : ": ", distance.end,
+                             distance.sparseForwards, distance.followed, distance.comparedLayers, distance.confidence,
+                             distance.change, logits, merged, sums, distance.pages.mean(), distance.pages.lowest,
+                             distance.active.mean(), distance.active.lowest, alike, want.size(),
+                             fmt::join(distance.flips, ", "));
+    EXPECT_LT(distance.confidence, kConfidence);
+    EXPECT_LT(distance.change, kOfLargest);
+    EXPECT_TRUE(distance.sparseForwards == 0 || distance.comparedLayers > 0) << "no sparse layer was compared";
+    EXPECT_GE(distance.pages.mean(), kMeanOverlap);
+    EXPECT_GE(distance.active.mean(), kMeanOverlap);
+    EXPECT_LT(logits, kOfLargest);
+    EXPECT_LT(merged, kOfLargest);
+    EXPECT_LT(sums, kOfLargest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, LosaGoldenOnCuda, ::testing::ValuesIn(test::losaRunNames()),
+                         [](const auto& run) { return run.param; });
+
+std::vector<std::vector<std::int32_t>> somePrompts() {
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const int tokens : {1, 75, 160, 333}) prompts.push_back(test::somePrompt(tokens, 10, 4000, unsigned(tokens)));
+    return prompts;
+}
+
+SessionOptions optionsFor(const std::string& method, const std::string& strategy, Backend backend) {
+    SessionOptions options;
+    options.backend = backend;
+    options.method = method;
+    options.maxNewTokens = 40;
+    options.stopAtEos = false;
+    options.settings = {{"block", "16"}, {"steps", "8"}, {"strategy", strategy}};
+    if (method != "full") options.settings.emplace_back("budget", "64");
+    return options;
+}
+
+class DenoiserOnCuda : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+/// Several sequences, of several lengths, which end at different forwards; each alone; and the CPU.
+TEST_P(DenoiserOnCuda, SeveralSequencesHaveWhatEachHasAlone) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    const auto& [method, strategy] = GetParam();
+    const auto prompts = somePrompts();
+    const SessionOptions options = optionsFor(method, strategy, Backend::Cuda);
+    const test::DenoisedRun together = test::denoise(test::losaTiny(), prompts, options);
+    const test::DenoisedRun onCpu =
+        test::denoise(test::losaTiny(), prompts, optionsFor(method, strategy, Backend::Cpu));
+    int alike = 0, likeCpu = 0, all = 0;
+    for (std::size_t s = 0; s < prompts.size(); ++s) {
+        const test::DenoisedRun alone = test::denoise(test::losaTiny(), {prompts[s]}, options);
+        ASSERT_EQ(together.generated[s].size(), 40u);
+        ASSERT_EQ(alone.generated[0].size(), 40u);
+        for (std::size_t i = 0; i < 40; ++i, ++all) {
+            alike += together.generated[s][i] == alone.generated[0][i] ? 1 : 0;
+            likeCpu += together.generated[s][i] == onCpu.generated[s][i] ? 1 : 0;
+        }
+    }
+    std::cout << fmt::format("{} {}: {} of {} ids as alone, {} as on the CPU\n", method, strategy, alike, all, likeCpu);
+    // Random text has near ties, after which all ids of a sequence may differ.
+    EXPECT_GE(alike, all / 2);
+    EXPECT_GE(likeCpu, all / 2);
+    EXPECT_EQ(together.generated, test::denoise(test::losaTiny(), prompts, options).generated) << "not repeatable";
+    for (const StepRecord& step : together.steps) {
+        EXPECT_GT(step.durationNs, 0);
+        std::int64_t stages = 0;
+        for (const LayerRecord& layer : step.layers)
+            for (const std::int64_t ns : layer.stageNs) {
+                EXPECT_GE(ns, 0);
+                stages += ns;
+            }
+        EXPECT_LE(stages, step.durationNs);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DenoiserOnCuda,
+                         ::testing::Combine(::testing::Values("full", "quest", "losa"),
+                                            ::testing::Values("sequential", "low_confidence_static",
+                                                              "low_confidence_dynamic", "entropy_bounded")),
+                         [](const auto& tested) {
+                             return std::get<0>(tested.param) + "_" + std::get<1>(tested.param);
+                         });
+
+/// Blocks of every kind of length, pages that blocks do not divide: nothing but that it runs, and its ids are few
+/// enough from the CPU's.
+TEST(DenoisersOnCuda, RunWithAnyBlockAndPage) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    int alike = 0, all = 0;
+    for (const int block : {1, 3, 4, 24, 64})
+        for (const int page : {16, 48, 256}) {
+            SCOPED_TRACE(::testing::Message() << "block " << block << " page " << page);
+            std::vector<std::vector<std::int32_t>> ids;
+            for (const Backend backend : {Backend::Cuda, Backend::Cpu}) {
+                SessionOptions options = optionsFor("losa", "low_confidence_static", backend);
+                options.settings = {
+                    {"block", std::to_string(block)}, {"page", std::to_string(page)}, {"budget", "256"}};
+                options.maxNewTokens = 20;
+                ids.push_back(
+                    test::denoise(test::losaTiny(), {test::somePrompt(700, 10, 4000)}, options).generated.front());
+            }
+            ASSERT_EQ(ids[0].size(), ids[1].size());
+            for (std::size_t i = 0; i < ids[0].size(); ++i, ++all) alike += ids[0][i] == ids[1][i] ? 1 : 0;
+        }
+    std::cout << fmt::format("{} of {} ids as on the CPU\n", alike, all);
+    EXPECT_GE(alike, all / 2);
+}
+
+TEST(DenoisersOnCuda, SampleTheSameWayTwice) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    SessionOptions options = optionsFor("losa", "low_confidence_dynamic", Backend::Cuda);
+    options.sampling.temperature = 1;
+    options.sampling.topP = 0.9;
+    const auto first = test::denoise(test::losaTiny(), somePrompts(), options).generated;
+    EXPECT_EQ(first, test::denoise(test::losaTiny(), somePrompts(), options).generated);
+}
+
+// ---- Memory ---------------------------------------------------------------------------------------------------------
+
+DenoiseSetup setupOf(const std::vector<std::vector<std::int32_t>>& prompts, const std::string& method, bool perHead) {
+    const MethodEntry& entry = findMethod(method);
+    const auto model = test::losaTiny();
+    ParameterValues values = resolveDefaults(entry, model->config());
+    if (perHead) values.set(entry.denoisingParameters, "active_set", "kv_head");
+    DenoiseSetup setup{model, prompts, select::denoiseOptions(values), entry.make(values, model->config()), {}};
+    for (const auto& prompt : prompts) setup.maxTokens.push_back((int(prompt.size()) + 100 + 15) / 16 * 16);
+    return setup;
+}
+
+TEST(DenoisersOnCuda, DeclareWhatTheyTake) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    const auto prompts = somePrompts();
+    const auto model = DeviceModel::of(test::losaTiny());
+    for (const char* method : {"full", "quest", "losa"})
+        for (const RecordLevel level : {RecordLevel::Counters, RecordLevel::Full}) {
+            SCOPED_TRACE(method);
+            DenoiseSetup setup = setupOf(prompts, method, method == std::string("losa"));
+            setup.level = level;
+            const MemoryPlan planned = CudaDenoiser::memory(model, setup, gpuLaunch(usableGpu()));
+            const cuda::Living before = cuda::living();
+            {
+                CudaDenoiser engine(model, setup);
+                const cuda::Living taken = cuda::living();
+                std::int64_t device = 0, host = 0;
+                for (const MemoryPlan::Part& part : engine.memory().parts())
+                    (part.need.tier == MemoryTier::Device ? device : host) += part.bytes;
+                EXPECT_EQ(taken.deviceBytes - before.deviceBytes, device);
+                EXPECT_EQ(taken.hostBytes - before.hostBytes, host);
+                ASSERT_EQ(planned.parts().size(), engine.memory().parts().size());
+                for (const MemoryPlan::Part& part : planned.parts())
+                    EXPECT_EQ(part.bytes, engine.memory().bytes(part.need.key)) << part.need.key;
+            }
+            const cuda::Living after = cuda::living();
+            EXPECT_EQ(after.deviceBytes, before.deviceBytes);
+            EXPECT_EQ(after.hostBytes, before.hostBytes);
+            EXPECT_EQ(after.executables, before.executables);
+        }
+}
+
+/// Without a GPU: the keys and values of all layers, counted by hand; what a method adds.
+TEST(DenoiserMemory, IsPlannedWithoutAGpu) {
+    KVSCOPE_NEEDS_LOSA_TINY();
+    const auto prompts = somePrompts();
+    const auto model = DeviceModel::shapesOf(*test::losaTiny());
+    cuda::Launch launch;
+    launch.multiprocessors = 132;
+    launch.blockShared = 232448;
+    std::map<std::string, MemoryPlan> plans;
+    for (const char* method : {"full", "quest", "losa"})
+        plans.emplace(method, CudaDenoiser::memory(model, setupOf(prompts, method, false), launch));
+    std::int64_t tokens = 0;
+    for (const auto& prompt : prompts) tokens += (std::int64_t(prompt.size()) + 115) / 16 * 16;
+    const std::int64_t layers = 8, kvHeads = 2, dim = 64, queryHeads = 6, block = 16, rows = 4;
+    EXPECT_EQ(plans.at("losa").bytes("kv_resident"), tokens * layers * kvHeads * dim * 2 * 2);
+    EXPECT_EQ(plans.at("losa").bytes("block_index"), tokens / 16 * layers * kvHeads * dim * 2 * 2);
+    EXPECT_EQ(plans.at("quest").bytes("block_index"), plans.at("losa").bytes("block_index"));
+    EXPECT_EQ(plans.at("full").bytes("block_index"), 0);
+    const std::int64_t queries = rows * block * queryHeads;
+    EXPECT_EQ(plans.at("full").bytes("block_memory"), layers * queries * 4);
+    EXPECT_EQ(plans.at("losa").bytes("block_memory"), layers * queries * (2 * dim + 1) * 4);
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,134 @@
+// The Waterfall view: it says what the profiler says, bars are chosen by mouse and keys, and lead to the timeline.
+#include "profiler/waterfall/waterfall.h"
+#include "tests/support/places.h"
+#include "tests/ui/view_fixture.h"
+#include "tests/ui/window_fixture.h"
+
+#include "ui/timeline/timeline_canvas.h"
+#include "ui/views/waterfall/waterfall_plottable.h"
+
+#include <QLabel>
+#include <QPushButton>
+
+#include <cmath>
+
+namespace kvscope::ui {
+namespace {
+
+QString samplePath() { return QString::fromStdString(test::source("resources/samples/h200-nosa-8b.kvtrace")); }
+
+class WaterfallViewTest : public ViewTest {
+protected:
+    const std::vector<WaterfallPlottable::Row>& rows() {
+        for (int i = 0; i < canvas().plottableCount(); ++i)
+            if (auto* bars = qobject_cast<WaterfallPlottable*>(canvas().plottable(i))) return bars->rows();
+        throw std::runtime_error("no waterfall");
+    }
+    QString chosen() { return child<QLabel>("chosenLoss").text(); }
+};
+
+TEST_F(WaterfallViewTest, TeachesWithoutARun) {
+    show("waterfall");
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("No run is open")));
+    EXPECT_TRUE(view->exportCsv().isEmpty());
+}
+
+TEST_F(WaterfallViewTest, HasARowForEveryLossBetweenPredictedAndMeasured) {
+    open(samplePath());
+    show("waterfall");
+    const Waterfall waterfall = waterfallOf(TraceReader(samplePath().toStdString()), 1, GpuTable());
+    ASSERT_EQ(plot().emptyText(), QString());
+    EXPECT_TRUE(child<QLabel>("headline").text().startsWith(QStringLiteral("54 % of the step is ffn")));
+    ASSERT_EQ(rows().size(), waterfall.bars.size() + 2);
+    EXPECT_NEAR(rows().front().end(), *waterfall.predictedNs, 1);
+    double at = *waterfall.predictedNs;
+    for (std::size_t i = 0; i < waterfall.bars.size(); ++i) {
+        EXPECT_NEAR(rows()[i + 1].from, at, 1) << "each bar begins where the one above it ended";
+        at = rows()[i + 1].end();
+    }
+    EXPECT_NEAR(at, waterfall.measuredNs(), 1);
+    EXPECT_NEAR(rows().back().end(), waterfall.measuredNs(), 1);
+    const QString csv = view->exportCsv();
+    EXPECT_TRUE(
+        csv.startsWith(QStringLiteral("id,kind,measured_ns,floor_ns,loss_ns,step,layer,start_ns,duration_ns\n")));
+    EXPECT_EQ(csv.count(QLatin1Char('\n')), int(waterfall.bars.size()) + 2);
+}
+
+TEST_F(WaterfallViewTest, AClickedBarSaysWhatItIsAndMovesTheCursorThere) {
+    open(samplePath());
+    show("waterfall");
+    const Waterfall waterfall = waterfallOf(TraceReader(samplePath().toStdString()), 1, GpuTable());
+    int offloading = -1;
+    for (std::size_t i = 0; i < waterfall.bars.size(); ++i)
+        if (waterfall.bars[i].id == "offloading") offloading = int(i);
+    ASSERT_GE(offloading, 0);
+    const LossPlace& place = waterfall.bars[std::size_t(offloading)].most;
+    click(2e6, offloading + 1);
+    EXPECT_TRUE(chosen().startsWith(QStringLiteral("offloading: "))) << chosen().toStdString();
+    EXPECT_TRUE(chosen().contains(QStringLiteral("tokens/s")));
+    EXPECT_EQ(workspace.cursor().step, place.step);
+    EXPECT_EQ(workspace.cursor().layer, place.layer);
+    canvas().setFocus();
+    QTest::keyClick(&canvas(), Qt::Key_Home);
+    EXPECT_TRUE(chosen().startsWith(QStringLiteral("ffn: ")));
+    QTest::keyClick(&canvas(), Qt::Key_Down);
+    EXPECT_FALSE(chosen().startsWith(QStringLiteral("ffn: ")));
+    QTest::keyClick(&canvas(), Qt::Key_End);
+    EXPECT_TRUE(chosen().startsWith(QStringLiteral("unexplained: ")));
+    EXPECT_FALSE(child<QPushButton>("filterLoss").isVisible()) << "no component";
+}
+
+TEST_F(WaterfallViewTest, FiltersToAComponentAndBack) {
+    open(samplePath());
+    show("waterfall");
+    auto& only = child<QPushButton>("filterLoss");
+    ASSERT_TRUE(only.isVisible());
+    QTest::mouseClick(&only, Qt::LeftButton);
+    EXPECT_EQ(workspace.filter().component, QStringLiteral("ffn"));
+    EXPECT_TRUE(idle());
+    QTest::mouseClick(&only, Qt::LeftButton);
+    EXPECT_TRUE(workspace.filter().empty());
+}
+
+TEST_F(WaterfallViewTest, OfAModelledRunHasNoRoofAndSaysWhy) {
+    open(recorded("run.kvtrace", {}));
+    show("waterfall");
+    ASSERT_EQ(plot().emptyText(), QString());
+    EXPECT_TRUE(child<QLabel>("headlineDetail").text().contains(QStringLiteral("There is no roof")));
+    EXPECT_EQ(rows().front().from, 0);
+    EXPECT_EQ(rows().front().parts.size(), 1u) << "no predicted step";
+    EXPECT_TRUE(view->exportImage(file("waterfall.png"), {800, 500}));
+}
+
+TEST_F(WaterfallViewTest, SaysThatAPrefillHasNone) {
+    open(recorded("prefill.kvtrace", {.decodeSteps = 0}));
+    show("waterfall");
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("no waterfall"))) << plot().emptyText().toStdString();
+}
+
+class WaterfallInWindow : public WindowTest {};
+
+TEST_F(WaterfallInWindow, ABarLeadsToItsSpansInTheTimeline) {
+    const auto window = makeWindow();
+    window->openFiles({samplePath()});
+    ASSERT_TRUE(until([&] { return window->workspace().current() && window->workspace().idle(); }));
+    window->showView(QStringLiteral("waterfall"));
+    settle(*window);
+    auto* button = window->currentView()->findChild<QPushButton*>(QStringLiteral("showLoss"));
+    ASSERT_NE(button, nullptr);
+    ASSERT_TRUE(until([&] { return button->isVisible(); }));
+    QTest::mouseClick(button, Qt::LeftButton);
+    const Waterfall waterfall = waterfallOf(TraceReader(samplePath().toStdString()), 1, GpuTable());
+    const LossPlace& place = waterfall.bars.front().most;
+    auto* canvas = window->currentView()->findChild<TimelineCanvas*>();
+    ASSERT_NE(canvas, nullptr) << "the timeline came to the front";
+    EXPECT_TRUE(until([&] {
+        const TimeRange shown = canvas->scene().window;
+        return shown.from < double(place.startNs) && shown.to > double(place.startNs + place.durationNs) &&
+               shown.size() < 4 * double(place.durationNs);
+    }));
+    EXPECT_EQ(window->workspace().cursor().step, place.step);
+}
+
+} // namespace
+} // namespace kvscope::ui

@@ -1,0 +1,41 @@
+// What a finding proposes, on its way from the view that shows the finding to the view or the window that can try it.
+#pragma once
+
+#include <QString>
+
+class QWidget;
+
+namespace kvscope::ui {
+
+/// A change of a recorded run; what it does not name stays as it was recorded.
+struct ProposedChange {
+    int deviceSlots = 0;   // block slots per sequence, layer and KV head; 0: as recorded
+    QString cachePolicy;   // empty: as recorded
+    int layersAhead = 0;   // for a replay only
+    bool resident = false; // for a run only
+};
+
+/// A View that replays caches may be one too.
+class TriesCaches {
+public:
+    virtual ~TriesCaches() = default;
+    /// Asks the replay of the current run for this change; later, where the selections are still read.
+    virtual void tryChange(const ProposedChange& change) = 0;
+};
+
+/// A window that records sessions may be one too.
+class RunsChanges {
+public:
+    virtual ~RunsChanges() = default;
+    /// Why the shown run cannot be run with changes now; empty: it can.
+    virtual QString whyNoRun() const = 0;
+    /// Runs the shown run again, with this change.
+    virtual void runWith(const ProposedChange& change) = 0;
+};
+
+/// Brings the view What if to the front with this change. @return false if the window has no such view
+bool requestTrial(const QWidget& from, const ProposedChange& change);
+/// The window of this widget, where it runs sessions; null: it does not.
+RunsChanges* runnerOf(const QWidget& from);
+
+} // namespace kvscope::ui

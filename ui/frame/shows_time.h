@@ -1,0 +1,14 @@
+// Views that can be zoomed to a stretch of a run's time, for views that lead to what happened then.
+#pragma once
+
+namespace kvscope::ui {
+
+/// A View may be one too.
+class ShowsTime {
+public:
+    virtual ~ShowsTime() = default;
+    /// Shows the stretch of the current run's time, in nanoseconds of its clock; later, where its spans are still read.
+    virtual void showTime(double fromNs, double toNs) = 0;
+};
+
+} // namespace kvscope::ui
