@@ -186,6 +186,20 @@ Json toJson(const SelectionTrace& trace, const std::vector<Curves>& curves) {
     return out;
 }
 
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+/// The rates as `info` and the desktop make them: without cold steps.
+Json warmJson(const ReplayConfig& config) {
+    const RateSums sums = rateSums(config, ColdSteps::LeftOut);
+    return {{"hits", sums.hits},
+            {"misses", sums.misses},
+            {"hit_rate", number(sums.hitRate())},
+            {"exposed_ms", double(sums.exposedNs) / 1e6},
+            {"compute_ms", sums.computeNs / 1e6},
+            {"tokens", std::int64_t(sums.tokens)},
+            {"tokens_per_s", sums.tokensPerSecond()}};
+}
+
 Json toJson(const ReplayConfig& c) {
     Json out{{"policy", c.policy},
              {"block_size", c.blockSize},
@@ -200,14 +214,16 @@ Json toJson(const ReplayConfig& c) {
              {"compute_ms", c.computeNs / 1e6},
              {"tokens", std::int64_t(c.tokens)},
              {"tokens_per_s", c.tokensPerSecond}};
+    ReplayConfig onDemand = c;
+    onDemand.prefetched.reset();
+    out["warm"] = warmJson(onDemand);
     if (c.prefetched)
         out["prefetched"] = {{"h2d_bytes", c.prefetched->h2dBytes},
                              {"exposed_ms", double(c.prefetched->exposedNs) / 1e6},
-                             {"tokens_per_s", c.prefetched->tokensPerSecond}};
+                             {"tokens_per_s", c.prefetched->tokensPerSecond},
+                             {"warm", warmJson(c)}};
     return out;
 }
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json toJson(const LocalityProfile& profile) {
     Json workingSet = Json::array(), kept = Json::array();

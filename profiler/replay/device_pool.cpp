@@ -273,9 +273,11 @@ CacheReplay replayDevice(const SelectionTrace& trace, const DeviceRequests& requ
         const DeviceRequests::Layer& layer = requests.layers()[i];
         const RequestOutcome outcome = pool.look(i);
         result.total.add(outcome);
+        if (trace.isCold(layer.step)) result.coldTotal.add(outcome);
         result.loads[std::size_t(layer.step) * layers + std::size_t(layer.layer)] += outcome.loads;
     }
     result.transfers = transferSizes(result.loads);
+    result.coldTransfers = coldTransfers(trace, result.loads);
     return result;
 }
 

@@ -16,6 +16,9 @@ struct MissCurve {
     std::vector<std::int64_t> misses{0}; // [slots - smallest], never rising; the last entry holds for all larger sizes
     std::int64_t references = 0;         // hits and misses
     std::int64_t compulsory = 0;         // misses at any size: first uses of blocks that had to be loaded
+    /// The part of the above that belongs to cold steps. coldMisses is as long as misses, or empty: all zero.
+    std::vector<std::int64_t> coldMisses;
+    std::int64_t coldReferences = 0, coldCompulsory = 0;
 
     /// Misses with so many slots. slots >= smallest
     std::int64_t at(int slots) const;
@@ -23,6 +26,9 @@ struct MissCurve {
     double ratio(int slots) const;
     /// The number of slots from which on only compulsory misses are left.
     int largest() const { return smallest + int(misses.size()) - 1; }
+    /// The curve of the references that are in no cold step, of the same caches: these were filled by the cold steps
+    /// too.
+    MissCurve warm() const;
     MissCurve& operator+=(const MissCurve& other);
 };
 
@@ -33,7 +39,8 @@ enum class CurvePolicy { Lru, Belady };
 constexpr std::string_view nameOf(CurvePolicy policy) { return policy == CurvePolicy::Lru ? "lru" : "belady"; }
 
 /// The exact curve. Its time grows with the changes between requests, not with the requests' sizes.
-MissCurve missCurve(const BlockVisits& visits, CurvePolicy policy);
+/// cold: [request] 1 for the requests of cold steps; empty: there are none.
+MissCurve missCurve(const BlockVisits& visits, CurvePolicy policy, std::span<const std::uint8_t> cold = {});
 
 MissCurve sum(std::span<const MissCurve> curves);
 

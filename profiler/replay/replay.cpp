@@ -33,9 +33,17 @@ ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, con
     const bool measured = trace.run.timing == Timing::Measured;
     config.blockSize = trace.run.blockSize;
     for (const ReplayStep& step : trace.steps) {
-        config.computeNs += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
+        const double compute = std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
+        config.computeNs += compute;
         config.tokens += step.tokens;
+        if (!step.cold) continue;
+        config.coldComputeNs += compute;
+        config.coldTokens += step.tokens;
     }
+    config.coldHits = cache.coldTotal.hits;
+    config.coldMisses = cache.coldTotal.misses;
+    for (const TransferSize& size : cache.coldTransfers)
+        config.coldExposedNs += size.transfers * link.transferNs(size.blocks * trace.run.blockBytes);
     const double ns = config.computeNs + double(config.exposedNs);
     config.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
     return config;
@@ -103,8 +111,11 @@ PrefetchedTime prefetchedOver(const SelectionTrace& trace, const CacheReplay& ca
     PrefetchedTime out;
     PrefetchedStep step(link, trace.run.blockBytes, prefetch);
     const Extents<int, int> cells = trace.layerSteps();
-    for (int i = 0; i < cells.length(0); ++i)
+    for (int i = 0; i < cells.length(0); ++i) {
+        const std::int64_t before = out.exposedNs;
         step.add(cells.part(std::span(cache.loads), i), cells.part(std::span(trace.layerTimes), i), out);
+        if (trace.isCold(i)) out.coldExposedNs += out.exposedNs - before;
+    }
     const double ns = config.computeNs + double(out.exposedNs);
     out.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
     return out;
@@ -139,6 +150,35 @@ std::vector<TransferSize> transferSizes(const std::vector<std::int32_t>& loads) 
     for (std::size_t blocks = 1; blocks < count.size(); ++blocks)
         if (count[blocks] > 0) sizes.push_back({std::int32_t(blocks), count[blocks]});
     return sizes;
+}
+
+std::vector<TransferSize> coldTransfers(const SelectionTrace& trace, const std::vector<std::int32_t>& loads) {
+    const Extents<int, int> cells = trace.layerSteps();
+    std::vector<std::int32_t> cold;
+    for (int step = 0; step < cells.length(0); ++step) {
+        if (!trace.isCold(step)) continue;
+        const std::span<const std::int32_t> part = cells.part(std::span(loads), step);
+        cold.insert(cold.end(), part.begin(), part.end());
+    }
+    return transferSizes(cold);
+}
+
+double RateSums::hitRate() const {
+    return hits + misses > 0 ? double(hits) / double(hits + misses) : std::numeric_limits<double>::quiet_NaN();
+}
+
+double RateSums::tokensPerSecond() const {
+    const double ns = computeNs + double(exposedNs);
+    return ns > 0 ? tokens * 1e9 / ns : 0;
+}
+
+RateSums rateSums(const ReplayConfig& config, ColdSteps cold) {
+    const std::int64_t exposed = config.prefetched ? config.prefetched->exposedNs : config.exposedNs;
+    const RateSums all{config.hits, config.misses, exposed, config.computeNs, config.tokens};
+    if (cold == ColdSteps::Counted) return all;
+    const std::int64_t coldExposed = config.prefetched ? config.prefetched->coldExposedNs : config.coldExposedNs;
+    return {all.hits - config.coldHits, all.misses - config.coldMisses, all.exposedNs - coldExposed,
+            all.computeNs - config.coldComputeNs, all.tokens - config.coldTokens};
 }
 
 void CacheCounts::add(const RequestOutcome& outcome) {
@@ -184,6 +224,7 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
     CacheReplay result;
     result.loads.assign(cells.size(), 0);
     result.pools.resize(trace.pools.size());
+    result.coldPools.resize(trace.pools.size());
     std::vector<std::vector<std::size_t>> poolsOf(layers); // a layer is one thread's work: no two threads share a cell
     for (std::size_t i = 0; i < trace.pools.size(); ++i) poolsOf[std::size_t(trace.pools[i].layer)].push_back(i);
     forEachParallel(layers, threads, "replaying", progress, stop, [&](std::size_t layer) {
@@ -193,17 +234,21 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
             // Slots beyond the number of blocks would stay empty, and are not simulated.
             const int slots = std::min(cacheBlocks, int(pool.visits.blockLimit()));
             const std::unique_ptr<ReplayPolicy> state = policy.make(pool.visits, slots);
-            CacheCounts counts;
+            CacheCounts counts, cold;
             replayPool(pool.visits, *state, [&](std::size_t request, const RequestOutcome& outcome) {
                 const std::int32_t step = pool.steps[request];
                 if (step >= 0) result.loads[cells.offset(step, int(layer))] += outcome.loads;
                 counts.add(outcome);
+                if (trace.isCold(step)) cold.add(outcome);
             });
             result.pools[index] = counts;
+            result.coldPools[index] = cold;
         }
     });
     for (const CacheCounts& counts : result.pools) result.total += counts;
+    for (const CacheCounts& counts : result.coldPools) result.coldTotal += counts;
     result.transfers = transferSizes(result.loads);
+    result.coldTransfers = coldTransfers(trace, result.loads);
     return result;
 }
 
@@ -268,15 +313,31 @@ std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOption
 std::vector<MissCurve> missCurves(const SelectionTrace& trace, CurvePolicy policy, int threads,
                                   const Progress& progress, const std::stop_token& stop) {
     std::vector<MissCurve> curves(trace.pools.size());
-    forEachParallel(curves.size(), threads, "counting misses", progress, stop,
-                    [&](std::size_t i) { curves[i] = missCurve(trace.pools[i].visits, policy); });
+    forEachParallel(curves.size(), threads, "counting misses", progress, stop, [&](std::size_t i) {
+        curves[i] = missCurve(trace.pools[i].visits, policy, trace.coldRequests(trace.pools[i]));
+    });
     return curves;
 }
 
 MissCurve sampledMissCurve(const SelectionTrace& trace, CurvePolicy policy, const CurveSample& sample) {
     std::vector<const BlockVisits*> caches;
     for (const PoolTrace& pool : trace.pools) caches.push_back(&pool.visits);
-    return sampledMissCurve(caches, policy, sample);
+    MissCurve curve = sampledMissCurve(caches, policy, sample);
+    for (const PoolTrace& pool : trace.pools)
+        for (std::size_t request = 0; request < pool.visits.requests(); ++request) {
+            if (!trace.isCold(pool.steps[request])) continue;
+            curve.coldReferences += pool.visits.counted(request);
+            for (const BlockVisits::Entry& entry : pool.visits.entered(request))
+                curve.coldCompulsory += entry.compulsory();
+        }
+    if (curve.coldReferences == 0) return curve;
+    // References in cold steps that are not compulsory misses are estimated to miss as often as such references
+    // elsewhere.
+    const std::int64_t others = curve.references - curve.compulsory;
+    const double share = others > 0 ? double(curve.coldReferences - curve.coldCompulsory) / double(others) : 0;
+    for (const std::int64_t misses : curve.misses)
+        curve.coldMisses.push_back(curve.coldCompulsory + std::llround(share * double(misses - curve.compulsory)));
+    return curve;
 }
 
 } // namespace kvscope

@@ -2,6 +2,7 @@
 // docs/replay.md has the definitions.
 #pragma once
 
+#include "profiler/read/step_kind.h"
 #include "profiler/replay/miss_curve.h"
 #include "profiler/replay/policy.h"
 #include "profiler/replay/sampled_curve.h"
@@ -39,6 +40,8 @@ struct TransferSize {
 
 /// Counts loads by size, ascending, without 0.
 std::vector<TransferSize> transferSizes(const std::vector<std::int32_t>& loads);
+/// The same of the cold steps alone. loads: as in CacheReplay.
+std::vector<TransferSize> coldTransfers(const SelectionTrace& trace, const std::vector<std::int32_t>& loads);
 
 /// The result of one policy with one number of slots, for all pools. Nothing in it depends on the link.
 struct CacheReplay {
@@ -46,6 +49,10 @@ struct CacheReplay {
     std::vector<CacheCounts> pools;      // [pool of the trace]
     std::vector<std::int32_t> loads;     // [decode step][layer] blocks loaded
     std::vector<TransferSize> transfers; // `loads` counted by size, ascending, without 0; gives the time on demand
+    // The part of the above that belongs to cold steps (ReplayStep::cold)
+    CacheCounts coldTotal;
+    std::vector<CacheCounts> coldPools;
+    std::vector<TransferSize> coldTransfers;
 };
 
 /// @throws Error(BadInput) if the largest request does not fit, Error(Cancelled)
@@ -64,6 +71,7 @@ struct Prefetch {
 struct PrefetchedTime {
     std::int64_t h2dBytes = 0, exposedNs = 0;
     double tokensPerSecond = 0;
+    std::int64_t coldExposedNs = 0; // of exposedNs, the part of cold steps
 };
 
 /// Whether replaying the recording's own cache gives the recorded hits and misses, request by request.
@@ -90,7 +98,22 @@ struct ReplayConfig {
     double tokens = 0;                        // decoded tokens of all sequences
     double tokensPerSecond = 0;               // tokens over computeNs + exposedNs
     std::optional<PrefetchedTime> prefetched; // the times if the same misses are loaded ahead
+    // The part of the above that belongs to cold steps (ReplayStep::cold)
+    std::int64_t coldHits = 0, coldMisses = 0, coldExposedNs = 0;
+    double coldComputeNs = 0, coldTokens = 0;
 };
+
+/// What rates are made of: sums over the steps that they count.
+struct RateSums {
+    std::int64_t hits = 0, misses = 0, exposedNs = 0;
+    double computeNs = 0, tokens = 0;
+    /// 0..1; NaN where nothing was selected.
+    double hitRate() const;
+    /// Tokens over computeNs + exposedNs; 0 where no time passed.
+    double tokensPerSecond() const;
+};
+/// The sums of a replayed cache: on demand, or loaded ahead where the configuration has that.
+RateSums rateSums(const ReplayConfig& config, ColdSteps cold);
 
 struct ReplayOptions {
     std::vector<std::string> policies; // empty: all

@@ -5,6 +5,7 @@
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/step_kind.h"
 
 #include <algorithm>
 #include <cmath>
@@ -176,6 +177,9 @@ bool readSelections(Connection& connection, const StepIndex& index, int lastStep
         pools.addSelection(index[step], layer, owner, kvHead, blocks, rows.int64(1) != 0 && !blocks.empty(), recorded);
         trace.hits += recorded.hits;
         trace.misses += recorded.misses;
+        if (!trace.isCold(index[step])) continue;
+        trace.coldHits += recorded.hits;
+        trace.coldMisses += recorded.misses;
     }
     report(progress, 1, "reading selections");
     return false;
@@ -254,6 +258,11 @@ void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep
     }
 }
 
+void markCold(const std::vector<StepKind>& kinds, std::vector<ReplayStep>& steps) {
+    if (std::ranges::count(kinds, StepKind::Cold) == std::ptrdiff_t(kinds.size())) return;
+    for (std::size_t i = 0; i < steps.size(); ++i) steps[i].cold = kinds[i] == StepKind::Cold;
+}
+
 /// One sequence's part of a shared pool. The blocks of the sequences have different numbers there.
 struct SharedPart {
     const PoolTrace* pool = nullptr;
@@ -313,6 +322,13 @@ std::optional<Link> recordedLink(const TraceReader& reader, const RunRow& run, i
     return fittedLink(*ReaderAccess::of(reader).connection, run.runId, lastStep < 0 ? trace::kMaxStep : lastStep);
 }
 
+std::vector<std::uint8_t> SelectionTrace::coldRequests(const PoolTrace& pool) const {
+    if (std::ranges::none_of(steps, &ReplayStep::cold)) return {};
+    std::vector<std::uint8_t> cold;
+    for (const std::int32_t step : pool.steps) cold.push_back(isCold(step) ? 1 : 0);
+    return cold;
+}
+
 SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress,
                                   const std::stop_token& stop) {
     const TraceReader::Impl& impl = *reader.impl_;
@@ -322,8 +338,10 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     if (trace.run.blockBytes < 0 || trace.run.blockBytes > kMaxBlockBytes)
         impl.damaged(fmt::format("run {} has block_bytes = {}", runId, trace.run.blockBytes));
     const std::vector<StepRow> rows = reader.steps(runId);
+    std::vector<StepRow> decodeSteps;
     for (const StepRow& row : rows) {
         if (row.phase != Phase::Decode) continue;
+        decodeSteps.push_back(row);
         trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
         // Unsigned, because the numbers of a damaged file may overflow.
         trace.h2dBytes = std::int64_t(std::uint64_t(trace.h2dBytes) + std::uint64_t(row.h2dBytes));
@@ -332,6 +350,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     if (trace.steps.empty())
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),
                     "record a run that generates tokens");
+    markCold(kindsOf(decodeSteps), trace.steps);
 
     if (!trace.run.metaOr(run_meta::kDenoisingBlock).empty())
         throw Error(ErrorKind::Unsupported,
@@ -371,9 +390,21 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
 }
 
 SelectionTrace withSharedPools(const SelectionTrace& trace) {
-    SelectionTrace shared{trace.run,   trace.cachePolicy, trace.link,   trace.steps,    trace.layerTimes, {},
-                          0,           trace.hits,        trace.misses, trace.h2dBytes, trace.exposedNs,  true,
-                          trace.leaves};
+    SelectionTrace shared{trace.run,
+                          trace.cachePolicy,
+                          trace.link,
+                          trace.steps,
+                          trace.layerTimes,
+                          {},
+                          0,
+                          trace.hits,
+                          trace.misses,
+                          trace.h2dBytes,
+                          trace.exposedNs,
+                          true,
+                          trace.leaves,
+                          trace.coldHits,
+                          trace.coldMisses};
     std::map<std::pair<int, int>, std::vector<SharedPart>> parts; // by layer and KV head
     for (const PoolTrace& pool : trace.pools) parts[{pool.layer, pool.kvHead}].push_back({&pool, 0, 0, {}, false});
     for (auto& [place, members] : parts) {

@@ -37,6 +37,8 @@ struct PoolTrace {
 struct ReplayStep { // one decode step, as recorded
     int step = 0, tokens = 0;
     std::int64_t durationNs = 0, exposedNs = 0;
+    /// It is cold (read/step_kind.h), and the run has others: rates can leave it out.
+    bool cold = false;
 };
 
 /// Recorded compute time of a layer in a step, without transfers: before its attention needs the blocks, and after
@@ -58,7 +60,12 @@ struct SelectionTrace {
     bool shared = false;
     /// Of layerTimes, and of the loads of a replay.
     Extents<int, int> layerSteps() const { return Extents<int, int>(int(steps.size()), run.layers); }
-    std::vector<RequestLeave> leaves; // of a serving run, in the order of steps
+    std::vector<RequestLeave> leaves;          // of a serving run, in the order of steps
+    std::int64_t coldHits = 0, coldMisses = 0; // of hits and misses, those in steps that are `cold`
+
+    bool isCold(std::int32_t step) const { return step >= 0 && steps[std::size_t(step)].cold; } // an index into steps
+    /// [request] of a pool: 1 in cold steps. Empty: there are none.
+    std::vector<std::uint8_t> coldRequests(const PoolTrace& pool) const;
 };
 
 /// The pools of a serving run are those of its requests: a row that another request has had before begins empty.

@@ -13,6 +13,13 @@
 
 namespace kvscope {
 
+/// Counts one more hit from this number of slots on. The counts are made when the first one comes, because most caches
+/// have hits in no cold step.
+inline void countCold(std::vector<std::int64_t>& hitsFrom, std::size_t slots, std::size_t sizes) {
+    if (hitsFrom.empty()) hitsFrom.assign(sizes, 0);
+    ++hitsFrom[slots];
+}
+
 /// The LRU stack: blocks that are not in the last request, in the order of their last use. Counts how many of them were
 /// used later than a given one.
 class LruStack {
@@ -22,7 +29,8 @@ public:
           words_(std::bit_ceil(std::size_t(visits.blockLimit()) / 32 + 2)), counts_(words_.size() + 1, 0),
           blockAt_(words_.size() * 64, -1), hitsFrom_(std::size_t(visits.blockLimit()) + 1, 0) {}
 
-    void next(std::size_t request) {
+    /// cold: the request belongs to a cold step, and its hits are counted apart as well.
+    void next(std::size_t request, bool cold = false) {
         const int above = request == 0 ? 0 : visits_.size(request - 1);
         const auto entered = visits_.entered(request);
         for (const BlockVisits::Entry& e : entered) {
@@ -31,7 +39,10 @@ public:
             // Where the stack began in the middle of the requests, a block that it does not know was used longer ago
             // than all that it knows.
             const int distance = above + (place >= 0 ? countFrom(place) : held_ + 1);
-            if (e.counted() && !e.begins()) ++hitsFrom_[std::min(std::size_t(distance), hitsFrom_.size() - 1)];
+            if (!e.counted() || e.begins()) continue;
+            const std::size_t slots = std::min(std::size_t(distance), hitsFrom_.size() - 1);
+            ++hitsFrom_[slots];
+            if (cold) countCold(coldHitsFrom_, slots, hitsFrom_.size());
         }
         for (const BlockVisits::Entry& e : entered) take(e.block());
         // In ascending order, so that of blocks that leave at once the lowest counts as the oldest.
@@ -39,6 +50,8 @@ public:
     }
     /// [slots] how many references that count hit from this number of slots on.
     const std::vector<std::int64_t>& hitsFrom() const { return hitsFrom_; }
+    /// The same of references in cold steps; empty where there are none.
+    const std::vector<std::int64_t>& coldHitsFrom() const { return coldHitsFrom_; }
 
     /// Puts a block on the stack as the one used last.
     void push(std::int32_t block) {
@@ -90,7 +103,7 @@ private:
     std::vector<std::uint64_t> words_; // a bit for each place in use, the oldest first
     std::vector<std::int32_t> counts_; // Fenwick tree over the number of bits in each word
     std::vector<std::int32_t> blockAt_;
-    std::vector<std::int64_t> hitsFrom_;
+    std::vector<std::int64_t> hitsFrom_, coldHitsFrom_;
     std::size_t end_ = 0;
     int held_ = 0;
 };
@@ -106,7 +119,8 @@ public:
         grow(visits.largest());
     }
 
-    void next(std::size_t request) {
+    /// cold: as in LruStack.
+    void next(std::size_t request, bool cold = false) {
         const int before = request == 0 ? 0 : visits_.size(request - 1), after = visits_.size(request);
         holes_.clear();
         int missing = 0; // blocks that enter and are not in the stack: with any number of slots a block must leave
@@ -116,7 +130,10 @@ public:
             // of the numbers of slots in use.
             const auto distance =
                 place >= 0 ? std::size_t(place) : std::min(std::size_t(top_) + 1, hitsFrom_.size() - 1);
-            if (e.counted() && !e.begins() && (place >= 0 || !e.first())) ++hitsFrom_[distance];
+            if (e.counted() && !e.begins() && (place >= 0 || !e.first())) {
+                ++hitsFrom_[distance];
+                if (cold) countCold(coldHitsFrom_, distance, hitsFrom_.size());
+            }
             if (place < 0) {
                 ++missing;
                 continue;
@@ -157,6 +174,7 @@ public:
         shrink(after);
     }
     const std::vector<std::int64_t>& hitsFrom() const { return hitsFrom_; }
+    const std::vector<std::int64_t>& coldHitsFrom() const { return coldHitsFrom_; }
     /// Fills a stack that begins in the middle of the requests: appends the next block below the last request's `above`
     /// blocks. next: the request that has the block again, not before those of the blocks appended earlier.
     void place(int above, std::int32_t block, std::int32_t next) {
@@ -235,7 +253,7 @@ private:
     std::vector<std::int32_t> next_, block_; // [place] next use and block
     std::vector<Carried> carried_;           // a heap of blocks on their way down
     std::vector<int> holes_;                 // places that blocks have left because they entered the request
-    std::vector<std::int64_t> hitsFrom_;
+    std::vector<std::int64_t> hitsFrom_, coldHitsFrom_;
     int top_ = 0; // lowest place in use
     int placed_ = 0;
 };

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "core/prompt/prompts.h"
 #include "core/session/decode_session.h"
+#include "profiler/read/summary.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -187,6 +188,66 @@ TEST_P(RecordedReplay, AnotherCacheMissesWhatDecodingWithItMisses) {
         EXPECT_EQ(predicted.h2dBytes, decoded.h2dBytes) << policy << " " << *other.slots;
         EXPECT_EQ(predicted.exposedNs, decoded.exposedNs) << policy << " " << *other.slots;
     }
+}
+
+/// Hits, misses and exposed time of the cold steps, request by request and transfer by transfer.
+void expectColdParts(const SelectionTrace& trace, const ReplayPolicyEntry& policy, int slots) {
+    const Link link{"some", 3, 7};
+    const CacheReplay cache = replayCache(trace, policy, slots, 1);
+    CacheCounts cold;
+    std::int64_t exposed = 0;
+    double tokens = 0, compute = 0;
+    for (const PoolTrace& pool : trace.pools) {
+        const auto state = policy.make(pool.visits, std::min(slots, int(pool.visits.blockLimit())));
+        replayPool(pool.visits, *state, [&](std::size_t request, const RequestOutcome& outcome) {
+            const int step = pool.steps[request];
+            if (step >= 0 && trace.steps[std::size_t(step)].cold) cold.add(outcome);
+        });
+    }
+    for (std::size_t i = 0; i < trace.steps.size(); ++i) {
+        const ReplayStep& step = trace.steps[i];
+        if (!step.cold) continue;
+        for (int layer = 0; layer < trace.run.layers; ++layer)
+            exposed += link.transferNs(cache.loads[i * std::size_t(trace.run.layers) + std::size_t(layer)] *
+                                       trace.run.blockBytes);
+        const bool measured = trace.run.timing == Timing::Measured;
+        tokens += step.tokens, compute += double(step.durationNs - (measured ? step.exposedNs : 0));
+    }
+    const ReplayConfig config = timeOver(trace, cache, link);
+    const RateSums all = rateSums(config, ColdSteps::Counted), warm = rateSums(config, ColdSteps::LeftOut);
+    EXPECT_EQ(all.misses, cache.total.misses);
+    EXPECT_EQ(all.exposedNs, config.exposedNs);
+    EXPECT_EQ(all.misses - warm.misses, cold.misses) << policy.name << " " << slots;
+    EXPECT_EQ(all.hits - warm.hits, cold.hits) << policy.name << " " << slots;
+    EXPECT_EQ(all.exposedNs - warm.exposedNs, exposed) << policy.name << " " << slots;
+    EXPECT_EQ(all.tokens - warm.tokens, tokens);
+    EXPECT_NEAR(all.computeNs - warm.computeNs, compute, 1);
+    EXPECT_DOUBLE_EQ(all.tokensPerSecond(), config.tokensPerSecond);
+    for (const CurvePolicy curve : {CurvePolicy::Lru, CurvePolicy::Belady})
+        if (policy.name == nameOf(curve)) {
+            const MissCurve total = sum(missCurves(trace, curve, 1)), rest = total.warm();
+            EXPECT_EQ(rest.at(slots), warm.misses) << policy.name << " " << slots;
+            EXPECT_EQ(rest.references, warm.hits + warm.misses);
+            EXPECT_EQ(total.compulsory - rest.compulsory, cold.compulsory);
+        }
+}
+
+TEST_P(RecordedReplay, ColdStepsAreThoseOfTheReaderAndLeaveTheRates) {
+    const TraceReader reader(file);
+    const SelectionTrace trace = loadSelectionTrace(reader, 1);
+    std::vector<int> cold;
+    for (const ReplayStep& step : trace.steps)
+        if (step.cold) cold.push_back(step.step);
+    EXPECT_EQ(cold, coldStepsOf(reader, 1));
+    EXPECT_FALSE(cold.empty());
+    for (const ReplayPolicyEntry& policy : replayPolicies())
+        for (const int slots : {trace.largest, trace.largest + 3}) expectColdParts(trace, policy, slots);
+    const SelectionTrace shared = withSharedPools(trace);
+    expectColdParts(shared, findReplayPolicy("lru"), shared.largest + 1);
+    const RunSummary expected = summarize(reader, 1);
+    EXPECT_DOUBLE_EQ(double(trace.hits - trace.coldHits) /
+                         double(trace.hits + trace.misses - trace.coldHits - trace.coldMisses),
+                     expected.hitRate);
 }
 
 TEST_P(RecordedReplay, TimeOverALinkIsThatOfEveryTransfer) {
@@ -454,6 +515,22 @@ SelectionTrace traceOf(const std::vector<History>& histories) {
         trace.largest = std::max(trace.largest, pool.visits.largest());
     }
     return trace;
+}
+
+/// As in a serving run, where a step is cold for one request and in the middle of another.
+TEST(Replay, ColdStepsMayComeInTheMiddle) {
+    std::mt19937 random(7);
+    for (int round = 0; round < 20; ++round) {
+        SelectionTrace trace = traceOf({randomHistory(random, 60, 30, 8), randomHistory(random, 60, 30, 8)});
+        for (ReplayStep& step : trace.steps) step.cold = random() % 5 == 0;
+        for (const ReplayPolicyEntry& policy : replayPolicies())
+            for (const int slots : {trace.largest, trace.largest + 4, 40}) expectColdParts(trace, policy, slots);
+        const MissCurve sampled = sampledMissCurve(trace, CurvePolicy::Lru),
+                        exact = sum(missCurves(trace, CurvePolicy::Lru, 1));
+        EXPECT_EQ(sampled.warm().references, exact.warm().references);
+        EXPECT_EQ(sampled.warm().compulsory, exact.warm().compulsory);
+        EXPECT_NEAR(sampled.warm().ratio(trace.largest), exact.warm().ratio(trace.largest), 0.15);
+    }
 }
 
 TEST(Replay, ASharedPoolIsOneCacheForTheBlocksOfAllSequences) {

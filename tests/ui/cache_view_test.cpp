@@ -1,4 +1,5 @@
 // What if: the numbers are those of replay() for the same question, however it is asked, and nothing waits for them.
+#include "profiler/read/summary.h"
 #include "tests/ui/view_fixture.h"
 
 #include "ui/frame/units.h"
@@ -50,9 +51,9 @@ protected:
     void expectNumbers(const ReplayConfig& config) {
         auto numbers = exported();
         ASSERT_FALSE(numbers.empty()) << "an exact answer was expected";
-        const auto references = double(config.hits + config.misses);
+        const RateSums rates = rateSums(config, coldSteps());
         EXPECT_EQ(numbers["Block slots"], config.cacheBlocks);
-        EXPECT_NEAR(numbers["Hit rate"], 100 * double(config.hits) / references, 1e-12);
+        EXPECT_NEAR(numbers["Hit rate"], 100 * rates.hitRate(), 1e-12);
         EXPECT_EQ(numbers["Misses"], double(config.misses));
         EXPECT_EQ(numbers["compulsory"], double(config.compulsory));
         EXPECT_EQ(numbers["compulsory"] + numbers["capacity"] + numbers["policy"], double(config.misses));
@@ -60,8 +61,7 @@ protected:
         EXPECT_EQ(numbers["Exposed transfer (modelled)"],
                   double(config.prefetched ? config.prefetched->exposedNs : config.exposedNs));
         EXPECT_DOUBLE_EQ(numbers["Compute"], config.computeNs);
-        EXPECT_DOUBLE_EQ(numbers["Tokens/s (modelled link)"],
-                         config.prefetched ? config.prefetched->tokensPerSecond : config.tokensPerSecond);
+        EXPECT_DOUBLE_EQ(numbers["Tokens/s (modelled link)"], rates.tokensPerSecond());
     }
     ReplayConfig replayed(const SelectionTrace& trace, const std::string& policy, int size,
                           std::optional<Link> link = {}, std::optional<Prefetch> prefetch = {}) {
@@ -266,7 +266,7 @@ TEST_F(CacheViewTest, CurvesAreTheMissCurvesOfWhatTheCursorChooses) {
         for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
             MissCurve expected;
             for (const PoolTrace& pool : trace.pools)
-                if (scope.has(pool)) expected += missCurve(pool.visits, policy);
+                if (scope.has(pool)) expected += missCurve(pool.visits, policy, trace.coldRequests(pool)).warm();
             const auto& line = found[std::string(nameOf(policy))];
             ASSERT_GT(line.size(), 3u);
             for (const auto& [size, percent] : line) EXPECT_NEAR(percent, 100 * expected.ratio(size), 1e-9) << size;
@@ -276,7 +276,11 @@ TEST_F(CacheViewTest, CurvesAreTheMissCurvesOfWhatTheCursorChooses) {
                 const CacheReplay replay = replayCache(trace, findReplayPolicy(policy), size);
                 CacheCounts counts;
                 for (std::size_t i = 0; i < trace.pools.size(); ++i)
-                    if (scope.has(trace.pools[i])) counts += replay.pools[i];
+                    if (scope.has(trace.pools[i])) {
+                        counts += replay.pools[i];
+                        counts.hits -= replay.coldPools[i].hits;
+                        counts.misses -= replay.coldPools[i].misses;
+                    }
                 EXPECT_NEAR(percent, 100. * double(counts.misses) / double(counts.hits + counts.misses), 1e-9);
             }
     };
@@ -289,6 +293,30 @@ TEST_F(CacheViewTest, CurvesAreTheMissCurvesOfWhatTheCursorChooses) {
     workspace.setCursor({.sequence = 1, .layer = 3, .kvHead = 1});
     ASSERT_TRUE(idle());
     expectLines({1, 3, 1});
+}
+
+/// Rates leave cold steps out here as on every other page, under the same switch; totals count every step.
+TEST_F(CacheViewTest, RatesFollowTheSwitchOfColdSteps) {
+    open(recorded("a.kvtrace", {.decodeSteps = 60}));
+    show("cache", {1200, 800});
+    const TraceReader reader((folder / "a.kvtrace").string());
+    const auto recordedHitRate = [&] { return exported("recorded").at("Hit rate"); };
+    const auto warm = exported();
+    EXPECT_NEAR(recordedHitRate(), 100 * summarize(reader, 1).hitRate, 1e-9);
+    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("leave 1 cold step out"))) << plot().noteText().toStdString();
+    setColdSteps(ColdSteps::Counted);
+    emit workspace.currentChanged();
+    ASSERT_TRUE(idle());
+    auto counted = exported();
+    EXPECT_NEAR(recordedHitRate(), 100 * summarize(reader, 1).hitRate, 1e-9);
+    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("cold ones too")));
+    const SelectionTrace trace = traceOf("a.kvtrace");
+    expectNumbers(replayed(trace, "keep-selected", trace.run.deviceSlots));
+    setColdSteps(ColdSteps::LeftOut);
+    EXPECT_LT(counted["Hit rate"], warm.at("Hit rate"));
+    EXPECT_NE(counted["Tokens/s (modelled link)"], warm.at("Tokens/s (modelled link)"));
+    for (const char* total : {"Misses", "Host to device", "Exposed transfer (modelled)", "Compute"})
+        EXPECT_EQ(counted[total], warm.at(total)) << total;
 }
 
 TEST_F(CacheViewTest, SequencesMayShareOnePool) {
@@ -324,10 +352,12 @@ TEST_F(CacheViewTest, SpeedLinesAreReplaysToo) {
             const ReplayConfig config = replayed(trace, "lru", lower == 0 ? slotsNow() : int(x), link, Prefetch{1, 1});
             // The link of the CSV has ten digits, and transfers are cut to nanoseconds.
             if (cells[1] == QLatin1String("predicted")) {
-                EXPECT_NEAR(value, config.tokensPerSecond, 1e-4 * value);
+                ReplayConfig onDemand = config;
+                onDemand.prefetched.reset();
+                EXPECT_NEAR(value, rateSums(onDemand, ColdSteps::LeftOut).tokensPerSecond(), 1e-4 * value);
                 ++points;
             } else if (cells[1] == QLatin1String("predicted_loading_ahead")) {
-                EXPECT_NEAR(value, config.prefetched->tokensPerSecond, 1e-4 * value);
+                EXPECT_NEAR(value, rateSums(config, ColdSteps::LeftOut).tokensPerSecond(), 1e-4 * value);
                 ++ahead;
             }
         }

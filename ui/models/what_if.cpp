@@ -22,9 +22,13 @@ ReplayConfig between(const ReplayConfig& a, const ReplayConfig& b, double share)
     config.misses = between(a.misses, b.misses, share);
     config.h2dBytes = between(a.h2dBytes, b.h2dBytes, share);
     config.exposedNs = between(a.exposedNs, b.exposedNs, share);
+    config.coldHits = between(a.coldHits, b.coldHits, share);
+    config.coldMisses = between(a.coldMisses, b.coldMisses, share);
+    config.coldExposedNs = between(a.coldExposedNs, b.coldExposedNs, share);
     if (a.prefetched && b.prefetched) {
         config.prefetched->h2dBytes = between(a.prefetched->h2dBytes, b.prefetched->h2dBytes, share);
         config.prefetched->exposedNs = between(a.prefetched->exposedNs, b.prefetched->exposedNs, share);
+        config.prefetched->coldExposedNs = between(a.prefetched->coldExposedNs, b.prefetched->coldExposedNs, share);
     }
     return config;
 }
@@ -54,7 +58,6 @@ WhatIf::WhatIf(Trace trace) : trace_(std::move(trace)) {
     }
     const ReplayConfig nothing = timeOver(*trace_, {}, trace_->link);
     computeNs_ = nothing.computeNs;
-    for (const ReplayStep& step : trace_->steps) tokens_ += step.tokens;
     grid_ =
         gridOf(trace_->largest, largestSlots_, trace_->steps.size() * std::size_t(trace_->run.layers), recorded().size);
 }
@@ -74,9 +77,19 @@ WhatIfQuestion WhatIf::recorded() const {
     return question;
 }
 
-double WhatIf::recordedTokensPerSecond() const {
-    const double ns = computeNs_ + double(trace_->exposedNs);
-    return ns > 0 ? tokens_ * 1e9 / ns : kNan;
+int WhatIf::coldStepCount() const { return int(std::ranges::count(trace_->steps, true, &ReplayStep::cold)); }
+
+RateSums WhatIf::recordedRates() const {
+    const bool counted = coldSteps() == ColdSteps::Counted, measured = trace_->run.timing == Timing::Measured;
+    RateSums sums{trace_->hits, trace_->misses, 0, 0, 0};
+    if (!counted) sums.hits -= trace_->coldHits, sums.misses -= trace_->coldMisses;
+    for (const ReplayStep& step : trace_->steps) {
+        if (step.cold && !counted) continue;
+        sums.exposedNs += step.exposedNs;
+        sums.computeNs += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
+        sums.tokens += step.tokens;
+    }
+    return sums;
 }
 
 void WhatIf::setSampled(CurvePolicy policy, MissCurve total) { curves_[std::size_t(policy)] = {std::move(total), {}}; }
@@ -111,12 +124,13 @@ void WhatIf::evict() {
 
 std::optional<MissCurve> WhatIf::curve(CurvePolicy policy, const PoolScope& scope) const {
     const Curves& curves = curves_[std::size_t(policy)];
-    if (scope.all()) return curves.total;
+    const auto counted = [](const MissCurve& all) { return coldSteps() == ColdSteps::Counted ? all : all.warm(); };
+    if (scope.all()) return curves.total ? std::optional(counted(*curves.total)) : std::nullopt;
     if (curves.pools.empty()) return std::nullopt;
     MissCurve total;
     for (std::size_t i = 0; i < curves.pools.size(); ++i)
         if (scope.has(trace_->pools[i])) total += curves.pools[i];
-    return total;
+    return counted(total);
 }
 
 std::optional<LocalityProfile> WhatIf::locality(const PoolScope& scope) const {
@@ -132,13 +146,15 @@ std::vector<MissPoint> WhatIf::replayedPoints(const std::string& policy, const P
     const auto replays = replays_.find(policy);
     if (replays == replays_.end()) return points;
     for (const auto& [size, replay] : replays->second) {
-        CacheCounts counts;
+        CacheCounts counts, cold;
         if (scope.all())
-            counts = replay->total;
+            counts = replay->total, cold = replay->coldTotal;
         else
             for (std::size_t i = 0; i < replay->pools.size(); ++i)
-                if (scope.has(trace_->pools[i])) counts += replay->pools[i];
-        points.push_back({size, ratioOf(counts.misses, counts.hits + counts.misses)});
+                if (scope.has(trace_->pools[i])) counts += replay->pools[i], cold += replay->coldPools[i];
+        if (coldSteps() == ColdSteps::Counted) cold = {};
+        const std::int64_t misses = counts.misses - cold.misses;
+        points.push_back({size, ratioOf(misses, misses + counts.hits - cold.hits)});
     }
     return points;
 }
@@ -164,11 +180,13 @@ double WhatIf::missRatio(const std::string& policy, int size, const PoolScope& s
 
 double WhatIf::recordedMissRatio(const PoolScope& scope) const {
     if (!hasRecordedCache()) return kNan;
-    if (scope.all()) return ratioOf(trace_->misses, references());
     std::int64_t hits = 0, misses = 0;
     for (const PoolTrace& pool : trace_->pools) {
         if (!scope.has(pool)) continue;
-        for (const RecordedOutcome& outcome : pool.recorded) hits += outcome.hits, misses += outcome.misses;
+        for (std::size_t i = 0; i < pool.recorded.size(); ++i) {
+            if (trace_->isCold(pool.steps[i]) && coldSteps() == ColdSteps::LeftOut) continue;
+            hits += pool.recorded[i].hits, misses += pool.recorded[i].misses;
+        }
     }
     return ratioOf(misses, hits + misses);
 }
@@ -223,16 +241,18 @@ std::optional<WhatIfAnswer> WhatIf::answer(const WhatIfQuestion& question) const
     answer.config.cacheBlocks = question.size;
     for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) // exact misses from a curve
         if (question.policy == nameOf(policy) && !curves_[std::size_t(policy)].pools.empty()) {
-            answer.config.misses = total(policy)->at(question.size);
+            const MissCurve &all = *total(policy), warm = all.warm();
+            answer.config.misses = all.at(question.size);
             answer.config.hits = references() - answer.config.misses;
+            answer.config.coldMisses = answer.config.misses - warm.at(question.size);
+            answer.config.coldHits = all.coldReferences - answer.config.coldMisses;
             answer.missesEstimated = false;
         }
-    const auto rate = [this](std::int64_t exposedNs) {
-        const double ns = computeNs_ + double(exposedNs);
-        return ns > 0 ? tokens_ * 1e9 / ns : 0;
-    };
-    answer.config.tokensPerSecond = rate(answer.config.exposedNs);
-    if (answer.config.prefetched) answer.config.prefetched->tokensPerSecond = rate(answer.config.prefetched->exposedNs);
+    ReplayConfig onDemand = answer.config;
+    onDemand.prefetched.reset();
+    answer.config.tokensPerSecond = rateSums(onDemand, ColdSteps::Counted).tokensPerSecond();
+    if (answer.config.prefetched)
+        answer.config.prefetched->tokensPerSecond = rateSums(answer.config, ColdSteps::Counted).tokensPerSecond();
     answer.causes = causes(answer.config.misses, question.size);
     return answer;
 }

@@ -45,9 +45,9 @@ struct WhatIfAnswer {
     bool missesEstimated = false; // hits and misses are interpolated too
     std::int64_t bytes() const { return config.prefetched ? config.prefetched->h2dBytes : config.h2dBytes; }
     std::int64_t exposedNs() const { return config.prefetched ? config.prefetched->exposedNs : config.exposedNs; }
-    double tokensPerSecond() const {
-        return config.prefetched ? config.prefetched->tokensPerSecond : config.tokensPerSecond;
-    }
+    /// Rates leave cold steps out unless coldSteps() says otherwise; hits, misses, bytes and times count every step.
+    double hitRate() const { return rateSums(config, coldSteps()).hitRate(); }
+    double tokensPerSecond() const { return rateSums(config, coldSteps()).tokensPerSecond(); }
 };
 
 /// The pools to sum up: those of one sequence, layer and KV head, where -1 stands for all.
@@ -84,9 +84,11 @@ public:
     /// slots that a replay allows.
     WhatIfQuestion recorded() const;
     bool hasRecordedCache() const { return trace_->run.deviceSlots > 0 && !trace_->shared; }
-    /// Decoded tokens of all sequences per second of recorded compute time and exposed time.
-    double recordedTokensPerSecond() const;
-    double computeNs() const { return computeNs_; }
+    /// What the recorded rates are made of, without cold steps unless coldSteps() says otherwise: decoded tokens of all
+    /// sequences, recorded compute time and exposed time, hits and misses.
+    RateSums recordedRates() const;
+    double computeNs() const { return computeNs_; } // of all decode steps
+    int coldStepCount() const;                      // steps that rates can leave out
 
     /// Sets a sampled curve for the total of all pools, to be used until setCurves brings the exact curves.
     void setSampled(CurvePolicy policy, MissCurve total);
@@ -95,7 +97,8 @@ public:
     void add(const std::string& policy, int size, Replayed replay);
 
     bool exactCurves() const { return !curves_[0].pools.empty() && !curves_[1].pools.empty(); }
-    /// The miss curve of these pools; absent while it is not known.
+    /// The miss curve of these pools, without cold steps unless coldSteps() says otherwise; absent while it is not
+    /// known.
     std::optional<MissCurve> curve(CurvePolicy policy, const PoolScope& scope) const;
     std::optional<LocalityProfile> locality(const PoolScope& scope) const;
     /// The miss ratio at every replayed size of a policy, in the order of the sizes.
@@ -122,14 +125,14 @@ private:
         std::optional<MissCurve> total; // a sampled curve while `pools` is empty
         std::vector<MissCurve> pools;
     };
-    const MissCurve* total(CurvePolicy policy) const; // null: not known yet
+    const MissCurve* total(CurvePolicy policy) const; // of every step; null: not known yet
     MissCauses causes(std::int64_t misses, int size) const;
     WhatIfAnswer timed(const WhatIfQuestion& question, int size, const CacheReplay& replay, bool prefetch) const;
     void evict();
 
     Trace trace_;
     int largestSlots_ = 0;
-    double computeNs_ = 0, tokens_ = 0;
+    double computeNs_ = 0;
     std::int64_t compulsory_ = 0;
     std::array<Curves, 2> curves_;
     std::vector<LocalityProfile> locality_;

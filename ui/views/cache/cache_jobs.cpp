@@ -135,7 +135,7 @@ void CacheJobs::aheadLine(WhatIf::Trace trace, std::vector<AheadPoint> points, P
             for (const AheadPoint& point : points) {
                 throwIfCancelled(stop);
                 const ReplayConfig config = timeOver(*trace, *point.replay, point.link, prefetch);
-                line.points.append({point.x, config.prefetched->tokensPerSecond});
+                line.points.append({point.x, rateSums(config, coldSteps()).tokensPerSecond()});
             }
             return line;
         },

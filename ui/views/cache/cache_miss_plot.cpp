@@ -231,8 +231,11 @@ QString MissPlot::tooltip(int size) const {
     if (const double recorded = whatIf.recordedMissRatio(scene_.scope);
         !std::isnan(recorded) && size == whatIf.trace().run.deviceSlots)
         html += tr("<br>◇ recorded: %1").arg(formatValue(Unit::Percent, 100 * recorded));
-    return html + tr("<p>Misses of all selected blocks, replayed from the recorded selections. ≈ between replayed "
-                     "sizes. Click or drag the line to ask for a size.</p>");
+    return html + (coldSteps() == ColdSteps::LeftOut && whatIf.coldStepCount() > 0
+                       ? tr("<p>Misses of all blocks selected in steps that are not cold, replayed from the recorded "
+                            "selections. ≈ between replayed sizes. Click or drag the line to ask for a size.</p>")
+                       : tr("<p>Misses of all selected blocks, replayed from the recorded selections. ≈ between "
+                            "replayed sizes. Click or drag the line to ask for a size.</p>"));
 }
 
 QString MissPlot::csv() const {

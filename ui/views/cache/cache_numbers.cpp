@@ -12,7 +12,14 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 QString tr(const char* text) { return QCoreApplication::translate("CacheView", text); }
 double orNan(const std::optional<std::int64_t>& value) { return value ? double(*value) : kNan; }
-double percent(std::int64_t part, std::int64_t whole) { return whole > 0 ? 100 * double(part) / double(whole) : kNan; }
+
+/// Which steps a rate counts, in the words of its explanation.
+QString ratesCount(int cold) {
+    if (cold == 0) return tr("every step");
+    if (coldSteps() == ColdSteps::Counted) return tr("every step, cold ones too");
+    return cold == 1 ? tr("every step but 1 cold one, in which the cache is empty")
+                     : tr("every step but %1 cold ones, in which the cache is empty").arg(cold);
+}
 
 } // namespace
 
@@ -21,6 +28,8 @@ std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& 
     const ReplayConfig& config = answer.config;
     const MissCauses was = whatIf.recordedCauses();
     const bool cache = trace.run.deviceSlots > 0;
+    const RateSums recorded = whatIf.recordedRates();
+    const QString rated = ratesCount(whatIf.coldStepCount());
     std::vector<CacheNumber> numbers;
     const auto add = [&](const QString& title, const QString& help, Unit unit, const QString& unitName, int better,
                          double a, double b, bool estimated) {
@@ -36,11 +45,9 @@ std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& 
         Unit::Count, none, 0,
         cache ? double(trace.run.deviceSlots) * (trace.shared ? std::max(trace.run.sequences, 1) : 1) : kNan,
         config.cacheBlocks, false);
-    add(tr("Hit rate"),
-        tr("Selected blocks that were resident when selected, of all selected blocks of every step: a cache "
-           "starts empty, so its cold steps count here"),
-        Unit::Percent, QStringLiteral("%"), 1, known(Known::Hits, percent(trace.hits, trace.hits + trace.misses)),
-        percent(config.hits, config.hits + config.misses), misses);
+    add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks of %1").arg(rated),
+        Unit::Percent, QStringLiteral("%"), 1, known(Known::Hits, 100 * recorded.hitRate()), 100 * answer.hitRate(),
+        misses);
     add(tr("Misses"), tr("Selected blocks that had to be loaded, all decode steps"), Unit::Count, none, -1,
         known(Known::Hits, double(trace.misses)), double(config.misses), misses);
     add(tr("  compulsory"), tr("First use of a block by a head: no cache of any size avoids them"), Unit::Count, none,
@@ -62,18 +69,16 @@ std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& 
         Unit::Nanoseconds, QStringLiteral("ns"), -1, known(Known::ExposedTimes, double(trace.exposedNs)),
         double(answer.exposedNs()), times);
     // Where the link is modelled no recorded step waited for it: the run itself was faster than this number.
-    const double compute = whatIf.computeNs(), speed = whatIf.recordedTokensPerSecond();
-    const double alone = compute > 0 ? speed * (compute + double(trace.exposedNs)) / compute : kNan;
+    const double alone = recorded.computeNs > 0 ? recorded.tokens * 1e9 / recorded.computeNs : kNan;
     add(measured ? tr("Tokens/s") : tr("Tokens/s (modelled link)"),
         measured
-            ? tr("Decoded tokens of every step, cold ones too, per second of compute and exposed transfer. Recorded: "
-                 "measured. Asked: a prediction")
-            : tr("Decoded tokens of every step, cold ones too, per second of measured compute and modelled exposed "
-                 "transfer. "
-                 "Without the link's time, which no recorded step waited for, the run measured %1 tokens/s. "
-                 "Asked: a prediction")
-                  .arg(formatValue(Unit::Fraction, alone)),
-        Unit::Count, none, 1, speed, answer.tokensPerSecond(), times);
+            ? tr("Decoded tokens of %1, per second of compute and exposed transfer. Recorded: measured. Asked: a "
+                 "prediction")
+                  .arg(rated)
+            : tr("Decoded tokens of %1, per second of measured compute and modelled exposed transfer. Without the "
+                 "link's time, which no recorded step waited for, the run measured %2 tokens/s. Asked: a prediction")
+                  .arg(rated, formatValue(Unit::Fraction, alone)),
+        Unit::Count, none, 1, recorded.tokensPerSecond(), answer.tokensPerSecond(), times);
     return numbers;
 }
 

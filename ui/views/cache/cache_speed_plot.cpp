@@ -98,22 +98,22 @@ void SpeedPlot::show(const CacheScene& scene) {
     const bool comparable = !whatIf.trace().shared && (axis_ == Axis::Bandwidth || whatIf.hasRecordedCache());
     if (comparable)
         recorded_->setData({axis_ == Axis::Size ? double(whatIf.trace().run.deviceSlots) : xOf(whatIf.recorded().gbps)},
-                           {whatIf.recordedTokensPerSecond()}, true);
+                           {whatIf.recordedRates().tokensPerSecond()}, true);
     if (question.layersAhead == 0) setAhead({});
     applyTheme(Theme::current());
 }
 
 void SpeedPlot::showLines() {
     const WhatIf& whatIf = *scene_.whatIf;
-    double tokens = 0;
-    for (const ReplayStep& step : whatIf.trace().steps) tokens += step.tokens;
-    const double ceiling = rate(tokens, whatIf.computeNs());
+    const RateSums recorded = whatIf.recordedRates();
+    const double ceiling = rate(recorded.tokens, recorded.computeNs);
     QCPRange range;
     QVector<double> xs, predicted, link;
-    const auto add = [&](double x, const ReplayConfig& config) {
+    const auto add = [&](double x, const ReplayConfig& config) { // on demand: nothing is loaded ahead
+        const RateSums sums = rateSums(config, coldSteps());
         xs << x;
-        predicted << config.tokensPerSecond;
-        link << rate(tokens, double(config.exposedNs));
+        predicted << sums.tokensPerSecond();
+        link << rate(sums.tokens, double(sums.exposedNs));
     };
     if (axis_ == Axis::Size) {
         const double first = whatIf.smallestSlots(), last = std::max(whatIf.largestSlots(), whatIf.smallestSlots() + 1);
@@ -177,15 +177,16 @@ QString SpeedPlot::tooltip(double x) const {
         question.gbps = gbpsOf(x);
     const auto answer = scene_.whatIf->answer(question);
     if (!answer) return {};
-    const auto steps = double(std::max<std::size_t>(scene_.whatIf->trace().steps.size(), 1));
+    const RateSums sums = rateSums(answer->config, coldSteps());
+    const int left = coldSteps() == ColdSteps::LeftOut ? scene_.whatIf->coldStepCount() : 0;
+    const double steps = std::max(1, int(scene_.whatIf->trace().steps.size()) - left);
     const QString at = axis_ == Axis::Size ? tr("%1 block slots").arg(formatCount(question.size))
                                            : tr("%1 GB/s").arg(formatValue(Unit::Fraction, question.gbps));
     return tr("<b>%1, %2</b><br>%3 <b>%4</b> (predicted)<br>Per step: compute %5 (measured), exposed transfer %6 "
               "(modelled)")
                .arg(at, QString::fromStdString(question.policy), answer->estimated ? QStringLiteral("≈") : QString(),
-                    rateText(answer->tokensPerSecond()),
-                    formatValue(Unit::Nanoseconds, answer->config.computeNs / steps),
-                    formatValue(Unit::Nanoseconds, double(answer->exposedNs()) / steps)) +
+                    rateText(answer->tokensPerSecond()), formatValue(Unit::Nanoseconds, sums.computeNs / steps),
+                    formatValue(Unit::Nanoseconds, double(sums.exposedNs) / steps)) +
            tr("<p>Dashed: tokens/s if there were only compute, or only exposed transfer. ◇: recorded, %1. Click or "
               "drag "
               "the line to ask.</p>")

@@ -86,7 +86,14 @@ public:
 
 protected:
     void runChanged() override {
-        if (run() && state_ != State::Waiting && run()->key == key_) return; // another run to compare with
+        if (run() && state_ != State::Waiting && run()->key == key_) { // another run to compare with, or other rates
+            if (std::exchange(counted_, coldSteps()) == coldSteps()) return;
+            aheadFor_.reset();
+            present();
+            updateNote();
+            return;
+        }
+        counted_ = coldSteps();
         jobs_->cancelAll();
         forget();
         if (showEmptyWithoutRun(
@@ -173,9 +180,21 @@ protected:
                  : tr("Recorded compute is measured, the link's time modelled, in “recorded” too; tokens/s of a "
                       "what-if "
                       "are predicted."),
-             tr("Every decode step counts, cold ones too: a replayed cache starts empty."),
+             countedSteps(),
              newSteps() > 0 ? tr("The last %1 steps are not in it yet.").arg(formatCount(newSteps())) : QString(),
              healthNote()});
+    }
+
+    /// Totals and rates count different steps.
+    QString countedSteps() const {
+        const int cold = whatIf_->coldStepCount();
+        if (cold == 0) return tr("Every decode step counts.");
+        if (coldSteps() == ColdSteps::Counted)
+            return tr("Every decode step counts, cold ones too: a replayed cache starts empty.");
+        const QString steps = cold == 1 ? tr("1 cold step") : tr("%1 cold steps").arg(cold);
+        return tr("Ratios and tokens/s leave %1 out, in which a replayed cache is as empty as the recorded one was; "
+                  "misses, bytes and times are of every step.")
+            .arg(steps);
     }
 
     int drawAbove(QPainter* painter, QRect area) const override;
@@ -573,6 +592,7 @@ private:
     std::unique_ptr<LocalityPlots> locality_;
 
     State state_ = State::Waiting;
+    ColdSteps counted_ = coldSteps(); // as the shown rates count
     RunKey key_;
     unsigned epoch_ = 0; // of what is asked for
     int loadedSteps_ = 0;
