@@ -8,17 +8,24 @@
 namespace kvscope {
 
 /// The file of a recording. It is replaced when the run begins: one that is refused before leaves the run that the file
-/// holds.
+/// holds, and no file where there was none.
 class RunRecording::File final : public TraceSink {
 public:
     File(std::string path, RecorderOptions options) : path_(std::move(path)), options_(std::move(options)) {
         std::error_code ignored;
-        if (!options_.overwrite || !std::filesystem::exists(path_, ignored)) open();
+        isNew_ = !std::filesystem::exists(path_, ignored);
+        if (!options_.overwrite || isNew_) open();
+    }
+    ~File() override {
+        if (!isNew_ || began_ || !recorder_) return;
+        std::error_code ignored; // the recorder still has the lock, so that nobody else has begun a run in the file
+        for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path_ + suffix, ignored);
     }
     RecordLevel level() const override { return options_.level; }
     void beginRun(const RunInfo& info) override {
         if (!recorder_) open();
         recorder_->beginRun(info);
+        began_ = true;
     }
     std::unique_ptr<StepRecord> acquire() override { return recorder_->acquire(); }
     void take(RunEvent event) noexcept override { recorder_->take(std::move(event)); }
@@ -31,6 +38,7 @@ private:
     void open() { recorder_ = std::make_unique<Recorder>(path_, options_); }
     const std::string path_;
     const RecorderOptions options_;
+    bool isNew_ = false, began_ = false;
     std::unique_ptr<Recorder> recorder_; // null: the file is not open yet
 };
 

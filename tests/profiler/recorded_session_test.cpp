@@ -103,6 +103,32 @@ TEST_F(RecordedSessionTest, AFileIsReplacedWhenTheRunBeginsAndNotBefore) {
     EXPECT_EQ(row().status, RunStatus::Stopped);
 }
 
+TEST_F(RecordedSessionTest, ARefusedRunLeavesNoFileBehind) {
+    SessionOptions wrong = options();
+    wrong.settings = {{"block_size", "-3"}};
+    const auto refused = [&](bool overwrite) {
+        RecordingRequest asked = request();
+        asked.overwrite = overwrite;
+        RecordedSession run(wrong, asked);
+        EXPECT_THROW(run.begin(model(), prompts()), Error);
+    };
+    const auto files = [&] {
+        const std::filesystem::directory_iterator begin(folder_.path());
+        return std::distance(begin, std::filesystem::directory_iterator());
+    };
+    for (const bool overwrite : {false, true}) {
+        refused(overwrite);
+        EXPECT_EQ(files(), 0) << "neither the trace, nor its log, nor its lock";
+    }
+    {
+        RecordedSession run(options(), request());
+        run.begin(model(), prompts());
+        run.run({}, {});
+    }
+    refused(false);
+    EXPECT_EQ(TraceReader(file_).runs().size(), 1u) << "a file that was there stays as it was";
+}
+
 TEST_F(RecordedSessionTest, StopsWhereItIsToldTo) {
     RecordedSession run(options(), request());
     run.begin(model(), prompts());
