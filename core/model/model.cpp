@@ -141,15 +141,18 @@ std::vector<std::string> accountFor(const std::vector<std::string>& unused, cons
             elsewhere.push_back(name);
         }
     }
-    const auto note = [&](std::size_t count, const char* what) {
-        if (count > 0) notes.push_back(fmt::format("{} tensor{} {}", count, count == 1 ? " is" : "s are", what));
+    /// one, several: what the tensors are or do, behind "1 tensor" and "2 tensors".
+    const auto note = [&](std::size_t count, const char* one, const char* several, const std::string& more) {
+        if (count == 1)
+            notes.push_back(fmt::format("1 tensor {}{} is left out", one, more));
+        else if (count > 1)
+            notes.push_back(fmt::format("{} tensors {}{} are left out", count, several, more));
     };
-    note(tables, "left out that hold rotary tables, which are computed");
-    note(behind, "left out that belong to layers behind the last one");
+    note(tables, "with a rotary table, which is computed,", "with rotary tables, which are computed,", "");
+    note(behind, "of layers behind the last one", "of layers behind the last one", "");
     if (!elsewhere.empty())
-        note(elsewhere.size(), fmt::format("left out that belong to no layer ({}{})",
-                                           shown(toValidUtf8(elsewhere.front())), elsewhere.size() > 1 ? ", ..." : "")
-                                   .c_str());
+        note(elsewhere.size(), "of no layer", "of no layer",
+             fmt::format(" ({}{})", shown(toValidUtf8(elsewhere.front())), elsewhere.size() > 1 ? ", ..." : ""));
     return notes;
 }
 
