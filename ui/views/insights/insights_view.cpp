@@ -13,6 +13,7 @@
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/stack_plottable.h"
+#include "ui/views/headline.h"
 #include "ui/views/insights/insight_cards.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
@@ -21,10 +22,8 @@
 #include "base/error.h"
 
 #include <QApplication>
-#include <QLabel>
 #include <QPainter>
 #include <QPointer>
-#include <QVBoxLayout>
 
 #include <algorithm>
 #include <cmath>
@@ -59,24 +58,8 @@ public:
             report_.reset(); // the rules share what they read: they begin again
             ask();
         });
-        header_ = new QWidget(this);
-        header_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
-        auto* column = new QVBoxLayout(header_);
-        column->setContentsMargins(0, 0, 0, 2);
-        column->setSpacing(4);
-        headline_ = new QLabel;
-        headline_->setObjectName(QStringLiteral("headline"));
-        detail_ = new QLabel;
-        detail_->setObjectName(QStringLiteral("headlineDetail"));
-        detail_->setProperty("role", QStringLiteral("muted"));
-        headline_->setFont(headlineFont());
-        for (QLabel* label : {headline_, detail_}) {
-            label->setTextFormat(Qt::PlainText);
-            label->setWordWrap(true);
-            label->setTextInteractionFlags(Qt::TextSelectableByMouse);
-            column->addWidget(label);
-        }
-        addAbovePlot(header_);
+        headline_ = new Headline(this);
+        addAbovePlot(headline_);
         cards_ = new InsightCards(this);
         addAbovePlot(cards_);
         connect(cards_, &InsightCards::chosen, this, &InsightsView::goTo);
@@ -238,40 +221,24 @@ protected:
     int drawAbove(QPainter* painter, QRect area) const override {
         if (!report_) return 0;
         const Theme& theme = Theme::current();
-        int y = area.top();
-        const auto paragraph = [&](const QString& text, const QFont& font, const QColor& colour) {
-            painter->setFont(font);
-            painter->setPen(colour);
-            QRect used;
-            painter->drawText(QRect(area.left(), y, area.width(), area.height()),
-                              Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, text, &used);
-            y += used.height() + 6;
-        };
         const QFont font = painter->font();
-        paragraph(headline_->text(), headlineFont(), theme.text);
-        paragraph(detail_->text(), font, theme.mutedText);
+        Paragraphs paragraphs(painter, area);
+        headline_->addTo(paragraphs);
         std::size_t drawn = 0;
         for (const Insight& insight : report_->insights) {
-            const QRect place(area.left(), y, area.width(), 0);
+            const QRect place(area.left(), paragraphs.bottom(), area.width(), 0);
             const int height = drawInsight(nullptr, place, font, insight, theme);
-            if (y + height > area.bottom() - kPictureRoom && drawn > 0) break;
+            if (place.top() + height > area.bottom() - kPictureRoom && drawn > 0) break;
             drawInsight(painter, place, font, insight, theme);
-            y += height + 6;
+            paragraphs.addSpace(height + 6);
             ++drawn;
         }
         if (drawn < report_->insights.size())
-            paragraph(tr("and %n more", nullptr, int(report_->insights.size() - drawn)), font, theme.mutedText);
-        painter->setFont(font);
-        return y - area.top() + 4;
+            paragraphs.add(tr("and %n more", nullptr, int(report_->insights.size() - drawn)), theme.mutedText);
+        return paragraphs.height();
     }
 
 private:
-    static QFont headlineFont() {
-        QFont font = QApplication::font();
-        font.setPointSizeF(font.pointSizeF() * 1.5);
-        font.setBold(true);
-        return font;
-    }
     static std::vector<QColor> colours(const Theme& theme) {
         // Reasons in the colours of what they resemble elsewhere; hidden time recedes.
         const auto component = [&](Stage stage) { return theme.component[std::size_t(stage)]; };
@@ -293,7 +260,7 @@ private:
     const RunRow* runRow() const { return run() ? &run()->row : nullptr; }
 
     void showReport(bool visible) {
-        header_->setVisible(visible);
+        headline_->setVisible(visible);
         cards_->setVisible(visible && report_ && !report_->insights.empty());
     }
 
@@ -397,13 +364,12 @@ private:
         const std::size_t all = report_->insights.size();
         std::erase_if(report_->insights, [&](const Insight& insight) { return !passes(insight); });
         hidden_ += int(all - report_->insights.size());
-        headline_->setText(shownText(exposure.headline));
         QString detail = shownText(exposure.detail);
         const bool findings = std::any_of(report_->insights.begin(), report_->insights.end(),
                                           [](const Insight& insight) { return insight.id != kRoofInsight; });
         if (!findings && hidden_ == 0 && report_->judged == report_->rules)
             detail += tr(" Nothing stands out: no finding reaches its threshold.");
-        detail_->setText(detail);
+        headline_->setText(shownText(exposure.headline), detail);
         const RunsChanges* runner = runnerOf(*this);
         cards_->setInsights(report_->insights, runner != nullptr, runner != nullptr ? runner->whyNoRun() : QString(),
                             runner != nullptr);
@@ -460,8 +426,7 @@ private:
     bool stopped_ = false;                // by the person: not all rules were asked
     LoadingStrip* strip_ = nullptr;
     GrowthTimer timer_{kRefreshMs, [this] { ask(); }};
-    QWidget* header_ = nullptr;
-    QLabel *headline_ = nullptr, *detail_ = nullptr;
+    Headline* headline_ = nullptr;
     InsightCards* cards_ = nullptr;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect* panel_ = nullptr;

@@ -11,18 +11,17 @@
 #include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
+#include "ui/views/headline.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/waterfall/waterfall_plottable.h"
 
 #include "base/error.h"
 
-#include <QApplication>
 #include <QHBoxLayout>
 #include <QPainter>
 #include <QPushButton>
 #include <QRegularExpression>
-#include <QVBoxLayout>
 
 #include <algorithm>
 #include <cmath>
@@ -53,23 +52,8 @@ class WaterfallView final : public PlotView {
     Q_OBJECT
 public:
     WaterfallView(Workspace& workspace, QWidget* parent) : PlotView(workspace, tr("Waterfall"), parent) {
-        header_ = new QWidget(this);
-        header_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
-        auto* column = new QVBoxLayout(header_);
-        column->setContentsMargins(0, 0, 0, 2);
-        column->setSpacing(4);
-        headline_ = new QLabel;
-        headline_->setObjectName(QStringLiteral("headline"));
-        headline_->setFont(headlineFont());
-        detail_ = new MutedLabel;
-        detail_->setObjectName(QStringLiteral("headlineDetail"));
-        for (QLabel* label : {headline_, static_cast<QLabel*>(detail_)}) {
-            label->setTextFormat(Qt::PlainText);
-            label->setWordWrap(true);
-            label->setTextInteractionFlags(Qt::TextSelectableByMouse);
-            column->addWidget(label);
-        }
-        addAbovePlot(header_);
+        headline_ = new Headline(this);
+        addAbovePlot(headline_);
         chosenRow_ = new QWidget(this);
         chosenRow_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
         auto* row = new QHBoxLayout(chosenRow_);
@@ -161,7 +145,7 @@ protected:
 
     void themed(const Theme& theme) override {
         bars_->setColours(theme.text, theme.mutedText);
-        headline_->setFont(headlineFont());
+        headline_->applyFont();
         if (shown_) fill();
     }
 
@@ -203,34 +187,16 @@ protected:
 
     int drawAbove(QPainter* painter, QRect area) const override {
         if (!shown_) return 0;
-        const Theme& theme = Theme::current();
-        int y = area.top();
-        const QFont font = painter->font();
-        const auto paragraph = [&](const QString& text, const QFont& with, const QColor& colour) {
-            painter->setFont(with);
-            painter->setPen(colour);
-            QRect used;
-            painter->drawText(QRect(area.left(), y, area.width(), area.height()),
-                              Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, text, &used);
-            y += used.height() + 6;
-        };
-        paragraph(headline_->text(), headlineFont(), theme.text);
-        paragraph(detail_->text(), font, theme.mutedText);
-        painter->setFont(font);
-        return y - area.top() + 4;
+        Paragraphs paragraphs(painter, area);
+        headline_->addTo(paragraphs);
+        return paragraphs.height();
     }
 
 private:
-    static QFont headlineFont() {
-        QFont font = QApplication::font();
-        font.setPointSizeF(font.pointSizeF() * 1.5);
-        font.setBold(true);
-        return font;
-    }
     bool isGrowingRun() const { return run() && isGrowing(*run()); }
 
     void showParts(bool visible) {
-        header_->setVisible(visible);
+        headline_->setVisible(visible);
         chosenRow_->setVisible(visible && bar_ >= 0);
     }
 
@@ -301,8 +267,7 @@ private:
         bar_ = 0;
         for (std::size_t i = 0; i < shown_->bars.size(); ++i)
             if (shown_->bars[i].id == chosen) bar_ = int(i);
-        headline_->setText(onScreen(shown_->headline));
-        detail_->setText(onScreen(shown_->detail));
+        headline_->setText(onScreen(shown_->headline), onScreen(shown_->detail));
         showParts(true);
         fill();
         choose(bar_, false);
@@ -420,9 +385,9 @@ private:
     std::optional<Waterfall> shown_;
     int bar_ = -1; // the chosen one
     GrowthTimer timer_{kRefreshMs, [this] { ask(); }};
-    QWidget *header_ = nullptr, *chosenRow_ = nullptr;
-    QLabel *headline_ = nullptr, *chosen_ = nullptr;
-    MutedLabel* detail_ = nullptr;
+    Headline* headline_ = nullptr;
+    QWidget* chosenRow_ = nullptr;
+    QLabel* chosen_ = nullptr;
     QPushButton *timeline_ = nullptr, *only_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
     WaterfallPlottable* bars_ = nullptr;
