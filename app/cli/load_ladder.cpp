@@ -23,7 +23,16 @@ struct LadderEngines {
     EngineOptions onThe(const Rung& rung) const {
         EngineOptions engine = rung.sparse ? sparse : full;
         engine.scheduler = onRung(rung, engine.scheduler);
+        if (poolMissing(rung)) { // what +partition has
+            engine.scheduler.cache = CachePlan::Partition;
+            if (engine.scheduler.partitionBlocks == 0) engine.scheduler.partitionBlocks = 1;
+        }
         return engine;
+    }
+
+    /// Whether the rung asks for one pool for all rows, which a GPU does not have.
+    bool poolMissing(const Rung& rung) const {
+        return sparse.session.backend == Backend::Cuda && rung.offload && rung.cache == CachePlan::GlobalLru;
     }
 
     /// Measures the costs of both methods with everything resident, or takes those that are finished already. `own`

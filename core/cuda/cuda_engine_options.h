@@ -8,12 +8,15 @@
 #include "core/plan/abilities.h"
 #include "core/plan/layer_plan.h"
 #include "core/plan/selection_spec.h"
+#include "core/plan/transfer_plan.h"
 #include "core/session/decode_session.h"
 #include "core/trace/gpu_trace.h"
 
 #include <vector>
 
 namespace kvscope {
+
+class Scatter;
 
 struct CudaEngineOptions {
     SelectionSpec spec;
@@ -39,6 +42,8 @@ struct CudaEngineOptions {
     int aheadBlocks = 0;                    // thread blocks of a transfer beside other kernels; 0: by the batch
     bool transferLoop = false;              // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
     bool sharesSteps = false;               // the sequence is a request of an engine that serves many
+    RowTransfers transfers;                 // loads other than by a kernel: only on demand, outside of graphs
+    Scatter* scatter = nullptr;             // with StorePlan::Bounce; must outlive the engine
     const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
     const PinnedMemory* store = nullptr;    // used as the host store if large enough; must outlive the engine
 };

@@ -11,8 +11,10 @@
 namespace kvscope {
 namespace {
 
-CudaEngineOptions sharing(CudaEngineOptions options) {
+CudaEngineOptions sharing(CudaEngineOptions options, const CudaRowParts& parts) {
     options.sharesSteps = true;
+    options.transfers = parts.transfers;
+    options.scatter = parts.scatter;
     return options;
 }
 
@@ -28,7 +30,7 @@ CudaRow::CudaRow(const EngineSetup& setup, const CudaRowParts& parts)
     : CudaRow(setup.prompts.front(), gpuEngineOptions(setup), parts) {}
 
 CudaRow::CudaRow(const std::vector<std::int32_t>& text, CudaEngineOptions options, const CudaRowParts& parts)
-    : prompt(text), launch(parts.launch), p_(parts), options_(sharing(std::move(options))),
+    : prompt(text), launch(parts.launch), p_(parts), options_(sharing(std::move(options), parts)),
       layout_(p_.model->config, options_), promptArena_(std::make_unique<DeviceArena>()),
       sequences({*p_.model, options_, layout_, buffers_, launch, p_.passes, p_.clock, p_.ranges}) {
     planAttentionBuffers(arena_, buffers_, p_.model->config, layout_, launch, options_.oracle);
@@ -65,19 +67,28 @@ void CudaRow::begin(Phase phase) {
 
 // ---- The prompt -----------------------------------------------------------------------------------------------------
 
-bool CudaRow::read(PromptCursor until, const std::stop_token& stop) {
+void CudaRow::beginReading() {
     if (!promptArena_) throw std::logic_error("the prompt has been read already");
     takePlace(0);
-    if (!sequences.prompts.readTo(until, prompt, record, stop)) return false;
-    finishPrompt();
-    return true;
 }
 
-/// Makes the logits of the prompt's last token, as a session does, and gives back what only the prompt needed.
-void CudaRow::finishPrompt() {
+bool CudaRow::readLayers(LayerId layer, int token, const std::stop_token& stop) {
+    beginReading();
+    return finishPrompt(sequences.prompts.readTo({layer, sequences.prompts.piecesOf(token)}, prompt, record, stop));
+}
+
+bool CudaRow::readChunk(int token, const std::stop_token& stop) {
+    beginReading();
+    return finishPrompt(sequences.prompts.readChunk(sequences.prompts.piecesOf(token), prompt, record, stop));
+}
+
+/// If the prompt is read: makes the logits of its last token, as a session does, and gives back what only the prompt
+/// needed. @return whether it is read
+bool CudaRow::finishPrompt(bool read) {
+    if (!read) return false;
     const std::size_t hidden = std::size_t(p_.model->config.hidden);
     const std::int32_t last = int(prompt.size()) - 1;
-    cuda::check(cudaMemcpyAsync(p_.shared.x, sequences.prompts.x + std::size_t(last) * hidden, hidden * sizeof(float),
+    cuda::check(cudaMemcpyAsync(p_.shared.x, sequences.prompts.activationsOf(last), hidden * sizeof(float),
                                 cudaMemcpyDeviceToDevice, launch.stream),
                 "keeping the last token");
     cuda::check(cudaMemcpyAsync(sequences.rows.position, &last, sizeof last, cudaMemcpyHostToDevice, launch.stream),
@@ -106,6 +117,7 @@ void CudaRow::finishPrompt() {
     logitsFetched_ = false;
     logitsAt_ = logits;
     promptArena_.reset();
+    return true;
 }
 
 // ---- A step ---------------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ struct CudaRowParts {
     LayerPasses& passes;
     const GpuClock& clock;
     StageRanges& ranges;
+    RowTransfers transfers = {};
+    Scatter* scatter = nullptr; // with StorePlan::Bounce
 };
 
 class CudaRow {
@@ -34,8 +36,10 @@ public:
     /// Takes the memory that was declared, and waits until it is ready. @throws Error(OutOfMemory | Device)
     void open();
 
-    /// Goes on reading the prompt, see RowEngine::readLayers. until: counted in pieces of PromptReader::kPiece tokens
-    bool read(PromptCursor until, const std::stop_token& stop);
+    /// Goes on reading the prompt layer by layer, see RowEngine::readLayers.
+    bool readLayers(LayerId layer, int token, const std::stop_token& stop);
+    /// Goes on reading the prompt in chunks, see RowEngine::readChunk.
+    bool readChunk(int token, const std::stop_token& stop);
 
     /// Begins the row's next record, which counts as many steps before it as the row has made.
     void begin(Phase phase);
@@ -87,7 +91,8 @@ private:
     int steps_ = 0, position_ = 0;    // position_: of the token that is fed next
     bool behind_ = false;             // the position in the row's memory is that of an earlier step
 
-    void finishPrompt();
+    void beginReading();
+    bool finishPrompt(bool read);
 
 public:
     CudaSequences sequences;

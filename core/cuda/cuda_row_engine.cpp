@@ -21,8 +21,10 @@ CudaEngineOptions passOptions(int rows) {
 } // namespace
 
 CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows,
-                             bool invariant, const CudaEngineOptions* usual)
-    : model_(std::move(model)), invariant_(invariant), unshared_(gpuLaunch(usableGpu())), launch_(unshared_),
+                             bool invariant, const CudaEngineOptions* usual, RowTransfers transfers)
+    : model_(std::move(model)), invariant_(invariant), transfers_(transfers),
+      scatter_(transfers.stores == StorePlan::Bounce ? std::make_unique<Scatter>() : nullptr),
+      unshared_(gpuLaunch(usableGpu())), launch_(unshared_),
       products_(model_->config, passOptions(RowBatch::bucketOf(rows))),
       passes_(*model_, products_, buffers_, launch_, ranges_), rows_(std::size_t(rows)), placed_(std::size_t(rows)),
       stages_(parts(), launch_, ids_) {
@@ -77,12 +79,16 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
     } else {
         for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->feed(tokens_[i]);
     }
-    graph_.launch(numbers_, stream_.get(), [&] {
+    const auto launchRows = [&] {
         if (together)
             launchTogether();
         else
             for (CudaRow* row : step_) row->launchStep();
-    });
+    };
+    if (transfers_.loads == TransferPlan::Kernel)
+        graph_.launch(numbers_, stream_.get(), launchRows);
+    else
+        launchRows(); // the host reads lists of blocks in the middle of the step, which no graph can hold
     for (const CudaRow* row : step_) row->copyReport();
     cuda::check(cudaStreamSynchronize(stream_.get()), "decoding");
     const std::int64_t took = steadyNowNs() - begin;
@@ -110,7 +116,7 @@ std::unique_ptr<RowEngine> makeCudaRowEngine(const RowEngineSetup& setup) {
     std::optional<CudaEngineOptions> usual;
     if (setup.usual != nullptr) usual = gpuEngineOptions(*setup.usual);
     return std::make_unique<CudaRowEngine>(DeviceModel::of(setup.model), setup.abilities, setup.rows, setup.invariant,
-                                           usual ? &*usual : nullptr);
+                                           usual ? &*usual : nullptr, setup.transfers);
 }
 
 } // namespace kvscope

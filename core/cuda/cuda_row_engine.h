@@ -7,6 +7,7 @@
 #include "core/cuda/cuda_row_stages.h"
 #include "core/cuda/row_batch.h"
 #include "core/cuda/row_graph.h"
+#include "core/cuda/scatter.h"
 #include "core/session/row_engine.h"
 
 #include <cstdint>
@@ -21,13 +22,14 @@ namespace kvscope {
 
 class CudaRowEngine final : public RowEngine {
 public:
-    /// abilities, rows, invariant: as in RowEngineSetup. usual: what a row is made with, whatever its prompt; null:
-    /// rows may differ in everything, and each launches kernels of its own. @throws Error(OutOfMemory | Device)
+    /// abilities, rows, invariant, transfers: as in RowEngineSetup. usual: what a row is made with, whatever its
+    /// prompt; null: rows may differ in everything, and each launches kernels of its own. @throws Error(OutOfMemory |
+    /// Device)
     CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows, bool invariant,
-                  const CudaEngineOptions* usual = nullptr);
+                  const CudaEngineOptions* usual = nullptr, RowTransfers transfers = {});
 
     std::string description() const override;
-    int pieceTokens() const override { return PromptReader::kPiece; }
+    int pieceTokens() const override { return PromptReader::pieceTokens(transfers_.chunkTokens); }
     std::optional<RowMemory> memoryOf(const EngineSetup& setup) override { return CudaRow(setup, parts()).memory(); }
     std::optional<std::int64_t> deviceRoom() const override { return DeviceArena::room(); }
 
@@ -42,10 +44,10 @@ public:
         rows_[index(row)].reset();
     }
     bool readLayers(RowId row, LayerId layer, int token, const std::stop_token& stop) override {
-        return at(row).read({layer, (token + PromptReader::kPiece - 1) / PromptReader::kPiece}, stop);
+        return at(row).readLayers(layer, token, stop);
     }
-    bool readChunk(RowId, int, const std::stop_token&) override {
-        throw Error(ErrorKind::Unsupported, "the CUDA backend does not read prompts in chunks", "use prefill=layers");
+    bool readChunk(RowId row, int token, const std::stop_token& stop) override {
+        return at(row).readChunk(token, stop);
     }
     void decode(std::span<const RowToken> tokens) override;
 
@@ -66,14 +68,18 @@ private:
         return at(row);
     }
     CudaRow& at(RowId row) { return *rows_[index(row)]; }
-    CudaRowParts parts() { return {model_, unshared_, buffers_, products_, passes_, clock_, ranges_}; }
+    CudaRowParts parts() {
+        return {model_, unshared_, buffers_, products_, passes_, clock_, ranges_, transfers_, scatter_.get()};
+    }
     bool allPlaced() const;
     void launchTogether();
 
     const std::shared_ptr<const DeviceModel> model_;
     const bool invariant_;
-    cuda::Launch unshared_; // of rows
-    cuda::Launch launch_;   // of the passes
+    const RowTransfers transfers_;
+    const std::unique_ptr<Scatter> scatter_; // null: blocks go to the host without it
+    cuda::Launch unshared_;                  // of rows
+    cuda::Launch launch_;                    // of the passes
     BatchLayout products_;
     StageRanges ranges_{nullptr};
     DeviceArena arena_;

@@ -1,6 +1,8 @@
 #include "core/cuda/prompt_reader.h"
 
+#include "core/cuda/scatter.h"
 #include "kernels/cuda/methods/candidate_attention.h"
+#include "kernels/cuda/transfer/store_blocks.h"
 
 #include <algorithm>
 #include <numeric>
@@ -15,20 +17,29 @@ using Bf16 = __nv_bfloat16;
 using enum StepReport::Mark;
 
 PromptReader::PromptReader(const PromptReaderParts& parts)
-    : p_(parts), config_(p_.model.config), spec_(p_.options.spec) {}
+    : p_(parts), config_(p_.model.config), spec_(p_.options.spec),
+      piece_(pieceTokens(p_.options.transfers.chunkTokens)) {}
 
 void PromptReader::plan(DeviceArena& arena) {
     const BatchLayout& layout = p_.layout;
     const auto most = std::size_t(p_.options.maxPrompt);
-    arena.plan(x, most * std::size_t(config_.hidden), "prompt activations");
+    const std::size_t activations = inChunks() ? std::min(most, std::size_t(p_.options.transfers.chunkTokens)) : most;
+    arena.plan(x, activations * std::size_t(config_.hidden), "prompt activations");
     arena.plan(ids, most, "prompt activations");
     arena.plan(positions, most, "prompt activations");
     if (p_.selector && p_.options.abilities.logSums)
         arena.plan(logSums, std::size_t(layout.chunk) * std::size_t(config_.queryHeads), "activations");
-    if (p_.options.plans.offloaded() > 0 || spec_.ownDeviceTier)
-        for (Bf16*& blocks : scratch)
-            arena.plan(blocks, std::size_t(layout.kvHeads) * std::size_t(layout.maxBlocks) * layout.blockElements,
-                       "prompt KV");
+    const std::size_t layerElements =
+        std::size_t(layout.kvHeads) * std::size_t(layout.maxBlocks) * layout.blockElements;
+    kept.assign(std::size_t(config_.layers), nullptr);
+    if (inChunks()) {
+        for (std::size_t i = 0; i < kept.size(); ++i)
+            if (p_.layers[i].offloaded) arena.plan(kept[i], layerElements, "prompt KV");
+    } else if (p_.options.plans.offloaded() > 0 || spec_.ownDeviceTier) {
+        for (Bf16*& blocks : scratch) arena.plan(blocks, layerElements, "prompt KV");
+    }
+    if (p_.options.transfers.stores == StorePlan::Bounce && p_.options.plans.offloaded() > 0)
+        arena.planHost(bounce, layerElements, "the prompts' buffer");
     arena.planHost(report_, std::size_t(config_.layers) * marksOfLayer(), "the prompts' marks");
 }
 
@@ -43,7 +54,7 @@ void PromptReader::open() {
 void PromptReader::read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                         const Progress& progress, double begin, double end, const std::stop_token& stop) {
     const int tokens = int(prompt.size());
-    embed(prompt);
+    embed(prompt, 0, tokens);
     for (int i = 0; i < config_.layers; ++i) {
         throwIfCancelled(stop);
         report(progress, begin + (end - begin) * i / config_.layers, "reading the prompt");
@@ -61,7 +72,7 @@ bool PromptReader::readTo(PromptCursor until, const std::vector<std::int32_t>& p
     const LayerId end{config_.layers};
     while (at_.layer < end && at_ < until) {
         throwIfCancelled(stop);
-        if (at_ == PromptCursor{}) embed(prompt);
+        if (at_ == PromptCursor{}) embed(prompt, 0, tokens);
         const int to = at_.layer < until.layer ? pieces : std::min(until.piece, pieces);
         readPieces(blocksOf(int(at_.layer), 0, tokens), at_.piece, to, record.layers[index(at_.layer)]);
         at_ = to == pieces ? PromptCursor{next(at_.layer), 0} : PromptCursor{at_.layer, to};
@@ -69,17 +80,41 @@ bool PromptReader::readTo(PromptCursor until, const std::vector<std::int32_t>& p
     return at_.layer == end;
 }
 
-void PromptReader::embed(const std::vector<std::int32_t>& prompt) const {
-    cuda::check(cudaMemcpyAsync(ids, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+bool PromptReader::readChunk(int until, const std::vector<std::int32_t>& prompt, StepRecord& record,
+                             const std::stop_token& stop) {
+    const int tokens = int(prompt.size()), pieces = piecesOf(tokens);
+    const LayerId end{config_.layers};
+    until = std::min(until, pieces);
+    while (at_.piece < until) {
+        throwIfCancelled(stop);
+        if (at_.layer == LayerId{0}) { // else a chunk was given up between two layers, and goes on
+            chunkEnd_ = std::min(until, at_.piece + p_.options.transfers.chunkTokens / piece_);
+            xFirst_ = at_.piece * piece_;
+            embed(prompt, xFirst_, std::min(tokens, chunkEnd_ * piece_));
+        }
+        for (; at_.layer < end; at_.layer = next(at_.layer)) {
+            throwIfCancelled(stop);
+            readPieces(blocksOf(int(at_.layer), 0, tokens), at_.piece, chunkEnd_, record.layers[index(at_.layer)]);
+        }
+        at_ = {LayerId{0}, chunkEnd_};
+    }
+    return at_.piece == pieces;
+}
+
+/// Puts the embeddings of the tokens [first, end) at the beginning of x.
+void PromptReader::embed(const std::vector<std::int32_t>& prompt, int first, int end) const {
+    const auto count = std::size_t(end - first);
+    cuda::check(cudaMemcpyAsync(ids, prompt.data() + first, count * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                                 p_.launch.stream),
                 "copying the prompt");
-    p_.passes.embed(ids, int(prompt.size()), x);
+    p_.passes.embed(ids, end - first, x);
 }
 
 PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens) const {
     const DeviceLayerState& layer = p_.layers[std::size_t(index)];
     const bool scratched = layer.offloaded || layer.ownTier;
-    Bf16* const blocks = scratched ? scratch[index % 2] : layer.blocks + p_.layout.firstElement(sequence);
+    Bf16* const ours = inChunks() ? kept[std::size_t(index)] : scratch[index % 2];
+    Bf16* const blocks = scratched ? ours : layer.blocks + p_.layout.firstElement(sequence);
     return {index, sequence, tokens, blocks, p_.layout.headStride(sequence)};
 }
 
@@ -87,19 +122,24 @@ PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens)
 void PromptReader::readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const {
     const int index = blocks.layer, tokens = blocks.tokens;
     const DeviceLayerState& layer = p_.layers[std::size_t(index)];
-    if (from == 0 && (layer.offloaded || layer.ownTier))
+    if (from == 0 && !inChunks() && (layer.offloaded || layer.ownTier))
         cuda::check(cudaStreamWaitEvent(p_.launch.stream, copied_[index % 2].get()), "waiting for a copy");
     for (int piece = from; piece < to; ++piece) {
-        const int first = piece * kPiece;
-        readPiece(blocks, {first, std::min(kPiece, tokens - first), tokens,
-                           x + std::size_t(first) * std::size_t(config_.hidden), marksOf(index) + piece * kMarks});
+        const int first = piece * piece_;
+        readPiece(blocks,
+                  {first, std::min(piece_, tokens - first), tokens,
+                   x + std::size_t(first - xFirst_) * std::size_t(config_.hidden), marksOf(index) + piece * kMarks});
     }
-    if (to == piecesOf(tokens)) finishLayer(blocks, out);
+    if (to == piecesOf(tokens))
+        finishLayer(blocks, from, out);
+    else if (inChunks() && layer.offloaded)
+        storePieces(blocks, from, to, out);
     cuda::check(cudaStreamSynchronize(p_.launch.stream), "reading the prompt");
     addTimes(blocks, from, to, out);
 }
 
-void PromptReader::finishLayer(const Blocks& blocks, LayerRecord& out) const {
+/// from: in chunks, the first piece whose blocks are not on their way to the host yet
+void PromptReader::finishLayer(const Blocks& blocks, int from, LayerRecord& out) const {
     const int index = blocks.layer;
     if (p_.selector) {
         p_.stages.at(index, Stage::Compression);
@@ -109,13 +149,18 @@ void PromptReader::finishLayer(const Blocks& blocks, LayerRecord& out) const {
     }
     if (!p_.layers[std::size_t(index)].offloaded) return;
     placeTail(blocks);
-    // The copy stream copies the full blocks to the host while the next layer computes.
+    storePieces(blocks, inChunks() ? from : 0, piecesOf(blocks.tokens), out);
+    cuda::check(cudaEventRecord(copied_[index % 2].get(), p_.transfers.copyStream()), "marking a copy");
+}
+
+/// Copies the full blocks of the pieces [from, to) to the host on the copy stream, while the next layer computes.
+void PromptReader::storePieces(const Blocks& blocks, int from, int to, LayerRecord& out) const {
     const cudaStream_t copy = p_.transfers.copyStream();
     cuda::check(cudaEventRecord(computed_.get(), p_.launch.stream), "marking a layer");
     cuda::check(cudaStreamWaitEvent(copy, computed_.get()), "waiting for a layer");
-    store(blocks, copy);
-    cuda::check(cudaEventRecord(copied_[index % 2].get(), copy), "marking a copy");
-    out.d2hBlocks += blocks.tokens / spec_.blockSize * p_.layout.kvHeads;
+    const int first = from * piece_ / spec_.blockSize, end = std::min(to * piece_, blocks.tokens) / spec_.blockSize;
+    storeRange(blocks, first, end, copy);
+    out.d2hBlocks += (end - first) * p_.layout.kvHeads;
 }
 
 void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
@@ -292,14 +337,55 @@ void PromptReader::placeTail(const Blocks& filled) const {
 }
 
 void PromptReader::store(const Blocks& filled, cudaStream_t stream) const {
+    storeRange(filled, 0, filled.tokens / spec_.blockSize, stream);
+}
+
+/// Copies the blocks [first, end) of every head to the host store, in the way that the options ask for.
+void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStream_t stream) const {
+    if (end <= first) return;
     const BatchLayout& layout = p_.layout;
-    const std::size_t head = layout.headOf(filled.sequence), full = std::size_t(filled.tokens / spec_.blockSize);
-    Bf16* const to = p_.layers[std::size_t(filled.layer)].storeHost;
-    for (int g = 0; g < layout.kvHeads && full > 0; ++g)
-        cuda::check(cudaMemcpyAsync(to + std::size_t(layout.blockFirst[head + std::size_t(g)]) * layout.blockElements,
-                                    filled.blocks + std::size_t(g) * std::size_t(filled.headStride),
-                                    full * layout.blockElements * sizeof(Bf16), cudaMemcpyDeviceToHost, stream),
+    const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
+    const std::size_t head = layout.headOf(filled.sequence), skipped = std::size_t(first) * layout.blockElements,
+                      elements = std::size_t(end - first) * layout.blockElements,
+                      blockBytes = layout.blockElements * sizeof(Bf16),
+                      fromStride = std::size_t(filled.headStride) * sizeof(Bf16),
+                      toStride = std::size_t(layout.blocks[std::size_t(filled.sequence)]) * blockBytes;
+    const Bf16* const from = filled.blocks + skipped;
+    const std::size_t at = std::size_t(layout.blockFirst[head]) * layout.blockElements + skipped;
+    Bf16* const to = layer.storeHost + at;
+    const auto copy = [&](void* target, const void* source, std::size_t bytes) {
+        cuda::check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, stream),
                     "copying KV blocks to the host");
+    };
+    switch (p_.options.transfers.stores) {
+    case StorePlan::Kernel: {
+        cuda::Launch beside = p_.launch;
+        beside.stream = stream, beside.joined = true;
+        cuda::StoreBlocksArgs args;
+        args.from = from, args.to = const_cast<Bf16*>(layer.store) + at;
+        args.bytes = elements * sizeof(Bf16), args.fromStride = fromStride, args.toStride = toStride;
+        args.heads = layout.kvHeads;
+        return cuda::storeBlocks(beside, args);
+    }
+    case StorePlan::Bounce: {
+        const std::size_t span = std::size_t(layout.kvHeads - 1) * fromStride + elements * sizeof(Bf16);
+        copy(bounce, from, span);
+        return p_.options.scatter->after(stream, {reinterpret_cast<const char*>(bounce), reinterpret_cast<char*>(to),
+                                                  blockBytes, end - first, layout.kvHeads, fromStride, toStride});
+    }
+    case StorePlan::Calls:
+        for (int g = 0; g < layout.kvHeads; ++g)
+            for (int b = 0; b < end - first; ++b)
+                copy(reinterpret_cast<char*>(to) + std::size_t(g) * toStride + std::size_t(b) * blockBytes,
+                     reinterpret_cast<const char*>(from) + std::size_t(g) * fromStride + std::size_t(b) * blockBytes,
+                     blockBytes);
+        return;
+    case StorePlan::Runs:
+        for (int g = 0; g < layout.kvHeads; ++g)
+            copy(reinterpret_cast<char*>(to) + std::size_t(g) * toStride,
+                 reinterpret_cast<const char*>(from) + std::size_t(g) * fromStride, elements * sizeof(Bf16));
+        return;
+    }
 }
 
 } // namespace kvscope

@@ -1,6 +1,6 @@
 // Reads prompts into the cache, layer by layer and in each layer piece by piece. The blocks of an offloaded layer are
 // copied to the host while the next layer computes. The reader of a single sequence can stop before any piece and go on
-// later.
+// later, and it can read in chunks: some pieces through all layers, then the next ones.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -57,7 +57,20 @@ public:
     bool readTo(PromptCursor until, const std::vector<std::int32_t>& prompt, StepRecord& record,
                 const std::stop_token& stop);
 
-    static constexpr int kPiece = BatchLayout::kPrefillChunk; // tokens projected together
+    /// Goes on reading the prompt of sequence 0 in chunks, up to the piece before `until`; otherwise as readTo. Only
+    /// with RowTransfers::chunkTokens, and without a selector.
+    bool readChunk(int until, const std::vector<std::int32_t>& prompt, StepRecord& record, const std::stop_token& stop);
+
+    static constexpr int kPiece = BatchLayout::kPrefillChunk; // tokens projected together at most
+    /// Tokens projected together where prompts are read in chunks of so many tokens; 0: layer by layer.
+    static constexpr int pieceTokens(int chunkTokens) {
+        return chunkTokens > 0 && chunkTokens < kPiece ? chunkTokens : kPiece;
+    }
+    int piecesOf(int tokens) const { return (tokens + piece_ - 1) / piece_; }
+    /// The residual stream of a token that was read last.
+    const float* activationsOf(int token) const {
+        return x + std::size_t(token - xFirst_) * std::size_t(config_.hidden);
+    }
 
     /// The blocks of a sequence in a layer while the prompt fills them. The blocks of head g begin at blocks +
     /// g*headStride.
@@ -74,10 +87,14 @@ public:
     void store(const Blocks& filled, cudaStream_t stream) const;
 
     // Device memory; the arena sets the pointers
-    float* x = nullptr;                                // [maxPrompt, hidden] the residual stream
+    // [maxPrompt, hidden] the residual stream; in chunks [chunkTokens, hidden] of the present chunk
+    float* x = nullptr;
     std::int32_t *ids = nullptr, *positions = nullptr; // [maxPrompt]
     float* logSums = nullptr;                          // [chunk, queryHeads], with Abilities::logSums
     __nv_bfloat16* scratch[2] = {}; // blocks of one layer and sequence that do not stay on the device
+    // In chunks: [layer] the same of each layer, until the prompt is read; null: they stay in any case
+    std::vector<__nv_bfloat16*> kept;
+    __nv_bfloat16* bounce = nullptr; // host memory, with StorePlan::Bounce: blocks of a layer on their way
 
 private:
     struct Piece { // tokens [first, first + n) of a prompt in one layer
@@ -85,10 +102,12 @@ private:
         float* x = nullptr;
         std::uint64_t* marks = nullptr;
     };
-    static int piecesOf(int tokens) { return (tokens + kPiece - 1) / kPiece; }
-    void embed(const std::vector<std::int32_t>& prompt) const;
+    bool inChunks() const { return p_.options.transfers.chunkTokens > 0; }
+    void embed(const std::vector<std::int32_t>& prompt, int first, int end) const;
     void readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const;
-    void finishLayer(const Blocks& blocks, LayerRecord& out) const;
+    void finishLayer(const Blocks& blocks, int from, LayerRecord& out) const;
+    void storePieces(const Blocks& blocks, int from, int to, LayerRecord& out) const;
+    void storeRange(const Blocks& filled, int first, int end, cudaStream_t stream) const;
     void readPiece(const Blocks& blocks, const Piece& piece) const;
     void attend(const DevicePromptChunk& chunk) const;
     void attendSparsely(const DevicePromptChunk& chunk) const;
@@ -102,7 +121,9 @@ private:
     const ModelConfig& config_;
     const SelectionSpec& spec_;
     std::uint64_t* report_ = nullptr; // host memory, [layers][marksOfLayer()]
-    PromptCursor at_;                 // of readTo
+    const int piece_;                 // tokens projected together
+    PromptCursor at_;                 // of readTo and readChunk
+    int chunkEnd_ = 0, xFirst_ = 0;   // of readChunk: the piece behind the present chunk, and its first token
     cuda::Event computed_, copied_[2];
 };
 

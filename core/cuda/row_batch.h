@@ -27,8 +27,12 @@ public:
     /// usual: what a row's sequences are made with, whatever its prompt; with the windows of all layers. rows: most of
     /// a step
     RowBatch(const CudaEngineOptions& usual, const CudaRowParts& parts, int rows);
-    /// Whether rows like this one can share kernels: their method is data, and no oracle measures it.
-    static bool suits(const CudaRow& row) { return !row.sequences.selector && !row.options().oracle; }
+    /// Whether rows like this one can share kernels: their method is data, no oracle measures it, and a kernel gathers
+    /// their blocks.
+    static bool suits(const CudaRow& row) {
+        return !row.sequences.selector && !row.options().oracle &&
+               row.options().transfers.loads == TransferPlan::Kernel;
+    }
 
     /// Asks the engine's arena for what steps of rows of any length need.
     void plan(DeviceArena& arena);

@@ -1,6 +1,8 @@
 #include "core/cuda/transfers.h"
 
+#include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/transfer/gather.h"
+
 namespace kvscope {
 
 using enum StepReport::Mark;
@@ -15,6 +17,12 @@ Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout
 void Transfers::plan(DeviceArena& arena) {
     const std::size_t layers = layers_.size();
     arena.plan(counters, layers * 2 + 2, "session state");
+    if (options_.transfers.loads != TransferPlan::Kernel) {
+        constexpr const char* kWhat = "lists of blocks";
+        arena.planHost(lists_.loads, mostLoads(), kWhat);
+        arena.planHost(lists_.writeBacks, layout_.heads(), kWhat);
+        arena.planHost(lists_.counts, 2, kWhat);
+    }
     if (!loop_) return;
     for (cuda::GatherArgs*& gathers : loopGathers) arena.plan(gathers, layers, "session state");
     arena.plan(flags.listed, layers + 1, "session state");
@@ -63,7 +71,71 @@ void Transfers::onDemand(int index, const StepReport& report) {
     gather.mark = report.mark(index, kGather);
     gather.endMark = report.mark(index, kLoaded);
     stages_.at(index, Stage::Offloading);
-    cuda::gatherBlocks(launch_, gather);
+    if (options_.transfers.loads == TransferPlan::Kernel)
+        cuda::gatherBlocks(launch_, gather);
+    else
+        byCalls(index, gather);
+}
+
+/// Fetches the lists of a layer, waits for them, and has the driver copy the blocks. Kernels that come later start when
+/// the copies are done.
+void Transfers::byCalls(int index, const cuda::GatherArgs& gather) {
+    const cudaStream_t stream = launch_.stream;
+    const auto fetch = [&](void* to, const void* from, std::size_t bytes) {
+        cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "fetching a list of blocks");
+    };
+    fetch(lists_.counts, gather.moves.counts, 2 * sizeof(std::uint32_t));
+    fetch(lists_.loads, gather.moves.loads, mostLoads() * sizeof(cuda::BlockMove));
+    fetch(lists_.writeBacks, gather.moves.writeBacks, layout_.heads() * sizeof(cuda::BlockMove));
+    if (gather.recordCounts != nullptr) fetch(gather.recordCounts, gather.moves.counts, 2 * sizeof(std::uint32_t));
+    cuda::Launch behindCopies = launch_;
+    behindCopies.joined = true;
+    cuda::stampNow(behindCopies, gather.mark);
+    cuda::check(cudaStreamSynchronize(stream), "waiting for a list of blocks");
+    const std::size_t bytes = std::size_t(cuda::blockBytes(layout_.shape));
+    char* const store = reinterpret_cast<char*>(layers_[std::size_t(index)].storeHost);
+    char* const pool = reinterpret_cast<char*>(gather.pool);
+    to_.clear(), from_.clear();
+    const std::uint32_t loads = lists_.counts[0], writeBacks = lists_.counts[1];
+    for (std::uint32_t i = 0; i < loads; ++i) {
+        const cuda::BlockMove move = lists_.loads[i];
+        to_.push_back(pool + std::size_t(move.slot) * bytes), from_.push_back(store + std::size_t(move.store) * bytes);
+    }
+    for (std::uint32_t i = 0; i < writeBacks; ++i) {
+        const cuda::BlockMove move = lists_.writeBacks[i];
+        to_.push_back(store + std::size_t(move.store) * bytes), from_.push_back(pool + std::size_t(move.slot) * bytes);
+    }
+    if (options_.transfers.loads == TransferPlan::Batched)
+        copyTogether(bytes, stream);
+    else
+        copyEach(loads, writeBacks, bytes, stream);
+    cuda::stampNow(behindCopies, gather.endMark);
+}
+
+void Transfers::copyEach(std::uint32_t loads, std::uint32_t writeBacks, std::size_t bytes, cudaStream_t stream) const {
+    for (std::uint32_t i = 0; i < loads + writeBacks; ++i)
+        cuda::check(cudaMemcpyAsync(to_[i], from_[i], bytes,
+                                    i < loads ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
+                    "copying a KV block");
+}
+
+void Transfers::copyTogether(std::size_t bytes, cudaStream_t stream) const {
+    if (to_.empty()) return;
+#if CUDART_VERSION >= 13000
+    // The runtime declares the lists as it declares them in C; it changes none of them.
+    std::vector<std::size_t> sizes(to_.size(), bytes);
+    std::vector<const void*> from = from_;
+    std::vector<void*> to = to_;
+    cudaMemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+    cuda::check(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), to.size(), &attributes, &first, 1, stream),
+                "copying KV blocks");
+#else
+    (void)bytes, (void)stream;
+    throw Error(ErrorKind::Unsupported, "this program was built with a CUDA toolkit that has no batched copies",
+                "use transfers=calls or transfers=kernel, or build with CUDA 13");
+#endif
 }
 
 cuda::GatherArgs Transfers::besideArgs(int index, const StepReport& report, Part part) const {

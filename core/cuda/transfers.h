@@ -1,6 +1,6 @@
-// Moves KV blocks between host and GPU: on demand on the stream of the step, or on a second stream while the step
-// computes, with one kernel for each layer or one for the whole step. Also holds the copy stream, on which reports and
-// prompts' blocks go to the host.
+// Moves KV blocks between host and GPU: on demand on the stream of the step, by a kernel or by calls of the driver, or
+// on a second stream while the step computes, with one kernel for each layer or one for the whole step. Also holds the
+// copy stream, on which reports and prompts' blocks go to the host.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -42,7 +42,8 @@ public:
     /// Uploads what the transfer loop reads, after the arena has been taken.
     void upload(const StepReports& reports);
 
-    /// Loads what the layer's choice has listed, and writes back, on the stream of the step.
+    /// Loads what the layer's choice has listed, and writes back, on the stream of the step. By calls of the driver the
+    /// host waits for the list.
     void onDemand(int layer, const StepReport& report);
     /// Starts the layer's loads and write-backs on the second stream.
     void besideNow(int layer, const StepReport& report);
@@ -73,6 +74,15 @@ private:
     cuda::Launch onSecond() const;
     void fork() const;
     void move(int layer, const StepReport& report, Part part);
+    /// What the host reads of the lists of a layer.
+    struct HostLists {
+        cuda::BlockMove *loads = nullptr, *writeBacks = nullptr;
+        std::uint32_t* counts = nullptr; // [2]
+    };
+    std::size_t mostLoads() const { return layout_.heads() * std::size_t(layout_.capacity); }
+    void byCalls(int layer, const cuda::GatherArgs& gather);
+    void copyEach(std::uint32_t loads, std::uint32_t writeBacks, std::size_t bytes, cudaStream_t stream) const;
+    void copyTogether(std::size_t bytes, cudaStream_t stream) const;
 
     const CudaEngineOptions& options_;
     const BatchLayout& layout_;
@@ -81,6 +91,9 @@ private:
     const BlockChoice& choice_;
     const cuda::Launch& launch_;
     StageRanges& stages_;
+    HostLists lists_;       // host memory, unless a kernel gathers
+    std::vector<void*> to_; // of the copies of one layer, loads before write-backs
+    std::vector<const void*> from_;
     bool beside_ = false, loop_ = false;
     std::uint32_t loops_ = 1; // steps that had a transfer loop, and the trial step, which had none
     cuda::Event chosen_, loaded_[2];

@@ -21,6 +21,7 @@
 namespace kvscope::serve {
 namespace {
 
+constexpr int kGpuPiece = 2048, kLeastGpuChunk = 512; // tokens of a prompt that a GPU projects together
 constexpr double kMib = 1024.0 * 1024, kGib = 1024 * kMib;
 
 Budget budgetOf(const EngineOptions& options) {
@@ -63,6 +64,14 @@ MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& sp
     shape.pieceTokens = pieceTokens;
     shape.residentLayers = config.layers - plans.offloaded() - plans.ownTiers();
     return shape;
+}
+
+/// How the rows of this engine's requests move their blocks.
+RowTransfers transfersOf(const SchedulerOptions& options) {
+    RowTransfers transfers;
+    if (options.offload) transfers.loads = options.transfers, transfers.stores = options.d2h;
+    if (options.prefill == PrefillPlan::Chunks) transfers.chunkTokens = options.chunkTokens;
+    return transfers;
 }
 
 /// What the sentence of a refusal names: the memory that is too small for the request, and the option that raises it.
@@ -122,9 +131,18 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
                         method_.name),
             "use cache=partition");
     const bool cuda = options_.session.backend == Backend::Cuda;
+    if (!cuda && options_.scheduler.d2h != StorePlan::Runs)
+        throw Error(ErrorKind::Unsupported,
+                    "on the CPU the blocks of prompts are written where they lie, and nothing copies them",
+                    "use d2h=runs, or --backend cuda");
     if (cuda) refuseOnGpu();
-    RowEngineSetup setup{model_, abilitiesWith(*model_, options_, method_, parameters_, spec_), options_.scheduler.rows,
-                         options_.session.threads, options_.scheduler.batchInvariant};
+    RowEngineSetup setup{model_,
+                         abilitiesWith(*model_, options_, method_, parameters_, spec_),
+                         options_.scheduler.rows,
+                         options_.session.threads,
+                         options_.scheduler.batchInvariant,
+                         nullptr,
+                         transfersOf(options_.scheduler)};
     const std::vector<std::vector<std::int32_t>> anyPrompt{{0}};
     SessionOptions anyOptions = rowOptions();
     if (cuda) {
@@ -135,12 +153,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     } else {
         rows_ = makeCpuRowEngine(setup);
     }
-    if (options_.scheduler.prefill == PrefillPlan::Chunks && options_.scheduler.chunkTokens % rows_->pieceTokens() != 0)
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("chunk_tokens {} does not suit this engine, whose prompts can be cut every {} tokens",
-                                options_.scheduler.chunkTokens, rows_->pieceTokens()),
-                    fmt::format("use chunk_tokens={}",
-                                (options_.scheduler.chunkTokens / rows_->pieceTokens() + 1) * rows_->pieceTokens()));
+    checkChunks();
     checkBudgets();
     ServiceCosts costs = options_.costs;
     costs.shape = shapeOf(*model_, options_.session.backend, spec_, plans_, rows_->pieceTokens());
@@ -155,19 +168,45 @@ Engine::~Engine() {
         if (served->row >= 0) rows_->close(RowId{served->row});
 }
 
+/// Refuses chunks whose ends are none of the places where this engine can cut a prompt.
+void Engine::checkChunks() const {
+    const int chunk = options_.scheduler.chunkTokens, piece = rows_->pieceTokens();
+    if (options_.scheduler.prefill != PrefillPlan::Chunks || chunk % piece == 0) return;
+    throw Error(ErrorKind::BadInput,
+                fmt::format("chunk_tokens {} does not suit this engine, whose prompts can be cut every {} tokens",
+                            chunk, piece),
+                fmt::format("use chunk_tokens={}", (chunk / piece + 1) * piece));
+}
+
 /// Refuses options that the engine has on the CPU and not on a GPU.
 void Engine::refuseOnGpu() const {
     const SchedulerOptions& scheduler = options_.scheduler;
     const auto refuseUnless = [](bool can, const char* what, const char* mend) {
         if (!can) throw Error(ErrorKind::Unsupported, fmt::format("the CUDA backend does not serve {}", what), mend);
     };
-    refuseUnless(scheduler.prefill == PrefillPlan::Layers, "prompts in chunks", "use prefill=layers");
+    if (scheduler.prefill == PrefillPlan::Chunks) {
+        if (method_.onDevice.make != nullptr)
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("method {} works through prompts layer by layer on a GPU, and cannot read them in "
+                                    "chunks",
+                                    method_.name),
+                        "use prefill=layers, or another method");
+        const int chunk = scheduler.chunkTokens;
+        if (chunk < kGpuPiece && (chunk < kLeastGpuChunk || kGpuPiece % chunk != 0))
+            throw Error(ErrorKind::BadInput, fmt::format("chunk_tokens {} does not suit the CUDA backend", chunk),
+                        "use chunk_tokens=512, 1024, or a multiple of 2048");
+    }
     refuseUnless(scheduler.parking == Parking::Device, "with activations of prompts parked anywhere but on the device",
                  "use parking=device");
     if (!scheduler.offload) return;
     refuseUnless(scheduler.cache == CachePlan::Partition, "with one pool of slots for all rows", "use cache=partition");
-    refuseUnless(scheduler.transfers == TransferPlan::Kernel, "with a copy call for every block",
-                 "use transfers=kernel");
+    const bool ahead = abilitiesWith(*model_, options_, method_, parameters_, spec_).ahead != Ahead::No;
+    if (scheduler.transfers != TransferPlan::Kernel && (plans_.ownTiers() > 0 || ahead))
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("method {} moves its blocks by kernels of its own, or while a layer computes, which "
+                                "copy calls cannot",
+                                method_.name),
+                    "use transfers=kernel, or another method");
 }
 
 /// Refuses budgets that the machine does not have.
@@ -299,6 +338,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
         request.needs.deviceBytes = row->device - row->slots;
         request.needs.scratchBytes = row->prompt;
         request.needs.hardBytes = request.workingSetBytes = row->slots;
+        request.needs.chunkTokenBytes = 0; // in chunks row->prompt holds the keys and values of all layers
         request.needs.stepBytes = std::min(request.needs.stepBytes, row->slots);
     }
     return request;
@@ -362,8 +402,11 @@ RunInfo Engine::runInfo() const {
     const Budget& budget = table_.ledger().budget();
     const nlohmann::ordered_json serving{{"rows", knobs.rows},
                                          {"offload", knobs.offload},
-                                         {"cache", knobs.cache == CachePlan::Partition ? "partition" : "global-lru"},
-                                         {"prefill", knobs.prefill == PrefillPlan::Layers ? "layers" : "chunks"},
+                                         {"cache", choiceName("cache", int(knobs.cache))},
+                                         {"transfers", choiceName("transfers", int(knobs.transfers))},
+                                         {"d2h", choiceName("d2h", int(knobs.d2h))},
+                                         {"prefill", choiceName("prefill", int(knobs.prefill))},
+                                         {"chunk_tokens", knobs.chunkTokens},
                                          {"working_set_control", knobs.workingSetControl},
                                          {"window", knobs.window},
                                          {"ttft_bound_ms", knobs.ttftBoundMs},

@@ -154,6 +154,7 @@ private:
     std::int64_t indexBytes(ContextLength length) const;
     Error refusalOf(const Refusal& refusal) const;
     void refuseOnGpu() const;
+    void checkChunks() const;
     void checkBudgets() const;
     void pauseAndResume(std::int64_t ns);
     void admit(std::int64_t ns);

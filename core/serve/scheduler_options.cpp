@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <stdexcept>
 
 namespace kvscope::serve {
 namespace {
@@ -62,6 +63,10 @@ const std::vector<Parameter>& schedulerParameters() {
          "How missing blocks come to the device: a copy call each, batched calls, one kernel per layer.",
          {"calls", "batched", "kernel"},
          nullptr},
+        choiceKnob(
+            "d2h", {"runs", "calls", "kernel", "bounce"},
+            "How blocks of prompts go to the host: whole runs of a head, a copy call each, stores of a kernel, or "
+            "one copy to a buffer from which threads scatter. On a GPU."),
         countKnob("window", "12", 1, 64, "steps",
                   "Steps whose selections together are a request's working set (w of SparseServe)."),
         choiceKnob("prefill", {"layers", "chunks"}, "Prompts are cut by layers (layer-segmented) or by tokens."),
@@ -98,6 +103,13 @@ ParameterValues schedulerDefaults() {
     return values;
 }
 
+const std::string& choiceName(std::string_view key, int index) {
+    const auto& all = schedulerParameters();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Parameter& knob) { return knob.key == key; });
+    if (found == all.end()) throw std::logic_error(fmt::format("there is no knob '{}'", key));
+    return found->choices.at(std::size_t(index));
+}
+
 SchedulerOptions schedulerOptions(const ParameterValues& values) {
     SchedulerOptions options;
     options.rows = values.integer("rows");
@@ -110,6 +122,7 @@ SchedulerOptions schedulerOptions(const ParameterValues& values) {
     options.cache = choiceOf<CachePlan>(values, "cache");
     options.partitionBlocks = values.integer("partition_blocks");
     options.transfers = choiceOf<TransferPlan>(values, "transfers");
+    options.d2h = choiceOf<StorePlan>(values, "d2h");
     options.window = values.integer("window");
     options.prefill = choiceOf<PrefillPlan>(values, "prefill");
     options.chunkTokens = values.integer("chunk_tokens");

@@ -2,19 +2,23 @@
 // docs/serving.md list them from these declarations.
 #pragma once
 
+#include "core/plan/transfer_plan.h"
 #include "core/select/parameters.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvscope::serve {
 
-enum class CachePlan : std::uint8_t { Partition, GlobalLru };      // which slots a row may take: its own, or any
-enum class PrefillPlan : std::uint8_t { Layers, Chunks };          // how a prompt is cut
-enum class TransferPlan : std::uint8_t { Calls, Batched, Kernel }; // how blocks are gathered
-enum class Parking : std::uint8_t { Device, DeviceBf16, Host };    // where a prompt's activations wait between segments
+using kvscope::StorePlan;
+using kvscope::TransferPlan;
+
+enum class CachePlan : std::uint8_t { Partition, GlobalLru };   // which slots a row may take: its own, or any
+enum class PrefillPlan : std::uint8_t { Layers, Chunks };       // how a prompt is cut
+enum class Parking : std::uint8_t { Device, DeviceBf16, Host }; // where a prompt's activations wait between segments
 
 struct SchedulerOptions {
     int rows = 64;                         // R_max
@@ -26,6 +30,7 @@ struct SchedulerOptions {
     CachePlan cache = CachePlan::Partition;
     int partitionBlocks = 0; // slots per layer and KV head; 0: twice what a step selects
     TransferPlan transfers = TransferPlan::Kernel;
+    StorePlan d2h = StorePlan::Runs;
     int window = 12; // w, steps
     PrefillPlan prefill = PrefillPlan::Layers;
     int chunkTokens = 2048;
@@ -44,6 +49,8 @@ struct SchedulerOptions {
 const std::vector<Parameter>& schedulerParameters();
 /// The default values of all knobs.
 ParameterValues schedulerDefaults();
+/// The name of a choice of the knob `key`, for files and messages. index: that of the choice, as in its enum
+const std::string& choiceName(std::string_view key, int index);
 /// The knobs as options. @throws Error(BadInput) where a value is missing or not allowed
 SchedulerOptions schedulerOptions(const ParameterValues& values);
 

@@ -2,6 +2,7 @@
 // when the request joins and given back when it leaves. The rows of a step share the reading of the weights.
 #pragma once
 
+#include "core/plan/transfer_plan.h"
 #include "core/session/engine.h"
 
 #include <cstdint>
@@ -26,6 +27,8 @@ struct RowEngineSetup {
     /// windows. It is used only while the engine is made. A GPU then works on all rows with one launch of every kernel
     /// where it can. Null: rows may differ in everything.
     const EngineSetup* usual = nullptr;
+    /// A GPU moves blocks so. chunkTokens decides how much memory of the device a prompt has, and where it can be cut.
+    RowTransfers transfers = {};
 };
 
 /// What a row takes of the memory of a device and of the host, in bytes.
@@ -69,8 +72,9 @@ public:
     /// of pieceTokens(). Behind the last layer the logits of the prompt's last token are there.
     /// @return whether all of the prompt is read. @throws Error(Cancelled) between two pieces; it can go on later
     virtual bool readLayers(RowId row, LayerId layer, int token, const std::stop_token& stop) = 0;
-    /// Reads the prompt in chunks: takes everything before token `token` through all layers. A prompt that was begun in
-    /// one of the two ways goes on in that way.
+    /// Reads the prompt in chunks: takes everything before token `token`, a multiple of pieceTokens(), through all
+    /// layers. A prompt that was begun in one of the two ways goes on in that way. On a GPU only where
+    /// RowTransfers::chunkTokens asks for it.
     virtual bool readChunk(RowId row, int token, const std::stop_token& stop) = 0;
 
     /// One decode step of these rows, each of them once. Their prompts are read.

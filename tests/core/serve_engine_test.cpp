@@ -266,15 +266,19 @@ TEST(ServingEngine, RefusesSettingsThatItCannotServe) {
     EXPECT_THAT(refused(with("nosa", {{"prefill", "chunks"}, {"chunk_tokens", "700"}})),
                 HasSubstr("use chunk_tokens=1024"));
     EXPECT_THAT(refused(with("double-sparsity", {{"cache", "global-lru"}})), HasSubstr("use cache=partition"));
-    const auto onGpu = [&](const char* key, const char* value) {
-        EngineOptions options = with("nosa", {{key, value}});
+    EXPECT_THAT(refused(with("nosa", {{"d2h", "calls"}})), HasSubstr("use d2h=runs"));
+    const auto onGpu = [&](const char* key, const char* value, const char* method = "nosa") {
+        EngineOptions options = with(method, {{key, value}});
         options.session.backend = Backend::Cuda;
         return refused(options);
     };
-    EXPECT_THAT(onGpu("prefill", "chunks"), HasSubstr("use prefill=layers"));
+    EXPECT_THAT(onGpu("prefill", "chunks", "h2o"), HasSubstr("use prefill=layers"));
+    EngineOptions chunks = with("nosa", {{"prefill", "chunks"}, {"chunk_tokens", "768"}});
+    chunks.session.backend = Backend::Cuda;
+    EXPECT_THAT(refused(chunks), HasSubstr("use chunk_tokens=512, 1024, or a multiple of 2048"));
     EXPECT_THAT(onGpu("cache", "global-lru"), HasSubstr("use cache=partition"));
-    EXPECT_THAT(onGpu("transfers", "calls"), HasSubstr("use transfers=kernel"));
-    EXPECT_THAT(onGpu("transfers", "batched"), HasSubstr("use transfers=kernel"));
+    for (const char* method : {"sparda", "arkvale"}) // one loads ahead, one moves pages itself
+        EXPECT_THAT(onGpu("transfers", "calls", method), HasSubstr("use transfers=kernel"));
     EXPECT_THAT(onGpu("parking", "host"), HasSubstr("use parking=device"));
     EngineOptions large = plainOptions();
     large.budget.host = std::int64_t(1) << 55;

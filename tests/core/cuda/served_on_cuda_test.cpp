@@ -5,6 +5,7 @@
 #include "core/cuda/gpu_device.h"
 #include "core/cuda/gpu_memory.h"
 #include "core/cuda/row_batch.h"
+#include "core/cuda/scatter.h"
 #include "core/select/refusal.h"
 #include "core/serve/engine.h"
 #include "core/serve/random_draws.h"
@@ -58,7 +59,9 @@ struct SharedParts {
         options.maxTokens.assign(4, 1);
         options.maxPrompt = PromptReader::kPiece;
     }
-    CudaRowParts parts() { return {model, launch, buffers, products, passes, clock, ranges}; }
+    CudaRowParts parts(RowTransfers transfers = {}) {
+        return {model, launch, buffers, products, passes, clock, ranges, transfers};
+    }
 
     std::shared_ptr<const DeviceModel> model = DeviceModel::shapesOf(*embedded());
     CudaEngineOptions options;
@@ -104,6 +107,45 @@ TEST_P(DeclaredRow, IsThatOfASessionWithThePromptAlone) {
             EXPECT_GE(row.device, kept);
             EXPECT_EQ(row.device % kPage, 0) << "as the driver hands it out";
         }
+}
+
+/// In chunks a prompt keeps the keys and values of all offloaded layers on the device, and the activations of a chunk.
+TEST(DeclaredRowInChunks, HoldsAllLayersAndOneChunk) {
+    KVSCOPE_NEEDS_NOSA_TINY();
+    SharedParts shared;
+    constexpr int kTokens = 5000;
+    const test::SmallSession alone(embedded(), findMethod("quest"),
+                                   {.backend = Backend::Cuda, .offload = true, .promptTokens = {kTokens}});
+    const auto memory = [&](RowTransfers transfers) { return CudaRow(alone.setup, shared.parts(transfers)).memory(); };
+    const RowMemory layers = memory({}), chunks = memory({.chunkTokens = 1024});
+    const ModelConfig& config = embedded()->config();
+    const int block = alone.setup.spec.blockSize;
+    const std::int64_t blocks = (alone.setup.maxTokens.front() + block - 1) / block,
+                       layerBytes = blocks * block * std::int64_t(config.kvHeads) * config.headDim * 2 * 2,
+                       wanted = alone.setup.plans.offloaded() * layerBytes + std::int64_t(1024) * config.hidden * 4;
+    constexpr std::int64_t kPage = 2 << 20;
+    EXPECT_GE(chunks.prompt, wanted);
+    EXPECT_LE(chunks.prompt, wanted + 2 * kPage);
+    EXPECT_EQ(chunks.device, layers.device);
+    EXPECT_EQ(chunks.slots, layers.slots);
+    // A buffer for one layer's blocks; lists of blocks for the host.
+    EXPECT_EQ(memory({.stores = StorePlan::Bounce}).host, layers.host + layerBytes);
+    EXPECT_GT(memory({.loads = TransferPlan::Calls}).host, layers.host);
+    EXPECT_EQ(PromptReader::pieceTokens(512), 512);
+    EXPECT_EQ(PromptReader::pieceTokens(4096), PromptReader::kPiece);
+    EXPECT_EQ(PromptReader::pieceTokens(0), PromptReader::kPiece);
+}
+
+TEST(DeclaredRowInChunks, ScatteredBlocksAreWhereTheyBelong) {
+    constexpr std::size_t kBytes = 48, kFromStride = 1000, kToStride = 777;
+    constexpr int kBlocks = 13, kHeads = 3;
+    std::vector<char> from(kHeads * kFromStride), to(kHeads * kToStride, 'x');
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = char(i * 7 + i / 251);
+    Scatter().now({from.data(), to.data(), kBytes, kBlocks, kHeads, kFromStride, kToStride});
+    for (std::size_t i = 0; i < to.size(); ++i) {
+        const std::size_t head = i / kToStride, at = i % kToStride;
+        ASSERT_EQ(to[i], at < kBlocks * kBytes ? from[head * kFromStride + at] : 'x') << i;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, DeclaredRow, ::testing::ValuesIn(served()), nameOfCase);
@@ -161,6 +203,10 @@ void serveRandomly(const std::string& method, const std::vector<Alone>& expected
     set("short_tokens", one({"0", "64", "600"}));
     set("batch_invariant", invariant ? "true" : "false");
     if (seed % 4 == 1) set("token_layers", one({"2048", "9000"}));
+    set("d2h", one({"runs", "calls", "kernel", "bounce"}));
+    const bool byData = findMethod(method).onDevice.make == nullptr;
+    if (byData && seed % 4 == 2) set("prefill", "chunks"), set("chunk_tokens", one({"2048", "4096"}));
+    if (byData && moves && seed % 4 == 3) set("transfers", one({"calls", "batched"}));
     EngineOptions options = engineOptions(method, knobs);
     options.costs.prefillUsPerToken = draws.uniform() < 0.5 ? 5 : 40;
     options.costs.prefillPsPerToken2 = 0;
