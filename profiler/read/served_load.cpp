@@ -27,6 +27,18 @@ std::pair<double, double> meanAndP99(std::vector<double>& samples) {
     return {sum / double(samples.size()), std::lerp(samples[below], above, at - double(below))};
 }
 
+double prefillNsPerToken(Connection& connection, int runId) {
+    const auto sum = [&](const char* query) {
+        Statement rows(connection, query);
+        rows.bindAll(runId);
+        return rows.step() && !rows.isNull(0) ? rows.real(0) : 0.0;
+    };
+    const double tokens =
+                     sum("SELECT total(prompt_tokens) FROM v_request WHERE run_id = ? AND first_token_ns NOT NULL"),
+                 ns = sum("SELECT total(prefill_ns) FROM v_iteration WHERE run_id = ?");
+    return tokens > 0 && ns > 0 ? ns / tokens : std::numeric_limits<double>::quiet_NaN();
+}
+
 } // namespace
 
 std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std::span<const ServedToken> tokens,
@@ -74,14 +86,38 @@ std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std:
     return load;
 }
 
-std::string serverWords(const RunRow& run) {
+ServerKnobs serverKnobs(const RunRow& run) {
     const nlohmann::json knobs = parseJson(run.metaOr(run_meta::kServing));
-    if (member(knobs, "offload") == false) return "resident";
+    const auto text = [&](const char* key) {
+        const nlohmann::json& value = member(knobs, key);
+        return value.is_string() ? value.get<std::string>() : std::string();
+    };
+    ServerKnobs server;
+    server.offload = member(knobs, "offload") != false;
+    server.workingSetControl = member(knobs, "working_set_control") != false;
+    server.cache = text("cache"), server.transfers = text("transfers"), server.d2h = text("d2h");
+    server.prefill = text("prefill");
+    const nlohmann::json& chunk = member(knobs, "chunk_tokens");
+    if (chunk.is_number_integer() && chunk >= 1 && chunk <= 1 << 30) server.chunkTokens = chunk.get<int>();
+    return server;
+}
+
+std::string serverWords(const RunRow& run) {
+    const ServerKnobs server = serverKnobs(run);
     std::string words;
     const auto add = [&](const std::string& word) { words += (words.empty() ? "" : ", ") + word; };
-    if (member(knobs, "cache").is_string()) add(member(knobs, "cache").get<std::string>());
-    if (member(knobs, "prefill").is_string()) add("by " + member(knobs, "prefill").get<std::string>());
-    if (member(knobs, "working_set_control") == false) add("no control");
+    if (!server.offload)
+        add("resident");
+    else if (!server.cache.empty())
+        add(server.cache);
+    if (server.prefill == "chunks" && server.chunkTokens > 0)
+        add("by chunks of " + std::to_string(server.chunkTokens));
+    else if (!server.prefill.empty() && (server.offload || server.prefill != "layers"))
+        add("by " + server.prefill);
+    if (!server.offload) return words;
+    if (!server.transfers.empty() && server.transfers != "kernel") add("loads by " + server.transfers);
+    if (!server.d2h.empty() && server.d2h != "runs") add("stores by " + server.d2h);
+    if (!server.workingSetControl) add("no control");
     return words;
 }
 
@@ -122,7 +158,9 @@ std::optional<ServedLoad> readServedLoad(const TraceReader& reader, int runId) {
         add(iterations[place->second].blocks, loads.int64(1));
         add(iterations[place->second].bytes, loads.int64(2));
     }
-    return measureLoad(requests, tokens, iterations);
+    std::optional<ServedLoad> load = measureLoad(requests, tokens, iterations);
+    if (load) load->prefillNsPerToken = prefillNsPerToken(connection, runId);
+    return load;
 }
 
 } // namespace kvscope

@@ -31,7 +31,18 @@ struct ServedLoad {
     double tbtMs = 0, tbtP99Ms = 0;                           // of the tokens made in the window
     double tokensPerSecond = 0;                               // made in the window
     double decodeRows = 0, blocksLoaded = 0, bytesLoaded = 0; // means over the iterations of the window that decode
+    /// Time in which iterations read prompts, for each token of the prompts that were read to their ends; of the whole
+    /// run. Nanoseconds.
+    double prefillNsPerToken = 0;
 };
+
+/// How the run's server was set, as the trace says it; a text is empty where it does not.
+struct ServerKnobs {
+    bool offload = true, workingSetControl = true;
+    std::string cache, transfers, d2h, prefill;
+    int chunkTokens = 0; // 0: not known
+};
+ServerKnobs serverKnobs(const RunRow& run);
 
 /// The window begins after the first fifth of the time from the first to the last arrival, in which batch and caches
 /// are filled, and ends with the last arrival. Requests belong to it by their arrival, tokens and iterations by their
@@ -40,8 +51,8 @@ struct ServedLoad {
 std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std::span<const ServedToken> tokens,
                                       std::span<const IterationLoads> iterations);
 
-/// How the run's server was set, in words for a legend: "partition, by layers", "resident"; empty where the run does
-/// not say.
+/// The same in words for a legend: "partition, by layers", "resident, by chunks of 512"; empty where the run does not
+/// say. What is as usual has no word.
 std::string serverWords(const RunRow& run);
 
 /// Nothing where isServing() is false, or measureLoad() has nothing. @throws Error as TraceReader does

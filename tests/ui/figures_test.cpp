@@ -23,6 +23,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <functional>
@@ -50,8 +51,11 @@ protected:
             recordDenoised("losa-2", losa, "losa", {{"budget", "64"}, {"active", "2"}});
             recordDenoised("denoised-quest", losa, "quest", {{"budget", "64"}});
             recordDenoised("sparsed", losa, "sparsed", {{"budget", "128"}});
+            recordDenoised("denoised-full", losa, "full", {});
         }
         test::recordServedTrace(trace("served"));
+        test::recordServedTrace(trace("served-chunks"), {{"prefill", "chunks"}, {"chunk_tokens", "512"}}, 4);
+        test::recordServedTrace(trace("served-resident"), {{"offload", "false"}}, 4);
         std::ofstream(path("scores.json")) << R"({"rows": [
             {"method": "nosa", "parameters": {"select_blocks": 8, "total_blocks": 64}, "needle_accuracy": 0.3,
              "tokens_per_s": 700},
@@ -148,17 +152,22 @@ protected:
                                                               {"attention-context", {"nosa", "long", "full"}},
                                                               {"device-pool", {"small"}},
                                                               {"request-rate", {"served"}},
+                                                              {"prompt-stores", {"served", "served-resident"}},
+                                                              {"prompt-chunks", {"served", "served-chunks"}},
                                                               {"loading", {"small", "pair"}}};
         if (denoises()) {
             files["query-change"] = {"losa", "denoised-quest"};
             files["token-change"] = {"losa", "denoised-quest"};
+            files["kv-change"] = {"denoised-full"};
+            files["denoise-breakdown"] = {"denoised-full", "denoised-quest", "losa"};
             files["active-set"] = {"losa", "losa-2", "denoised-quest"};
             files["density"] = {"losa", "denoised-quest", "sparsed"};
         }
         return files;
     }
     static bool needsDenoising(const std::string& id) {
-        return id == "query-change" || id == "token-change" || id == "active-set" || id == "density";
+        return id == "query-change" || id == "token-change" || id == "kv-change" || id == "denoise-breakdown" ||
+               id == "active-set" || id == "density";
     }
     /// The changes of a trace's rows, by step, layer and KV head, for one sequence.
     static std::map<std::tuple<int, int, int>, std::vector<float>> changesOf(const std::string& name) {
@@ -179,7 +188,7 @@ QTemporaryDir* FigureTest::folder = nullptr;
 std::shared_ptr<const Model> FigureTest::model;
 
 TEST_F(FigureTest, EveryPresetIsDrawnWithItsTextInSvgAndPdf) {
-    EXPECT_EQ(figures().size(), suitable().size() + (denoises() ? 0 : 4));
+    EXPECT_EQ(figures().size(), suitable().size() + (denoises() ? 0 : 6));
     for (const FigureEntry& entry : figures()) {
         SCOPED_TRACE(entry.id);
         if (!denoises() && needsDenoising(entry.id)) continue;
@@ -237,9 +246,13 @@ TEST_F(FigureTest, PresetsRefuseWhatTheyCannotDrawAndSayWhy) {
         {"attention-context", "every run has a context of about"},
         {"query-change", "none holds how much the queries of a block's tokens changed"},
         {"token-change", "none holds how much the queries of a block's tokens changed"},
+        {"kv-change", "none holds how much the keys and values of a block's tokens changed"},
+        {"denoise-breakdown", "in none is a block denoised"},
         {"active-set", "in none do the tokens of a block choose pages"},
         {"density", "in none does a block that is denoised choose pages within a budget"},
         {"request-rate", "none served requests"},
+        {"prompt-stores", "none says how a server brought prompts to the host"},
+        {"prompt-chunks", "in none a server read prompts in parts"},
         {"loading", "none knows how long its decode steps waited for blocks"},
     };
     for (const auto& [id, reason] : reasons) {
@@ -508,6 +521,62 @@ TEST_F(FigureTest, ChangesByAgeAreWhatSqlSays) {
     EXPECT_NE(data.note.find("keys and values are not recorded"), std::string::npos);
 }
 
+TEST_F(FigureTest, ChangesOfKeysAndValuesAreWhatSortingSays) {
+    if (!denoises()) GTEST_SKIP() << "this checkout has no model that denoises";
+    const FigureData data = make("kv-change", {"losa", "denoised-full"}); // the first one has changes of queries alone
+    ASSERT_EQ(data.panels.size(), 3U);
+    for (const auto& [name, column] : {std::pair("keys", "key_changes"), std::pair("values", "value_changes")}) {
+        std::map<int, std::pair<double, int>> most; // by layer: sum of the largest shares, and of how many forwards
+        for (const auto& row :
+             test::sql(trace("denoised-full"), fmt::format("SELECT layer, {} FROM v_denoise_change", column)).rows) {
+            std::vector<float> changes(row[1].size() / sizeof(float));
+            std::memcpy(changes.data(), row[1].data(), changes.size() * sizeof(float));
+            ASSERT_EQ(changes.size(), 16U);
+            double whole = 0;
+            for (const float change : changes) whole += double(change);
+            auto& [sum, forwards] = most[std::stoi(row[0])];
+            if (whole <= 0) continue;
+            sum += double(*std::max_element(changes.begin(), changes.end())) / whole;
+            ++forwards;
+        }
+        ASSERT_EQ(most.size(), 8U);
+        double mean = 0;
+        for (const auto& [layer, of] : most) mean += of.first / of.second / 8;
+        EXPECT_NEAR(series(data.panels[1], name).y.front(), 100 * mean, 1e-6) << name;
+        EXPECT_NEAR(series(data.panels[1], name).y.back(), 100, 1e-6) << name;
+        double whole = 0;
+        for (const double share : series(data.panels[0], name).y) whole += share;
+        EXPECT_NEAR(whole, 100, 1e-3) << "one forward's tokens have all of its change";
+        EXPECT_EQ(series(data.panels[2], name).x.size(), 8U);
+    }
+    EXPECT_EQ(test::value(trace("losa"), "SELECT count(*) FROM v_denoise_change"), "0")
+        << "full attention alone has them";
+}
+
+TEST_F(FigureTest, TheBreakdownOfAForwardIsWhatSqlSays) {
+    if (!denoises()) GTEST_SKIP() << "this checkout has no model that denoises";
+    const FigureData data = make("denoise-breakdown", {"denoised-full", "denoised-quest", "losa"});
+    const FigurePanel& panel = data.panels.front();
+    ASSERT_EQ(panel.names.size(), 3U);
+    EXPECT_NE(data.note.find("LoSA "), std::string::npos) << data.note;
+    EXPECT_NE(panel.names[2].find("LoSA 64, "), std::string::npos) << panel.names[2];
+    EXPECT_NE(panel.names[2].find("block 16"), std::string::npos) << panel.names[2];
+    const FigureSeries& attention = series(panel, "Attention computation");
+    ASSERT_EQ(attention.x.size(), 3U);
+    for (const double time : attention.x) EXPECT_GT(time, 0);
+    EXPECT_EQ(series(panel, "Criticality estimation").x[0], 0) << "full attention estimates nothing";
+    // of forwards that choose pages; the first of them is cold
+    const std::string from =
+        " FROM v_layer WHERE step IN (SELECT step FROM v_step WHERE selected > 0 ORDER BY step LIMIT"
+        " -1 OFFSET 1)";
+    const double wanted = sql("losa", "SELECT 1.0 * sum(compression_ns) / sum(stage2_ns + attention_ns)" + from);
+    EXPECT_GT(wanted, 0);
+    EXPECT_NEAR(series(panel, "Locality pruning").x[2] / attention.x[2], wanted, 1e-9 * wanted);
+    const double ofFull = sql("denoised-full", "SELECT avg(attention_ns) FROM v_layer WHERE phase = 'decode'"),
+                 ofLosa = sql("losa", "SELECT avg(stage2_ns + attention_ns)" + from);
+    EXPECT_NEAR(attention.x[0] / attention.x[2], ofFull / ofLosa, 0.3 * ofFull / ofLosa) << "but for cold forwards";
+}
+
 TEST_F(FigureTest, ActiveSetsAreWhatSqlSays) {
     if (!denoises()) GTEST_SKIP() << "this checkout leaves out losa-tiny";
     const FigureData data = make("active-set", {"losa", "losa-2", "denoised-quest"});
@@ -579,6 +648,50 @@ TEST_F(FigureTest, RatesOfRequestsAreWhatSqlSays) {
         ASSERT_NE(point, panel.series[0].x.end());
         EXPECT_NEAR(panel.series[0].y[std::size_t(point - panel.series[0].x.begin())], sql("served", loaded), 1e-9);
     }
+}
+
+/// Nanoseconds of iterations that read prompts, over the tokens of those prompts, of a trace with two runs.
+constexpr const char* kPromptTime =
+    "SELECT avg(t) FROM (SELECT (SELECT 1.0 * sum(prefill_ns) FROM v_iteration i WHERE i.run_id = r.run_id) /"
+    " (SELECT sum(prompt_tokens) FROM v_request q WHERE q.run_id = r.run_id AND first_token_ns NOT NULL) AS t"
+    " FROM runs r)";
+
+TEST_F(FigureTest, PromptsInChunksStandBesidePromptsByLayers) {
+    const FigureData data = make("prompt-chunks", {"served", "served-chunks"});
+    ASSERT_EQ(data.panels.size(), 2U);
+    ASSERT_EQ(data.panels[0].series.size(), 2U);
+    EXPECT_EQ(data.panels[0].series[0].name, "Quest, partition, by layers");
+    EXPECT_EQ(data.panels[0].series[1].name, "Quest, partition, by chunks of 512");
+    const FigureSeries& bars = data.panels[1].series.at(0);
+    EXPECT_EQ(bars.x.at(0), 1);
+    const double ratio = sql("served-chunks", kPromptTime) / sql("served", kPromptTime);
+    EXPECT_NEAR(bars.x.at(1), ratio, 1e-9);
+    EXPECT_NE(data.note.find(fmt::format("in chunks of 512 a prompt token takes {:.2f}x as long", ratio)),
+              std::string::npos)
+        << data.note;
+    EXPECT_NE(data.note.find("8.68x"), std::string::npos) << "the paper's ratio beside ours";
+    EXPECT_NE(messageOf([&] { make("prompt-chunks", {"served"}); }).find("all prompts were read by layers"),
+              std::string::npos);
+}
+
+TEST_F(FigureTest, WaysToTheHostAreComparedWithTheResidentRun) {
+    const FigureData data = make("prompt-stores", {"served", "served-resident"});
+    const FigurePanel& panel = data.panels.at(0);
+    EXPECT_EQ(panel.names, (std::vector<std::string>{"a copy for each head (Quest, partition, by layers)",
+                                                     "resident (Quest, resident)"}));
+    EXPECT_NEAR(panel.series.at(0).x.at(0), sql("served", kPromptTime) / sql("served-resident", kPromptTime), 1e-9);
+    EXPECT_EQ(panel.series[0].x.at(1), 1);
+    // Without a resident run the shortest is the measure. A trace that says another way is a series of its own.
+    std::filesystem::copy_file(trace("served"), trace("served-calls"),
+                               std::filesystem::copy_options::overwrite_existing);
+    test::sql(trace("served-calls"),
+              "UPDATE run_meta SET value = replace(value, '\"d2h\":\"runs\"', '\"d2h\":\"calls\"')",
+              SQLITE_OPEN_READWRITE);
+    const FigureData calls = make("prompt-stores", {"served", "served-calls"});
+    EXPECT_EQ(calls.panels.at(0).names.at(1), "a copy for each block (Quest, partition, by layers, stores by calls)");
+    EXPECT_NE(calls.note.find("1.76x"), std::string::npos);
+    EXPECT_NE(messageOf([&] { make("prompt-stores", {"served"}); }).find("in one way (a copy for each head)"),
+              std::string::npos);
 }
 
 TEST_F(FigureTest, PointsOfALadderAreRead) {
@@ -701,7 +814,7 @@ TEST_F(FigureTest, DialogOffersWhatTheTracesCanDraw) {
     for (int row = 0; row < list->count(); ++row) {
         const std::string id = figures()[std::size_t(row)].id;
         const bool can = id != "score-budget" && id != "batch" && id != "transfer-bandwidth" && id != "request-rate" &&
-                         !needsDenoising(id);
+                         id != "prompt-stores" && id != "prompt-chunks" && !needsDenoising(id);
         EXPECT_EQ(bool(list->item(row)->flags() & Qt::ItemIsEnabled), can) << id;
         EXPECT_EQ(list->item(row)->text().contains("needs more"), !can) << id;
     }

@@ -10,7 +10,8 @@
 
 namespace kvscope::test {
 
-void recordServedTrace(const std::string& path) {
+void recordServedTrace(const std::string& path, const std::vector<std::pair<std::string, std::string>>& knobs,
+                       double faster) {
     const auto model = Model::load(kDefaultModel);
     serve::Workload workload;
     for (int i = 0; i < 10; ++i) {
@@ -24,7 +25,9 @@ void recordServedTrace(const std::string& path) {
     engine.session.method = "quest";
     engine.session.settings = {{"block_size", "16"}, {"total_blocks", "8"}};
     engine.session.threads = 1;
-    engine.scheduler = serve::schedulerOptions(serve::schedulerDefaults());
+    ParameterValues values = serve::schedulerDefaults();
+    for (const auto& [key, value] : knobs) values.set(serve::schedulerParameters(), key, value);
+    engine.scheduler = serve::schedulerOptions(values);
     engine.budget = {0, std::int64_t(1) << 30, std::int64_t(1) << 30, std::int64_t(1) << 28, true};
     RecorderOptions recording;
     recording.level = RecordLevel::Selections;
@@ -36,9 +39,9 @@ void recordServedTrace(const std::string& path) {
     };
     options.sink = &recorder;
     options.recordSteps = true;
-    for (const double faster : {1.0, 2.0}) {
+    for (const double rate : {faster, 2 * faster}) {
         serve::Workload scaled = workload;
-        serve::changeRate(scaled, faster);
+        serve::changeRate(scaled, rate);
         serve::load(model, scaled, engine, options);
         recorder.flush();
     }

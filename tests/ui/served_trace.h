@@ -2,11 +2,14 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvscope::test {
 
 /// Serves the same ten requests of nosa-tiny at 3.3 and at 6.7 requests a second, with Quest: two runs of a new trace,
-/// whose steps hold their selected blocks.
-void recordServedTrace(const std::string& path);
+/// whose steps hold their selected blocks. knobs: of the scheduler; faster: both rates are so many times higher.
+void recordServedTrace(const std::string& path, const std::vector<std::pair<std::string, std::string>>& knobs = {},
+                       double faster = 1);
 
 } // namespace kvscope::test

@@ -103,6 +103,22 @@ std::vector<FigureSeries> SeriesByName::take() {
     return result;
 }
 
+std::vector<PromptReading> promptReadings(const FigureSources& sources) {
+    std::vector<PromptReading> readings;
+    for (const RunData& run : sources.runs) {
+        if (!run.served || !(run.served->prefillNsPerToken > 0)) continue;
+        const std::string words = serverWords(run.row),
+                          name = groupName(run, sources) + (words.empty() ? "" : ", " + words);
+        auto found = std::find_if(readings.begin(), readings.end(),
+                                  [&](const PromptReading& reading) { return reading.name == name; });
+        if (found == readings.end()) found = readings.insert(readings.end(), {name, serverKnobs(run.row), 0, {}});
+        found->runs.push_back(&run);
+        found->nsPerToken += run.served->prefillNsPerToken;
+    }
+    for (PromptReading& reading : readings) reading.nsPerToken /= double(reading.runs.size());
+    return readings;
+}
+
 FigureSources readFigureSources(const std::vector<std::string>& files) {
     FigureSources sources;
     std::vector<std::string> traces;

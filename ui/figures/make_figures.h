@@ -13,7 +13,8 @@ namespace kvscope::ui {
 
 extern const FigureEntry kLocalityFigure, kThroughputHitRateFigure, kTransferBandwidthFigure, kScoreBudgetFigure,
     kLayerBreakdownFigure, kBatchFigure, kOverlapFigure, kAttentionContextFigure, kDevicePoolFigure, kQueryChangeFigure,
-    kTokenChangeFigure, kActiveSetFigure, kDensityFigure, kRequestRateFigure, kLoadingFigure;
+    kTokenChangeFigure, kKvChangeFigure, kDenoiseBreakdownFigure, kActiveSetFigure, kDensityFigure, kRequestRateFigure,
+    kLoadingFigure, kPromptStoresFigure, kPromptChunksFigure;
 
 /// Name of a run's group: the title of its method, and also its backend if the runs have different backends.
 std::string groupName(const reports::RunData& run, const FigureSources& sources);
@@ -53,6 +54,16 @@ struct TimeUnit {
     const char* name = "ns";
 };
 TimeUnit timeUnit(double largestNs);
+
+/// A server's runs that share what decides how prompts are read.
+struct PromptReading {
+    std::string name;      // in words
+    ServerKnobs knobs;     // of the first run
+    double nsPerToken = 0; // mean over the runs
+    std::vector<const reports::RunData*> runs;
+};
+/// The served runs whose prompts' times are known, in groups of one configuration, in the order of the runs.
+std::vector<PromptReading> promptReadings(const FigureSources& sources);
 
 /// Collects the points of several series. A series lists its points in the order of x and has the mean of the points
 /// that share an x.

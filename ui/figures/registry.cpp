@@ -5,11 +5,13 @@ namespace kvscope::ui {
 
 const std::vector<FigureEntry>& figures() {
     static const std::vector<FigureEntry> table{
-        kLocalityFigure,    kThroughputHitRateFigure, kTransferBandwidthFigure,
-        kScoreBudgetFigure, kLayerBreakdownFigure,    kBatchFigure,
-        kOverlapFigure,     kAttentionContextFigure,  kDevicePoolFigure,
-        kQueryChangeFigure, kTokenChangeFigure,       kActiveSetFigure,
-        kDensityFigure,     kRequestRateFigure,       kLoadingFigure,
+        kLocalityFigure,         kThroughputHitRateFigure, kTransferBandwidthFigure,
+        kScoreBudgetFigure,      kLayerBreakdownFigure,    kBatchFigure,
+        kOverlapFigure,          kAttentionContextFigure,  kDevicePoolFigure,
+        kQueryChangeFigure,      kTokenChangeFigure,       kKvChangeFigure,
+        kDenoiseBreakdownFigure, kActiveSetFigure,         kDensityFigure,
+        kRequestRateFigure,      kLoadingFigure,           kPromptStoresFigure,
+        kPromptChunksFigure,
     };
     return table;
 }
