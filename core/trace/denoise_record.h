@@ -29,6 +29,9 @@ struct DenoiseLayer {
     /// DenoiseStep::rowDensities[firstRow .. firstRow + rows), query heads of the group first. -1: there are none.
     std::int64_t firstRow = -1;
     std::int32_t rows = 0; // query heads of the group * rows of tiles
+    /// The changes of the block's keys are DenoiseStep::kvChanges[firstKvChange .. firstKvChange + block), those of its
+    /// values the next block's worth, of all KV heads together. -1: there are none, or they are those of KV head 0.
+    std::int64_t firstKvChange = -1;
 };
 
 /// One sequence's forward. Its tokens are DenoiseStep::tokens[firstToken .. firstToken + tokens).
@@ -45,7 +48,8 @@ struct DenoiseStep {
     std::vector<DenoiseForward> forwards; // sequences ascending
     std::vector<DenoiseToken> tokens;
     std::vector<DenoiseLayer> layers;
-    std::vector<float> changes; // mean square change of a token's queries since the forward before
+    std::vector<float> changes;   // mean square change of a token's queries since the forward before
+    std::vector<float> kvChanges; // likewise of its keys and of its values
     std::vector<float> rowDensities;
 
     bool empty() const { return forwards.empty(); }
@@ -54,6 +58,7 @@ struct DenoiseStep {
         tokens.clear();
         layers.clear();
         changes.clear();
+        kvChanges.clear();
         rowDensities.clear();
     }
 };

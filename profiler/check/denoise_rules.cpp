@@ -133,6 +133,18 @@ std::span<const SqlRule> denoiseRules() {
                      " most, (SELECT sum(w.value) FROM {1}, {2}) AS total FROM denoise_tile t JOIN denoise_layer l ON"
                      " l.id = t.id WHERE t.{0}) WHERE density NOT BETWEEN most - 0.0001 AND total + 0.0001",
                      kForwardLayers, kTileHeads, kTileRows)},
+        {"denoise-kv-changes", "key_changes and value_changes have a number for each token of the block",
+         Concern::Selection, Needs::Nothing, "denoise_change", Form::Selection,
+         fmt::format(
+             "SELECT id, 'there are ' || length(key_changes) || ' and ' || length(value_changes) || ' bytes, a"
+             " block has ' || {0} || ' tokens' FROM denoise_change WHERE {1} AND (length(key_changes) <> 4 * {0}"
+             " OR length(value_changes) <> 4 * {0})",
+             kBlockTokens, kForwardLayers)},
+        {"denoise-change-layer", "changes of keys and values are of a layer of a forward", Concern::Identity,
+         Needs::Nothing, "denoise_change", Form::Selection,
+         fmt::format("SELECT id, 'there is no such layer' FROM denoise_change WHERE {} AND id NOT IN (SELECT id FROM"
+                     " denoise_layer)",
+                     kForwardLayers)},
     };
     return rules;
 }

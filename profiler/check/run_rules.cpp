@@ -79,6 +79,8 @@ std::span<const SqlRule> fileRules() {
         orphans("denoise-layer-run", "a layer of a forward belongs to a run of the file", "denoise_layer", "id >> 55"),
         orphans("denoise-tile-run", "densities of rows of tiles belong to a run of the file", "denoise_tile",
                 "id >> 55"),
+        orphans("denoise-change-run", "changes of keys and values belong to a run of the file", "denoise_change",
+                "id >> 55"),
         orphans("request-run", "a request belongs to a run of the file", "request", "id >> 40"),
         orphans("request-span-run", "a span of a request belongs to a run of the file", "request_span", "id >> 40"),
         orphans("iteration-run", "an iteration belongs to a run of the file", "iteration", "id >> 25"),

@@ -23,7 +23,7 @@ struct Head {
     double density = 0;
     std::vector<PackedBlock> pages;
     bool hasPages = false;
-    std::vector<float> changes;
+    std::vector<float> changes, keyChanges, valueChanges;
     std::string tileRows; // JSON; empty: the query heads chose no tiles of their own, or the trace does not say
 };
 
@@ -53,9 +53,10 @@ public:
         : connection_(connection), writer_(writer),
           tokens_(connection, "SELECT position, input_id, candidate, confidence, written FROM denoise_token"
                               " WHERE id BETWEEN ?1 AND ?1 | 1023 ORDER BY id"),
-          layers_(connection, "SELECT d.id, d.mode, d.active_set, d.density, d.changes, s.blocks, t.densities FROM"
-                              " denoise_layer d LEFT JOIN selection s ON s.id = d.id LEFT JOIN denoise_tile t ON t.id ="
-                              " d.id WHERE d.id BETWEEN ?1 AND ?2 ORDER BY d.id") {}
+          layers_(connection, "SELECT d.id, d.mode, d.active_set, d.density, d.changes, s.blocks, t.densities,"
+                              " c.key_changes, c.value_changes FROM denoise_layer d LEFT JOIN selection s ON s.id ="
+                              " d.id LEFT JOIN denoise_tile t ON t.id = d.id LEFT JOIN denoise_change c ON c.id = d.id"
+                              " WHERE d.id BETWEEN ?1 AND ?2 ORDER BY d.id") {}
 
     /// key: of table denoise.
     void write(std::int64_t key, std::int64_t block, std::int64_t step, bool final) {
@@ -113,9 +114,8 @@ private:
         out.sparse = layers_.int64(1) != 0;
         out.active = std::uint64_t(layers_.int64(2));
         out.density = layers_.real(3);
-        const auto changes = layers_.blob(4);
-        out.changes.resize(changes.size() / sizeof(float));
-        if (!out.changes.empty()) std::memcpy(out.changes.data(), changes.data(), out.changes.size() * sizeof(float));
+        out.changes = numbers(4);
+        out.keyChanges = numbers(7), out.valueChanges = numbers(8);
         out.tileRows = tileRows(layers_.text(6));
         out.hasPages = !layers_.isNull(5);
         if (!out.hasPages) return out;
@@ -125,6 +125,13 @@ private:
                         fmt::format("{} is damaged (a selection of step {} cannot be decoded)", connection_.path(),
                                     trace::stepOf(key, trace::kSelectionShift)),
                         "record it again");
+        return out;
+    }
+
+    std::vector<float> numbers(int column) {
+        const auto blob = layers_.blob(column);
+        std::vector<float> out(blob.size() / sizeof(float));
+        if (!out.empty()) std::memcpy(out.data(), blob.data(), out.size() * sizeof(float));
         return out;
     }
 
@@ -150,6 +157,9 @@ private:
                 writer_.add(",\"rows\":{}", list(heads, [](const Head& head) { return head.tileRows; }));
         }
         addChanges(heads);
+        if (const Head& head = heads.front(); !head.keyChanges.empty() && !head.valueChanges.empty())
+            writer_.add(",\"delta_keys\":{},\"delta_values\":{}", list(head.keyChanges, number),
+                        list(head.valueChanges, number));
         writer_.addText("}");
     }
 

@@ -57,6 +57,26 @@ std::vector<int> runsOf(const TraceReader& reader, const ExportOptions& options)
 
 ExportResult finished(const NumberRows& rows, const char* why) { return {rows.rows(), rows.rows() == 0 ? why : ""}; }
 
+/// What a layer's keys or values have at a rank; undefined where the trace has none.
+std::pair<double, double> at(const std::vector<ChangeRanks>& layers, int layer, int rank) {
+    for (const ChangeRanks& one : layers)
+        if (one.layer == layer && rank <= int(one.share.size()))
+            return {one.share[std::size_t(rank) - 1], one.cumulated(rank)};
+    return {std::nan(""), std::nan("")};
+}
+
+void addChanges(NumberRows& rows, const TraceReader& reader, int run) {
+    const std::vector<ChangeRanks> keys = readChangeRanks(reader, run, ChangeOf::Keys),
+                                   values = readChangeRanks(reader, run, ChangeOf::Values);
+    for (const ChangeRanks& layer : readChangeRanks(reader, run))
+        for (int rank = 1; rank <= int(layer.share.size()); ++rank) {
+            const auto [keyShare, keysTogether] = at(keys, layer.layer, rank);
+            const auto [valueShare, valuesTogether] = at(values, layer.layer, rank);
+            rows.add({double(run), double(layer.layer), double(rank), layer.share[std::size_t(rank) - 1],
+                      layer.cumulated(rank), keyShare, keysTogether, valueShare, valuesTogether});
+        }
+}
+
 } // namespace
 
 ExportResult exportFigureNumbers(const std::string& path, ExportTable table, ExportFormat format, LineWriter& writer,
@@ -75,12 +95,10 @@ ExportResult exportFigureNumbers(const std::string& path, ExportTable table, Exp
                               "selections or full");
     }
     if (table == ExportTable::TokenChanges) {
-        NumberRows rows(writer, format, {"run_id", "layer", "rank", "share", "cumulated"});
-        for (const int run : runs)
-            for (const ChangeRanks& layer : readChangeRanks(reader, run))
-                for (int rank = 1; rank <= int(layer.share.size()); ++rank)
-                    rows.add({double(run), double(layer.layer), double(rank), layer.share[std::size_t(rank) - 1],
-                              layer.cumulated(rank)});
+        NumberRows rows(writer, format,
+                        {"run_id", "layer", "rank", "share", "cumulated", "key_share", "key_cumulated", "value_share",
+                         "value_cumulated"});
+        for (const int run : runs) addChanges(rows, reader, run);
         return finished(rows, "the trace has no changes of queries: record a block-diffusion model with losa or "
                               "quest, at level selections or full");
     }

@@ -35,6 +35,7 @@ const std::vector<KeyedTable>& keyedTables() {
         {"denoise_token", 45, -1, false, {}},
         {"denoise_layer", 55, 20, true, {}},
         {"denoise_tile", 55, 20, true, {}},
+        {"denoise_change", 55, 20, true, {}},
         {"request", 40, -1, false, {"arrival_ns", "first_sched_ns", "first_token_ns", "end_ns"}},
         {"request_span", 40, -1, false, {"start_ns", "end_ns"}},
         {"iteration", 25, -1, false, {"start_ns"}},

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <functional>
 #include <map>
 
@@ -48,13 +49,15 @@ ChangeRanks ChangeRanker::ranks(int layer) const {
     return out;
 }
 
-std::vector<ChangeRanks> readChangeRanks(const TraceReader& reader, int runId) {
+std::vector<ChangeRanks> readChangeRanks(const TraceReader& reader, int runId, ChangeOf of) {
     std::vector<ChangeRanks> out;
     const auto& impl = ReaderAccess::of(reader);
     if (runId < 1 || runId > trace::kMaxRuns || !impl.hasTable("denoise_layer")) return out;
     const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kSelectionShift);
-    Statement rows(*impl.connection, "SELECT id, changes FROM denoise_layer WHERE id BETWEEN ? AND ?"
-                                     " AND changes IS NOT NULL ORDER BY id");
+    constexpr const char* kColumns[] = {"changes", "key_changes", "value_changes"};
+    Statement rows(*impl.connection,
+                   fmt::format("SELECT id, {0} FROM {1} WHERE id BETWEEN ? AND ? AND {0} IS NOT NULL ORDER BY id",
+                               kColumns[int(of)], of == ChangeOf::Queries ? "denoise_layer" : "denoise_change"));
     rows.bindAll(low, high);
     std::map<int, ChangeRanker> layers;
     std::vector<float> changes;
@@ -67,6 +70,35 @@ std::vector<ChangeRanks> readChangeRanks(const TraceReader& reader, int runId) {
     }
     for (const auto& [layer, ranker] : layers)
         if (ranker.forwards() > 0) out.push_back(ranker.ranks(layer));
+    return out;
+}
+
+std::optional<MiddleForward> readMiddleForward(const TraceReader& reader, int runId) {
+    const auto& impl = ReaderAccess::of(reader);
+    if (runId < 1 || runId > trace::kMaxRuns) return std::nullopt;
+    Statement blocks(*impl.connection, "SELECT block, count(*) FROM v_denoise WHERE run_id = ? AND seq = 0 AND kind ="
+                                       " 'denoise' GROUP BY block ORDER BY 2 DESC, 1 LIMIT 1");
+    blocks.bind(1, runId);
+    if (!blocks.step() || blocks.int64(1) < 2) return std::nullopt;
+    MiddleForward out;
+    out.block = int(blocks.int64(0)), out.step = int(blocks.int64(1)) / 2;
+    Statement layers(*impl.connection, "SELECT count(DISTINCT layer) FROM v_denoise_change WHERE run_id = ?");
+    layers.bind(1, runId);
+    out.layer = layers.step() ? int(layers.int64(0)) / 2 : 0;
+    Statement row(*impl.connection,
+                  "SELECT l.changes, c.key_changes, c.value_changes FROM v_denoise d JOIN v_denoise_layer l USING"
+                  " (run_id, step, seq) JOIN v_denoise_change c USING (run_id, step, layer, seq) WHERE d.run_id = ? AND"
+                  " d.seq = 0 AND d.block = ? AND d.denoise_step = ? AND l.layer = ? AND l.kv_head = 0");
+    row.bindAll(runId, out.block, out.step, out.layer);
+    if (!row.step()) return std::nullopt;
+    std::vector<float>* const of[] = {&out.queries, &out.keys, &out.values};
+    for (int column = 0; column < 3; ++column) {
+        const std::span<const std::byte> blob = row.blob(column);
+        of[column]->resize(blob.size() / sizeof(float));
+        if (!of[column]->empty()) std::memcpy(of[column]->data(), blob.data(), of[column]->size() * sizeof(float));
+    }
+    if (out.queries.empty() || out.queries.size() != out.keys.size() || out.keys.size() != out.values.size())
+        return std::nullopt;
     return out;
 }
 

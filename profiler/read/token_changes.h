@@ -5,6 +5,7 @@
 #include "profiler/read/trace_reader.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,8 +36,19 @@ private:
     std::int64_t forwards_ = 0, tokensForHalf_ = 0;
 };
 
+/// Of what a token's change is.
+enum class ChangeOf { Queries, Keys, Values };
 /// The layers of a run that have changes, ascending. @throws Error as TraceReader does
-std::vector<ChangeRanks> readChangeRanks(const TraceReader& reader, int runId);
+std::vector<ChangeRanks> readChangeRanks(const TraceReader& reader, int runId, ChangeOf of = ChangeOf::Queries);
+
+/// One forward of a run with changes of queries, keys and values, in one layer: the middle one of the block with the
+/// most forwards, and the middle one of the layers.
+struct MiddleForward {
+    int block = 0, step = 0, layer = 0;
+    std::vector<float> queries, keys, values; // [block's tokens]
+};
+/// Of the first sequence. Nothing where the run has no such changes. @throws Error as TraceReader does
+std::optional<MiddleForward> readMiddleForward(const TraceReader& reader, int runId);
 
 /// Mean change of tokens by the forwards since they were written, over all layers and blocks.
 struct ChangeByAge {

@@ -48,7 +48,8 @@ std::size_t bytesOf(const StepRecord& record) {
         record.selections.size() * sizeof(SelectionRecord) + record.blocks.size() * sizeof(PackedBlock) +
         record.scores.size() * sizeof(float) + record.denoise.forwards.size() * sizeof(DenoiseForward) +
         record.denoise.tokens.size() * sizeof(DenoiseToken) + record.denoise.layers.size() * sizeof(DenoiseLayer) +
-        (record.denoise.changes.size() + record.denoise.rowDensities.size()) * sizeof(float) +
+        (record.denoise.changes.size() + record.denoise.kvChanges.size() + record.denoise.rowDensities.size()) *
+            sizeof(float) +
         record.fed.size() * sizeof(FedPosition);
     for (const TokenRecord& token : record.generated) bytes += sizeof token + token.bytes.size();
     return bytes + bytesOf(record.spans);

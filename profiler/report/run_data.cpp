@@ -264,6 +264,8 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
     run.lookahead = lookaheadTotals(reader, row.runId);
     run.activeSets = readActiveSets(reader, row.runId);
     run.changeRanks = readChangeRanks(reader, row.runId);
+    run.keyRanks = readChangeRanks(reader, row.runId, ChangeOf::Keys);
+    run.valueRanks = readChangeRanks(reader, row.runId, ChangeOf::Values);
     run.served = readServedLoad(reader, row.runId);
     run.lostGpuRecords = lostGpuRecords(reader, row.runId).value_or(0);
     run.lostPmSamples = lostPmSamples(reader, row.runId).value_or(0);

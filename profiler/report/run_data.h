@@ -55,6 +55,8 @@ struct RunData {
     std::optional<LookaheadTotals> lookahead; // where blocks were asked for ahead
     std::vector<ActiveSets> activeSets;       // where blocks that are denoised chose pages
     std::vector<ChangeRanks> changeRanks;     // where the changes of their queries were recorded
+    std::vector<ChangeRanks> keyRanks;        // where those of their keys were too
+    std::vector<ChangeRanks> valueRanks;      // and of their values
     std::optional<ServedLoad> served;         // where it served requests
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;

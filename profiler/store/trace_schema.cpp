@@ -103,7 +103,9 @@ void completeSchema(Connection& connection) {
                              "VIEW v_row_event",
                              "VIEW v_served_selection",
                              "TABLE denoise_tile",
-                             "VIEW v_denoise_tile"}) {
+                             "VIEW v_denoise_tile",
+                             "TABLE denoise_change",
+                             "VIEW v_denoise_change"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));

@@ -145,6 +145,7 @@ void TraceStore::prepare() {
     insertForwardLayers_ =
         RowInserter(connection_, "denoise_layer", "id, mode, active, active_set, pages, density, changes");
     insertTileRows_ = RowInserter(connection_, "denoise_tile", "id, densities");
+    insertKvChanges_ = RowInserter(connection_, "denoise_change", "id, key_changes, value_changes");
     insertSpans_ = RowInserter(
         connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, stage, bytes");
     insertFlows_ = RowInserter(connection_, "flow", "run_id, from_span, to_span");
@@ -356,6 +357,20 @@ void TraceStore::addDenoising(const StepRecord& record) {
                                  layer.sparse, active, activeSet, pages, density, changes);
     }
     addTileRows(step, record.step);
+    addKvChanges(step, record.step);
+}
+
+void TraceStore::addKvChanges(const DenoiseStep& step, int number) {
+    const auto hasChanges = [](const DenoiseLayer& layer) { return layer.firstKvChange >= 0; };
+    insertKvChanges_.expect(std::size_t(std::count_if(step.layers.begin(), step.layers.end(), hasChanges)));
+    const std::size_t block = step.forwards.front().tokens;
+    for (const DenoiseLayer& layer : step.layers) {
+        if (!hasChanges(layer)) continue;
+        const auto both = std::span(step.kvChanges).subspan(std::size_t(layer.firstKvChange), 2 * block);
+        insertKvChanges_.add(trace::selectionKey(run_, number, layer.layer, layer.sequence, layer.kvHead),
+                             RowInserter::Blob{std::as_bytes(both.first(block))},
+                             RowInserter::Blob{std::as_bytes(both.subspan(block))});
+    }
 }
 
 void TraceStore::addTileRows(const DenoiseStep& step, int number) {
@@ -559,7 +574,7 @@ void TraceStore::rollback() noexcept {
         for (RowInserter* inserter :
              {&insertSpans_, &insertFlows_, &insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_,
               &insertLookahead_, &insertOracle_, &insertTokens_, &insertPrompts_, &insertForwards_,
-              &insertForwardTokens_, &insertForwardLayers_, &insertTileRows_})
+              &insertForwardTokens_, &insertForwardLayers_, &insertTileRows_, &insertKvChanges_})
             inserter->reset();
         serving_.reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();

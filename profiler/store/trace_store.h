@@ -78,6 +78,7 @@ private:
     void addTokens(const StepRecord& record);
     void addDenoising(const StepRecord& record);
     void addTileRows(const DenoiseStep& step, int number);
+    void addKvChanges(const DenoiseStep& step, int number);
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
@@ -91,7 +92,7 @@ private:
 
     RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
         insertLookahead_, insertOracle_, insertTokens_, insertPrompts_, insertForwards_, insertForwardTokens_,
-        insertForwardLayers_, insertTileRows_;
+        insertForwardLayers_, insertTileRows_, insertKvChanges_;
     ServingWriter serving_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t, std::less<>> texts_;

@@ -257,6 +257,14 @@ CREATE TABLE denoise_tile (
     densities TEXT NOT NULL                   -- JSON: tokens / prefix, [[row 0, row 1], ...] for each query head of the group
 ) STRICT;
 
+-- How much the keys and values of a block's tokens changed since the forward before, where a run of full attention records
+-- them. The id is a selection's, of KV head 0: the numbers are of all KV heads together. Traces of before may lack this table.
+CREATE TABLE denoise_change (
+    id            INTEGER PRIMARY KEY,
+    key_changes   BLOB NOT NULL,              -- float32, one a token
+    value_changes BLOB NOT NULL               -- likewise
+) STRICT;
+
 -- What a serving run did: requests that come and go, and the iterations that serve them. Other runs have no rows here, and
 -- traces of before may lack these tables. Times are on the run's clock. A step of a serving run is the decode step of the
 -- iteration with its number, and a sequence of its selections is a row, which one request after another has.
@@ -415,6 +423,11 @@ SELECT r.run_id, (t.id >> 30) & 0x1FFFFFF AS step, (t.id >> 20) & 0x3FF AS layer
 FROM run r CROSS JOIN denoise_tile t ON t.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF
            CROSS JOIN json_each(CASE WHEN json_valid(t.densities) THEN t.densities ELSE '[]' END) h
            CROSS JOIN json_each(CASE h.type WHEN 'array' THEN h.value ELSE '[]' END) w;
+
+CREATE VIEW v_denoise_change AS
+SELECT r.run_id, (c.id >> 30) & 0x1FFFFFF AS step, (c.id >> 20) & 0x3FF AS layer, (c.id >> 10) & 0x3FF AS seq,
+       c.key_changes, c.value_changes
+FROM run r CROSS JOIN denoise_change c ON c.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
 
 CREATE VIEW v_request AS
 SELECT r.run_id, q.id & 0xFFFFFFFFFF AS request, q.row, q.class, q.arrival_ns, q.first_sched_ns, q.first_token_ns, q.end_ns,

@@ -222,6 +222,7 @@ TEST_F(Check, FindsEveryEditByHand) {
         {"INSERT INTO denoise_token VALUES ((9 << 45) | 12345, 0, 0, NULL, NULL, 0)", "denoise-token-run"},
         {"INSERT INTO denoise_layer(id, mode) VALUES ((9 << 55) | 12345, 0)", "denoise-layer-run"},
         {"INSERT INTO denoise_tile VALUES ((9 << 55) | 12345, '[[0.5]]')", "denoise-tile-run"},
+        {"INSERT INTO denoise_change VALUES ((9 << 55) | 12345, x'00000000', x'00000000')", "denoise-change-run"},
         {"INSERT INTO run_meta VALUES (9, 'engine', 'abacus')", "meta-run"},
         {"INSERT INTO span_detail VALUES (77, NULL, '{}')", "detail-span"},
         {"UPDATE run_meta SET value = '[\"hits\", \"everything\"]' WHERE key = 'knows'", "knows-words"},

@@ -44,11 +44,12 @@ void recordTwoForwards(const std::string& file) {
                     {33 + i, masked ? 99 : 7, masked ? 7 : -1, masked ? 0.5f : -1.f, i == step - 1});
             }
             if (sparse) record->denoise.changes = {0.f, 2.5f, 0.25f};
+            if (sparse) record->denoise.kvChanges = {0.5f, 0.f, 4.f, 0.125f, 8.f, 1.f};
             for (int head = 0; head < 2; ++head) {
                 DenoiseLayer layer{0, 0, head, sparse, 0, 0, 0, -1};
                 if (sparse) {
                     layer.active = 0b110, layer.pages = 1 + head, layer.density = head == 0 ? 0.5f : 1.f;
-                    if (head == 0) layer.firstChange = 0;
+                    if (head == 0) layer.firstChange = layer.firstKvChange = 0;
                     layer.firstRow = std::int64_t(record->denoise.rowDensities.size()), layer.rows = 2;
                     record->denoise.rowDensities.insert(record->denoise.rowDensities.end(), {0.5f, layer.density});
                     SelectionRecord selection;
@@ -101,6 +102,10 @@ TEST(DenoiseTrace, HoldsWhatTheEngineSaid) {
                                 {"0", "0", "1", "1", "0", "0.5"},
                                 {"0", "0", "1", "1", "1", "1"}}));
     EXPECT_EQ(test::value(file, "SELECT count(*) FROM v_denoise_tile"), "8") << "of two sparse forwards";
+    EXPECT_EQ(
+        test::sql(file, "SELECT step, layer, seq, hex(key_changes), hex(value_changes) FROM v_denoise_change").rows,
+        (std::vector<Row>{{"2", "0", "0", "0000003F0000000000008040", "0000003E000000410000803F"},
+                          {"3", "0", "0", "0000003F0000000000008040", "0000003E000000410000803F"}}));
     for (const RunCheck& check : checkTrace(TraceReader(file), {}))
         EXPECT_EQ(check.violations(), 0) << check.sentence();
 }
@@ -112,6 +117,9 @@ TEST(DenoiseTrace, EveryEditByHandBreaksARule) {
         {"UPDATE denoise_layer SET active = 3 WHERE active = 2", "denoise-active"},
         {"UPDATE denoise_layer SET active_set = -1 WHERE active = 2", "denoise-active"},
         {"UPDATE denoise_layer SET changes = x'00000000' WHERE changes IS NOT NULL", "denoise-changes"},
+        {"UPDATE denoise_change SET key_changes = x'00000000'", "denoise-kv-changes"},
+        {"UPDATE denoise_change SET value_changes = x''", "denoise-kv-changes"},
+        {"UPDATE denoise_change SET id = id | 9", "denoise-change-layer"},
         {"UPDATE denoise_tile SET densities = '[[0.5, 1.5]]'", "denoise-tile"},
         {"UPDATE denoise_tile SET densities = '[[0.5], [0.5]]'", "denoise-tile"},
         {"UPDATE denoise_tile SET densities = '[[]]'", "denoise-tile"},
@@ -173,9 +181,12 @@ TEST(DenoiseTrace, IsExportedAForwardALine) {
         HasSubstr("{\"run_id\":1,\"seq\":0,\"block\":11,\"step\":0,\"kind\":\"denoise\",\"ids\":[99,99,99],\"masked\":"
                   "[33,34,35],\"written\":[33],\"tokens\":[7,7,7],\"confidence\":[0.5,0.5,0.5],\"layers\":[{\"mode\":"
                   "\"dense\"}]}\n"));
-    EXPECT_THAT(out.str(),
-                HasSubstr("\"layers\":[{\"mode\":\"sparse\",\"active\":[[1,2],[1,2]],\"pages\":[[1],[0,1]],"
-                          "\"density\":[0.5,1],\"rows\":[[[0.5,0.5]],[[0.5,1]]],\"delta\":[0,2.5,0.25]}]}\n"));
+    EXPECT_THAT(
+        out.str(),
+        HasSubstr(
+            "\"layers\":[{\"mode\":\"sparse\",\"active\":[[1,2],[1,2]],\"pages\":[[1],[0,1]],"
+            "\"density\":[0.5,1],\"rows\":[[[0.5,0.5]],[[0.5,1]]],\"delta\":[0,2.5,0.25],\"delta_keys\":[0.5,0,4],"
+            "\"delta_values\":[0.125,8,1]}]}\n"));
     out.str({});
     EXPECT_EQ(exportTable(file, ExportTable::Denoising, ExportFormat::Csv, out).rows, 3);
     EXPECT_THAT(out.str(),
@@ -207,7 +218,8 @@ TEST(DenoiseTrace, ATraceOfBeforeGetsTheTablesWhenItIsWritten) {
     ASSERT_EQ(sqlite3_open(file.c_str(), &database), SQLITE_OK);
     ASSERT_EQ(sqlite3_exec(database,
                            "DROP VIEW v_denoise; DROP VIEW v_denoise_token; DROP VIEW v_denoise_layer; DROP VIEW"
-                           " v_denoise_tile; DROP TABLE denoise; DROP TABLE denoise_token; DROP TABLE denoise_layer;"
+                           " v_denoise_tile; DROP VIEW v_denoise_change; DROP TABLE denoise_change; DROP TABLE "
+                           "denoise; DROP TABLE denoise_token; DROP TABLE denoise_layer;"
                            " DROP TABLE denoise_tile",
                            nullptr, nullptr, nullptr),
               SQLITE_OK);

@@ -182,6 +182,7 @@ TEST_F(HostileTrace, OwnViewsGiveWhatAGoodTracesViewsGive) {
            "INSERT INTO denoise SELECT id << 20, 0, 1, 0, 4, 2 FROM step;"
            "INSERT INTO denoise_token SELECT id << 20 | 3, 11, 9, 12, 0.75, 1 FROM step;"
            "INSERT INTO denoise_layer SELECT id, 1, 2, 5, 3, 0.25, x'0000803f' FROM selection;"
+           "INSERT INTO denoise_change SELECT id, x'0000803f', x'00000040' FROM selection;"
            "INSERT INTO denoise_tile SELECT id, '[[0.25, 0.125], [0.5, 0.25]]' FROM selection;");
     const std::string schema(resources::text("sql/schema.sql").value());
     const OpenTrace trace = openTrace(file);

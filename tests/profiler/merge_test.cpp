@@ -48,12 +48,13 @@ protected:
     static void expectSameRows(const std::string& merged, int run, const std::string& source, int from,
                                std::int64_t addNs = 0) {
         const std::string attach = fmt::format("ATTACH '{}' AS src;", source);
-        for (const char* view :
-             {"v_step",         "v_layer",         "v_locality",      "v_lookahead",    "v_oracle",
-              "v_denoise",      "v_denoise_token", "v_denoise_layer", "v_denoise_tile", "v_request",
-              "v_request_span", "v_iteration",     "v_member",        "v_row_event",    "v_served_selection",
-              "v_breakdown",    "v_transfer",      "v_token",         "v_prompt",       "v_counter",
-              "v_span",         "v_kernel",        "v_gauge",         "v_flow"}) {
+        for (const char* view : {"v_step",         "v_layer",          "v_locality",      "v_lookahead",
+                                 "v_oracle",       "v_denoise",        "v_denoise_token", "v_denoise_layer",
+                                 "v_denoise_tile", "v_denoise_change", "v_request",       "v_request_span",
+                                 "v_iteration",    "v_member",         "v_row_event",     "v_served_selection",
+                                 "v_breakdown",    "v_transfer",       "v_token",         "v_prompt",
+                                 "v_counter",      "v_span",           "v_kernel",        "v_gauge",
+                                 "v_flow"}) {
             std::string mine, theirs;
             for (const auto& row :
                  test::sql(merged, fmt::format("SELECT name FROM pragma_table_info('{}')", view)).rows) {

@@ -124,6 +124,9 @@ private:
                 row.firstChange = std::int64_t(record.denoise.changes.size());
                 for (int i = 0; i < block_; ++i)
                     record.denoise.changes.push_back(float(mixed(record.step, layer, i) % 4000) / 1000);
+                row.firstKvChange = std::int64_t(record.denoise.kvChanges.size());
+                for (int i = 0; i < 2 * block_; ++i)
+                    record.denoise.kvChanges.push_back(float(mixed(record.step, layer, i + 100) % 2000) / 1000);
             }
             record.denoise.layers.push_back(row);
         }
@@ -175,6 +178,7 @@ inline void makeCanvas(const std::string& path) {
     test::sql(path,
               "UPDATE run SET method = 'full', budget_blocks = 0, device_slots = 0;"
               "INSERT INTO run_meta VALUES (1, 'denoising_canvas', '32'); DELETE FROM selection;"
+              "DELETE FROM denoise_change;"
               "UPDATE denoise_layer SET mode = 0, active = NULL, active_set = NULL, pages = NULL, density = NULL,"
               " changes = NULL; UPDATE step SET selected = 0, kept = NULL, hits = 0, misses = 0, h2d_blocks = 0,"
               " d2h_blocks = 0, h2d_bytes = 0, d2h_bytes = 0, transfer_ns = 0, exposed_ns = 0;"

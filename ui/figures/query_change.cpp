@@ -73,7 +73,7 @@ FigureData make(const FigureSources& sources) {
         "Change: mean square difference of a token's queries to those of the forward before, mean over layers and "
         "heads. Above: the block of {} with the most forwards. Below: mean over all blocks; 1 is the first forward "
         "that reads the token in place of its mask. LoSA states that the tokens written in the step before change "
-        "most. A trace holds the changes of queries, by which LoSA decides; those of keys and values are not recorded.",
+        "most. Keys and values beside them: figure kv-change, of runs with full attention.",
         shown);
     return data;
 }
@@ -83,7 +83,7 @@ FigureData make(const FigureSources& sources) {
 const FigureEntry kQueryChangeFigure{
     "query-change",
     "Change of queries between denoising forwards",
-    "LoSA, Fig. 2 and the queries of Fig. 7",
+    "LoSA, Fig. 2",
     "give traces recorded at level selections or full of a block-diffusion model with losa or quest "
     "(kvscope-cli run --model losa-tiny --method losa --trace FILE)",
     refusal,

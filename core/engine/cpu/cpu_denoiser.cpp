@@ -67,6 +67,9 @@ MemoryPlan memoryOf(const DenoiseSetup& setup) {
     add("tile_masks", "masks of tiles", Holds::Index, Lifetime::Session, masks);
     add("block_memory", "queries and outputs of the blocks", Holds::Scratch, Lifetime::Session,
         tokens * c.layers * (queries + values + c.queryHeads) * number);
+    if (CpuDenoiseStages::recordsKv(setup))
+        add("block_changes", "keys and values of the blocks' forwards before", Holds::Scratch, Lifetime::Session,
+            tokens * c.kvNumbersPerToken() * number);
     add("projections", "projections", Holds::Scratch, Lifetime::Session,
         rows * (queries + values + 2 * std::int64_t(c.kvHeads) * c.headDim + c.hidden + 3 * std::int64_t(c.ffn)) *
             number);
