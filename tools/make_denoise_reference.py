@@ -463,7 +463,10 @@ def run_dream(model, prompt, length, o):
         ranks = ranks_of(o["alg"], conf, second, entropy)
         t = [1 + (eps - 1) * i / steps for i in range(steps + 1)]
         count = len(positions) if step + 1 >= steps else int(len(positions) * (1 - t[step + 1] / t[step]))
-        written, margin = highest(ranks, positions, count)
+        if o.get("parallel", "none") == "none":
+            written, margin = highest(ranks, positions, count)
+        else:
+            written, margin = confident(conf, positions, o["parallel"], o[o["parallel"]])
         forwards.append(record(0, step, x[start:], positions, picked, conf, written, (lead, margin), **noted(layers)))
         for p, token in zip(positions, picked):
             if p in written:
@@ -472,7 +475,52 @@ def run_dream(model, prompt, length, o):
     return x[start:], forwards
 
 
-def run_sparsed(model, prompt, length, o):
+def run_dream_cached(model, prompt, length, o):
+    """Fast-dLLM on Dream, block by block: a block's first forward reads everything and writes the block's first token, whose
+    logits stand before the block; the others read the block (dual) or the block and what follows (prefix), with the keys and
+    values that all else had in the first one. In a block the noise falls as in Dream's loop in the whole canvas."""
+    block, eps = o.get("block_length", length) or length, o.get("eps", 1e-3)
+    share_of = (o.get("steps", length) or length) // (length // block)
+    t = [1 + (eps - 1) * i / share_of for i in range(share_of + 1)]
+    x, start, forwards = list(prompt) + [MASK] * length, len(prompt), []
+    masked = [False] * start + [True] * length
+    for b in range(length // block):
+        s, e, step = start + b * block, start + (b + 1) * block, 0
+        while any(masked[s:e]):
+            first, last = (0, len(x)) if step == 0 else (s, e if o["cache"] == "dual" else len(x))
+            logits = model.forward(x[first:last], first, model.everything, len(x))
+            positions = [p for p in range(s, e) if masked[p]]
+            picked, conf, second, entropy, lead = candidates_of(logits[[p - 1 - first for p in positions]])
+            if step == 0:
+                written, margin = [s], np.inf
+            elif o.get("parallel", "none") != "none":
+                written, margin = confident(conf, positions, o["parallel"], o[o["parallel"]])
+            else:
+                final = step + 1 >= share_of
+                count = len(positions) if final else int(len(positions) * (1 - t[step + 1] / t[step]))
+                written, margin = highest(ranks_of(o["alg"], conf, second, entropy), positions, count)
+            forwards.append(record(b, step, x[s:e], positions, picked, conf, written, (lead, margin)))
+            for p, token in zip(positions, picked):
+                if p in written:
+                    x[p], masked[p] = int(token), False
+            step += 1
+    return x[start:], forwards
+
+
+def mean_square_change(now, before):
+    """Of each token, over its heads and channels; below 1e-10 of its mean square it is 0."""
+    n = len(now)
+    now, before = now.reshape(n, -1), before.reshape(n, -1)
+    change, size = ((now - before) ** 2).mean(-1), (now ** 2).mean(-1)
+    return [number(c) for c in np.where(change < 1e-10 * size, 0, change)]
+
+
+def run_full(model, prompt, length, o):
+    """SDAR's loop, low_confidence_static, dense, with the changes of queries, keys and values."""
+    return run_sparsed(model, prompt, length, {**o, "tile": 16, "budget": 1, "skip": 1}, changes=True)
+
+
+def run_sparsed(model, prompt, length, o, changes=False):
     """SDAR's loop, low_confidence_static, with SparseD's mask over the prefix."""
     b, tile, budget, skip = o["block"], o["tile"], o["budget"], o["skip"]
     steps = o.get("steps", b) or b
@@ -489,7 +537,7 @@ def run_sparsed(model, prompt, length, o):
     for s in range(filled, total, b):
         x = x[:s + b] + [MASK] * (s + b - len(x))
         masked = [p >= len(prompt) for p in range(s, s + b)]
-        masks, tiles, rows = {}, -(-s // tile), -(-b // tile)
+        masks, tiles, rows, before = {}, -(-s // tile), -(-b // tile), {}
         step, clean = 0, False
         while True:
             layers = []
@@ -513,7 +561,10 @@ def run_sparsed(model, prompt, length, o):
                             mask[head, row, chosen] = True
                     masks[layer] = (mask, margin)
                 if not sparse:
-                    layers.append({"mode": "dense"})
+                    now = {"delta": q, "delta_keys": keys[s:].copy(), "delta_values": values[s:].copy()}
+                    more = {key: mean_square_change(now[key], before[layer][key]) for key in now} if changes and step else {}
+                    before[layer] = now
+                    layers.append({"mode": "dense", **more})
                     return model.everything(layer, q, keys, values)
                 mask, margin = masks[layer]
                 of_tile = np.minimum(tile, s - np.arange(tiles) * tile)
@@ -581,6 +632,17 @@ RUNS = [
                                "transfer_ratio": 0.2}),
     ("dream", "full", 35, 24, {"alg": "entropy", "steps": 12, "cache": "dllm", "prompt_interval_steps": 5,
                                "gen_interval_steps": 2, "transfer_ratio": 0}),
+    ("sdar", "full", 75, 24, {"block": 8}),
+    ("sdar", "full", 40, 32, {"block": 16, "steps": 5}),
+    ("dream", "full", 41, 32, {"alg": "maskgit_plus", "block_length": 16, "cache": "prefix"}),
+    ("dream", "full", 41, 32, {"alg": "entropy", "block_length": 8, "cache": "dual", "steps": 16}),
+    ("dream", "full", 33, 24, {"alg": "topk_margin", "block_length": 12, "cache": "dual", "eps": 0.01}),
+    ("dream", "full", 60, 24, {"alg": "entropy", "block_length": 24, "cache": "prefix", "steps": 9}),
+    ("dream", "full", 33, 32, {"alg": "maskgit_plus", "block_length": 16, "cache": "dual", "parallel": "threshold",
+                               "threshold": 0.5}),
+    ("dream", "full", 50, 32, {"alg": "maskgit_plus", "block_length": 8, "cache": "prefix", "parallel": "factor",
+                               "factor": 1.5}),
+    ("dream", "full", 33, 24, {"alg": "maskgit_plus", "parallel": "threshold", "threshold": 0.4}),
 ]
 
 
@@ -624,6 +686,14 @@ def compare_with_library(family, model, tensors):
     print(f"{family}: largest difference to the library {np.abs(got - want).max():.2e} of {np.abs(want).max():.2f}")
 
 
+def loop_of(family, method, options):
+    if method == "sparse-dllm":
+        return run_evicting
+    if family == "dream":
+        return run_dream_cached if options.get("cache") in ("prefix", "dual") else run_dream
+    return run_llada if family == "llada" else run_sparsed if method == "sparsed" else run_full
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
@@ -638,12 +708,11 @@ def main():
         write_safetensors(folder / "model.safetensors", tensors[family])
         if args.library and family != "sdar":
             compare_with_library(family, Reference(family, tensors[family]), tensors[family])
-    loops = {"sdar": run_sparsed, "llada": run_llada, "dream": run_dream}
     with (args.folder / "runs.jsonl").open("w") as file:
         for i, (family, method, tokens, length, options) in enumerate(RUNS):
             for seed in range(100 + i, 100 + i + 50 * 13, 13):  # the first prompt that decides nothing closely
                 prompt = [int(t) for t in np.random.default_rng(seed).integers(2, MASK, tokens)]
-                loop = run_evicting if method == "sparse-dllm" else loops[family]
+                loop = loop_of(family, method, options)
                 made, forwards = loop(Reference(family, tensors[family]), prompt, length, options)
                 least = least_margins(forwards)
                 if all(least[key] >= bound for key, bound in LEAST.items()):

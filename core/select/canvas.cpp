@@ -8,16 +8,17 @@
 namespace kvscope {
 
 int CanvasOptions::quota(int step, int masks, int left) const {
-    if (!inBlocks()) return step + 1 >= steps ? left : std::min(left, int(left * share(step)));
     if (seedsFirst(step)) return std::min(left, 1);
+    if (byNoise()) return step + 1 >= stepsOfBlock() ? left : std::min(left, int(left * share(step)));
     const int shared = stepsOfBlock();
     const int count = step < shared ? masks / shared + (step < masks % shared ? 1 : 0) : 0;
     return std::clamp(count, std::min(left, 1), left); // more forwards follow where quotas leave masks
 }
 
 double CanvasOptions::share(int step) const {
-    if (step + 1 >= steps) return 1;
-    const auto time = [&](int i) { return 1 + (eps - 1) * i / steps; };
+    const int last = stepsOfBlock();
+    if (step + 1 >= last) return 1;
+    const auto time = [&](int i) { return 1 + (eps - 1) * i / last; };
     return 1 - time(step + 1) / time(step);
 }
 
@@ -28,7 +29,7 @@ constexpr int kMostCanvas = 1024; // positions of a forward's block that a trace
 constexpr int kMostActive = 64;   // of them that it can say of which are active
 constexpr int kMostForwards = 1 << 20;
 
-Parameter canvasChoice(const char* key, const char* fallback, const char* help, std::vector<std::string> names) {
+Parameter canvasChoice(const char* key, const char* fallback, const std::string& help, std::vector<std::string> names) {
     return {key, ParameterType::Choice, fallback, 0, 0, "", help, std::move(names)};
 }
 
@@ -96,6 +97,29 @@ void addFeatureParameters(std::vector<Parameter>& all) {
                      "cache=dllm: what a token's values are compared with. last: those of the forward before; "
                      "last_recomputed: those it had when the layer was last computed for it.",
                      {"last", "last_recomputed"}));
+}
+
+/// How many candidates a forward writes. quota: how many it writes without parallel writing.
+void addWriteParameters(std::vector<Parameter>& all, const char* quota) {
+    all.push_back(canvasChoice(
+        "parallel", "none",
+        fmt::format("How many candidates a forward writes. none: {}; threshold: the most confident and all "
+                    "that reach threshold; factor: the most confident and those after it while the j-th "
+                    "confidence is at least 1 - factor / (j + 1).",
+                    quota),
+        {"none", "threshold", "factor"}));
+    all.push_back(canvasNumber("threshold", "0.9", 0, 2, "Confidence from which parallel=threshold writes."));
+    all.push_back(canvasNumber("factor", "1", 0, 1000, "How much parallel=factor dares."));
+}
+
+void addCacheParameter(std::vector<Parameter>& all) {
+    all.push_back(
+        canvasChoice("cache", "none",
+                     "What a forward takes from earlier ones. none: nothing; prefix: keys and values before the block, "
+                     "as the block's first forward, which computes everything, had them; dual: those after it as "
+                     "well; dllm: what each layer added to tokens that are not computed anew.",
+                     {"none", "prefix", "dual", "dllm"}));
+    addFeatureParameters(all);
 }
 
 void addTileParameters(std::vector<Parameter>& all, bool shifted) {
@@ -189,11 +213,12 @@ void takeWrites(const ParameterValues& values, CanvasOptions& options) {
 std::vector<Parameter> canvasParameters(bool shifted) {
     if (shifted) {
         std::vector<Parameter> all = dreamParameters();
-        all.push_back(canvasChoice("cache", "none",
-                                   "What a forward takes from earlier ones. none: nothing; dllm: what each layer added "
-                                   "to tokens that are not computed anew.",
-                                   {"none", "dllm"}));
-        addFeatureParameters(all);
+        all.push_back(blockLengthParameter(
+            "0", 0, kMostCanvas,
+            "cache=prefix and dual: tokens of the canvas that are written before those behind them, each block in its "
+            "share of the steps. 0: all new tokens. Without these caches Dream has no blocks."));
+        addWriteParameters(all, "by the noise that the steps leave");
+        addCacheParameter(all);
         return all;
     }
     std::vector<Parameter> all{
@@ -203,21 +228,8 @@ std::vector<Parameter> canvasParameters(bool shifted) {
             "Tokens of the canvas that are written before those behind them; every forward still sees them all. "
             "0: all new tokens."),
         remaskingParameter()};
-    all.push_back(
-        canvasChoice("parallel", "none",
-                     "How many candidates a forward writes. none: the tokens of a block divided by its share of the "
-                     "steps; threshold: the most confident and all that reach threshold; factor: the most confident "
-                     "and those after it while the j-th confidence is at least 1 - factor / (j + 1).",
-                     {"none", "threshold", "factor"}));
-    all.push_back(canvasNumber("threshold", "0.9", 0, 2, "Confidence from which parallel=threshold writes."));
-    all.push_back(canvasNumber("factor", "1", 0, 1000, "How much parallel=factor dares."));
-    all.push_back(
-        canvasChoice("cache", "none",
-                     "What a forward takes from earlier ones. none: nothing; prefix: keys and values before the block, "
-                     "as the block's first forward, which computes everything, had them; dual: those after it as "
-                     "well; dllm: what each layer added to tokens that are not computed anew.",
-                     {"none", "prefix", "dual", "dllm"}));
-    addFeatureParameters(all);
+    addWriteParameters(all, "the tokens of a block divided by its share of the steps");
+    addCacheParameter(all);
     return all;
 }
 
@@ -281,9 +293,15 @@ CanvasOptions canvasOptions(const ParameterValues& values, int newTokens) {
     if (options.inBlocks() && options.writes == CanvasWrites::Quota)
         refuseUnevenShares("steps", options.steps, "blocks", options.blocks(),
                            "choose steps that are a multiple of the number of blocks");
-    if (options.writes != CanvasWrites::Quota && options.rank == CanvasRank::Random)
-        throw Error(ErrorKind::BadInput, "parallel writing goes by confidence, and remasking is random",
-                    "use remasking=low_confidence, or parallel=none");
+    if (options.shifted && options.block != newTokens && !options.inBlocks())
+        throw Error(ErrorKind::BadInput, "Dream's loop has no blocks without cache=prefix or cache=dual",
+                    "leave block_length out, or choose one of these caches");
+    if (options.writes != CanvasWrites::Quota && options.rank != CanvasRank::Confidence)
+        throw Error(ErrorKind::BadInput,
+                    options.shifted ? "parallel writing goes by confidence, and alg does not"
+                                    : "parallel writing goes by confidence, and remasking is random",
+                    options.shifted ? "use alg=maskgit_plus, or parallel=none"
+                                    : "use remasking=low_confidence, or parallel=none");
     if (options.block > kMostCanvas)
         throw Error(
             ErrorKind::BadInput,

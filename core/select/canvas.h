@@ -37,7 +37,7 @@ enum class CanvasWrites : std::uint8_t {
 /// The settings of one run, checked.
 struct CanvasOptions {
     int length = 0; // tokens of the canvas
-    int block = 0;  // tokens that are scheduled together; with Dream's loop all of them
+    int block = 0;  // tokens that are scheduled together; with Dream's loop all of them, but for its caches
     int steps = 0;  // forwards of the whole run that the quotas are shared among
     CanvasRank rank = CanvasRank::Confidence;
     CanvasCache cache = CanvasCache::None;
@@ -57,8 +57,12 @@ struct CanvasOptions {
 
     int blocks() const { return length / block; }
     int stepsOfBlock() const { return steps / blocks(); }
-    /// Whether the canvas is written block by block, by LLaDA's quotas. Otherwise the loop is Dream's own.
-    bool inBlocks() const { return !shifted || cache == CanvasCache::Evicted; }
+    /// Whether the canvas is written block by block. Dream's own loop has no blocks.
+    bool inBlocks() const {
+        return !shifted || cache == CanvasCache::Evicted || cache == CanvasCache::Prefix || cache == CanvasCache::Dual;
+    }
+    /// Whether the quotas are Dream's, by the noise that is left; otherwise they are LLaDA's.
+    bool byNoise() const { return shifted && cache != CanvasCache::Evicted; }
     /// Whether forward `step` of a block writes the first token of the block alone: where tokens are read from the
     /// position before, no later forward of the block alone can.
     bool seedsFirst(int step) const { return shifted && inBlocks() && step == 0; }
@@ -74,7 +78,7 @@ struct CanvasOptions {
     int keptOf(int others) const { return int(others * ratio); }
     /// Tokens that step `step` of a block with `masks` masks at its beginning writes, of which `left` are left.
     int quota(int step, int masks, int left) const;
-    /// Dream: the share of masks that step `step` writes; 1 in the last one and after it.
+    /// Dream: the share of masks that step `step` of a block writes; 1 in the last one and after it.
     double share(int step) const;
 };
 

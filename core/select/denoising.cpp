@@ -129,6 +129,15 @@ std::vector<Parameter> pageDenoisingParameters(bool activeSets) {
                          "chooses pages.",
                          {"dense", "sparse"}));
     all.push_back(cleanForward());
+    if (activeSets)
+        all.push_back(
+            choice("fetch", "on_demand",
+                   "How pages of a prefix that waits on the host travel (--device-kv). on_demand: a layer loads "
+                   "what it has chosen, and waits; ahead: before a forward begins it asks, layer by layer, for "
+                   "the pages of the forward before and those that the tokens just written would choose by "
+                   "their queries there; what it missed is loaded on demand.",
+                   {"on_demand", "ahead"})
+                .within(ParameterScope::Offloading));
     return all;
 }
 
@@ -201,6 +210,7 @@ DenoiseOptions denoiseOptions(const ParameterValues& values) {
         options.active = values.integer("active");
         if (values.number("active_threshold") >= 0) options.activeThreshold = values.number("active_threshold");
         options.activePerHead = values.text("active_set") == "kv_head";
+        options.fetchAhead = values.text("fetch") == "ahead";
     }
     options.firstSparse = values.text("first") == "sparse";
     return options;

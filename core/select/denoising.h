@@ -39,6 +39,7 @@ struct DenoiseOptions {
     std::optional<double> activeThreshold; // replaces `active`
     bool activePerHead = false;            // an active set for each KV head instead of one for the layer
     bool firstSparse = false, finalSparse = false;
+    bool fetchAhead = false; // where the prefix waits on the host: pages are asked for before a forward begins
 
     bool tiles = false; // each query head has a mask of tiles of its own, made once a block (SparseD); pages is set too
     int budget = 0;     // tokens of the prefix that a row of the mask keeps

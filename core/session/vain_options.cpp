@@ -46,6 +46,9 @@ std::optional<Error> vainSetting(std::string_view key, const RunChoices& run) {
     if (parameter == declared.end() || parameter->scope == ParameterScope::EveryRun) return std::nullopt;
     const std::string what = fmt::format("the parameter '{}' of method {}", key, run.method.name);
     if (!run.offload) return vain(what, "with --no-offload: no block leaves the device", "leave one of them out");
+    if (run.denoises && !run.sizesDeviceTier)
+        return vain(what, "without --device-kv: the prefix stays on the device",
+                    fmt::format("leave '{}' out, or add --device-kv", key));
     if (parameter->scope == ParameterScope::DeviceSlots && run.sizesDeviceTier)
         return vain(what, "with --device-kv, which says how many block slots there are", "leave one of them out");
     return std::nullopt;

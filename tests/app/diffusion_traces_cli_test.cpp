@@ -26,6 +26,7 @@ const Diffusion kRuns[] = {
     {"llada", "llada", "full", 41, {"--set", "block_length=8", "--max-new-tokens", "32"}},
     {"llada_dual", "llada", "full", 41, {"--set", "block_length=8", "--set", "cache=dual", "--max-new-tokens", "32"}},
     {"dream", "dream", "full", 30, {"--set", "alg=entropy", "--set", "steps=30", "--max-new-tokens", "12"}},
+    {"dream_dual", "dream", "full", 30, {"--set", "block_length=8", "--set", "cache=dual", "--max-new-tokens", "32"}},
     {"evicting", "llada", "sparse-dllm", 41, {"--set", "block_length=8", "--max-new-tokens", "32"}},
     {"evicting_dream", "dream", "sparse-dllm", 41, {"--set", "block_length=8", "--max-new-tokens", "32"}},
     {"features",

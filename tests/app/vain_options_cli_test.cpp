@@ -48,6 +48,8 @@ TEST_F(VainOptions, OfRunAreRefused) {
     if (std::filesystem::exists(test::source("resources/models/losa-tiny/model.safetensors"))) {
         EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--method", "quest", "--model", "losa-tiny"}),
                     HasSubstr("--link has no effect on a diffusion model"));
+        EXPECT_THAT(refusalOfRun({"--method", "losa", "--model", "losa-tiny", "--set", "fetch=ahead"}),
+                    HasSubstr("the parameter 'fetch' of method losa has no effect without --device-kv"));
     }
     EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--backend", "cuda"}), HasSubstr("measures the GPU's own link"));
     for (const std::vector<std::string>& option :
@@ -241,7 +243,8 @@ TEST_F(VainOptions, ParametersOfOffloadingChangeNothingWithoutIt) {
     const auto model = Model::load("nosa-tiny");
     for (const MethodEntry& method : methods())
         for (const Parameter& parameter : method.parameters) {
-            if (parameter.scope == ParameterScope::EveryRun) continue;
+            if (parameter.scope == ParameterScope::EveryRun || !method.decodesTokens || method.hasIndexer != nullptr)
+                continue;
             ++found;
             EXPECT_THAT(refusalOfRun({"--method", method.name, "--no-offload", "--set",
                                       parameter.key + "=" + parameter.defaultValue}),

@@ -264,6 +264,40 @@ TEST(Canvas, OnDreamsModelsABlockBeginsWithItsFirstToken) {
     EXPECT_EQ(both.generated[1], denoise(model, {prompt(5, 8)}, options).generated[0]);
 }
 
+TEST(Canvas, DreamsCachesAreWhatTheyAreWhereTheyMustBeExact) {
+    const auto model = randomSdar(configOf("dream"));
+    const std::vector<std::pair<std::string, std::string>> best{{"alg", "maskgit_plus"}, {"parallel", "threshold"}};
+    const auto with = [&](const char* cache, const char* block, const char* threshold) {
+        auto settings = best;
+        settings.insert(settings.end(), {{"cache", cache}, {"threshold", threshold}});
+        if (std::string(block) != "0") settings.emplace_back("block_length", block);
+        return denoise(model, {prompt(40), prompt(5, 8)}, optionsOf(16, settings));
+    };
+    // The canvas in one block: nothing follows the block.
+    EXPECT_EQ(with("prefix", "0", "0.6").generated, with("dual", "0", "0.6").generated);
+    // Blocks of one token: every forward computes everything and writes the leftmost mask.
+    EXPECT_EQ(with("prefix", "1", "0.6").generated, with("dual", "1", "0.6").generated);
+    EXPECT_EQ(writesOf(denoise(model, {prompt(40)}, optionsOf(6, {{"block_length", "1"}, {"cache", "dual"}}))),
+              std::vector<std::int32_t>(6, 1));
+    // At most two forwards a block where every confidence is enough, as many as tokens where none is.
+    const auto writes = [&](const char* threshold) {
+        auto settings = best;
+        settings.insert(settings.end(), {{"cache", "dual"}, {"block_length", "8"}, {"threshold", threshold}});
+        return writesOf(denoise(model, {prompt(40)}, optionsOf(16, settings)));
+    };
+    EXPECT_EQ(writes("0"), (std::vector<std::int32_t>{1, 7, 1, 7}));
+    EXPECT_EQ(writes("1.1"), std::vector<std::int32_t>(16, 1));
+    // With Dream's own quotas a block ends with its share of the steps.
+    EXPECT_EQ(denoise(model, {prompt(40)},
+                      optionsOf(16, {{"cache", "dual"}, {"block_length", "8"}, {"steps", "8"}, {"alg", "entropy"}}))
+                  .steps.size(),
+              9u);
+    const auto options = optionsOf(16, {{"cache", "prefix"}, {"block_length", "8"}, {"alg", "entropy"}});
+    const auto both = denoise(model, {prompt(70), prompt(5, 8)}, options);
+    EXPECT_EQ(both.generated[0], denoise(model, {prompt(70)}, options).generated[0]);
+    EXPECT_EQ(both.generated[1], denoise(model, {prompt(5, 8)}, options).generated[0]);
+}
+
 SessionOptions tiled(int newTokens, std::vector<std::pair<std::string, std::string>> settings) {
     auto options = optionsOf(newTokens, std::move(settings));
     options.method = "sparsed";
@@ -534,7 +568,6 @@ TEST(Canvas, WhatDoesNotFitIsRefusedInASentence) {
     tiled.settings = {};
     tiled.backend = Backend::Cuda;
     refusal(llada, tiled, "CPU");
-    refusal(dream, optionsOf(8, {{"cache", "dual"}}), "cache");
     refusal(llada, optionsOf(8, {{"cache", "dllm"}, {"prompt_interval_steps", "0"}}), "prompt_interval_steps");
     evicting.settings = {{"block_length", "12"}};
     refusal(llada, evicting, "block");
@@ -544,6 +577,11 @@ TEST(Canvas, WhatDoesNotFitIsRefusedInASentence) {
     refusal(llada, optionsOf(8, {{"block_length", "4"}, {"steps", "3"}}), "steps");
     refusal(llada, optionsOf(8, {{"alg", "entropy"}}), "alg");
     refusal(dream, optionsOf(8, {{"block_length", "4"}}), "block_length");
+    refusal(dream, optionsOf(8, {{"block_length", "4"}, {"cache", "dllm"}}), "block_length");
+    refusal(dream, optionsOf(10, {{"block_length", "4"}, {"cache", "dual"}}), "block");
+    refusal(dream, optionsOf(8, {{"block_length", "4"}, {"cache", "dual"}, {"steps", "3"}}), "steps");
+    refusal(dream, optionsOf(8, {{"parallel", "threshold"}, {"alg", "entropy"}}), "maskgit_plus");
+    refusal(dream, optionsOf(8, {{"parallel", "factor"}}), "maskgit_plus");
     refusal(llada, optionsOf(8, {{"remasking", "random"}, {"parallel", "factor"}}), "random");
     auto options = optionsOf(8);
     options.deviceKvBlocks = 16;

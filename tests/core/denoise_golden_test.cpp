@@ -1,7 +1,7 @@
 // Diffusion models of three families on tiny random checkpoints against tests/golden/denoise/runs.jsonl, which
 // tools/make_denoise_reference.py computed in float64: every forward's ids, candidates, confidences and written
-// positions, of SparseD the tiles and of Sparse-dLLM what it keeps. No decision of the fixtures is within rounding, so
-// that all of them must be the same.
+// positions, of SparseD the tiles, of Sparse-dLLM what it keeps, and of full attention over blocks how much queries,
+// keys and values changed. No decision of the fixtures is within rounding, so that all of them must be the same.
 #include "tests/core/diffusion_model.h"
 #include "tests/support/packed_blocks.h"
 #include "tests/support/places.h"
@@ -79,12 +79,29 @@ void compareTokens(const Json& want, const StepRecord& got) {
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(confidence[i], expected[i], kConfidence) << i;
 }
 
+/// The changes of queries, keys and values of a dense layer, which stand with its first KV head.
+void compareChanges(const Json& want, const StepRecord& got, const DenoiseLayer& head) {
+    const std::size_t block = got.denoise.forwards.front().tokens;
+    const auto near = [&](const char* key, const std::vector<float>& all, std::int64_t first) {
+        ASSERT_EQ(first >= 0, want.contains(key)) << key;
+        if (first < 0) return;
+        const auto expected = want.at(key).get<std::vector<double>>();
+        ASSERT_EQ(expected.size(), block) << key;
+        for (std::size_t i = 0; i < block; ++i)
+            EXPECT_NEAR(double(all.at(std::size_t(first) + i)), expected[i], 1e-4 * expected[i] + 1e-8) << key << i;
+    };
+    near("delta", got.denoise.changes, head.firstChange);
+    near("delta_keys", got.denoise.kvChanges, head.firstKvChange);
+    near("delta_values", got.denoise.kvChanges, head.firstKvChange < 0 ? -1 : head.firstKvChange + std::int64_t(block));
+}
+
 void compareLayer(const Json& want, const StepRecord& got, int layer) {
     std::size_t selection = 0;
     for (const DenoiseLayer& head : got.denoise.layers) {
         const bool sparse = want.at("mode") == "sparse";
         if (head.layer == layer) {
             ASSERT_EQ(head.sparse, sparse);
+            if (want.contains("delta_keys") && head.kvHead == 0) compareChanges(want, got, head);
             if (sparse) {
                 const auto g = std::size_t(head.kvHead);
                 const SelectionRecord& chosen = got.selections.at(selection);

@@ -120,6 +120,92 @@ TEST(DenoiseOffload, WithASlotForEachPageAPageTravelsToItOnce) {
     EXPECT_GT(hits, 0);
 }
 
+TEST(DenoiseOffload, PagesAskedForAheadChangeNoBit) {
+    for (const int block : {4, 8, 16}) {
+        const auto model = randomSdar(sdarConfig(block));
+        for (const char* final : {"reuse", "dense"}) {
+            const std::vector<std::pair<std::string, std::string>> settings{{"budget", "48"}, {"final", final}};
+            auto ahead = settings;
+            ahead.emplace_back("fetch", "ahead");
+            const auto resident = runOf(model, optionsOf("losa", settings, std::nullopt));
+            for (const std::int64_t slots : {1, 3, 7, 1000}) {
+                const auto waiting = runOf(model, optionsOf("losa", settings, slots));
+                for (const StepRecord& step : waiting.steps)
+                    for (const SelectionRecord& chosen : step.selections) EXPECT_EQ(chosen.predicted, -1);
+                const auto sent = runOf(model, optionsOf("losa", ahead, slots));
+                expectSameTokensAndPages(sent, resident);
+                expectSameTokensAndPages(sent, waiting);
+            }
+        }
+    }
+}
+
+/// Every page that travels is a miss, a page that was sent in vain, or one that passes through in a dense forward.
+TEST(DenoiseOffload, EveryPageThatIsSentAheadIsAccountedFor) {
+    const auto model = randomSdar(sdarConfig(8));
+    for (const std::int64_t slots : {2, 5, 1000}) {
+        const auto run = runOf(model, optionsOf("losa", {{"budget", "32"}, {"fetch", "ahead"}}, slots));
+        std::int64_t predicted = 0, used = 0, sentAndUsed = 0;
+        for (const StepRecord& step : run.steps) {
+            if (step.denoise.empty()) continue;
+            std::vector<std::int64_t> least(step.layers.size(), 0), most = least;
+            std::size_t selection = 0;
+            for (const DenoiseLayer& layer : step.denoise.layers) {
+                const int complete = completePages(step, layer.sequence, 16);
+                if (!layer.sparse) {
+                    most[std::size_t(layer.layer)] += complete;
+                    least[std::size_t(layer.layer)] += std::max<std::int64_t>(0, complete - slots);
+                    continue;
+                }
+                const SelectionRecord& chosen = step.selections.at(selection++);
+                ASSERT_GE(chosen.predicted, 0) << "a sparse forward follows another one of its block";
+                EXPECT_LE(chosen.predicted, std::min<std::int64_t>(complete, slots));
+                EXPECT_LE(chosen.used + chosen.wasted, chosen.predicted);
+                EXPECT_LE(chosen.used, chosen.selected);
+                least[std::size_t(layer.layer)] += chosen.misses + chosen.wasted;
+                most[std::size_t(layer.layer)] += chosen.misses + chosen.wasted;
+                predicted += chosen.predicted, used += chosen.used;
+                sentAndUsed += std::max(0, chosen.used + chosen.misses - chosen.selected);
+            }
+            for (std::size_t layer = 0; layer < least.size(); ++layer) {
+                EXPECT_GE(step.layers[layer].h2dBlocks, least[layer]);
+                EXPECT_LE(step.layers[layer].h2dBlocks, most[layer]);
+                EXPECT_EQ(step.layers[layer].h2dBytes, step.layers[layer].h2dBlocks * run.info.blockBytes);
+            }
+        }
+        EXPECT_GT(used, 0);
+        EXPECT_LE(used, predicted);
+        EXPECT_GT(sentAndUsed, 0) << "some pages travel before they are needed";
+    }
+}
+
+/// In a block's second forward nothing but the queries of the token just written says what is needed. A block of one
+/// active token, the one that was written, needs what its queries would have chosen, where they have not changed.
+TEST(DenoiseOffload, TheForecastIsWhatTheWrittenTokensWouldChoose) {
+    const auto model = randomSdar(sdarConfig(8));
+    auto options =
+        optionsOf("losa", {{"budget", "32"}, {"fetch", "ahead"}, {"strategy", "low_confidence_static"}}, 1000);
+    const auto run = runOf(model, options);
+    auto quest = options;
+    quest.method = "quest"; // first=sparse: in a block's first forward every token chooses by its queries there
+    quest.settings = {{"budget", "32"}, {"first", "sparse"}, {"strategy", "low_confidence_static"}};
+    quest.maxNewTokens = 1; // one block, whose first forward reads the same
+    const auto first = runOf(model, quest);
+    ASSERT_EQ(first.steps[1].denoise.forwards.size(), 2u);
+    std::size_t compared = 0;
+    for (std::size_t i = 0; i < run.steps[2].selections.size(); ++i) {
+        const SelectionRecord& chosen = run.steps[2].selections[i];
+        for (const SelectionRecord& all : first.steps[1].selections)
+            if (all.layer == 0 && chosen.layer == 0 && all.sequence == chosen.sequence && all.kvHead == chosen.kvHead) {
+                EXPECT_LE(chosen.predicted, all.selected) << "one token's pages are among those of all";
+                EXPECT_GE(chosen.predicted, 2) << "two pages a query head";
+                EXPECT_LE(chosen.predicted, 4) << "two query heads";
+                ++compared;
+            }
+    }
+    EXPECT_EQ(compared, 4u);
+}
+
 TEST(DenoiseOffload, APageGoesToTheHostWhenACleanForwardCompletesIt) {
     for (const int block : {4, 8, 16, 32}) {
         const auto model = randomSdar(sdarConfig(block));

@@ -18,24 +18,29 @@ int tokensOf(const DenoiseSetup& setup) { return int(setup.maxTokens.size()) * s
 CpuDenoiseStages::CpuDenoiseStages(const DenoiseSetup& setup, Kernels& kernels, KvCache& cache, const RopeTables& rope,
                                    CpuLayerPasses& passes, StageClock& clock, Rows rows)
     : options_(setup.options), config_(setup.model->config()),
-      comparesAlways_(setup.level != RecordLevel::Counters || setup.observer != nullptr), observer_(setup.observer),
-      kernels_(kernels), cache_(cache), layout_(cache.layout()), rope_(rope), passes_(passes), clock_(clock),
-      buffers_(rows), attention_(kernels, {config_.queryHeads, config_.kvHeads, config_.headDim, config_.valueDim(),
-                                           layout_.blockSize, config_.attentionScale()}),
+      comparesAlways_(setup.level != RecordLevel::Counters || setup.observer != nullptr), recordsKv_(recordsKv(setup)),
+      observer_(setup.observer), kernels_(kernels), cache_(cache), layout_(cache.layout()), rope_(rope),
+      passes_(passes), clock_(clock), buffers_(rows),
+      attention_(kernels, {config_.queryHeads, config_.kvHeads, config_.headDim, config_.valueDim(), layout_.blockSize,
+                           config_.attentionScale()}),
       sets_(options_.activePerHead ? config_.kvHeads : 1), memoryAt_(int(setup.maxTokens.size()), config_.layers),
       headAt_(int(setup.maxTokens.size()), config_.kvHeads),
       changeAt_(int(setup.maxTokens.size()), sets_, options_.block),
       queryAt_(tokensOf(setup), config_.kvHeads, config_.group(), config_.headDim),
       outAt_(tokensOf(setup), config_.kvHeads, config_.group(), config_.valueDim()),
       keyAt_(tokensOf(setup), config_.kvHeads, config_.headDim), sumAt_(tokensOf(setup), config_.queryHeads) {
-    const auto block = std::size_t(options_.block); // tokens of a row
+    const auto block = std::size_t(options_.block), recorded = recordsKv_ ? block : 0; // tokens of a row
     for (std::size_t i = 0; i < memoryAt_.size(); ++i)
-        memories_.push_back({AlignedBuffer<float>(block * queryAt_.under(0)),
-                             AlignedBuffer<float>(block * outAt_.under(0)),
-                             AlignedBuffer<float>(block * sumAt_.under(0))});
+        memories_.push_back(
+            {AlignedBuffer<float>(block * queryAt_.under(0)), AlignedBuffer<float>(block * outAt_.under(0)),
+             AlignedBuffer<float>(block * sumAt_.under(0)), AlignedBuffer<float>(recorded * keyAt_.under(0)),
+             AlignedBuffer<float>(recorded * keyAt_.under(0))});
     heads_.resize(headAt_.size());
     for (Head& head : heads_) head.own = AlignedBuffer<float>(std::size_t(pagesOf(options_.block)) * layout_.floats());
-    if (setup.slots > 0) transfers_.emplace(kernels, cache, setup.link);
+    if (setup.slots > 0)
+        transfers_.emplace(kernels, cache, setup.link,
+                           HeadExtents(memoryAt_.length(0), config_.layers, config_.kvHeads));
+    lastIds_.resize(std::size_t(memoryAt_.length(0)));
     if (options_.tiles) tiles_.emplace(kernels, config_, options_, memoryAt_.length(0));
     block_.resize(outAt_.size());
     blockSums_.resize(sumAt_.size());
@@ -63,6 +68,7 @@ void CpuDenoiseStages::begin(std::span<const DenoiseRow> rows, StepRecord& recor
         const DenoiseRow& row = rowAt(i / options_.block);
         passes_.rotateAs(i, rope_, rope_.first(int(row.sequence)) + row.first + i % options_.block);
     }
+    if (transfers_ && options_.fetchAhead) askAhead();
 }
 
 void CpuDenoiseStages::embed() {
@@ -142,6 +148,11 @@ void CpuDenoiseStages::scorePages(LayerId layer) {
                                            cache_.head(rowAt(row).sequence, layer, g).index.ranges(), pages, nullptr});
             boundsOf_.push_back(bounds_.size());
         }
+    boundPages();
+}
+
+/// The bounds of `bounds_`; the scores lie behind each other.
+void CpuDenoiseStages::boundPages() {
     std::size_t scores = 0;
     for (const RangeBoundItem& item : bounds_) scores += std::size_t(item.blocks);
     scores_.resize(scores);
@@ -195,14 +206,16 @@ void CpuDenoiseStages::viewPages(LayerId layer, int row, KvHeadId kvHead) {
 void CpuDenoiseStages::load(LayerId layer) {
     if (!transfers_) return;
     clock_.run(recordOf(layer), Stage::Offloading, [&] {
+        transfers_->arrive(layer, recordOf(layer));
         for (int row = 0; row < rowCount(); ++row)
             for (const KvHeadId g : kvHeads()) {
-                KvHead& kept = cache_.head(rowAt(row).sequence, layer, g);
+                const RowId sequence = rowAt(row).sequence;
                 const int complete = rowAt(row).first / options_.page;
                 if (isSparse(rowAt(row)))
-                    transfers_->fetch(kept, headOf(row, g).pages, complete, record_->step, headOf(row, g).hit);
+                    transfers_->fetch(layer, sequence, g, headOf(row, g).pages, complete, record_->step,
+                                      headOf(row, g).hit);
                 else
-                    transfers_->passThrough(kept, complete);
+                    transfers_->passThrough(cache_.head(sequence, layer, g), complete);
             }
         transfers_->account(recordOf(layer), true);
         for (int row = 0; row < rowCount(); ++row)
@@ -355,6 +368,7 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
     selection.selected = selection.hits = out.pages;
     if (transfers_) selection.hits = std::int32_t(std::count(head.hit.begin(), head.hit.end(), std::uint8_t(1)));
     selection.misses = selection.selected - selection.hits;
+    if (transfers_) transfers_->recordAhead(layer, of.sequence, kvHead, selection);
     selection.first = std::uint32_t(record_->blocks.size());
     // Comparable are the sparse forwards of one block, without the clean one.
     if (kept.hasPrevious && !of.clean && out.pages > 0)
@@ -388,8 +402,28 @@ void CpuDenoiseStages::recordTiles(LayerId layer, int row, KvHeadId kvHead, Deno
         for (int tileRow = 0; tileRow < mask.rows(); ++tileRow) densities.push_back(mask.density(head, tileRow));
 }
 
-/// The oracle's work. It is no stage of the method, and its time counts for none.
+/// Records how much each token's keys and values changed since the forward before, once for all KV heads.
+void CpuDenoiseStages::recordKvChanges(LayerId layer, int row) {
+    const TokenRows made = passes_.rows();
+    const std::size_t first = keyAt_.first(row * options_.block), width = keyAt_.under(0);
+    Memory& kept = memory(layer, rowAt(row).sequence);
+    DenoiseStep& denoise = record_->denoise;
+    if (rowAt(row).step > 0) {
+        DenoiseLayer& out = denoise.layers[denoise.layers.size() - std::size_t((rowCount() - row) * config_.kvHeads)];
+        out.firstKvChange = std::int64_t(denoise.kvChanges.size());
+        for (const auto& [now, before] :
+             {std::pair(made.k + first, kept.keys.data()), {made.v + first, kept.values.data()}})
+            for (std::size_t at = 0; at < kept.keys.size(); at += width)
+                denoise.kvChanges.push_back(changeScore({now + at, width}, {before + at, width}));
+    }
+    std::copy_n(made.k + first, kept.keys.size(), kept.keys.data());
+    std::copy_n(made.v + first, kept.values.size(), kept.values.data());
+}
+
+/// What no stage of the method does: its time counts for none.
 void CpuDenoiseStages::measure(LayerId layer) {
+    for (int row = 0; recordsKv_ && row < rowCount(); ++row) recordKvChanges(layer, row);
+    if (recordsKv_) clock_.skip();
     if (observer_ == nullptr) return;
     for (int row = 0; row < rowCount(); ++row) {
         const Memory& kept = memory(layer, rowAt(row).sequence);

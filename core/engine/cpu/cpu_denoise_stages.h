@@ -30,6 +30,11 @@ public:
     CpuDenoiseStages(const DenoiseSetup& setup, Kernels& kernels, KvCache& cache, const RopeTables& rope,
                      CpuLayerPasses& passes, StageClock& clock, Rows rows);
 
+    /// Whether the changes of keys and values are recorded: in runs of full attention, as LoSA's paper measures them.
+    static bool recordsKv(const DenoiseSetup& setup) {
+        return setup.level != RecordLevel::Counters && !setup.options.pages;
+    }
+
     /// The next forward is of these rows; its results go to `record`, which has its layers. Both last until it is done.
     void begin(std::span<const DenoiseRow> rows, StepRecord& record);
     /// Keys and values of tokens become part of a sequence's prefix. k, v [tokens, kvHeads, dim]
@@ -61,6 +66,8 @@ private:
         AlignedBuffer<float> queries;    // [block, queryHeads, dim]
         AlignedBuffer<float> prefix;     // [block, queryHeads, valueDim] attention over the prefix
         AlignedBuffer<float> prefixSums; // [block, queryHeads] its log sums
+        AlignedBuffer<float> keys;       // [block, kvHeads, dim], where changes of keys and values are recorded
+        AlignedBuffer<float> values;     // likewise
     };
     /// One KV head of a row in the present layer.
     struct Head {
@@ -91,6 +98,10 @@ private:
     }
     void makeMask(LayerId layer, int row);
     void recordTiles(LayerId layer, int row, KvHeadId kvHead, DenoiseLayer& out);
+    void recordKvChanges(LayerId layer, int row);
+    void askAhead();
+    void forecast(LayerId layer);
+    void boundPages();
     void compare(LayerId layer, int row);
     void nameActive(int row);
     void packOwn(int row, KvHeadId kvHead);
@@ -106,6 +117,7 @@ private:
     const DenoiseOptions options_;
     const ModelConfig& config_;
     const bool comparesAlways_; // changes are recorded, whether or not anything follows from them
+    const bool recordsKv_;      // changes of keys and values too
     DenoiseObserver* const observer_;
     Kernels& kernels_;
     KvCache& cache_;
@@ -136,8 +148,10 @@ private:
     std::vector<std::size_t> boundsOf_;  // [rows * kvHeads + 1] first of each head's
     std::vector<float> scores_;          // of all bounds
     std::vector<std::int32_t> order_;
-    std::vector<float> block_, blockSums_; // attention within the blocks: outAt_, sumAt_
-    std::vector<int> logitsAt_;            // [rows * block] place among the logits; -1: not wanted
+    std::vector<std::vector<std::int32_t>> lastIds_; // [sequence] of its last forward, where pages are fetched ahead
+    std::vector<std::uint64_t> written_;             // [row] tokens whose ids are new since then
+    std::vector<float> block_, blockSums_;           // attention within the blocks: outAt_, sumAt_
+    std::vector<int> logitsAt_;                      // [rows * block] place among the logits; -1: not wanted
 };
 
 } // namespace kvscope

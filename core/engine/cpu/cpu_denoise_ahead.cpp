@@ -1,0 +1,67 @@
+// LoSA's pages a step ahead, where the prefix waits on the host: between two forwards of a block the tokens that were
+// just written are known, and they are those whose queries change most.
+#include "core/engine/cpu/cpu_denoise_stages.h"
+
+#include "core/diffusion/locality.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+/// Asks for pages of every layer before the forward begins. They travel in the order of the layers while those compute.
+/// No stage has this time: it counts as "other".
+void CpuDenoiseStages::askAhead() {
+    written_.assign(rows_.size(), 0);
+    for (int row = 0; row < rowCount(); ++row) {
+        const std::span<const std::int32_t> ids = rowAt(row).ids;
+        std::vector<std::int32_t>& last = lastIds_[index(rowAt(row).sequence)];
+        for (std::size_t i = 0; rowAt(row).step > 0 && i < ids.size(); ++i)
+            written_[std::size_t(row)] |= std::uint64_t(ids[i] != last[i]) << i;
+        last.assign(ids.begin(), ids.end());
+    }
+    for (const LayerId layer : idsUpTo<LayerId>(config_.layers)) {
+        forecast(layer);
+        transfers_->sendAhead(layer);
+    }
+    clock_.skip();
+}
+
+/// What each KV head will probably attend to: the pages that it attended to in the forward before, and those that the
+/// queries which the written tokens had there would choose.
+void CpuDenoiseStages::forecast(LayerId layer) {
+    bounds_.clear();
+    boundsOf_.assign(1, 0);
+    const auto asks = [&](int row) { return isSparse(rowAt(row)) && rowAt(row).step > 0; };
+    for (int row = 0; row < rowCount(); ++row)
+        for (const KvHeadId g : kvHeads()) {
+            const RowId sequence = rowAt(row).sequence;
+            for (int token = 0; asks(row) && token < options_.block; ++token)
+                for (int h = 0; h < config_.group() && (written_[std::size_t(row)] >> token & 1) != 0; ++h)
+                    bounds_.push_back({memory(layer, sequence).queries.data() + queryAt_.first(token, g, h),
+                                       cache_.head(sequence, layer, g).index.ranges(), rowAt(row).first / options_.page,
+                                       nullptr});
+            boundsOf_.push_back(bounds_.size());
+        }
+    boundPages();
+    std::vector<std::uint8_t> chosen;
+    std::vector<std::int32_t> pages;
+    for (int row = 0; row < rowCount(); ++row)
+        for (const KvHeadId g : kvHeads()) {
+            if (!asks(row)) continue;
+            const RowId sequence = rowAt(row).sequence;
+            const std::size_t at = headAt_.offset(row, g), complete = std::size_t(rowAt(row).first / options_.page);
+            const KvHead& head = cache_.head(sequence, layer, g);
+            chosen.assign(complete, 0);
+            for (std::size_t i = boundsOf_[at]; i < boundsOf_[at + 1]; ++i)
+                choosePages({bounds_[i].scores, complete}, options_.pagesPerQuery, chosen, order_);
+            if (head.hasPrevious)
+                for (const std::int32_t page : head.previous)
+                    if (std::size_t(page) < complete) chosen[std::size_t(page)] = 1;
+            pages.clear();
+            for (std::size_t page = 0; page < complete; ++page)
+                if (chosen[page] != 0) pages.push_back(std::int32_t(page));
+            transfers_->askAhead(layer, sequence, g, pages, record_->step);
+        }
+}
+
+} // namespace kvscope
