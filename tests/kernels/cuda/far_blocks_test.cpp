@@ -6,9 +6,13 @@
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/methods/far_blocks.h"
 
+#include "base/extents.h"
+
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 
 namespace kvscope::cuda {
 namespace {
@@ -24,386 +28,507 @@ void PrintTo(const FarCase& c, std::ostream* out) {
          << c.prompt;
 }
 
-class CudaFarBlocks : public CudaTest, public ::testing::WithParamInterface<FarCase> {
-protected:
-    int firstLocal(int position) const { return std::max(0, position + 1 - GetParam().local) / GetParam().size; }
-};
+constexpr int kInit = 1, kTopk = 3, kRepresentatives = 4;
+constexpr float kEps = 1e-5f;
 
-/// One sequence with resident blocks: a prompt in chunks, then steps; every product of the kernels on the way.
-TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
-    const FarCase c = GetParam();
-    const AttentionShape shape{c.kvHeads * c.group, c.kvHeads, c.dim, c.size};
-    const int heads = shape.queryHeads, tokens = c.prompt + c.steps, maxBlocks = (tokens + c.size - 1) / c.size,
-              localBlocks = (c.local + c.size - 1) / c.size + 1, ring = localBlocks * c.size, init = 1, topk = 3,
-              capacity = init + localBlocks + topk, half = c.dim / 2, width = (heads + 2 * c.kvHeads) * c.dim,
-              representatives = 4;
-    const std::size_t element = blockElements(c.size, c.dim);
-    const float scale = 1.f / std::sqrt(float(c.dim)), biasScale = c.biased ? 0.7f : 0.f, eps = 1e-5f;
+/// The numbers of one sequence on the host, and what float64 makes of them.
+struct FarInputs {
+    FarInputs(const FarCase& testCase, const std::function<std::vector<float>(std::size_t)>& floats,
+              const std::function<std::vector<Half>(std::size_t)>& halves)
+        : c(testCase), qkv(floats(Extents<int, int>(tokens, width).size())), q(halves(queryAt.size())),
+          k(halves(keyAt.size())), v(halves(keyAt.size())), bias(floats(biasAt.size())),
+          queryNorm(floats(std::size_t(c.dim))), keyNorm(floats(std::size_t(c.dim))), cos(floats(angleAt.size())),
+          sin(floats(angleAt.size())), mass(std::size_t(heads), std::vector<double>(std::size_t(tokens), 0.0)),
+          plain(plainKeys()) {}
 
-    // Rotated and plain keys are unrelated numbers here: each kernel must take the right ones.
-    std::vector<float> qkv = floats(std::size_t(tokens) * std::size_t(width));
-    const auto q = halves(std::size_t(tokens * heads * c.dim)), k = halves(std::size_t(tokens * c.kvHeads * c.dim)),
-               v = halves(std::size_t(tokens * c.kvHeads * c.dim));
-    const auto bias = floats(std::size_t(c.kvHeads * maxBlocks * c.size)), queryNorm = floats(std::size_t(c.dim)),
-               keyNorm = floats(std::size_t(c.dim)), cos = floats(std::size_t(tokens * half)),
-               sin = floats(std::size_t(tokens * half));
-    const auto at = [&](const std::vector<Half>& of, int token, int head, int all) {
-        return of.data() + std::size_t((token * all + head) * c.dim);
-    };
-    const auto dot = [&](const Half* a, const Half* b) {
+    int firstLocal(int position) const { return std::max(0, position + 1 - c.local) / c.size; }
+    int groupOf(int head) const { return head / c.group; }
+    const Half* query(int token, int head) const { return &q[queryAt.offset(token, head, 0)]; }
+    const Half* key(int token, int group) const { return &k[keyAt.offset(token, group, 0)]; }
+    const Half* value(int token, int group) const { return &v[keyAt.offset(token, group, 0)]; }
+    const Half* plainKey(int token, int group) const { return &plain[keyAt.offset(token, group, 0)]; }
+    /// A row of queries, keys or values before norm and rotation; column: of queryHeads + 2 * kvHeads heads.
+    const float* row(int token, int column) const {
+        return &qkv[Extents<int, int>(tokens, width).offset(token, column * c.dim)];
+    }
+    double dot(const Half* a, const Half* b) const {
         double sum = 0;
         for (int i = 0; i < c.dim; ++i) sum += double(toFloat(a[i])) * double(toFloat(b[i]));
         return sum;
-    };
-    const auto logit = [&](int query, int h, int key) {
-        const int g = h / c.group;
-        return double(scale) * dot(at(q, query, h, heads), at(k, key, g, c.kvHeads)) +
-               double(biasScale) * double(bias[std::size_t(g * maxBlocks * c.size + key)]);
-    };
-
-    std::vector<Half> blocks(std::size_t(c.kvHeads * maxBlocks) * element, 0);
-    for (int t = 0; t < tokens; ++t)
-        for (int g = 0; g < c.kvHeads; ++g)
-            for (int i = 0; i < c.dim; ++i) {
-                Half* block = blocks.data() + std::size_t(g * maxBlocks + t / c.size) * element;
-                block[t % c.size * c.dim + i] = at(k, t, g, c.kvHeads)[i];
-                block[c.size * c.dim + i * c.size + t % c.size] = at(v, t, g, c.kvHeads)[i];
-            }
-    const OnDevice<Half> dblocks(blocks), dq(q);
-    const OnDevice<float> dqkv(qkv), dbias(bias), dcos(cos), dsin(sin), dqueryNorm(queryNorm), dkeyNorm(keyNorm);
-    std::vector<std::int64_t> first, biasFirst;
-    for (int g = 0; g < c.kvHeads; ++g) {
-        first.push_back(std::int64_t(g) * maxBlocks);
-        biasFirst.push_back(std::int64_t(g) * maxBlocks * c.size);
     }
-    const OnDevice<std::int64_t> dfirst(first), dbiasFirst(biasFirst);
-    const OnDevice<Half> plainRing(std::size_t(c.kvHeads * ring * c.dim)),
-        blockKeys(std::size_t(c.kvHeads * maxBlocks * c.group * c.dim)),
-        promptKeys(std::size_t(c.kvHeads * c.prompt * c.dim));
-    const OnDevice<float> massRing(std::size_t(heads * ring)), sums(std::size_t(heads * c.chunk)),
-        promptMass(std::vector<float>(std::size_t(heads * c.prompt), 0.f));
-    const FarMemory memory{shape,          c.local,          ring,        representatives, plainRing.bf16(),
-                           massRing.get(), blockKeys.bf16(), dfirst.get()};
-
-    // ---- The prompt
-    for (int begin = 0; begin < c.prompt; begin += c.chunk) {
-        FarPromptArgs a;
-        a.memory = memory;
-        a.first = begin;
-        a.n = std::min(c.chunk, c.prompt - begin);
-        a.qkv = dqkv.get() + std::size_t(begin) * std::size_t(width);
-        a.q = dq.bf16() + std::size_t(begin * heads * c.dim);
-        a.blocks = dblocks.bf16();
-        a.headStride = std::int64_t(std::size_t(maxBlocks) * element);
-        a.tokenBias = dbias.get();
-        a.biasStride = maxBlocks * c.size;
-        a.scale = scale;
-        a.biasScale = biasScale;
-        a.promptTokens = c.prompt;
-        a.plainKeys = promptKeys.bf16();
-        a.mass = promptMass.get();
-        a.logSums = sums.get();
-        readFarPrompt(launch, a);
+    double biasOf(int group, int token) const { return double(biasScale) * double(bias[biasAt.offset(group, token)]); }
+    double logit(int token, int head, int other) const {
+        return double(scale) * dot(query(token, head), key(other, groupOf(head))) + biasOf(groupOf(head), other);
     }
-    ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
-    std::vector<std::vector<double>> mass(std::size_t(heads), std::vector<double>(std::size_t(tokens), 0.0));
-    const auto receive = [&](int query, int h) {
-        const int begin = firstLocal(query) * c.size;
+    double inverseNorm(int token, int column) const {
+        double sum = 0;
+        for (int i = 0; i < c.dim; ++i) sum += double(row(token, column)[i]) * double(row(token, column)[i]);
+        return 1 / std::sqrt(sum / c.dim + double(kEps));
+    }
+    /// Adds what the tokens of the local window receive of a query's attention to their mass.
+    void receive(int token, int head) {
+        const int begin = firstLocal(token) * c.size;
         std::vector<double> p;
         double total = 0;
-        for (int key = begin; key <= query; ++key) p.push_back(std::exp(logit(query, h, key))), total += p.back();
-        for (int key = begin; key <= query; ++key)
-            mass[std::size_t(h)][std::size_t(key)] += p[std::size_t(key - begin)] / total;
-    };
-    for (int t = 0; t < c.prompt; ++t)
-        for (int h = 0; h < heads; ++h) receive(t, h);
-    const auto gotMass = promptMass.read();
-    for (int h = 0; h < heads; ++h)
-        for (int t = 0; t < c.prompt; ++t) // sums of up to some hundred probabilities in float32
-            EXPECT_NEAR(gotMass[std::size_t(h * c.prompt + t)], mass[std::size_t(h)][std::size_t(t)],
-                        1e-4 * (1 + mass[std::size_t(h)][std::size_t(t)]))
-                << "head " << h << " token " << t;
+        for (int other = begin; other <= token; ++other)
+            p.push_back(std::exp(logit(token, head, other))), total += p.back();
+        for (int other = begin; other <= token; ++other)
+            mass[std::size_t(head)][std::size_t(other)] += p[std::size_t(other - begin)] / total;
+    }
+    /// Keys and values as blocks in the store, [KV head][block].
+    std::vector<Half> blocks() const {
+        std::vector<Half> all(std::size_t(c.kvHeads * maxBlocks) * element, 0);
+        for (int t = 0; t < tokens; ++t)
+            for (int g = 0; g < c.kvHeads; ++g)
+                for (int i = 0; i < c.dim; ++i) {
+                    Half* block = all.data() + std::size_t(g * maxBlocks + t / c.size) * element;
+                    block[t % c.size * c.dim + i] = key(t, g)[i];
+                    block[c.size * c.dim + i * c.size + t % c.size] = value(t, g)[i];
+                }
+        return all;
+    }
 
-    // ---- What a block is known by: the mean plain key of the tokens with most mass.
-    std::vector<Half> plain(std::size_t(tokens * c.kvHeads * c.dim));
-    const auto inverseNorm = [&](int token, int head) {
-        double sum = 0;
-        const float* x = qkv.data() + std::size_t(token) * std::size_t(width) + head * c.dim;
-        for (int i = 0; i < c.dim; ++i) sum += double(x[i]) * double(x[i]);
-        return 1 / std::sqrt(sum / c.dim + double(eps));
-    };
-    for (int t = 0; t < tokens; ++t)
-        for (int g = 0; g < c.kvHeads; ++g)
-            for (int i = 0; i < c.dim; ++i) {
-                const int column = (heads + g) * c.dim + i;
-                const float x = qkv[std::size_t(t) * std::size_t(width) + std::size_t(column)];
-                const bool norm = c.normed && t >= c.prompt; // a prompt's were normalised before
-                plain[std::size_t((t * c.kvHeads + g) * c.dim + i)] =
-                    toBf16(norm ? float(double(x) * inverseNorm(t, heads + g) * double(keyNorm[std::size_t(i)])) : x);
+    const FarCase c;
+    const AttentionShape shape{c.kvHeads * c.group, c.kvHeads, c.dim, c.size};
+    const int heads = shape.queryHeads, tokens = c.prompt + c.steps, maxBlocks = (tokens + c.size - 1) / c.size,
+              localBlocks = (c.local + c.size - 1) / c.size + 1, ring = localBlocks * c.size,
+              capacity = kInit + localBlocks + kTopk, half = c.dim / 2, width = (heads + 2 * c.kvHeads) * c.dim;
+    const std::size_t element = blockElements(c.size, c.dim);
+    const float scale = 1.f / std::sqrt(float(c.dim)), biasScale = c.biased ? 0.7f : 0.f;
+    const Extents<int, int, int> queryAt{tokens, heads, c.dim}, keyAt{tokens, c.kvHeads, c.dim};
+    const Extents<int, int> biasAt{c.kvHeads, maxBlocks*c.size}, angleAt{tokens, half};
+    // Rotated and plain keys are unrelated numbers here: each kernel must take the right ones.
+    const std::vector<float> qkv;
+    const std::vector<Half> q, k, v;
+    const std::vector<float> bias, queryNorm, keyNorm, cos, sin;
+    std::vector<std::vector<double>> mass; // [query head][token] attention received so far
+    const std::vector<Half> plain;         // keys before rotation, normalised where the model has norms
+
+private:
+    std::vector<Half> plainKeys() const {
+        std::vector<Half> keys(keyAt.size());
+        for (int t = 0; t < tokens; ++t)
+            for (int g = 0; g < c.kvHeads; ++g)
+                for (int i = 0; i < c.dim; ++i) {
+                    const float x = row(t, heads + g)[i];
+                    const bool norm = c.normed && t >= c.prompt; // a prompt's were normalised before
+                    keys[keyAt.offset(t, g, i)] = toBf16(
+                        norm ? float(double(x) * inverseNorm(t, heads + g) * double(keyNorm[std::size_t(i)])) : x);
+                }
+        return keys;
+    }
+};
+
+std::vector<std::int64_t> multiples(int count, std::int64_t stride) {
+    std::vector<std::int64_t> values;
+    for (int i = 0; i < count; ++i) values.push_back(i * stride);
+    return values;
+}
+
+/// The same on the GPU, and what the kernels remember and write.
+struct FarDevice {
+    FarDevice(const FarInputs& in, const Launch& launch)
+        : blocks(in.blocks()), q(in.q), qkv(in.qkv), bias(in.bias), cos(in.cos), sin(in.sin), queryNorm(in.queryNorm),
+          keyNorm(in.keyNorm), first(multiples(in.c.kvHeads, in.maxBlocks)),
+          biasFirst(multiples(in.c.kvHeads, std::int64_t(in.maxBlocks) * in.c.size)),
+          plainRing(Extents<int, int, int>(in.c.kvHeads, in.ring, in.c.dim).size()),
+          blockKeys(Extents<int, int, int, int>(in.c.kvHeads, in.maxBlocks, in.c.group, in.c.dim).size()),
+          promptKeys(Extents<int, int, int>(in.c.kvHeads, in.c.prompt, in.c.dim).size()),
+          farQ(std::size_t(in.heads * in.c.dim)), farOut(std::size_t(in.heads * in.c.dim)),
+          out(std::size_t(in.heads * in.c.dim)), massRing(std::size_t(in.heads * in.ring)),
+          sums(std::size_t(in.heads * in.c.chunk)),
+          promptMass(std::vector<float>(std::size_t(in.heads * in.c.prompt), 0.f)),
+          scores(std::size_t(in.c.kvHeads * in.maxBlocks)), chosenScores(std::size_t(in.c.kvHeads * in.capacity)),
+          nearSums(std::size_t(in.heads)), farSums(std::size_t(in.heads)),
+          partial(std::max<std::size_t>(1, attentionPartialFloats(launch, in.shape, 1, in.maxBlocks))),
+          chosen(std::size_t(in.c.kvHeads * in.capacity)), chosenCount(std::size_t(in.c.kvHeads)),
+          farCount(std::size_t(in.c.kvHeads)), maxTokens(std::vector<std::int32_t>{in.tokens}),
+          arrivals(std::vector<std::uint32_t>(attentionArrivals(in.shape, 1), 0)),
+          memory{in.shape,         in.c.local,     in.ring,          kRepresentatives,
+                 plainRing.bf16(), massRing.get(), blockKeys.bf16(), first.get()} {}
+
+    const OnDevice<Half> blocks, q;
+    const OnDevice<float> qkv, bias, cos, sin, queryNorm, keyNorm;
+    const OnDevice<std::int64_t> first, biasFirst;
+    const OnDevice<Half> plainRing, blockKeys, promptKeys, farQ, farOut, out;
+    const OnDevice<float> massRing, sums, promptMass, scores, chosenScores, nearSums, farSums, partial;
+    const OnDevice<PackedBlock> chosen;
+    const OnDevice<std::int32_t> chosenCount, farCount, maxTokens;
+    const OnDevice<std::uint32_t> arrivals;
+    const OnDevice<std::int32_t> ropeFirst{std::vector<std::int32_t>{0}};
+    const OnDevice<std::uint8_t> active{std::vector<std::uint8_t>{1}};
+    const OnDevice<std::uint32_t> replaced{1};
+    const FarMemory memory;
+};
+
+/// What a step chose: the same blocks for every KV head, ascending; the first `far` of them lie beyond the local
+/// window.
+struct FarChoice {
+    std::vector<int> blocks;
+    int far = 0;
+};
+
+/// One sequence with resident blocks: a prompt in chunks, then steps; every product of the kernels on the way.
+class CudaFarBlocks : public CudaTest, public ::testing::WithParamInterface<FarCase> {
+protected:
+    void SetUp() override {
+        CudaTest::SetUp();
+        if (IsSkipped()) return;
+        in.emplace(
+            GetParam(), [this](std::size_t count) { return floats(count); },
+            [this](std::size_t count) { return halves(count); });
+        device.emplace(*in, launch);
+    }
+    void wait() { ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess); }
+
+    void readPrompt();
+    void expectPromptMass();
+    void settlePrompt();
+    template <class MassOf> void expectBlock(int block, const MassOf& massOf);
+    void append(int position, const OnDevice<std::int32_t>& dposition);
+    void choose(const OnDevice<std::int32_t>& dposition);
+    std::vector<Half> expectFarQueries(int position);
+    FarChoice expectChoice(int position, const std::vector<Half>& farQ);
+    FarMergeArgs attend(int position, const OnDevice<std::int32_t>& dposition, const OnDevice<std::int32_t>& list);
+    std::map<int, double> expectAttention(int position, const FarChoice& choice, const std::vector<Half>& farQ);
+    void expectUses(int position, const FarMergeArgs& merge, const std::map<int, double>& worth);
+
+    std::optional<FarInputs> in;
+    std::optional<FarDevice> device;
+};
+
+void CudaFarBlocks::readPrompt() {
+    const FarCase& c = in->c;
+    for (int begin = 0; begin < c.prompt; begin += c.chunk) {
+        FarPromptArgs a;
+        a.memory = device->memory;
+        a.first = begin;
+        a.n = std::min(c.chunk, c.prompt - begin);
+        a.qkv = device->qkv.get() + Extents<int, int>(in->tokens, in->width).offset(begin, 0);
+        a.q = device->q.bf16() + in->queryAt.offset(begin, 0, 0);
+        a.blocks = device->blocks.bf16();
+        a.headStride = std::int64_t(std::size_t(in->maxBlocks) * in->element);
+        a.tokenBias = device->bias.get();
+        a.biasStride = in->maxBlocks * c.size;
+        a.scale = in->scale;
+        a.biasScale = in->biasScale;
+        a.promptTokens = c.prompt;
+        a.plainKeys = device->promptKeys.bf16();
+        a.mass = device->promptMass.get();
+        a.logSums = device->sums.get();
+        readFarPrompt(launch, a);
+    }
+    wait();
+}
+
+void CudaFarBlocks::expectPromptMass() {
+    const int prompt = in->c.prompt;
+    for (int t = 0; t < prompt; ++t)
+        for (int h = 0; h < in->heads; ++h) in->receive(t, h);
+    const auto got = device->promptMass.read();
+    for (int h = 0; h < in->heads; ++h)
+        for (int t = 0; t < prompt; ++t) { // sums of up to some hundred probabilities in float32
+            const double wanted = in->mass[std::size_t(h)][std::size_t(t)];
+            EXPECT_NEAR(got[std::size_t(h * prompt + t)], wanted, 1e-4 * (1 + wanted))
+                << "head " << h << " token " << t;
+        }
+}
+
+/// What a block is known by: the mean plain key of the tokens with most mass. The block's keys are the plain ones now.
+template <class MassOf> void CudaFarBlocks::expectBlock(int block, const MassOf& massOf) {
+    const FarCase& c = in->c;
+    const auto gotKeys = device->blockKeys.read(), stored = device->blocks.read();
+    const Extents<int, int, int, int> blockKeyAt(c.kvHeads, in->maxBlocks, c.group, c.dim);
+    for (int h = 0; h < in->heads; ++h) {
+        const int g = in->groupOf(h);
+        std::vector<int> order(static_cast<std::size_t>(c.size));
+        std::iota(order.begin(), order.end(), block * c.size);
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return massOf(h, a) > massOf(h, b); });
+        for (int i = 0; i < c.dim; ++i) {
+            double mean = 0;
+            for (int r = 0; r < kRepresentatives; ++r)
+                mean += double(toFloat(in->plainKey(order[std::size_t(r)], g)[i])) / kRepresentatives;
+            EXPECT_NEAR(toFloat(gotKeys[blockKeyAt.offset(g, block, h % c.group, i)]), mean,
+                        0x1p-7 * (std::abs(mean) + 0.01))
+                << "block " << block;
+        }
+    }
+    for (int g = 0; g < c.kvHeads; ++g)
+        for (int t = 0; t < c.size; ++t)
+            for (int i = 0; i < c.dim; ++i) { // the norm's sum is taken in another order: one step of bf16
+                const float wanted = toFloat(in->plainKey(block * c.size + t, g)[i]);
+                const Half* const inStore = &stored[std::size_t(g * in->maxBlocks + block) * in->element];
+                EXPECT_NEAR(toFloat(inStore[t * c.dim + i]), wanted, 0x1p-7 * std::abs(wanted) + 1e-6);
             }
-    const auto expectBlock = [&](int block, const std::vector<Half>& gotKeys, const std::vector<Half>& stored,
-                                 const auto& massOf) {
-        for (int h = 0; h < heads; ++h) {
-            const int g = h / c.group;
-            std::vector<int> order(static_cast<std::size_t>(c.size));
-            std::iota(order.begin(), order.end(), block * c.size);
-            std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return massOf(h, a) > massOf(h, b); });
-            for (int i = 0; i < c.dim; ++i) {
-                double mean = 0;
-                for (int r = 0; r < representatives; ++r)
-                    mean += double(toFloat(at(plain, order[std::size_t(r)], g, c.kvHeads)[i])) / representatives;
-                const std::size_t place =
-                    (std::size_t(g * maxBlocks + block) * std::size_t(c.group) + std::size_t(h % c.group)) *
-                        std::size_t(c.dim) +
-                    std::size_t(i);
-                EXPECT_NEAR(toFloat(gotKeys[place]), mean, 0x1p-7 * (std::abs(mean) + 0.01)) << "block " << block;
+}
+
+void CudaFarBlocks::settlePrompt() {
+    const int prompt = in->c.prompt;
+    FarSettleArgs settle;
+    settle.memory = device->memory;
+    settle.tokens = prompt;
+    settle.plainKeys = device->promptKeys.bf16();
+    settle.mass = device->promptMass.get();
+    settle.blocks = device->blocks.bf16();
+    settle.headStride = std::int64_t(std::size_t(in->maxBlocks) * in->element);
+    settleFarPrompt(launch, settle);
+    wait();
+    const auto mass = device->promptMass.read();
+    for (int block = 0; block < in->firstLocal(prompt - 1); ++block)
+        expectBlock(block, [&](int h, int t) { return mass[std::size_t(h * prompt + t)]; });
+}
+
+void CudaFarBlocks::append(int position, const OnDevice<std::int32_t>& dposition) {
+    FarAppendArgs a;
+    a.memory = device->memory;
+    a.rows = 1;
+    a.position = dposition.get();
+    a.active = device->active.get();
+    a.qkv = device->qkv.get() + Extents<int, int>(in->tokens, in->width).offset(position, 0);
+    if (in->c.normed) a.norms = {device->queryNorm.get(), device->keyNorm.get(), kEps};
+    a.cos = device->cos.get();
+    a.sin = device->sin.get();
+    a.ropeFirst = device->ropeFirst.get();
+    a.interleaved = in->c.interleaved;
+    a.maxTokens = device->maxTokens.get();
+    a.blocks = device->blocks.bf16();
+    a.farQ = device->farQ.bf16();
+    a.replaced = device->replaced.get();
+    appendToFarMemory(launch, a);
+}
+
+void CudaFarBlocks::choose(const OnDevice<std::int32_t>& dposition) {
+    FarChoiceArgs a;
+    a.memory = device->memory;
+    a.rows = 1;
+    a.shared = in->c.kvHeads;
+    a.initBlocks = kInit;
+    a.topk = kTopk;
+    a.maxBlocks = in->maxBlocks;
+    a.capacity = in->capacity;
+    a.position = dposition.get();
+    a.active = device->active.get();
+    a.farQ = device->farQ.bf16();
+    a.scores = device->scores.get();
+    a.chosen = device->chosen.get();
+    a.chosenCount = device->chosenCount.get();
+    a.farCount = device->farCount.get();
+    a.chosenScores = device->chosenScores.get();
+    chooseFarBlocks(launch, a);
+    wait();
+}
+
+/// Queries rotated as if every far token were one local window away. Returns the device's.
+std::vector<Half> CudaFarBlocks::expectFarQueries(int position) {
+    const FarCase& c = in->c;
+    const auto got = device->farQ.read();
+    const int distance = std::min(c.local, in->tokens - 1);
+    for (int h = 0; h < in->heads; ++h)
+        for (int i = 0; i < in->half; ++i) {
+            const float* x = in->row(position, h);
+            const int low = c.interleaved ? 2 * i : i, high = c.interleaved ? 2 * i + 1 : i + in->half;
+            double a = double(x[low]), b = double(x[high]);
+            if (c.normed) {
+                a *= in->inverseNorm(position, h) * double(in->queryNorm[std::size_t(low)]);
+                b *= in->inverseNorm(position, h) * double(in->queryNorm[std::size_t(high)]);
+            }
+            const double u = double(in->cos[in->angleAt.offset(distance, i)]),
+                         w = double(in->sin[in->angleAt.offset(distance, i)]);
+            const double size = std::abs(a * u) + std::abs(b * w) + std::abs(b * u) + std::abs(a * w);
+            EXPECT_NEAR(toFloat(got[std::size_t(h * c.dim + low)]), a * u - b * w, 0x1p-8 * size + 1e-5);
+            EXPECT_NEAR(toFloat(got[std::size_t(h * c.dim + high)]), b * u + a * w, 0x1p-8 * size + 1e-5);
+        }
+    return got;
+}
+
+/// The choice, from the device's own representatives and queries.
+FarChoice CudaFarBlocks::expectChoice(int position, const std::vector<Half>& farQ) {
+    const FarCase& c = in->c;
+    const int local = in->firstLocal(position);
+    const auto keys = device->blockKeys.read();
+    const auto scores = device->scores.read();
+    const Extents<int, int, int, int> blockKeyAt(c.kvHeads, in->maxBlocks, c.group, c.dim);
+    std::vector<int> order;
+    for (int b = kInit; b < local; ++b) {
+        order.push_back(b);
+        double want = 0;
+        for (int h = 0; h < in->heads; ++h)
+            want += in->dot(farQ.data() + h * c.dim, &keys[blockKeyAt.offset(in->groupOf(h), b, h % c.group, 0)]);
+        EXPECT_NEAR(scores[std::size_t(b)], want, 1e-3 * c.dim);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return scores[std::size_t(a)] > scores[std::size_t(b)]; });
+    FarChoice choice;
+    for (int b = 0; b < std::min(kInit, local); ++b) choice.blocks.push_back(b);
+    for (int i = 0; i < std::min(kTopk, int(order.size())); ++i) choice.blocks.push_back(order[std::size_t(i)]);
+    choice.far = int(choice.blocks.size());
+    for (int b = local; b <= position / c.size; ++b) choice.blocks.push_back(b);
+    std::sort(choice.blocks.begin(), choice.blocks.end());
+    const auto chosen = device->chosen.read();
+    for (int g = 0; g < c.kvHeads; ++g) {
+        EXPECT_EQ(device->chosenCount.read()[std::size_t(g)], int(choice.blocks.size()));
+        EXPECT_EQ(device->farCount.read()[std::size_t(g)], choice.far);
+        for (std::size_t i = 0; i < choice.blocks.size(); ++i)
+            EXPECT_EQ(chosen[std::size_t(g * in->capacity) + i].id(), choice.blocks[i]);
+    }
+    return choice;
+}
+
+/// The attention in two parts, joined. list: the chosen blocks, [KV head][capacity].
+FarMergeArgs CudaFarBlocks::attend(int position, const OnDevice<std::int32_t>& dposition,
+                                   const OnDevice<std::int32_t>& list) {
+    DecodeAttentionArgs near;
+    near.shape = in->shape;
+    near.rows = 1;
+    near.position = dposition.get();
+    near.active = device->active.get();
+    near.q = device->q.bf16() + in->queryAt.offset(position, 0, 0);
+    near.blocks = device->blocks.bf16();
+    near.headFirst = device->first.get();
+    near.listBlock = list.get();
+    near.listCount = device->chosenCount.get();
+    near.listFirst = device->farCount.get();
+    near.capacity = in->capacity;
+    near.maxBlocks = in->localBlocks;
+    near.tokenBias = device->bias.get();
+    near.biasFirst = device->biasFirst.get();
+    near.scale = in->scale;
+    near.biasScale = in->biasScale;
+    near.out = device->out.bf16();
+    near.logSums = device->nearSums.get();
+    near.partial = device->partial.get();
+    near.arrivals = device->arrivals.get();
+    decodeAttention(launch, near);
+    DecodeAttentionArgs beyond = near;
+    beyond.q = device->farQ.bf16();
+    beyond.listCount = device->farCount.get();
+    beyond.listFirst = nullptr;
+    beyond.out = device->farOut.bf16();
+    beyond.logSums = device->farSums.get();
+    beyond.maxBlocks = kInit + kTopk;
+    decodeAttention(launch, beyond);
+    FarMergeArgs merge;
+    merge.memory = device->memory;
+    merge.rows = 1;
+    merge.position = dposition.get();
+    merge.active = device->active.get();
+    merge.q = near.q;
+    merge.blocks = device->blocks.bf16();
+    merge.headFirst = device->first.get();
+    merge.listBlock = list.get();
+    merge.listCount = device->chosenCount.get();
+    merge.farCount = device->farCount.get();
+    merge.capacity = in->capacity;
+    merge.localBlocks = in->localBlocks;
+    merge.tokenBias = device->bias.get();
+    merge.biasFirst = device->biasFirst.get();
+    merge.scale = in->scale;
+    merge.biasScale = in->biasScale;
+    merge.nearLogSums = device->nearSums.get();
+    merge.farLogSums = device->farSums.get();
+    merge.farOut = device->farOut.bf16();
+    merge.out = device->out.bf16();
+    mergeFarAttention(launch, merge);
+    return merge;
+}
+
+/// Output and mass of a step. Returns what each block was worth: the attention of all heads.
+std::map<int, double> CudaFarBlocks::expectAttention(int position, const FarChoice& choice,
+                                                     const std::vector<Half>& farQ) {
+    const FarCase& c = in->c;
+    const int local = in->firstLocal(position);
+    std::map<int, double> worth;
+    const auto got = device->out.read();
+    const auto mass = device->massRing.read();
+    for (int h = 0; h < in->heads; ++h) {
+        const int g = in->groupOf(h);
+        std::vector<double> result(std::size_t(c.dim), 0.0);
+        double total = 0;
+        std::map<int, double> ofBlock;
+        for (const int b : choice.blocks)
+            for (int t = b * c.size; t <= std::min(position, (b + 1) * c.size - 1); ++t) {
+                const double far =
+                    double(in->scale) * in->dot(farQ.data() + h * c.dim, in->plainKey(t, g)) + in->biasOf(g, t);
+                const double weight = std::exp(b >= local ? in->logit(position, h, t) : far);
+                total += weight;
+                ofBlock[b] += weight;
+                for (int i = 0; i < c.dim; ++i) result[std::size_t(i)] += weight * double(toFloat(in->value(t, g)[i]));
+            }
+        for (double& value : result) value /= total;
+        for (const auto& [b, weight] : ofBlock) worth[b] += weight / total;
+        std::vector<float> mine;
+        for (int i = 0; i < c.dim; ++i) mine.push_back(toFloat(got[std::size_t(h * c.dim + i)]));
+        EXPECT_LT(relativeError(mine, result), 1.5e-2) << "two roundings to bf16, probabilities in bf16";
+        in->receive(position, h);
+        for (int t = local * c.size; t <= position; ++t) {
+            const double wanted = in->mass[std::size_t(h)][std::size_t(t)];
+            EXPECT_NEAR(mass[std::size_t(h * in->ring + t % in->ring)], wanted, 2e-4 * (1 + wanted)) << "token " << t;
+        }
+    }
+    return worth;
+}
+
+/// The times of use by which slots are given up, as if every block lay in the slot of its number. Needs the step's
+/// attention on the device.
+void CudaFarBlocks::expectUses(int position, const FarMergeArgs& merge, const std::map<int, double>& worth) {
+    const int places = in->c.kvHeads * in->maxBlocks;
+    FarRankArgs rank;
+    rank.merged = merge;
+    rank.merged.listSlot = merge.listBlock;
+    rank.shared = in->c.kvHeads;
+    rank.initBlocks = kInit;
+    rank.farQ = device->farQ.bf16();
+    rank.slots = in->maxBlocks;
+    for (const float usesPerDoubling : {20.f, 44328.f}) { // the second: a decay of 0.999, before the first step
+        const OnDevice<std::int32_t> uses(std::vector<std::int32_t>(std::size_t(places), -7));
+        rank.usesPerDoubling = usesPerDoubling;
+        rank.lastUse = uses.get();
+        rankFarBlocks(launch, rank);
+        wait();
+        const auto got = uses.read();
+        for (int place = 0; place < places; ++place) {
+            const std::int32_t use = got[std::size_t(place)];
+            const int b = place % in->maxBlocks;
+            if (worth.count(b) == 0) {
+                EXPECT_EQ(use, -7) << "not listed";
+            } else if (b < kInit || b >= in->firstLocal(position)) {
+                EXPECT_EQ(use, 0) << "never cached";
+            } else {
+                const double each = double(usesPerDoubling);
+                EXPECT_NEAR(use, (1 << 29) + 64.0 * position + each * std::log2(worth.at(b)), each / 20)
+                    << "block " << b;
             }
         }
-        for (int g = 0; g < c.kvHeads; ++g)
-            for (int t = 0; t < c.size; ++t)
-                for (int i = 0; i < c.dim; ++i)
-                    // the norm's sum is taken in another order: one step of bf16
-                    EXPECT_NEAR(
-                        toFloat(stored[std::size_t(g * maxBlocks + block) * element + std::size_t(t * c.dim + i)]),
-                        toFloat(at(plain, block * c.size + t, g, c.kvHeads)[i]),
-                        0x1p-7 * std::abs(toFloat(at(plain, block * c.size + t, g, c.kvHeads)[i])) + 1e-6);
-    };
-    FarSettleArgs settle;
-    settle.memory = memory;
-    settle.tokens = c.prompt;
-    settle.plainKeys = promptKeys.bf16();
-    settle.mass = promptMass.get();
-    settle.blocks = dblocks.bf16();
-    settle.headStride = std::int64_t(std::size_t(maxBlocks) * element);
-    settleFarPrompt(launch, settle);
-    ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
-    for (int block = 0; block < firstLocal(c.prompt - 1); ++block)
-        expectBlock(block, blockKeys.read(), dblocks.read(),
-                    [&](int h, int t) { return gotMass[std::size_t(h * c.prompt + t)]; });
+    }
+}
 
-    // ---- Steps
-    const OnDevice<std::uint8_t> active(std::vector<std::uint8_t>{1});
-    const OnDevice<std::int32_t> ropeFirst(std::vector<std::int32_t>{0}), maxTokens(std::vector<std::int32_t>{tokens});
-    const OnDevice<Half> farQ(std::size_t(heads * c.dim)), farOut(std::size_t(heads * c.dim)),
-        out(std::size_t(heads * c.dim));
-    const OnDevice<float> scores(std::size_t(c.kvHeads * maxBlocks)), chosenScores(std::size_t(c.kvHeads * capacity)),
-        nearSums(static_cast<std::size_t>(heads)), farSums(static_cast<std::size_t>(heads));
-    const OnDevice<PackedBlock> chosen(std::size_t(c.kvHeads * capacity));
-    const OnDevice<std::uint32_t> replaced(1);
-    const OnDevice<std::int32_t> chosenCount(static_cast<std::size_t>(c.kvHeads)),
-        farCount(static_cast<std::size_t>(c.kvHeads));
-    const OnDevice<float> partial(std::max<std::size_t>(1, attentionPartialFloats(launch, shape, 1, maxBlocks)));
-    const OnDevice<std::uint32_t> arrivals(std::vector<std::uint32_t>(attentionArrivals(shape, 1), 0));
-    for (int position = c.prompt; position < tokens; ++position) {
+TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
+    readPrompt();
+    expectPromptMass();
+    settlePrompt();
+    const int kvHeads = in->c.kvHeads;
+    for (int position = in->c.prompt; position < in->tokens; ++position) {
         SCOPED_TRACE(position);
         const OnDevice<std::int32_t> dposition(std::vector<std::int32_t>{position});
-        const auto massBefore = massRing.read();
-        FarAppendArgs append;
-        append.memory = memory;
-        append.rows = 1;
-        append.position = dposition.get();
-        append.active = active.get();
-        append.qkv = dqkv.get() + std::size_t(position) * std::size_t(width);
-        if (c.normed) append.norms = {dqueryNorm.get(), dkeyNorm.get(), eps};
-        append.cos = dcos.get();
-        append.sin = dsin.get();
-        append.ropeFirst = ropeFirst.get();
-        append.interleaved = c.interleaved;
-        append.maxTokens = maxTokens.get();
-        append.blocks = dblocks.bf16();
-        append.farQ = farQ.bf16();
-        append.replaced = replaced.get();
-        appendToFarMemory(launch, append);
-        FarChoiceArgs choice;
-        choice.memory = memory;
-        choice.rows = 1;
-        choice.shared = c.kvHeads;
-        choice.initBlocks = init;
-        choice.topk = topk;
-        choice.maxBlocks = maxBlocks;
-        choice.capacity = capacity;
-        choice.position = dposition.get();
-        choice.active = active.get();
-        choice.farQ = farQ.bf16();
-        choice.scores = scores.get();
-        choice.chosen = chosen.get();
-        choice.chosenCount = chosenCount.get();
-        choice.farCount = farCount.get();
-        choice.chosenScores = chosenScores.get();
-        chooseFarBlocks(launch, choice);
-        ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
-
-        const int local = firstLocal(position);
-        const bool leaves = local > firstLocal(position - 1);
-        EXPECT_EQ(replaced.read()[0], leaves ? std::uint32_t(c.kvHeads) : 0u);
+        const auto massBefore = device->massRing.read();
+        append(position, dposition);
+        choose(dposition);
+        const int local = in->firstLocal(position);
+        const bool leaves = local > in->firstLocal(position - 1);
+        EXPECT_EQ(device->replaced.read()[0], leaves ? std::uint32_t(kvHeads) : 0u);
         if (leaves)
-            expectBlock(local - 1, blockKeys.read(), dblocks.read(),
-                        [&](int h, int t) { return massBefore[std::size_t(h * ring + t % ring)]; });
-        const auto gotQ = farQ.read();
-        const int row = std::min(c.local, tokens - 1);
-        for (int h = 0; h < heads; ++h)
-            for (int i = 0; i < half; ++i) {
-                const float* x = qkv.data() + std::size_t(position) * std::size_t(width) + h * c.dim;
-                const int low = c.interleaved ? 2 * i : i, high = c.interleaved ? 2 * i + 1 : i + half;
-                double a = double(x[low]), b = double(x[high]);
-                if (c.normed) {
-                    a *= inverseNorm(position, h) * double(queryNorm[std::size_t(low)]);
-                    b *= inverseNorm(position, h) * double(queryNorm[std::size_t(high)]);
-                }
-                const double u = double(cos[std::size_t(row * half + i)]), w = double(sin[std::size_t(row * half + i)]);
-                const double size = std::abs(a * u) + std::abs(b * w) + std::abs(b * u) + std::abs(a * w);
-                EXPECT_NEAR(toFloat(gotQ[std::size_t(h * c.dim + low)]), a * u - b * w, 0x1p-8 * size + 1e-5);
-                EXPECT_NEAR(toFloat(gotQ[std::size_t(h * c.dim + high)]), b * u + a * w, 0x1p-8 * size + 1e-5);
-            }
-        // The choice, from the device's own representatives.
-        const auto keys = blockKeys.read();
-        std::vector<double> want(std::size_t(maxBlocks), 0.0);
-        const auto gotScores = scores.read();
-        for (int b = init; b < local; ++b) {
-            for (int h = 0; h < heads; ++h)
-                want[std::size_t(b)] +=
-                    dot(gotQ.data() + h * c.dim,
-                        keys.data() + (std::size_t(h / c.group * maxBlocks + b) * std::size_t(c.group) +
-                                       std::size_t(h % c.group)) *
-                                          std::size_t(c.dim));
-            EXPECT_NEAR(gotScores[std::size_t(b)], want[std::size_t(b)], 1e-3 * c.dim);
-        }
-        std::vector<int> order, expected;
-        for (int b = init; b < local; ++b) order.push_back(b);
-        std::stable_sort(order.begin(), order.end(),
-                         [&](int a, int b) { return gotScores[std::size_t(a)] > gotScores[std::size_t(b)]; });
-        for (int b = 0; b < std::min(init, local); ++b) expected.push_back(b);
-        for (int i = 0; i < std::min(topk, int(order.size())); ++i) expected.push_back(order[std::size_t(i)]);
-        const int far = int(expected.size());
-        for (int b = local; b <= position / c.size; ++b) expected.push_back(b);
-        std::sort(expected.begin(), expected.end());
-        std::vector<std::int32_t> list(std::size_t(c.kvHeads * capacity), 0);
-        for (int g = 0; g < c.kvHeads; ++g) {
-            ASSERT_EQ(chosenCount.read()[std::size_t(g)], int(expected.size()));
-            ASSERT_EQ(farCount.read()[std::size_t(g)], far);
-            for (std::size_t i = 0; i < expected.size(); ++i) {
-                const std::size_t place = std::size_t(g * capacity) + i;
-                list[place] = chosen.read()[place].id();
-                EXPECT_EQ(list[place], expected[i]);
-            }
-        }
-        // The attention in two parts.
+            expectBlock(local - 1, [&](int h, int t) { return massBefore[std::size_t(h * in->ring + t % in->ring)]; });
+        const std::vector<Half> farQ = expectFarQueries(position);
+        const FarChoice choice = expectChoice(position, farQ);
+        if (HasFailure()) return; // the rest follows from the choice
+        std::vector<std::int32_t> list(std::size_t(kvHeads * in->capacity), 0);
+        for (int g = 0; g < kvHeads; ++g)
+            std::copy(choice.blocks.begin(), choice.blocks.end(), list.begin() + g * in->capacity);
         const OnDevice<std::int32_t> dlist(list);
-        DecodeAttentionArgs attend;
-        attend.shape = shape;
-        attend.rows = 1;
-        attend.position = dposition.get();
-        attend.active = active.get();
-        attend.q = dq.bf16() + std::size_t(position * heads * c.dim);
-        attend.blocks = dblocks.bf16();
-        attend.headFirst = dfirst.get();
-        attend.listBlock = dlist.get();
-        attend.listCount = chosenCount.get();
-        attend.listFirst = farCount.get();
-        attend.capacity = capacity;
-        attend.maxBlocks = localBlocks;
-        attend.tokenBias = dbias.get();
-        attend.biasFirst = dbiasFirst.get();
-        attend.scale = scale;
-        attend.biasScale = biasScale;
-        attend.out = out.bf16();
-        attend.logSums = nearSums.get();
-        attend.partial = partial.get();
-        attend.arrivals = arrivals.get();
-        decodeAttention(launch, attend);
-        DecodeAttentionArgs beyond = attend;
-        beyond.q = farQ.bf16();
-        beyond.listCount = farCount.get();
-        beyond.listFirst = nullptr;
-        beyond.out = farOut.bf16();
-        beyond.logSums = farSums.get();
-        beyond.maxBlocks = init + topk;
-        decodeAttention(launch, beyond);
-        FarMergeArgs merge;
-        merge.memory = memory;
-        merge.rows = 1;
-        merge.position = dposition.get();
-        merge.active = active.get();
-        merge.q = attend.q;
-        merge.blocks = dblocks.bf16();
-        merge.headFirst = dfirst.get();
-        merge.listBlock = dlist.get();
-        merge.listCount = chosenCount.get();
-        merge.farCount = farCount.get();
-        merge.capacity = capacity;
-        merge.localBlocks = localBlocks;
-        merge.tokenBias = dbias.get();
-        merge.biasFirst = dbiasFirst.get();
-        merge.scale = scale;
-        merge.biasScale = biasScale;
-        merge.nearLogSums = nearSums.get();
-        merge.farLogSums = farSums.get();
-        merge.farOut = farOut.bf16();
-        merge.out = out.bf16();
-        mergeFarAttention(launch, merge);
-        FarRankArgs rank; // as if every block lay in the slot of its number
-        rank.merged = merge;
-        rank.merged.listSlot = dlist.get();
-        rank.shared = c.kvHeads;
-        rank.initBlocks = init;
-        rank.farQ = farQ.bf16();
-        rank.slots = maxBlocks;
-        constexpr float kUsesPerDoubling[] = {20, 44328}; // the second: a decay of 0.999, before the first step
-        std::vector<std::vector<std::int32_t>> gotUses;
-        for (const float usesPerDoubling : kUsesPerDoubling) {
-            const OnDevice<std::int32_t> uses(std::vector<std::int32_t>(std::size_t(c.kvHeads * maxBlocks), -7));
-            rank.usesPerDoubling = usesPerDoubling;
-            rank.lastUse = uses.get();
-            rankFarBlocks(launch, rank);
-            ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
-            gotUses.push_back(uses.read());
-        }
-        std::map<int, double> worth; // of a block: the attention of all heads
-        const auto got = out.read();
-        const auto massAfter = massRing.read();
-        for (int h = 0; h < heads; ++h) {
-            const int g = h / c.group;
-            std::vector<double> weights, result(std::size_t(c.dim), 0.0);
-            double total = 0;
-            std::map<int, double> ofBlock;
-            for (const int b : expected)
-                for (int t = b * c.size; t <= std::min(position, (b + 1) * c.size - 1); ++t) {
-                    const double l =
-                        b >= local ? logit(position, h, t)
-                                   : double(scale) * dot(gotQ.data() + h * c.dim, at(plain, t, g, c.kvHeads)) +
-                                         double(biasScale) * double(bias[std::size_t(g * maxBlocks * c.size + t)]);
-                    const double weight = std::exp(l);
-                    total += weight;
-                    ofBlock[b] += weight;
-                    for (int i = 0; i < c.dim; ++i)
-                        result[std::size_t(i)] += weight * double(toFloat(at(v, t, g, c.kvHeads)[i]));
-                }
-            for (double& value : result) value /= total;
-            for (const auto& [b, weight] : ofBlock) worth[b] += weight / total;
-            std::vector<float> mine;
-            for (int i = 0; i < c.dim; ++i) mine.push_back(toFloat(got[std::size_t(h * c.dim + i)]));
-            EXPECT_LT(relativeError(mine, result), 1.5e-2) << "two roundings to bf16, probabilities in bf16";
-            const auto before = mass[std::size_t(h)];
-            receive(position, h);
-            for (int t = local * c.size; t <= position; ++t) {
-                const double wanted = mass[std::size_t(h)][std::size_t(t)];
-                EXPECT_NEAR(massAfter[std::size_t(h * ring + t % ring)], wanted, 2e-4 * (1 + wanted)) << "token " << t;
-            }
-        }
-        for (std::size_t i = 0; i < gotUses.size(); ++i)
-            for (int place = 0; place < c.kvHeads * maxBlocks; ++place) {
-                const std::int32_t use = gotUses[i][std::size_t(place)];
-                const int b = place % maxBlocks;
-                if (worth.count(b) == 0) {
-                    EXPECT_EQ(use, -7) << "not listed";
-                } else if (b < init || b >= local) {
-                    EXPECT_EQ(use, 0) << "never cached";
-                } else {
-                    const double each = double(kUsesPerDoubling[i]);
-                    EXPECT_NEAR(use, (1 << 29) + 64.0 * position + each * std::log2(worth[b]), each / 20)
-                        << "block " << b;
-                }
-            }
+        const FarMergeArgs merge = attend(position, dposition, dlist);
+        wait();
+        const std::map<int, double> worth = expectAttention(position, choice, farQ);
+        expectUses(position, merge, worth);
     }
 }
 
