@@ -444,7 +444,8 @@ void InfLlm::rankCached(std::span<const HeadStep> heads, std::size_t first) {
     }
 }
 
-std::vector<Parameter> infLlmParameters() {
+/// What is attended and what stays on the device.
+std::vector<Parameter> budgetParameters() {
     Parameter size = select::blockSize();
     size.defaultValue = "128";
     return {
@@ -486,7 +487,12 @@ std::vector<Parameter> infLlmParameters() {
                   "Blocks of distant context that stay on the device.",
                   {},
                   [](const SparseConfig& c) { return select::whereBudgeted(c, 2 * select::dynamicBlocks(c)); }}
-            .within(ParameterScope::DeviceSlots),
+            .within(ParameterScope::DeviceSlots)};
+}
+
+/// How blocks are scored and the prompt is read.
+std::vector<Parameter> scoringParameters() {
+    return {
         {"score_decay",
          ParameterType::Number,
          "0.1",
@@ -527,9 +533,35 @@ std::vector<Parameter> infLlmParameters() {
          512,
          "tokens",
          "Prompt tokens that share one choice of blocks, with prefill sparse.",
-         {}},
-        select::bias(),
-        select::biasScale()};
+         {}}};
+}
+
+std::vector<Parameter> infLlmParameters() {
+    std::vector<Parameter> all = budgetParameters();
+    for (Parameter& parameter : scoringParameters()) all.push_back(std::move(parameter));
+    all.push_back(select::bias());
+    all.push_back(select::biasScale());
+    return all;
+}
+
+std::vector<MemoryNeed> infLlmMemory(const MethodUse& use, ContextLength length) {
+    const select::Sizes s(use, length);
+    std::vector<MemoryNeed> needs{
+        select::indexOf("representatives", "representative keys", Per::QueryHead, s.blocks * s.dim * s.number)};
+    if (!s.gpu) {
+        needs.push_back(select::indexOf("plain_keys", "keys before rotation", Per::KvHead,
+                                        s.blocks * s.format.blockTokens * s.dim * s.number));
+        needs.push_back(select::indexOf("mass", "attention received", Per::QueryHead, s.tokens * 8));
+        needs.push_back(select::scratchOf("prompt_logits", "the prompt's attention", Lifetime::Session, Per::One,
+                                          std::int64_t(use.config.queryHeads) * length.prompt * 4));
+        return needs;
+    }
+    const ContextBudget budget(use.values);
+    const std::int64_t ring = std::min<std::int64_t>(budget.localBlocks, s.blocks) * s.format.blockTokens;
+    needs.push_back(select::asLongest(
+        s, select::indexOf("plain_keys", "keys before rotation", Per::KvHead, ring * s.dim * s.number)));
+    needs.push_back(select::asLongest(s, select::indexOf("mass", "attention received", Per::QueryHead, ring * 4)));
+    return needs;
 }
 
 } // namespace
@@ -567,25 +599,7 @@ MethodEntry infLlmMethod() {
         a.sparsePrompt = use.backend == Backend::Cpu;
         return a;
     };
-    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
-        const select::Sizes s(use, length);
-        std::vector<MemoryNeed> needs{
-            select::indexOf("representatives", "representative keys", Per::QueryHead, s.blocks * s.dim * s.number)};
-        if (!s.gpu) {
-            needs.push_back(select::indexOf("plain_keys", "keys before rotation", Per::KvHead,
-                                            s.blocks * s.format.blockTokens * s.dim * s.number));
-            needs.push_back(select::indexOf("mass", "attention received", Per::QueryHead, s.tokens * 8));
-            needs.push_back(select::scratchOf("prompt_logits", "the prompt's attention", Lifetime::Session, Per::One,
-                                              std::int64_t(use.config.queryHeads) * length.prompt * 4));
-            return needs;
-        }
-        const ContextBudget budget(use.values);
-        const std::int64_t ring = std::min<std::int64_t>(budget.localBlocks, s.blocks) * s.format.blockTokens;
-        needs.push_back(select::asLongest(
-            s, select::indexOf("plain_keys", "keys before rotation", Per::KvHead, ring * s.dim * s.number)));
-        needs.push_back(select::asLongest(s, select::indexOf("mass", "attention received", Per::QueryHead, ring * 4)));
-        return needs;
-    };
+    entry.memory = infLlmMemory;
     return entry;
 }
 
