@@ -29,7 +29,9 @@ public:
 
     void respond(int status, std::string_view type, std::string_view body, const http::Headers& headers) override {
         if (!connection_) return;
-        connection_->write(http::response(status, type, body, connection_->keepAlive_, headers));
+        std::string answer = http::response(status, type, body, connection_->keepAlive_, headers);
+        if (connection_->headOnly_) answer.resize(answer.size() - body.size());
+        connection_->write(answer);
         if (connection_) connection_->answerEnded(true);
     }
     void beginStream(const http::Headers& headers) override {
@@ -114,6 +116,7 @@ void Connection::next() {
     http::Request request = reader_.take();
     keepAlive_ = request.keepAlive;
     chunked_ = request.chunked;
+    headOnly_ = request.method == "HEAD";
     exchange_ = std::make_shared<Pending>(this);
     owner_.handle(std::move(request), std::shared_ptr<Exchange>(exchange_));
 }

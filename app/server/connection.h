@@ -55,6 +55,7 @@ private:
     Phase phase_ = Phase::Open;
     std::shared_ptr<Pending> exchange_; // under way
     bool keepAlive_ = true, chunked_ = true, continued_ = false;
+    bool headOnly_ = false; // the present request is a HEAD, whose answer has no body
     bool closing_ = false, writes_ = false, reads_ = false, behind_ = false;
     std::string out_;      // text that was not yet given to the system
     std::size_t sent_ = 0; // of out_

@@ -159,17 +159,17 @@ void Service::route(Request& request, const Shared& exchange, const Headers& hea
     const std::string& path = request.path;
     constexpr std::string_view kRequests = "/v1/requests/";
     if (path == "/health" || path == "/v1/health") {
-        wants("GET");
+        wants("GET, HEAD");
         if (!model_) throw ApiError(503, "Loading model");
         if (stopping_) throw ApiError(503, "the server is stopping");
         return answer(exchange, 200, kJson, R"({"status":"ok"})", headers);
     }
     if (path == "/metrics") {
-        wants("GET");
+        wants("GET, HEAD");
         return answer(exchange, 200, kText, metrics_.text(modelName(), around_.connections()), headers);
     }
     if (path == "/v1/models") {
-        wants("GET");
+        wants("GET, HEAD");
         if (!model_) throw ApiError(503, "Loading model");
         return answer(exchange, 200, kJson, modelsJson(), headers);
     }

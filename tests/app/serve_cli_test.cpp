@@ -1,6 +1,5 @@
 // kvscope-cli serve as clients find it, over sockets of their own.
-#include "tests/app/cli_fixture.h"
-#include "tests/app/http_client.h"
+#include "tests/app/serve_fixture.h"
 
 #include <array>
 #include <chrono>
@@ -17,83 +16,15 @@ namespace {
 
 using nlohmann::json;
 using test::askHttp;
+using test::bodyOf;
+using test::eventsOf;
 using test::HttpAnswer;
 using test::HttpClient;
 using test::httpRequest;
+using test::kPath;
+using Serve = test::ServeFixture;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const std::string kPath = "/v1/completions";
-
-json bodyOf(const std::string& prompt, int tokens, bool stream = false) {
-    return {{"prompt", prompt}, {"max_tokens", tokens}, {"temperature", 0},
-            {"stream", stream}, {"ignore_eos", true},   {"model", ""}};
-}
-/// The JSON of each event but the last, which is [DONE].
-std::vector<json> eventsOf(const HttpAnswer& answer) {
-    std::vector<json> events;
-    for (const std::string& line : test::linesOf(answer.body))
-        if (line.rfind("data: {", 0) == 0) events.push_back(json::parse(line.substr(6)));
-    return events;
-}
-
-class Serve : public test::CliFixture {
-protected:
-    /// Starts a server whose costs are known and waits until it is ready.
-    void start(std::vector<std::string> more = {}, bool measured = true, const char* hostKv = "256M") {
-        if (whyNot_.empty() &&
-            test::cli({"serve", "--port", "1", "--limit", "nothing"}).err.find("without Asio") != std::string::npos)
-            whyNot_ = "this build has no server";
-        if (!whyNot_.empty()) GTEST_SKIP() << whyNot_;
-        std::vector<std::string> command{test::kCommandLine, "serve", "--port",      "0",   "--threads", "1",
-                                         "--host-kv",        hostKv,  "--device-kv", "64M", "--scratch", "64M"};
-        if (measured) {
-            const test::Finished costs = test::cli({"simulate", "--print-costs"});
-            std::ofstream(path("costs.json")) << costs.out;
-            command.insert(command.end(), {"--costs", path("costs.json")});
-        }
-        command.insert(command.end(), more.begin(), more.end());
-        server_ = std::make_unique<test::Process>(command);
-        ASSERT_TRUE(server_->waitForOutput(measured ? "ready: " : "\n")) << server_->wait().err;
-        const std::string said = server_->output();
-        port_ = std::atoi(said.c_str() + said.rfind(':', said.find('\n')) + 1);
-        ASSERT_GT(port_, 0) << said;
-    }
-    ~Serve() override {
-        if (server_) server_->signal(SIGKILL);
-    }
-    test::Finished stop() {
-        server_->signal(SIGTERM);
-        const test::Finished finished = server_->wait();
-        server_.reset();
-        return finished;
-    }
-    HttpAnswer complete(const json& body, const std::string& headers = {}) const {
-        return askHttp(port_, "POST", kPath, body.dump(), headers);
-    }
-    /// A number of the metrics' page.
-    double metric(const std::string& name) const {
-        for (const std::string& line : test::linesOf(askHttp(port_, "GET", "/metrics").body))
-            if (line.rfind(name, 0) == 0) return std::atof(line.substr(line.rfind(' ')).c_str());
-        return -1;
-    }
-    bool becomes(const std::string& name, double value) const {
-        for (int i = 0; i < 300; ++i) {
-            if (metric(name) == value) return true;
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        }
-        return false;
-    }
-    static std::string textOfRun(const std::string& prompt, int tokens) {
-        const test::Finished run = test::cli({"run", "--prompt", prompt, "--max-new-tokens", std::to_string(tokens),
-                                              "--ignore-eos", "--threads", "1", "--json"});
-        return json::parse(run.out).at("text");
-    }
-
-    std::unique_ptr<test::Process> server_;
-    int port_ = 0;
-    static inline std::string whyNot_;
-};
 
 TEST_F(Serve, AnswersWithTheTokensOfRunStreamedOrNot) {
     start();
@@ -146,13 +77,7 @@ TEST_F(Serve, AnswersWithTheTokensOfRunStreamedOrNot) {
 }
 
 TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
-    const std::filesystem::path model = folder_ / "chatty";
-    std::filesystem::create_directory(model);
-    for (const auto& file : std::filesystem::directory_iterator(test::source("resources/models/nosa-tiny")))
-        std::filesystem::create_symlink(file.path(), model / file.path().filename());
-    std::ofstream(model / "chat_template.jinja")
-        << "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
-    start({"--model", model.string(), "--alias", "other"});
+    start({"--model", chatty(), "--alias", "other"});
     if (IsSkipped()) return;
     const json models = json::parse(askHttp(port_, "GET", "/v1/models").body);
     ASSERT_EQ(models.at("data").size(), 2u);
@@ -198,6 +123,8 @@ TEST_F(Serve, RefusesWithTheStatusThatSaysWhy) {
     EXPECT_EQ(askHttp(port_, "GET", "/v1/models", "", "Authorization: bearer other-secret\r\n").status, 200);
     EXPECT_EQ(askHttp(port_, "GET", "/nothing", "", key).status, 404);
     EXPECT_EQ(askHttp(port_, "GET", kPath, "", key).status, 405);
+    EXPECT_EQ(askHttp(port_, "HEAD", kPath, "", key).status, 405);
+    EXPECT_EQ(askHttp(port_, "HEAD", kPath, "", key).body, "") << "the answer of a HEAD has no body";
     EXPECT_THAT(askHttp(port_, "POST", "/v1/responses", "{}", key).body, HasSubstr("/v1/chat/completions"));
     EXPECT_EQ(askHttp(port_, "DELETE", "/v1/requests/none", "", key).status, 404);
     const auto status = [&](const json& more) {
