@@ -20,6 +20,7 @@ import threading
 import time
 
 BATCH = 20  # tests in a process: few enough that both cores have work to the end
+SLOWEST = 15  # tests that the end of the run names with their times
 ALONE = {"kill"}  # labels of tests that have a process for themselves
 RESULT = re.compile(r"^\[( +OK |  FAILED  |  SKIPPED )\] ([^ ,]+)(?:, where .*)? \((\d+) ms\)$")
 
@@ -53,6 +54,7 @@ class Run:
         self.lock = threading.Lock()
         self.passed, self.skipped = 0, []
         self.failed = []  # names
+        self.times = []  # (seconds, name) of the tests of GoogleTest that ended
 
     def note(self, test, state, output=""):
         with self.lock:
@@ -66,8 +68,8 @@ class Run:
 
 
 def execute(tests):
-    """Runs tests of one program in one process. Returns {filter: (state, output)} of those that ended, the filter of the
-    test in which the process stopped, or None, why it stopped, or "", and all that it printed."""
+    """Runs tests of one program in one process. Returns {filter: (state, output)} of those that ended, {filter: seconds} of
+    the same, the filter of the test in which the process stopped, or None, why it stopped, or "", and all that it printed."""
     first = tests[0]
     environment = dict(os.environ, **dict(pair.split("=", 1) for pair in first.environment))
     command = first.command
@@ -87,7 +89,7 @@ def execute(tests):
             time.sleep(0.5)
 
     threading.Thread(target=kill_when_late, daemon=True).start()
-    ended, running, output, everything = {}, None, [], []
+    ended, times, running, output, everything = {}, {}, None, [], []
     for line in process.stdout:
         everything.append(line)
         output.append(line)
@@ -98,6 +100,7 @@ def execute(tests):
         elif (match := RESULT.match(text)) and match[2] == running:
             state = {"O": "passed", "F": "failed", "S": "skipped"}[match[1].strip()[0]]
             ended[running], running = (state, "".join(output)), None
+            times[match[2]] = int(match[3]) / 1000
     status = process.wait()
     why = ""
     if watch["late"]:
@@ -106,11 +109,13 @@ def execute(tests):
         why = f"ended by signal {-status}"
     elif status > 0 and not any(state == "failed" for state, _ in ended.values()):
         why = f"ended with status {status}"
-    return ended, running, why, "".join(everything)
+    return ended, times, running, why, "".join(everything)
 
 
 def run_batch(run, tests, work):
-    ended, running, why, everything = execute(tests)
+    ended, times, running, why, everything = execute(tests)
+    with run.lock:
+        run.times += [(times[test.filter], test.name) for test in tests if test.filter in times]
     if tests[0].filter is None:  # not a program of GoogleTest: its status is its answer
         run.note(tests[0], why or "passed", everything)
         return
@@ -189,6 +194,10 @@ def main():
     work.join()
     for batch in serial:
         run_batch(run, batch, work)
+    if run.times:
+        print(f"the slowest of {sum(seconds for seconds, _ in run.times):.0f} s that the tests took, one after another:")
+        for seconds, name in sorted(run.times, reverse=True)[:SLOWEST]:
+            print(f"  {seconds:6.1f} s  {name}")
     if run.skipped:
         print(f"skipped: {len(run.skipped)}")
         for name in run.skipped:
