@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/load_arguments.h"
 #include "app/cli/long_action.h"
+#include "app/cli/name_option.h"
 #include "app/cli/serving_report.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -57,6 +58,7 @@ void printRefusals(const LoadResult& result) {
 }
 
 int runLoad(const LoadArguments& arguments, const Options& command) {
+    checkRunName(arguments.name);
     refuseVainWorkload(command, arguments);
     if (!arguments.ladder.rungs.empty()) return climbRungs(arguments);
     if (arguments.ladder.search)
@@ -169,7 +171,7 @@ Command addLoad(Options& program) {
                              .excludes(rungs);
     addRecordOption(sub, arguments->record, trace);
     sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
-    sub.addWords("--name", arguments->name, "Name of the run in the trace").needs(trace);
+    addNameOption(sub, arguments->name, trace);
     sub.flag("--no-model-path", arguments->noModelPath, "Leave out of the trace where the model lies").needs(trace);
     sub.add("--seeds", arguments->ladder.seeds, "Repeat with so many seeds").range(1, 1000).needs(rungs);
     return [arguments, sub] { return runLoad(*arguments, sub); };

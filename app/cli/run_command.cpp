@@ -2,12 +2,16 @@
 #include "app/cli/commands.h"
 #include "app/cli/logits_file.h"
 #include "app/cli/long_action.h"
+#include "app/cli/name_option.h"
 #include "app/cli/prompt_options.h"
+#include "app/cli/run_arguments.h"
 #include "app/cli/setting_options.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "core/session/vain_options.h"
+#include "core/trace/needles.h"
+#include "core/trace/run_meta.h"
 #include "profiler/run/recorded_session.h"
 
 #include <charconv>
@@ -18,20 +22,7 @@
 #include <stop_token>
 
 namespace kvscope::cli {
-namespace {
 
-struct RunArguments {
-    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace,
-                logits, pcieCounters = nameOf(PcieCounting::Auto);
-    PromptArguments prompts;
-    std::vector<std::string> settings;
-    SessionOptions session;
-    int batch = 0;
-    bool noModelPath = false;
-    bool verify = false, json = false, overwrite = false, noEos = false, resident = false, noCalls = false;
-};
-
-/// "96" = blocks; "256MiB" = bytes of the whole pool.
 void parseDeviceKv(const std::string& text, SessionOptions& options) {
     if (text.empty()) return;
     double value = 0;
@@ -56,32 +47,10 @@ void parseDeviceKv(const std::string& text, SessionOptions& options) {
                 "give block slots per KV head (96) or the pool's size (256MiB)");
 }
 
-/// Refuses options and settings that change nothing in this run. @throws Error(BadInput) for the first one that was
-/// given
-void refuseVain(const SessionOptions& options, const Options& given, bool denoises = false) {
-    const RunChoices choices{
-        findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
-        options.sampling.temperature, denoises};
-    for (const char* option :
-         {"--link", "--cache-policy", "--top-k", "--top-p", "--seed", "--no-cuda-calls", "--pcie-counters"})
-        if (const auto refusal = given.has(option) ? vainOption(option, choices) : std::nullopt) throw Error(*refusal);
-    refuseVainSettings(options.settings, choices);
-}
-
-SessionOptions sessionOptions(const RunArguments& arguments, const Options& given) {
-    SessionOptions options = arguments.session;
-    options.settings = parseSettings("--set", arguments.settings);
-    if (arguments.backend == nameOf(Backend::Cuda))
-        options.backend = Backend::Cuda;
-    else if (arguments.backend != nameOf(Backend::Cpu))
-        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
-    parseDeviceKv(arguments.deviceKv, options);
-    options.link = Link::parse(arguments.link);
-    options.stopAtEos = !arguments.noEos;
-    options.offload = !arguments.resident;
-    options.recordModelPath = !arguments.noModelPath;
-    refuseVain(options, given);
-    return options;
+Backend parseBackend(const std::string& text) {
+    for (const Backend backend : {Backend::Cpu, Backend::Cuda})
+        if (text == nameOf(backend)) return backend;
+    throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", text), "use cpu or cuda");
 }
 
 RecordLevel parseLevel(const std::string& text) {
@@ -89,6 +58,54 @@ RecordLevel parseLevel(const std::string& text) {
         if (text == nameOf(level)) return level;
     throw Error(ErrorKind::BadInput, fmt::format("unknown record level '{}'", text),
                 "use counters, selections or full");
+}
+
+RecordingRequest recordingOf(const RunArguments& arguments, RecordLevel level) {
+    RecordingRequest request;
+    request.trace = arguments.trace;
+    request.level = level;
+    request.overwrite = arguments.overwrite;
+    request.calls = !arguments.noCalls;
+    request.pcie = parsePcieCounting(arguments.pcieCounters);
+    return request;
+}
+
+namespace {
+
+RunChoices choicesOf(const SessionOptions& options, bool denoises) {
+    return {findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
+            options.sampling.temperature, denoises};
+}
+
+} // namespace
+
+void refuseVainOptions(const SessionOptions& options, const Options& given, bool denoises) {
+    const RunChoices choices = choicesOf(options, denoises);
+    for (const char* option :
+         {"--link", "--cache-policy", "--top-k", "--top-p", "--seed", "--no-cuda-calls", "--pcie-counters"})
+        if (const auto refusal = given.has(option) ? vainOption(option, choices) : std::nullopt) throw Error(*refusal);
+}
+
+namespace {
+
+/// Refuses options and settings that change nothing in this run. @throws Error(BadInput) for the first one that was
+/// given
+void refuseVain(const SessionOptions& options, const Options& given, bool denoises = false) {
+    refuseVainOptions(options, given, denoises);
+    refuseVainSettings(options.settings, choicesOf(options, denoises));
+}
+
+SessionOptions sessionOptions(const RunArguments& arguments, const Options& given) {
+    SessionOptions options = arguments.session;
+    options.settings = parseSettings("--set", arguments.settings);
+    options.backend = parseBackend(arguments.backend);
+    parseDeviceKv(arguments.deviceKv, options);
+    options.link = Link::parse(arguments.link);
+    options.stopAtEos = !arguments.noEos;
+    options.offload = !arguments.resident;
+    options.recordModelPath = !arguments.noModelPath;
+    refuseVain(options, given);
+    return options;
 }
 
 enum class Streaming : std::uint8_t { Off, WhileRead, ToTheEnd }; // WhileRead: a run that nobody reads ends
@@ -182,7 +199,8 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
         return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
     };
     std::string speed; // of no step there is none
-    if (!out["tokens_per_s"].is_null()) speed = fmt::format(": {:.1f} tokens/s", out["tokens_per_s"].get<double>());
+    if (steps > 0 && !out["tokens_per_s"].is_null())
+        speed = fmt::format(": {:.1f} tokens/s", out["tokens_per_s"].get<double>());
     if (!speed.empty() && cold > 0 && cold < steps) speed += " without " + many(cold, "cold step");
     printErr("{} {}; {} in {:.0f} ms{}\n", many(out["prompt_tokens"].get<int>(), "token"), read,
              many(steps, "decode step"), out["decode_ms"].get<double>(), speed);
@@ -199,6 +217,7 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 }
 
 int run(RunArguments& arguments, const Options& given) {
+    checkRunName(arguments.session.name);
     SessionOptions options = sessionOptions(arguments, given);
     const RecordLevel level = parseLevel(arguments.level);
     RecordingRequest request;
@@ -208,7 +227,8 @@ int run(RunArguments& arguments, const Options& given) {
     request.calls = !arguments.noCalls;
     request.pcie = parsePcieCounting(arguments.pcieCounters);
     if (!arguments.logits.empty()) options.twoInFlight = false; // the next step would overwrite them
-    RecordedSession recorded(options, request);                 // before the model, and so before the first CUDA call
+    // The needles of the prompt are known when the model is, and the GPU's recorder attaches before it.
+    RecordedSession recorded(options, request);
     RunRecording& recording = recorded.recording();
     if (const std::string refusal = recording.kernelRefusal(); !refusal.empty())
         printErr(
@@ -217,7 +237,9 @@ int run(RunArguments& arguments, const Options& given) {
     const auto model = loadModel(arguments.model, arguments.calibration);
     for (const std::string& note : model->notes()) printErr("note: {}\n", note);
     if (model->config().diffusion) refuseVain(options, given, true);
-    auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
+    std::vector<NeedlePlace> needles;
+    auto prompts = readPrompts(arguments.prompts, *model, arguments.batch, &needles);
+    if (!needles.empty()) recorded.addMeta(run_meta::kNeedles, needlesJson(needles));
     const std::size_t sequences = prompts.size();
     const Interruption interruption; // ends the run cleanly and keeps what was recorded
 
@@ -283,6 +305,15 @@ Command addRun(Options& program) {
     sub.add("--model", arguments->model,
             "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny, losa-tiny)")
         .showsDefault();
+    const Option fork =
+        sub.add("--fork", arguments->fork,
+                "Go on from a step of a recorded run: model, prompt and settings are the recorded ones, but for the "
+                "settings that are given here; without :RUN the last run of the trace")
+            .valueName("TRACE[:RUN]@STEP");
+    sub.add("--without-block", arguments->withoutBlock, "Of a fork: this KV block is not selected from the step on")
+        .needs(fork)
+        .range(0, 1 << 24);
+    sub.add("--of-sequence", arguments->ofSequence, "Sequence of the block that is left out").needs(fork).range(0, 255);
     addPromptOptions(sub, arguments->prompts);
     sub.add("--method", arguments->session.method, "Attention method; see kvscope-cli methods").showsDefault();
     sub.add("--set", arguments->settings, "Parameter of the method, key=value; repeatable");
@@ -318,7 +349,7 @@ Command addRun(Options& program) {
             "the driver allows it, else nvml)")
         .needs(trace)
         .showsDefault();
-    sub.addWords("--name", arguments->session.name, "Name of the run in the trace").needs(trace);
+    addNameOption(sub, arguments->session.name, trace);
     sub.flag("--oracle", arguments->session.oracle, "Also measure the attention mass the selection captures (slow)");
     sub.flag("--verify", arguments->verify,
              "Decode again unrecorded and without offloading: the tokens must be the same");

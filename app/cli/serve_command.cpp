@@ -1,6 +1,7 @@
 // kvscope-cli serve: an HTTP server for OpenAI's clients.
 #include "app/cli/commands.h"
 #include "app/cli/engine_arguments.h"
+#include "app/cli/name_option.h"
 #include "app/server/server.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -77,6 +78,7 @@ server::LoadedEngine loadEngine(const ServeArguments& arguments, serve::EngineOp
 }
 
 int runServe(const ServeArguments& arguments) {
+    checkRunName(arguments.name);
     if (arguments.listLimits) {
         printLimits();
         return 0;
@@ -148,7 +150,7 @@ Command addServe(Options& program) {
             .valueName("FILE");
     addRecordOption(sub, arguments->record, trace);
     sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
-    sub.add("--name", arguments->name, "Name of the run in the trace").needs(trace);
+    addNameOption(sub, arguments->name, trace);
     sub.flag("--no-model-path", arguments->noModelPath, "Leave out of the trace where the model lies").needs(trace);
     sub.add("--limit", arguments->limits, "A limit of connections, key=value; --list-limits lists them");
     sub.excludeAllBut(sub.flag("--list-limits", arguments->listLimits, "List the limits and end"), {});

@@ -268,6 +268,22 @@ TEST_F(Cli, BatchesAndRecordLevelsAreHonoured) {
     EXPECT_EQ(lines(cli({"export", trace, "--what", "selections"}).out).size(), 1u) << "counters hold no blocks";
 }
 
+TEST_F(Cli, ARunWithoutADecodeStepHasNoSpeed) {
+    const auto result = cli({"run", "--prompt", "The cache", "--max-new-tokens", "1"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.err, HasSubstr("0 decode steps"));
+    EXPECT_THAT(result.err, Not(HasSubstr("tokens/s")));
+}
+
+TEST_F(Cli, ANameIsNotLongerThanReadersShow) {
+    for (const char* command : {"run", "load", "serve"}) {
+        const auto result = cli({command, "--trace", path("a.kvtrace"), "--name", std::string(65537, 'x')});
+        EXPECT_EQ(result.status, 1) << command;
+        EXPECT_THAT(result.err, HasSubstr("--name has 65537 bytes")) << command;
+        EXPECT_FALSE(fs::exists(path("a.kvtrace"))) << command;
+    }
+}
+
 TEST_F(Cli, SamplingIsRepeatableBySeed) {
     const std::vector<std::string> base{"run", "--prompt",      "The cache", "--method", "full", "--max-new-tokens",
                                         "20",  "--temperature", "0.9",       "--json"};

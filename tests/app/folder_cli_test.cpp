@@ -41,6 +41,16 @@ TEST_F(FolderCli, ListsRunsAndUnreadableFiles) {
     EXPECT_EQ(lines[5], "3 files, 3 runs, 1 unreadable");
 }
 
+TEST_F(FolderCli, ALongNameWidensNoColumn) {
+    std::string name;
+    for (int i = 0; i < 5000; ++i) name += "ä";
+    test::executeSql(path("a.kvtrace"), "UPDATE run SET name = '" + name + "'");
+    const Finished result = cli({"info", folder_.string()});
+    EXPECT_THAT(result.out, HasSubstr("ä…  "));
+    for (const std::string& line : linesOf(result.out)) EXPECT_LT(line.size(), 400u);
+    EXPECT_EQ(jsonOf({"info", folder_.string()})["runs"][0]["name"], name);
+}
+
 TEST_F(FolderCli, TheDocumentHasWhatTheRunsSay) {
     const nlohmann::json document = jsonOf({"info", folder_.string()});
     EXPECT_EQ(document["kind"], "folder");
