@@ -3,6 +3,7 @@
 #include "bench/cuda/attention_time.h"
 #include "bench/cuda/gpu.h"
 #include "bench/cuda/model_kernels.h"
+#include "bench/cuda/prefill_attention.h"
 #include "bench/cuda/settings.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/linear/linear.h"
@@ -258,7 +259,8 @@ Json gpuKernels(const Settings& given, const Log& log) {
     const SettingsReader settings(given, {"only", "rows", "type", "layer"});
     const int rows = settings.integer("rows", 0, 0, 256); // 0: several
     const std::string only = settings.text("only", "");
-    const std::vector<std::string> parts{"select", "attention", "sample", "linear", "quantised", "experts", "latent"};
+    const std::vector<std::string> parts{"select",    "attention", "sample", "linear",
+                                         "quantised", "experts",   "latent", "prefill"};
     if (!only.empty() && std::find(parts.begin(), parts.end(), only) == parts.end())
         throw Error(ErrorKind::BadInput, fmt::format("gpu-kernels has no part {}", only),
                     fmt::format("give only={}; block transfers have a benchmark of their own, transfers",
@@ -276,6 +278,7 @@ Json gpuKernels(const Settings& given, const Log& log) {
         out.update(quantisedLayers(gpu, read, settings.text("type", ""), settings.text("layer", ""), log));
     if (wanted("experts")) out.update(expertLayers(gpu, read, log));
     if (wanted("latent")) out.update(latentAttention(gpu, read, log));
+    if (wanted("prefill")) out.update(prefillAttention(gpu, log));
     return out;
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/attention_latent.h"
 #include "kernels/cuda/attention/attention_parts.cuh"
 #include "kernels/cuda/attention/attention_ring.h"
+#include "kernels/cuda/attention/hopper_prefill.h"
 #include "kernels/cuda/device/launch.cuh"
 
 #include <algorithm>
@@ -369,6 +370,7 @@ void prefillAttention(const Launch& how, const PrefillAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.n == 0) return;
     if (args.shape.latentValue > 0) return latentPrefillAttention(how, args);
+    if (hopperPrefillFits(how, args)) return hopperPrefill(how, args);
     const std::size_t shared = std::size_t(2) * 2 * kKeyTokens * std::size_t(args.shape.dim) * sizeof(Bf16);
     const Grid grid{dim3(unsigned((args.n + kQueryTokens - 1) / kQueryTokens), unsigned(args.shape.queryHeads)),
                     dim3(kPrefillWarps * kWarp), shared};

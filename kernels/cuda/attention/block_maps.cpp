@@ -65,4 +65,10 @@ BlockMaps blockMaps(const AttentionShape& shape, const __nv_bfloat16* blocks) {
                       {cuuint64_t(tokens) * 2, blockBytes}, {tokens, dim, 1}, byRow)};
 }
 
+CUtensorMap queryMap(const AttentionShape& shape, const __nv_bfloat16* queries, int n, int rows) {
+    const auto width = cuuint64_t(shape.queryHeads) * cuuint64_t(shape.dim);
+    return encode<3>(queries, {64, width / 64, cuuint64_t(n)}, {128, width * 2}, {64, 1, cuuint32_t(rows)},
+                     CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
 } // namespace kvscope::cuda

@@ -1,5 +1,5 @@
-// For attention_ring: the maps by which the bulk-copy engine finds the KV blocks of a resident store or slot pool and
-// lays them out in shared memory.
+// For attention_ring and hopper_prefill: the maps by which the bulk-copy engine finds the KV blocks of a resident store
+// or slot pool, and a prompt's queries, and lays them out in shared memory.
 #pragma once
 
 #include "kernels/cuda/device/kv_shape.h"
@@ -19,5 +19,9 @@ struct BlockMaps {
 /// Blocks of 16, 32 or 64 tokens, dim a multiple of 64; `blocks` on a multiple of 16 bytes. Needs the Hopper
 /// generation.
 BlockMaps blockMaps(const AttentionShape& shape, const __nv_bfloat16* blocks);
+
+/// Queries [n, queryHeads*dim]: (64 channels, pieces of a row, query tokens), permuted as keys are. One piece of `rows`
+/// tokens per copy; tokens past the last one arrive as zeros. As blockMaps otherwise.
+CUtensorMap queryMap(const AttentionShape& shape, const __nv_bfloat16* queries, int n, int rows);
 
 } // namespace kvscope::cuda

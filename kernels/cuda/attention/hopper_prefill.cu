@@ -1,0 +1,485 @@
+#include "kernels/cuda/attention/hopper_prefill.h"
+
+#include "kernels/cuda/attention/block_maps.h"
+#include "kernels/cuda/device/common.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
+
+#include <algorithm>
+
+namespace kvscope::cuda {
+namespace {
+
+constexpr int kGroupRows = 64;              // query tokens of a warpgroup
+constexpr int kTileKeys = 128, kBlock = 64; // tokens of a key tile and of a KV block
+constexpr int kTileBlocks = kTileKeys / kBlock;
+constexpr int kStages = 2;
+/// Warpgroups that compute, beside the one that loads. Heads of 64 have half the products for as many exponentials, and
+/// leave registers for a third.
+template <int kDim> constexpr int kGroups = kDim == 64 ? 3 : 2;
+template <int kDim> constexpr int kTileRows = kGroups<kDim>* kGroupRows; // query tokens of a tile
+template <int kDim> constexpr int kThreads = (kGroups<kDim> + 1) * 4 * kWarp;
+constexpr int kPieceChannels = 64; // channels that fit a row of 128 bytes
+
+/// In which order thread blocks take the tiles of query tokens.
+struct TileOrder {
+    int tiles = 0, heads = 0; // tiles of a head, query heads
+    int together = 1; // query heads whose tiles are taken by turns, so that their keys and values stay in the cache
+    __host__ __device__ int count() const { return tiles * heads; }
+};
+
+/// A tile of query tokens of one query head.
+struct QueryTile {
+    int head, number; // query head, tile of its query tokens
+    /// Tile number `item`: heads that are taken together one after another, of each the tiles with most keys first.
+    __device__ QueryTile(const TileOrder& order, int item) {
+        const int section = item / (order.tiles * order.together),
+                  within = item - section * order.tiles * order.together;
+        const int heads = min(order.together, order.heads - section * order.together);
+        head = section * order.together + within % heads;
+        number = order.tiles - 1 - within / heads;
+    }
+};
+
+/// Thread block b of g takes the tiles b, 2g-1-b, 2g+b, ..: each that has a long one takes a short one next.
+__device__ inline int itemOf(int round) {
+    const int blocks = int(gridDim.x), mine = int(blockIdx.x);
+    return round * blocks + (round % 2 == 0 ? mine : blocks - 1 - mine);
+}
+
+template <int kDim> struct PrefillShared {
+    alignas(1024) char queries[kDim / kPieceChannels][kTileRows<kDim>][128];
+    alignas(1024) char keys[kStages][kDim / kPieceChannels][kTileKeys][128];
+    alignas(1024) char values[kStages][kTileBlocks][kDim][128];
+    alignas(128) float bias[kStages][kTileKeys]; // comes with the keys
+    std::uint64_t queriesFull, queriesEmpty, keysFull[kStages], keysEmpty[kStages], valuesFull[kStages],
+        valuesEmpty[kStages];
+};
+
+/// Which keys a tile of queries sees: key tiles [first, last].
+struct KeyTiles {
+    int first, last, known; // known: tokens whose keys exist
+    /// rows: query tokens of a tile
+    __device__ KeyTiles(const PrefillAttentionArgs& a, const QueryTile& tile, int rows)
+        : first(a.window > 0 ? max(0, a.firstPosition + tile.number * rows + 1 - a.window) / kTileKeys : 0),
+          last((a.firstPosition + min(a.n, (tile.number + 1) * rows) - 1) / kTileKeys), known(a.firstPosition + a.n) {}
+};
+
+struct PrefillMaps {
+    CUtensorMap queries; // (64 channels, pieces of all heads' rows, query tokens)
+    BlockMaps blocks;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/// The next stage of a ring, and how often it has been used.
+struct StageTurn {
+    int stage = 0;
+    unsigned round = 0;
+    __device__ void advance() {
+        if (++stage == kStages) stage = 0, ++round;
+    }
+    __device__ unsigned filled() const { return round & 1; }   // parity of the barrier that says: full
+    __device__ unsigned emptied() const { return ~round & 1; } // of the barrier that says: empty; a new one is
+};
+
+/// Asks for the bulk copies of all tiles of this thread block. One thread runs it.
+template <int kDim, bool kBiased>
+__device__ inline void loadTiles(PrefillShared<kDim>& shared, const PrefillAttentionArgs& a, const TileOrder& order,
+                                 const PrefillMaps& maps) {
+    constexpr int kPieces = kDim / kPieceChannels;
+    const int group = a.shape.queryHeads / a.shape.kvHeads;
+    const int headBlocks = int(a.headStride / std::int64_t(blockElements(kBlock, kDim)));
+    StageTurn keyTurn, valueTurn;
+    for (int round = 0; itemOf(round) < order.count(); ++round) {
+        const QueryTile tile(order, itemOf(round));
+        const KeyTiles keys(a, tile, kTileRows<kDim>);
+        const int g = tile.head / group, firstBlock = g * headBlocks, lastBlock = (keys.known - 1) / kBlock;
+        const auto loadKeys = [&](int at) {
+            const int stage = keyTurn.stage;
+            waitFor(shared.keysEmpty[stage], keyTurn.emptied());
+            const int biases = kBiased ? min(kTileBlocks, lastBlock + 1 - at * kTileBlocks) : 0;
+            expectBytes(shared.keysFull[stage], kTileKeys * kDim * 2 + unsigned(biases) * kBlock * 4);
+#pragma unroll
+            for (int b = 0; b < kTileBlocks; ++b) {
+                const int block = min(at * kTileBlocks + b, lastBlock); // keys past the last token are masked
+#pragma unroll
+                for (int piece = 0; piece < kPieces; ++piece)
+                    boxLoad(shared.keys[stage][piece][b * kBlock], maps.blocks.keys, 0, 0, piece, firstBlock + block,
+                            shared.keysFull[stage]);
+            }
+            if (biases > 0)
+                bulkLoad(shared.bias[stage], a.tokenBias + g * a.biasStride + at * kTileKeys,
+                         unsigned(biases) * kBlock * 4, shared.keysFull[stage]);
+            keyTurn.advance();
+        };
+        const auto loadValues = [&](int at) {
+            const int stage = valueTurn.stage;
+            waitFor(shared.valuesEmpty[stage], valueTurn.emptied());
+            expectBytes(shared.valuesFull[stage], kTileKeys * kDim * 2);
+#pragma unroll
+            for (int b = 0; b < kTileBlocks; ++b)
+                boxLoad(shared.values[stage][b], maps.blocks.values, 0, 0,
+                        firstBlock + min(at * kTileBlocks + b, lastBlock), shared.valuesFull[stage]);
+            valueTurn.advance();
+        };
+        waitFor(shared.queriesEmpty, ~unsigned(round) & 1);
+        expectBytes(shared.queriesFull, kTileRows<kDim> * kDim * 2);
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece)
+            boxLoad(shared.queries[piece], maps.queries, 0, tile.head * kPieces + piece, tile.number * kTileRows<kDim>,
+                    shared.queriesFull);
+        loadKeys(keys.last);
+        for (int at = keys.last - 1; at >= keys.first; --at) loadKeys(at), loadValues(at + 1);
+        loadValues(keys.first);
+    }
+}
+
+__device__ inline float exp2Approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/// What a warpgroup has accumulated for its 64 query tokens. A thread holds parts of the rows l/4 and l/4 + 8 of its
+/// warp; maxima are those of the raw products, sums are of this thread's columns.
+template <int kDim> struct Running {
+    float out[kDim / 2];
+    float maximum[2], sum[2];
+    __device__ void clear() {
+#pragma unroll
+        for (float& value : out) value = 0;
+        maximum[0] = maximum[1] = -INFINITY;
+        sum[0] = sum[1] = 0;
+    }
+    __device__ void scale(const float (&factor)[2]) {
+#pragma unroll
+        for (int i = 0; i < kDim / 2; ++i) out[i] *= factor[i / 2 % 2];
+    }
+};
+
+/// Masks by position: this thread's rows are the query positions `row` and row + 8, its first key is `key`.
+__device__ inline void maskLogits(float (&logits)[64], int row, int key, unsigned reach) {
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        if (unsigned(row + i / 2 % 2 * 8 - (key + i / 4 * 8 + i % 2)) >= reach) logits[i] = -INFINITY;
+}
+
+/// Takes a key tile's products into the running maxima and sums and leaves their exponentials in their place.
+/// scaleLog2: the scale over ln 2. factor: by what the results so far are to be scaled. kMasked: a row may have seen no
+/// key yet.
+template <bool kMasked, int kDim>
+__device__ inline void advance(float (&logits)[64], Running<kDim>& running, float scaleLog2, float (&factor)[2]) {
+    float maxima[4] = {running.maximum[0], running.maximum[1], logits[0], logits[2]};
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+        const int h = i / 2 % 2 + i % 2 * 2;
+        maxima[h] = fmaxf(maxima[h], logits[i]);
+    }
+    float sums[4] = {}, shift[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        float maximum = fmaxf(maxima[h], maxima[h + 2]);
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
+        shift[h] = (kMasked && maximum == -INFINITY ? 0.f : maximum) * scaleLog2;
+        factor[h] = exp2Approx(fmaf(running.maximum[h], scaleLog2, -shift[h]));
+        running.maximum[h] = maximum;
+    }
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+        logits[i] = exp2Approx(fmaf(logits[i], scaleLog2, -shift[i / 2 % 2]));
+        sums[i / 2 % 2 + i % 2 * 2] += logits[i];
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) running.sum[h] = fmaf(running.sum[h], factor[h], sums[h] + sums[h + 2]);
+}
+
+__device__ inline void packWeights(const float (&weights)[64], std::uint32_t (&packed)[kTileKeys / 16][4]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) packed[i / 4][i % 4] = packBf16(weights[2 * i], weights[2 * i + 1]);
+}
+
+/// Four lanes hold a row of 32 channels as four times 2 neighbouring channels of every 8; afterwards lane `quad` of
+/// them holds the 8 neighbouring channels from 8*quad on.
+__device__ inline void turnWords(std::uint32_t (&words)[4], int quad) {
+#pragma unroll
+    for (int bit = 1; bit <= 2; bit *= 2)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            if ((k & bit) != 0) continue;
+            const bool upper = (quad & bit) != 0;
+            const std::uint32_t received =
+                __shfl_xor_sync(0xffffffffu, upper ? words[k] : words[k + bit], unsigned(bit));
+            (upper ? words[k] : words[k + bit]) = received;
+        }
+}
+
+/// One of the warpgroups that compute. It asks for the products of the next keys before those of the last values, and
+/// takes exponentials while the tensor cores work for it and for the others. Nothing puts the warpgroups in order:
+/// taking turns by barriers cost 3 % on an H200.
+template <int kDim, bool kBiased> class TileReader {
+public:
+    __device__ TileReader(PrefillShared<kDim>& shared, const PrefillAttentionArgs& a, int group)
+        : shared_(shared), a_(a), group_(group), lane_(threadIdx.x % kWarp), scaleLog2_(a.scale * kLog2e),
+          biasOverScale_(kBiased ? a.biasScale / a.scale : 0.f),
+          reach_(a.window > 0 ? unsigned(a.window) : 0x80000000u),
+          queries_(rowsOf128Bytes(sharedAddress(shared.queries) + unsigned(group) * kGroupRows * 128)) {}
+
+    __device__ void attend(const QueryTile& tile, int round) {
+        const KeyTiles keys(a_, tile, kTileRows<kDim>);
+        // Position of the warpgroup's first query.
+        const int firstRow = a_.firstPosition + tile.number * kTileRows<kDim> + group_ * kGroupRows;
+        row_ = firstRow + int(threadIdx.x) % kWarpgroup / kWarp * 16 + lane_ / 4;
+        Running<kDim> running;
+        running.clear();
+        float logits[64], factor[2];
+        std::uint32_t weights[kTileKeys / 16][4];
+        waitFor(shared_.queriesFull, unsigned(round) & 1);
+        waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
+        beginLogits(logits);
+        productsBegin();
+        askLogits(logits);
+        productsAsked();
+        awaitProducts<0>();
+        pinRegisters(logits);
+        releaseKeys();
+        maskLogits(logits, row_, keys.last * kTileKeys + lane_ % 4 * 2, reach_);
+        advance<true>(logits, running, scaleLog2_, factor);
+        packWeights(logits, weights);
+        if ((keys.last + 1) * kTileKeys > keys.known) clearValues(keys.known - keys.last * kTileKeys);
+
+        int at = keys.last - 1;
+        // First key tiles that end after the first query, then those that all queries see whole, then the window's
+        // edge.
+        const int seen = a_.window > 0 ? (max(0, firstRow + kGroupRows - a_.window) + kTileKeys - 1) / kTileKeys : 0;
+        for (; at >= keys.first && (at + 1) * kTileKeys - 1 > firstRow; --at) step<true>(at, logits, running, weights);
+        for (; at >= max(keys.first, seen); --at) step<false>(at, logits, running, weights);
+        for (; at >= keys.first; --at) step<true>(at, logits, running, weights);
+
+        release(shared_.queriesEmpty);
+        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        pinRegisters(running.out);
+        productsBegin();
+        askOut(running.out, weights);
+        productsAsked();
+        awaitProducts<0>();
+        pinRegisters(running.out);
+        releaseValues();
+        store(tile, running);
+    }
+
+private:
+    /// Takes in key tile `at`, and the values of the tile before, whose weights are known.
+    template <bool kMasked>
+    __device__ void step(int at, float (&logits)[64], Running<kDim>& running,
+                         std::uint32_t (&weights)[kTileKeys / 16][4]) {
+        float factor[2];
+        waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
+        beginLogits(logits);
+        productsBegin();
+        askLogits(logits);
+        productsAsked();
+        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        productsBegin();
+        askOut(running.out, weights);
+        productsAsked();
+        awaitProducts<1>();
+        pinRegisters(logits);
+        releaseKeys();
+        if constexpr (kMasked) maskLogits(logits, row_, at * kTileKeys + lane_ % 4 * 2, reach_);
+        advance<kMasked>(logits, running, scaleLog2_, factor);
+        awaitProducts<0>();
+        pinRegisters(running.out);
+        releaseValues();
+        running.scale(factor);
+        packWeights(logits, weights);
+    }
+
+    __device__ void release(std::uint64_t& barrier) {
+        if (lane_ == 0) arrive(barrier);
+    }
+    __device__ void releaseKeys() {
+        release(shared_.keysEmpty[keyTurn_.stage]);
+        keyTurn_.advance();
+    }
+    __device__ void releaseValues() {
+        release(shared_.valuesEmpty[valueTurn_.stage]);
+        valueTurn_.advance();
+    }
+
+    /// The products are added to the keys' biases over the scale, so that bias costs nothing for each query.
+    __device__ void beginLogits(float (&logits)[64]) {
+        if constexpr (kBiased) {
+            pinRegisters(logits);
+#pragma unroll
+            for (int j = 0; j < kTileKeys / 8; ++j) {
+                const float2 bias =
+                    *reinterpret_cast<const float2*>(&shared_.bias[keyTurn_.stage][8 * j + lane_ % 4 * 2]);
+                logits[4 * j] = logits[4 * j + 2] = bias.x * biasOverScale_;
+                logits[4 * j + 1] = logits[4 * j + 3] = bias.y * biasOverScale_;
+            }
+            pinRegisters(logits);
+        }
+    }
+    /// Asks for the products of the queries with a stage's keys.
+    __device__ void askLogits(float (&logits)[64]) {
+        const std::uint64_t keys = rowsOf128Bytes(sharedAddress(shared_.keys[keyTurn_.stage]));
+#pragma unroll
+        for (int step = 0; step < kDim / 16; ++step) {
+            const int piece = step / 4, within = step % 4 * 2; // in units of 16 bytes
+            multiplyShared(logits, queries_ + std::uint64_t(piece * kTileRows<kDim> * 8 + within),
+                           keys + std::uint64_t(piece * kTileKeys * 8 + within), kBiased || step > 0);
+        }
+    }
+    /// Asks for the products of a key tile's weights with the values.
+    __device__ void askOut(float (&out)[kDim / 2], const std::uint32_t (&weights)[kTileKeys / 16][4]) {
+        const std::uint64_t values = rowsOf128Bytes(sharedAddress(shared_.values[valueTurn_.stage]));
+#pragma unroll
+        for (int step = 0; step < kTileKeys / 16; ++step)
+            multiplyRegisters(out, weights[step], values + std::uint64_t(step / 4 * kDim * 8 + step % 4 * 2), true);
+    }
+
+    /// Values behind the last token may be anything, also not a number, which no weight of zero would hide. Every
+    /// warpgroup writes zeros there before its own products.
+    __device__ void clearValues(int known) {
+        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        auto& values = shared_.values[valueTurn_.stage];
+        for (int token = known / 8 * 8; token < kTileKeys; token += 8)
+            for (int channel = int(threadIdx.x) % kWarpgroup; channel < kDim; channel += kWarpgroup) {
+                const int piece = token % kBlock / 8 ^ channel % 8; // the place that the bulk copy gave it
+                uint4& eight = *reinterpret_cast<uint4*>(&values[token / kBlock][channel][piece * 16]);
+                if (token >= known) {
+                    eight = make_uint4(0, 0, 0, 0);
+                } else {
+                    for (int i = known - token; i < 8; ++i) reinterpret_cast<std::uint16_t*>(&eight)[i] = 0;
+                }
+            }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        group_ == 0 ? joinNamed<1>(kWarpgroup) : group_ == 1 ? joinNamed<2>(kWarpgroup) : joinNamed<3>(kWarpgroup);
+    }
+
+    __device__ void store(const QueryTile& tile, Running<kDim>& running) {
+        const int heads = a_.shape.queryHeads, quad = lane_ % 4;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float sum = running.sum[h];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            const int token = row_ - a_.firstPosition + 8 * h;
+            const float inverse = sum > 0 ? 1.f / sum : 0.f;
+            const std::size_t place = std::size_t(token) * std::size_t(heads) + std::size_t(tile.head);
+            if (token < a_.n && quad == 0 && a_.logSums != nullptr)
+                a_.logSums[place] = fmaf(running.maximum[h], a_.scale, logf(sum));
+            Bf16* out = a_.out + place * kDim;
+#pragma unroll
+            for (int i = 0; i < kDim / 32; ++i) {
+                std::uint32_t words[4];
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const int at = 16 * i + 4 * j + 2 * h;
+                    words[j] = packBf16(running.out[at] * inverse, running.out[at + 1] * inverse);
+                }
+                turnWords(words, quad);
+                if (token < a_.n)
+                    *reinterpret_cast<uint4*>(out + i * 32 + quad * 8) =
+                        make_uint4(words[0], words[1], words[2], words[3]);
+            }
+        }
+    }
+
+    PrefillShared<kDim>& shared_;
+    const PrefillAttentionArgs& a_;
+    const int group_, lane_;
+    const float scaleLog2_, biasOverScale_;
+    const unsigned reach_;
+    const std::uint64_t queries_;
+    StageTurn keyTurn_, valueTurn_;
+    int row_ = 0; // position of this thread's first query
+};
+
+#endif
+
+/// Grid: a thread block for each multiprocessor, which takes tiles of query tokens of a head by itemOf. The first
+/// warpgroup loads, with few registers; the others compute, 64 query tokens each.
+template <int kDim, bool kBiased>
+__global__ void __launch_bounds__(kThreads<kDim>, 1)
+    hopperPrefillKernel(const __grid_constant__ PrefillAttentionArgs a, const TileOrder order,
+                        const __grid_constant__ PrefillMaps maps) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) char raw[];
+    auto& shared = *reinterpret_cast<PrefillShared<kDim>*>(raw);
+    constexpr unsigned kReaders = kGroups<kDim> * 4; // a lane of each warp that computes says what has been read
+    letNextKernelStart();
+    if (threadIdx.x == 0) {
+        prefetchMap(maps.queries), prefetchMap(maps.blocks.keys), prefetchMap(maps.blocks.values);
+        initBarrier(shared.queriesFull, 1), initBarrier(shared.queriesEmpty, kReaders);
+        for (int i = 0; i < kStages; ++i) {
+            initBarrier(shared.keysFull[i], 1), initBarrier(shared.keysEmpty[i], kReaders);
+            initBarrier(shared.valuesFull[i], 1), initBarrier(shared.valuesEmpty[i], kReaders);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    waitForEarlierKernels();
+    const int warpgroup = int(threadIdx.x) / kWarpgroup;
+    if (warpgroup == 0) {
+        keepRegisters<kDim == 64 ? 32 : 24>();
+        if (threadIdx.x == 0) {
+            // Earlier kernels wrote blocks with ordinary stores, which bulk copies would not see without a fence.
+            asm volatile("fence.proxy.async;" ::: "memory");
+            loadTiles<kDim, kBiased>(shared, a, order, maps);
+        }
+    } else {
+        takeRegisters<kDim == 64 ? 160 : 240>();
+        TileReader<kDim, kBiased> reader(shared, a, warpgroup - 1);
+        for (int round = 0; itemOf(round) < order.count(); ++round)
+            reader.attend(QueryTile(order, itemOf(round)), round);
+    }
+#endif
+}
+
+template <int kDim, bool kBiased> void launchPrefill(const Launch& how, const PrefillAttentionArgs& args) {
+    constexpr std::size_t kShared = sizeof(PrefillShared<kDim>);
+    constexpr std::size_t kCache = std::size_t(24) << 20; // keys and values at work at once; half of an H200's L2 cache
+    TileOrder order;
+    order.tiles = (args.n + kTileRows<kDim> - 1) / kTileRows<kDim>;
+    order.heads = args.shape.queryHeads;
+    const std::size_t headBytes = std::size_t(args.firstPosition + args.n) * kDim * 4;
+    const int together = int(std::clamp<std::size_t>(kCache / headBytes, 1, std::size_t(args.shape.kvHeads)));
+    order.together = together * args.shape.group();
+    const PrefillMaps maps{queryMap(args.shape, args.q, args.n, kTileRows<kDim>), blockMaps(args.shape, args.blocks)};
+    allowShared(hopperPrefillKernel<kDim, kBiased>, kShared, "preparing the prompt's attention");
+    launch(how, {dim3(unsigned(std::min(how.multiprocessors, order.count()))), dim3(kThreads<kDim>), kShared},
+           hopperPrefillKernel<kDim, kBiased>, "attending to the prompt", args, order, maps);
+}
+
+/// Whether the driver finds code for this GPU in a kernel that is compiled for compute capability 9.0 alone.
+bool runsHopperCode() {
+    cudaFuncAttributes attributes{};
+    const cudaError_t code = cudaFuncGetAttributes(&attributes, hopperPrefillKernel<128, false>);
+    if (code != cudaSuccess) cudaGetLastError(); // the refusal is answered here and must not be reported again
+    return code == cudaSuccess;
+}
+
+} // namespace
+
+bool hopperPrefillFits(const Launch& how, const PrefillAttentionArgs& args) {
+    const AttentionShape& shape = args.shape;
+    const std::size_t shared = shape.dim == 64 ? sizeof(PrefillShared<64>) : sizeof(PrefillShared<128>);
+    const auto onSixteenBytes = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+    return how.clusters && shared <= how.blockShared && shape.latentValue == 0 && shape.blockSize == kBlock &&
+           args.headStride % std::int64_t(blockElements(kBlock, shape.dim)) == 0 && onSixteenBytes(args.blocks) &&
+           onSixteenBytes(args.q) && onSixteenBytes(args.tokenBias) && args.biasStride % 4 == 0 && args.scale > 0 &&
+           runsHopperCode();
+}
+
+void hopperPrefill(const Launch& how, const PrefillAttentionArgs& args) {
+    const bool biased = args.tokenBias != nullptr && args.biasScale != 0.f;
+    if (args.shape.dim == 64)
+        biased ? launchPrefill<64, true>(how, args) : launchPrefill<64, false>(how, args);
+    else
+        biased ? launchPrefill<128, true>(how, args) : launchPrefill<128, false>(how, args);
+}
+
+} // namespace kvscope::cuda
