@@ -6,6 +6,7 @@
 #include "core/model/architecture.h"
 #include "core/model/library_keys.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,6 +24,13 @@ void readArchitecture(const ConfigReader& reader, ModelConfig& config) {
         config.architecture = names.front();
     }
     config.family = findArchitecture(reader, config.architecture, config.modelType).family;
+}
+
+/// Whether some family here has this model type; also true where none is stated.
+bool isKnownType(const std::string& modelType) {
+    return modelType.empty() || std::ranges::any_of(architectures(), [&](const Architecture& known) {
+               return std::ranges::count(known.modelTypes, modelType) > 0;
+           });
 }
 
 void refuseForeign(const ConfigReader& reader) {
@@ -241,6 +249,11 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
             fmt::format("config.json names code of the checkpoint's own ({}), which is not run: it is "
                         "computed as {}",
                         code, architecture.title));
+    else if (!isKnownType(config.modelType))
+        config.notes.push_back(
+            fmt::format("config.json has the model type '{}', by which transformers chooses its class: "
+                        "it is computed as {}, as the class it states says",
+                        shown(config.modelType), architecture.title));
     if (!unread.empty())
         config.notes.push_back(
             architecture.inLibrary

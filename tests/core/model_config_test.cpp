@@ -340,6 +340,10 @@ TEST(ModelConfig, NotesKeysThatNobodyReadsAndCodeThatIsNotRun) {
     ASSERT_EQ(code.size(), 2u);
     EXPECT_THAT(code[0], HasSubstr("modeling_minicpm.MiniCPMForCausalLM"));
     EXPECT_THAT(code[1], HasSubstr("mup_denominator"));
+    const auto type = read("llama2-mha", with("model_type", "gpt2")).notes; // by which transformers would load GPT-2
+    ASSERT_EQ(type.size(), 1u);
+    EXPECT_THAT(type[0], AllOf(HasSubstr("'gpt2'"), HasSubstr("computed as Llama")));
+    EXPECT_TRUE(read("llama2-mha", with("model_type", nullptr)).notes.empty());
 }
 
 TEST(ModelConfig, RefusesBadSparseSettingsNamingTheirKey) {
