@@ -28,6 +28,8 @@ Command addCheck(Options& program);
 Command addCompare(Options& program);
 Command addReport(Options& program);
 Command addEval(Options& program);
+Command addQuality(Options& program);
+Command addTune(Options& program);
 Command addCalibrate(Options& program);
 Command addBench(Options& program);
 Command addTokenize(Options& program);

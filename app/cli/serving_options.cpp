@@ -14,25 +14,6 @@ namespace {
 
 using namespace serve;
 
-/// Reads a number with a binary unit: "4G", "512MiB", "32K".
-std::int64_t amountOf(const char* option, const std::string& text) {
-    double value = 0;
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const std::string unit(end, text.data() + text.size());
-    const struct {
-        const char *full, *brief;
-        int shift;
-    } units[] = {{"", "", 0}, {"KiB", "K", 10}, {"MiB", "M", 20}, {"GiB", "G", 30}, {"TiB", "T", 40}};
-    if (code == std::errc() && value > 0 && value < 1e15)
-        for (const auto& known : units)
-            if (unit == known.full || unit == known.brief) {
-                const double amount = value * double(std::int64_t(1) << known.shift);
-                if (amount >= 1 && amount < 9e18) return std::int64_t(amount);
-            }
-    throw Error(ErrorKind::BadInput, fmt::format("cannot read {} '{}'", option, text),
-                "give a number with K, M, G or T, for example 4G");
-}
-
 std::string textOf(const std::string& file) {
     std::ifstream in(file, std::ios::binary);
     std::string text((std::istreambuf_iterator<char>(in)), {});

@@ -3,6 +3,7 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 
 namespace kvscope::cli {
@@ -25,6 +26,24 @@ std::vector<std::pair<std::string, std::string>> parseSettings(const char* optio
         settings.emplace_back(std::move(key), std::move(value));
     }
     return settings;
+}
+
+std::int64_t amountOf(const char* option, const std::string& text) {
+    double value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const std::string unit(end, text.data() + text.size());
+    const struct {
+        const char *full, *brief;
+        int shift;
+    } units[] = {{"", "", 0}, {"KiB", "K", 10}, {"MiB", "M", 20}, {"GiB", "G", 30}, {"TiB", "T", 40}};
+    if (code == std::errc() && value > 0 && value < 1e15)
+        for (const auto& known : units)
+            if (unit == known.full || unit == known.brief) {
+                const double amount = value * double(std::int64_t(1) << known.shift);
+                if (amount >= 1 && amount < 9e18) return std::int64_t(amount);
+            }
+    throw Error(ErrorKind::BadInput, fmt::format("cannot read {} '{}'", option, text),
+                "give a number with K, M, G or T, for example 4G");
 }
 
 } // namespace kvscope::cli

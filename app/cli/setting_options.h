@@ -1,6 +1,8 @@
-// Options of the form key=value: the parameters of a method (--set) and the knobs of the scheduler (--knob).
+// Options of the form key=value: the parameters of a method (--set) and the knobs of the scheduler (--knob); and
+// amounts of memory.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,5 +13,9 @@ namespace kvscope::cli {
 /// @throws Error(BadInput) for a text without a key or without '=', and for a key that is given twice
 std::vector<std::pair<std::string, std::string>> parseSettings(const char* option,
                                                                const std::vector<std::string>& texts);
+
+/// Reads a number with a binary unit: "4G", "512MiB", "32K". @param option as the command line writes it, for messages
+/// @throws Error(BadInput)
+std::int64_t amountOf(const char* option, const std::string& text);
 
 } // namespace kvscope::cli
