@@ -105,6 +105,7 @@ struct Needle {
     double place; // 0 = start of the text, 1 = its end
     std::string text;
     bool asked;
+    std::string name, value;
 };
 
 /// Makes facts about different names, in the order of their places, and sets the prompt's question and answer.
@@ -121,7 +122,14 @@ std::vector<Needle> makeNeedles(std::mt19937_64& random, const NeedleOptions& op
         while (!values.insert(value).second);
         const bool asked = i == 0;
         const double place = asked ? options.depth : double(random() >> 11) * 0x1p-53;
-        needles.push_back({place, fmt::format("\nThe magic number for {} is {}.\n", name, value), asked});
+        if (asked && options.passKey) {
+            needles.push_back({place, fmt::format("\nThe pass key is {0}. Remember it. {0} is the pass key.\n", value),
+                               asked, "the pass key", value});
+            prompt.question = "\nWhat is the pass key? The pass key is ";
+            prompt.answer = value;
+            continue;
+        }
+        needles.push_back({place, fmt::format("\nThe magic number for {} is {}.\n", name, value), asked, name, value});
         if (!asked) continue;
         prompt.question = fmt::format("\nWhat is the magic number for {}? The magic number for {} is ", name, name);
         prompt.answer = value;
@@ -230,12 +238,36 @@ NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& o
         stretches[longest].clear();
     }
     prompt.text = assemble();
+    for (const Needle& needle : needles)
+        prompt.facts.push_back(
+            {needle.text.substr(1, needle.text.size() - 2), needle.name, needle.value, needle.asked});
 
     std::size_t asked = 0;
     for (std::size_t i = 0; i < needles.size() && !(asked += stretches[i].size(), needles[i].asked); ++i)
         asked += needles[i].text.size();
     prompt.needleToken = tokenAt(tokenizer, prompt.text, asked + 1); // + 1: the needle begins with a line break
     return prompt;
+}
+
+std::vector<NeedlePlace> placesOf(const Tokenizer& tokenizer, std::span<const std::int32_t> ids,
+                                  const NeedlePrompt& prompt, int sequence) {
+    std::string text;
+    std::vector<std::size_t> ends; // [token]
+    for (const std::int32_t id : ids) {
+        text += tokenizer.bytesOf(id);
+        ends.push_back(text.size());
+    }
+    const auto tokenOf = [&ends](std::size_t byte) {
+        return int(std::upper_bound(ends.begin(), ends.end(), byte) - ends.begin());
+    };
+    std::vector<NeedlePlace> places;
+    for (const HiddenFact& fact : prompt.facts) {
+        const std::size_t at = text.find(fact.sentence);
+        if (at == std::string::npos || fact.sentence.empty()) continue;
+        const int first = tokenOf(at), last = tokenOf(at + fact.sentence.size() - 1);
+        places.push_back({sequence, first, last - first + 1, fact.name, fact.value, fact.asked});
+    }
+    return places;
 }
 
 std::string longDocumentPrompt(const Tokenizer& tokenizer, int tokens) {

@@ -54,6 +54,18 @@ protected:
             recordDenoised("denoised-full", losa, "full", {});
         }
         test::recordServedTrace(trace("served"));
+        std::ofstream(path("quality.json")) << R"({"rows": [
+            {"method": "full", "title": "Full attention", "settings": {}, "task": "keys4", "context": 4096, "pace": "slow",
+             "right": {"good": 198, "of": 200, "share": 0.99, "low": 0.964, "high": 0.997}, "same_text": null,
+             "density": null},
+            {"method": "losa", "title": "LoSA", "settings": {"budget": "64"}, "task": "keys4", "context": 4096, "pace": "slow",
+             "right": {"good": 190, "of": 200, "share": 0.95, "low": 0.91, "high": 0.973},
+             "same_text": {"good": 1, "of": 2, "share": 0.5, "low": 0.1, "high": 0.9}, "density": 0.06},
+            {"method": "losa", "title": "LoSA", "settings": {"budget": "16"}, "task": "keys4", "context": 4096, "pace": "slow",
+             "right": {"good": 180, "of": 200, "share": 0.9, "low": 0.85, "high": 0.934},
+             "same_text": {"good": 1, "of": 2, "share": 0.5, "low": 0.1, "high": 0.9}, "density": 0.016},
+            {"method": "quest", "title": "Quest", "settings": {"budget": "16"}, "task": "passkey", "context": 4096,
+             "pace": "fast", "right": null, "same_text": null, "density": null}], "bounds": []})";
         test::recordServedTrace(trace("served-chunks"), {{"prefill", "chunks"}, {"chunk_tokens", "512"}}, 4);
         test::recordServedTrace(trace("served-resident"), {{"offload", "false"}}, 4);
         std::ofstream(path("scores.json")) << R"({"rows": [
@@ -146,9 +158,12 @@ protected:
                                                               {"throughput-hit-rate", {"nosa", "infllmv2"}},
                                                               {"transfer-bandwidth", {"nosa", "small"}},
                                                               {"score-budget", {"scores.json"}},
+                                                              {"quality", {"quality.json"}},
                                                               {"layer-breakdown", {"nosa", "full"}},
                                                               {"batch", {"nosa", "pair"}},
                                                               {"overlap", {"nosa", "infllmv2"}},
+                                                              {"layer-reuse", {"nosa", "infllmv2"}},
+                                                              {"look-back", {"nosa", "infllmv2"}},
                                                               {"attention-context", {"nosa", "long", "full"}},
                                                               {"device-pool", {"small"}},
                                                               {"request-rate", {"served"}},
@@ -240,6 +255,7 @@ TEST_F(FigureTest, PresetsRefuseWhatTheyCannotDrawAndSayWhy) {
         {"throughput-hit-rate", "not two of different hit rate"},
         {"transfer-bandwidth", "none loaded blocks while decoding"},
         {"score-budget", "there are no scores here"},
+        {"quality", "there are no answers here"},
         {"batch", "every run decoded 1 sequence together"},
         {"overlap", "none holds the selected blocks"},
         {"device-pool", "none holds the selected blocks"},
@@ -551,6 +567,23 @@ TEST_F(FigureTest, ChangesOfKeysAndValuesAreWhatSortingSays) {
     }
     EXPECT_EQ(test::value(trace("losa"), "SELECT count(*) FROM v_denoise_change"), "0")
         << "full attention alone has them";
+}
+
+TEST_F(FigureTest, AnswersStandWithTheirIntervals) {
+    const FigureData data = make("quality", {"quality.json"});
+    ASSERT_EQ(data.panels.size(), 2U) << "one kind of prompts, and what is read; a cell without a prompt is left out";
+    const FigureSeries& losa = series(data.panels[0], "LoSA");
+    EXPECT_EQ(losa.x, (std::vector<double>{16, 64}));
+    EXPECT_NEAR(losa.y[0], 90, 1e-9);
+    EXPECT_NEAR(losa.low[0], 85, 1e-9);
+    EXPECT_NEAR(losa.high[1], 97.3, 1e-9);
+    const FigureSeries& full = series(data.panels[0], "Full attention");
+    EXPECT_EQ(full.x, (std::vector<double>{16, 64}));
+    EXPECT_TRUE(full.hollow);
+    EXPECT_NEAR(series(data.panels[1], "LoSA").y[0], 1.6, 1e-9) << "densities stand in the order of budgets";
+    EXPECT_NE(data.note.find("at least 200 prompts"), std::string::npos);
+    std::ofstream(path("broken.json")) << R"({"rows": [{"task": "keys4", "pace": "slow"}]})";
+    EXPECT_NE(messageOf([&] { make("quality", {"broken.json"}); }).find("lacks what a cell has"), std::string::npos);
 }
 
 TEST_F(FigureTest, TheBreakdownOfAForwardIsWhatSqlSays) {

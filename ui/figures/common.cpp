@@ -126,7 +126,7 @@ FigureSources readFigureSources(const std::vector<std::string>& files) {
         std::ifstream stream(file, std::ios::binary);
         if (!stream)
             throw Error(ErrorKind::BadInput, "cannot read " + file,
-                        "name traces, JSON documents of kvscope-cli eval, or points of kvscope-cli load");
+                        "name traces, JSON documents of kvscope-cli eval or quality, or points of kvscope-cli load");
         char magic[15] = {};
         stream.read(magic, sizeof(magic));
         if (file.ends_with(".kvtrace") || std::string_view(magic, sizeof(magic)) == "SQLite format 3") {
@@ -136,6 +136,11 @@ FigureSources readFigureSources(const std::vector<std::string>& files) {
         if (holdsServedPoints(file)) {
             const std::vector<ServedPoint> served = readServedPoints(file);
             sources.served.insert(sources.served.end(), served.begin(), served.end());
+            continue;
+        }
+        if (holdsQuality(file)) {
+            const std::vector<QualityPoint> cells = readQuality(file);
+            sources.quality.insert(sources.quality.end(), cells.begin(), cells.end());
             continue;
         }
         const std::vector<EvalPoint> points = readEvalResults(file);

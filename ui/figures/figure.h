@@ -4,6 +4,7 @@
 
 #include "profiler/report/run_data.h"
 #include "ui/figures/eval_results.h"
+#include "ui/figures/quality_results.h"
 #include "ui/figures/served_points.h"
 
 #include <string>
@@ -16,6 +17,7 @@ struct FigureSources {
     std::vector<reports::RunData> runs;
     std::vector<EvalPoint> evals;
     std::vector<ServedPoint> served; // of files of points; those of traces are in runs
+    std::vector<QualityPoint> quality;
 };
 
 /// One series of a panel: a line with marks, marks alone, or one component of stacked bars.
@@ -59,7 +61,8 @@ const std::vector<FigureEntry>& figures();
 /// The figure with this id. @throws Error(BadInput) with a list of the ids if there is none
 const FigureEntry& findFigure(const std::string& id);
 
-/// Reads files of three kinds: traces, JSON documents of `kvscope-cli eval`, and the points of `kvscope-cli load`.
+/// Reads files of four kinds: traces, JSON documents of `kvscope-cli eval` and `quality`, and the points of `kvscope-cli
+/// load`.
 /// @throws Error with the file's name
 FigureSources readFigureSources(const std::vector<std::string>& files);
 /// Calls refusal() and, if that is empty, make(). @throws Error(BadInput) with the refusal

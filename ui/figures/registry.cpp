@@ -10,8 +10,9 @@ const std::vector<FigureEntry>& figures() {
         kOverlapFigure,          kAttentionContextFigure,  kDevicePoolFigure,
         kQueryChangeFigure,      kTokenChangeFigure,       kKvChangeFigure,
         kDenoiseBreakdownFigure, kActiveSetFigure,         kDensityFigure,
-        kRequestRateFigure,      kLoadingFigure,           kPromptStoresFigure,
-        kPromptChunksFigure,
+        kQualityFigure,          kRequestRateFigure,       kLoadingFigure,
+        kPromptStoresFigure,     kPromptChunksFigure,      kLayerReuseFigure,
+        kLookBackFigure,
     };
     return table;
 }
