@@ -1,5 +1,6 @@
 #include "core/cuda/prompt_reader.h"
 
+#include "core/cuda/prompt_piece.h"
 #include "core/cuda/scatter.h"
 #include "kernels/cuda/methods/candidate_attention.h"
 #include "kernels/cuda/transfer/store_blocks.h"
@@ -167,34 +168,12 @@ void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
     const int index = blocks.layer, sequence = blocks.sequence;
     const DeviceLayer& weights = p_.model.layers[std::size_t(index)];
     const DeviceLayerState& layer = p_.layers[std::size_t(index)];
-    const std::size_t angles = std::size_t(p_.rows.rope.first(sequence)) * std::size_t(config_.rope.dim / 2);
-    const auto stamp = [&](StepReport::Mark which) { cuda::stampNow(p_.launch, piece.marks + which); };
-    p_.stages.at(index, Stage::QkvLinear);
-    stamp(kQkv);
-    p_.passes.project(weights, piece.x, piece.n, nullptr);
-    cuda::PromptArgs rotate;
-    rotate.shape = p_.layout.shape;
-    rotate.qkv = p_.buffers.qkv;
-    rotate.cos = p_.rows.ropeCos + angles;
-    rotate.sin = p_.rows.ropeSin + angles;
-    rotate.interleaved = config_.rope.interleaved;
-    rotate.eviction = weights.eviction;
-    rotate.norms = weights.headNorms;
-    rotate.q = p_.buffers.q;
-    rotate.index = layer.index;
-    rotate.n = piece.n;
-    rotate.firstPosition = piece.first;
-    rotate.sequence = sequence;
-    rotate.blocks = blocks.blocks;
-    rotate.headStride = blocks.headStride;
-    p_.stages.at(index, Stage::Rope);
-    stamp(kRope);
-    p_.passes.placePrompt(rotate);
-    p_.stages.at(index, Stage::Compression);
-    stamp(kCompression);
-    if (layer.indexed) cuda::indexPrompt(p_.launch, rotate);
-    p_.stages.at(index, Stage::Attention);
-    stamp(kAttention);
+    std::uint64_t* const marks = piece.marks;
+    const auto stamp = [&](StepReport::Mark which) { cuda::stampNow(p_.launch, marks + which); };
+    placePiece(
+        {config_, p_.layout, p_.buffers, p_.rows, p_.launch, p_.passes, p_.stages}, weights,
+        {index, sequence, piece.first, piece.n, piece.x, blocks.blocks, blocks.headStride, layer.index, layer.indexed},
+        {marks + kQkv, marks + kRope, marks + kCompression, marks + kAttention});
     const DevicePromptChunk chunk{index,
                                   sequence,
                                   piece.first,

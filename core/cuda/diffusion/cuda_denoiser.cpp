@@ -4,6 +4,7 @@
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/cuda_sequences.h"
 #include "core/cuda/gpu_device.h"
+#include "core/cuda/prompt_piece.h"
 #include "core/session/stage_clock.h"
 
 #include <algorithm>
@@ -270,34 +271,18 @@ void CudaDenoiser::readPiece(int sequence, int layer, int first, int n, LayerRec
     const DeviceLayer& weights = model_->layers[std::size_t(layer)];
     const Layer& of = layers_[std::size_t(layer)];
     float* const x = promptX_ + std::size_t(first) * std::size_t(config_.hidden);
-    const auto stamp = [&](DenoiseReport::Mark which) { cuda::stampNow(launch_, promptMarks_ + which); };
-    ranges_.at(layer, Stage::QkvLinear);
-    stamp(kQkv);
-    passes_.project(weights, x, n, nullptr);
-    const std::size_t angles = std::size_t(table_.rope.first(sequence)) * std::size_t(config_.rope.dim / 2);
-    cuda::PromptArgs place;
-    place.shape = layout_.shape;
-    place.qkv = buffers_.qkv;
-    place.cos = table_.ropeCos + angles;
-    place.sin = table_.ropeSin + angles;
-    place.interleaved = config_.rope.interleaved;
-    place.norms = weights.headNorms;
-    place.q = buffers_.q;
-    place.index.ranges = of.ranges;
-    place.index.blockFirst = table_.blockFirst;
-    place.n = n;
-    place.firstPosition = first;
-    place.sequence = sequence;
-    place.blocks = of.blocks + layout_.firstElement(sequence);
-    place.headStride = layout_.headStride(sequence);
-    ranges_.at(layer, Stage::Rope);
-    stamp(kRope);
-    passes_.placePrompt(place);
-    ranges_.at(layer, Stage::Compression);
-    stamp(kCompression);
-    if (of.ranges != nullptr) cuda::indexPrompt(launch_, place);
-    ranges_.at(layer, Stage::Attention);
-    stamp(kAttention);
+    std::uint64_t* const marks = promptMarks_;
+    const auto stamp = [&](DenoiseReport::Mark which) { cuda::stampNow(launch_, marks + which); };
+    PlacedPiece piece;
+    piece.layer = layer, piece.sequence = sequence, piece.first = first, piece.n = n;
+    piece.x = x;
+    piece.blocks = of.blocks + layout_.firstElement(sequence);
+    piece.headStride = layout_.headStride(sequence);
+    piece.index.ranges = of.ranges;
+    piece.index.blockFirst = table_.blockFirst;
+    piece.indexed = of.ranges != nullptr;
+    placePiece({config_, layout_, buffers_, table_, launch_, passes_, ranges_}, weights, piece,
+               {marks + kQkv, marks + kRope, marks + kCompression, marks + kAttention});
     cuda::BlockAttentionArgs attention;
     attention.rows = {layout_.shape, n / block_, block_, promptTable_ + first / block_, nullptr, table_.blockFirst};
     attention.q = buffers_.q;

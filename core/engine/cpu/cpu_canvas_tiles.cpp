@@ -1,6 +1,7 @@
 #include "core/engine/cpu/cpu_canvas_tiles.h"
 
 #include "core/diffusion/locality.h"
+#include "core/engine/cpu/tile_scores.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,10 +16,7 @@ int tilesOf(int tokens, int tile) { return (tokens + tile - 1) / tile; }
 
 /// Adds the softmax of the scores from `first` on, summed over each tile, to `sums`.
 void addShares(std::span<const float> scores, int first, int tile, std::vector<double>& sums) {
-    const double most = double(*std::max_element(scores.begin() + first, scores.end()));
-    std::vector<double> ofTile(sums.size(), 0.0);
-    for (std::size_t t = std::size_t(first); t < scores.size(); ++t)
-        ofTile[(t - std::size_t(first)) / std::size_t(tile)] += std::exp(double(scores[t]) - most);
+    const std::vector<double> ofTile = weighTiles(scores.subspan(std::size_t(first)), tile).ofTile;
     const double all = std::accumulate(ofTile.begin(), ofTile.end(), 0.0);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += ofTile[i] / all;
 }
@@ -60,18 +58,13 @@ void CpuCanvasTiles::make(LayerId layer, RowId sequence, const float* q,
 CpuCanvasTiles::Shares CpuCanvasTiles::sharesOf(const float* q, int head, int row, RowId sequence,
                                                 std::span<const KvBlockView> views) const {
     const int tokens = tokens_[index(sequence)], generated = firstGenerated(sequence);
-    const auto dim = std::size_t(config_.headDim), size = std::size_t(options_.tile);
     std::vector<double> all(views.size(), 0.0), ofGenerated(views.size() - std::size_t(generated), 0.0);
-    std::vector<float> scores(views.size() * size);
+    std::vector<float> scores(views.size() * std::size_t(options_.tile));
     const std::span<const float> ofTokens(scores.data(), std::size_t(tokens));
     const int end = std::min(tokens, (row + 1) * options_.tile);
     for (int token = row * options_.tile; token < end; ++token) {
-        const float* const query = q + std::size_t(token * config_.queryHeads + head) * dim;
-        std::fill(scores.begin(), scores.end(), 0.f);
-        for (std::size_t v = 0; v < views.size(); ++v)
-            for (std::size_t c = 0; c < dim; ++c)
-                for (std::size_t t = 0; t < size; ++t)
-                    scores[v * size + t] += query[c] * scale_ * views[v].keys[c * size + t];
+        const float* const query = q + std::size_t(token * config_.queryHeads + head) * std::size_t(config_.headDim);
+        scoreTiles(query, config_.headDim, scale_, views, options_.tile, scores);
         addShares(ofTokens, 0, options_.tile, all);
         addShares(ofTokens, generated * options_.tile, options_.tile, ofGenerated);
     }

@@ -1,6 +1,7 @@
 #include "core/engine/cpu/cpu_tiles.h"
 
 #include "core/diffusion/locality.h"
+#include "core/engine/cpu/tile_scores.h"
 
 #include <algorithm>
 #include <cmath>
@@ -28,26 +29,14 @@ void CpuTiles::make(LayerId layer, RowId sequence, const float* q, int prefix,
 
 std::vector<float> CpuTiles::attention(const float* q, int head, int row, int prefix,
                                        std::span<const KvBlockView> views) const {
-    const auto dim = std::size_t(config_.headDim), size = std::size_t(options_.page);
     std::vector<double> sums(views.size(), 0.0);
-    std::vector<float> scores(views.size() * size);
+    std::vector<float> scores(views.size() * std::size_t(options_.page));
     const int end = std::min(options_.block, (row + 1) * options_.page);
     for (int token = row * options_.page; token < end; ++token) {
-        const float* const query = q + std::size_t(token * config_.queryHeads + head) * dim;
-        std::fill(scores.begin(), scores.end(), 0.f);
-        for (std::size_t v = 0; v < views.size(); ++v)
-            for (std::size_t c = 0; c < dim; ++c)
-                for (std::size_t t = 0; t < size; ++t)
-                    scores[v * size + t] += query[c] * scale_ * views[v].keys[c * size + t];
-        const float most = *std::max_element(scores.begin(), scores.begin() + prefix);
-        double all = 0;
-        std::vector<double> ofTile(views.size(), 0.0);
-        for (int t = 0; t < prefix; ++t) {
-            const double weight = std::exp(double(scores[std::size_t(t)]) - double(most));
-            ofTile[std::size_t(t) / size] += weight;
-            all += weight;
-        }
-        for (std::size_t v = 0; v < views.size(); ++v) sums[v] += ofTile[v] / all;
+        const float* const query = q + std::size_t(token * config_.queryHeads + head) * std::size_t(config_.headDim);
+        scoreTiles(query, config_.headDim, scale_, views, options_.page, scores);
+        const TileWeights weights = weighTiles(std::span(scores).first(std::size_t(prefix)), options_.page);
+        for (std::size_t v = 0; v < sums.size(); ++v) sums[v] += weights.ofTile[v] / weights.all;
     }
     return {sums.begin(), sums.end()};
 }
