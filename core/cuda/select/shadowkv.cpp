@@ -1,5 +1,6 @@
 #include "core/cuda/device_selector.h"
 
+#include "base/extents.h"
 #include "core/select/shadowkv_budget.h"
 #include "kernels/cuda/methods/shadow.h"
 
@@ -45,17 +46,19 @@ private:
     std::int64_t chunkBytes() const {
         return std::int64_t(budget_.chunk) * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));
     }
-    std::size_t listBytes() const { // bytes of the list of chosen chunks in a layer's report
-        return std::size_t(context_.heads()) * std::size_t(chosen_) * sizeof(PackedBlock);
-    }
+    /// Bytes of a layer's report: what it says of all heads, and its list of chosen chunks.
+    std::size_t headBytes() const { return heads_.size() * sizeof(cuda::ShadowHeadReport); }
+    std::size_t listBytes() const { return chosenAt_.size() * sizeof(PackedBlock); }
     std::int32_t selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
                             LayerRecord& out) const;
 
     const DeviceSelectorContext context_;
     const select::ChunkBudget budget_;
     const int width_, rank_, paddedRank_;
+    const Extents<int, int> heads_;          // [sequence, KV head]
     std::vector<cuda::ShadowCounts> counts_; // [sequence]
     int chosen_ = 0, outliers_ = 0, maxChunks_ = 0, maxPoolBlocks_ = 0;
+    Extents<int, int, int> chosenAt_, outlierAt_; // [sequence, KV head, chosen_] and [sequence, KV head, outliers_]
     std::vector<std::int64_t> chunkFirst_, tokenFirst_, poolFirst_, poolTokenFirst_;
     std::size_t chunks_ = 0, tokens_ = 0, poolBlocks_ = 0; // of all heads; of all sequences; of all heads
     std::vector<Layer> layers_;
@@ -77,7 +80,7 @@ private:
 DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelectorContext& context)
     : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
       rank_(select::rankOf(values.integer("rank"), width_)), paddedRank_((rank_ + 15) / 16 * 16),
-      layers_(std::size_t(context.config.layers)) {
+      heads_(context.rows(), context.shape.kvHeads), layers_(std::size_t(context.config.layers)) {
     for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
         const int tokens = context.promptTokens[s];
         cuda::ShadowCounts& counts = counts_.emplace_back();
@@ -102,25 +105,28 @@ DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelect
             poolBlocks_ += std::size_t(poolBlocks);
         }
     }
+    chosenAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, chosen_);
+    outlierAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, outliers_);
 }
 
 void DeviceShadowKv::plan(DeviceArena& arena) {
     const cuda::AttentionShape& shape = context_.shape;
-    const auto rows = std::size_t(context_.rows()), heads = std::size_t(context_.heads()), dim = std::size_t(shape.dim),
-               width = std::size_t(width_), rank = std::size_t(rank_), padded = std::size_t(paddedRank_);
-    const std::size_t values = chunks_ * std::size_t(chunkBytes()) / sizeof(__nv_bfloat16);
-    const auto most = std::size_t(std::max(chosen_, 1));
+    const auto rows = std::size_t(context_.rows());
+    const std::size_t values = chunks_ * std::size_t(chunkBytes()) / sizeof(__nv_bfloat16), heads = heads_.size();
+    const Extents<int, int> chosenOf(context_.heads(), std::max(chosen_, 1)),
+        outliersOf(context_.heads(), std::max(outliers_, 1)), squareOfWidth(width_, width_), vectorsOf(rank_, width_),
+        squareOfRank(rank_, rank_);
+    const Extents<int, int, int> basisAt(context_.rows(), width_, paddedRank_);
     constexpr MemoryKind kLandmarks("landmarks", "landmarks", Holds::Index),
         kLowRank("low_rank", "low-rank keys", Holds::Index), kPool("chunk_pool", "KV slots", Holds::Kv);
     constexpr const char* kValues = "chunk_values";
     for (Layer& layer : layers_) {
-        arena.plan(layer.landmarks, chunks_ * dim, kLandmarks);
+        arena.plan(layer.landmarks, chunks_ * std::size_t(shape.dim), kLandmarks);
         arena.plan(layer.isOutlier, chunks_, kLandmarks);
-        arena.plan(layer.outlierChunks, heads * std::size_t(std::max(outliers_, 1)),
-                   {"outlier_chunks", "outlier chunks", Holds::Index});
-        arena.plan(layer.u, tokens_ * padded, kLowRank);
-        arena.plan(layer.basis, rows * width * padded, kLowRank);
-        arena.plan(layer.slotChunk, heads * most, "slot maps");
+        arena.plan(layer.outlierChunks, outliersOf.size(), {"outlier_chunks", "outlier chunks", Holds::Index});
+        arena.plan(layer.u, tokens_ * std::size_t(paddedRank_), kLowRank);
+        arena.plan(layer.basis, basisAt.size(), kLowRank);
+        arena.plan(layer.slotChunk, chosenOf.size(), "slot maps");
         arena.plan(layer.pool, poolBlocks_ * cuda::blockElements(shape.blockSize, shape.dim), kPool);
         if (context_.spec.bias.scale != 0.f)
             arena.plan(layer.poolScores, poolBlocks_ * std::size_t(shape.blockSize), "scores of the slots");
@@ -132,20 +138,22 @@ void DeviceShadowKv::plan(DeviceArena& arena) {
     arena.plan(tokenFirstDevice_, rows, "session state");
     arena.plan(poolFirstDevice_, heads, "session state");
     arena.plan(poolTokenFirstDevice_, heads, "session state");
-    const auto longest = std::size_t(*std::max_element(context_.promptTokens.begin(), context_.promptTokens.end()));
-    arena.plan(promptKeys_, longest * width, "prompt KV");
-    arena.plan(lastQuery_, std::size_t(shape.queryHeads) * dim, "activations");
-    arena.plan(gram_, width * width, "prompt activations");
-    arena.plan(vectors_, rank * width, "prompt activations");
-    arena.plan(moved_, rank * width, "prompt activations");
-    arena.plan(products_, rank * rank, "prompt activations");
-    arena.plan(distance_, std::size_t(shape.kvHeads) * std::size_t(maxChunks_), "prompt activations");
-    const std::size_t queryHeads = rows * std::size_t(shape.queryHeads);
+    const int longest = *std::max_element(context_.promptTokens.begin(), context_.promptTokens.end());
+    arena.plan(promptKeys_, Extents<int, int>(longest, width_).size(), "prompt KV");
+    arena.plan(lastQuery_, Extents<int, int>(shape.queryHeads, shape.dim).size(), "activations");
+    arena.plan(gram_, squareOfWidth.size(), "prompt activations");
+    arena.plan(vectors_, vectorsOf.size(), "prompt activations");
+    arena.plan(moved_, vectorsOf.size(), "prompt activations");
+    arena.plan(products_, squareOfRank.size(), "prompt activations");
+    arena.plan(distance_, Extents<int, int>(shape.kvHeads, maxChunks_).size(), "prompt activations");
+    const Extents<int, int, int> logitAt(context_.rows(), shape.queryHeads, maxChunks_);
+    const Extents<int, int, int, int> sumAt(context_.rows(), shape.queryHeads,
+                                            std::max(1, cuda::shadowTiles(maxChunks_)), 2);
     arena.plan(poolShift_, rows, "session state");
-    arena.plan(misses_, heads * most, "selections");
+    arena.plan(misses_, chosenOf.size(), "selections");
     arena.plan(missCount_, heads, "selections");
-    arena.plan(logits_, queryHeads * std::size_t(maxChunks_), "selections");
-    arena.plan(partialSums_, queryHeads * std::size_t(std::max(1, cuda::shadowTiles(maxChunks_))) * 2, "selections");
+    arena.plan(logits_, logitAt.size(), "selections");
+    arena.plan(partialSums_, sumAt.size(), "selections");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, shape, context_.rows(), maxPoolBlocks_),
                "activations");
 }
@@ -166,11 +174,10 @@ void DeviceShadowKv::begin() {
     const std::size_t layerBytes = chunks_ * std::size_t(chunkBytes());
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         Layer& layer = layers_[i];
-        layer.outliers.resize(std::size_t(context_.heads()) * std::size_t(outliers_));
-        cuda::check(
-            cudaMemset(layer.slotChunk, 0xff,
-                       std::size_t(context_.heads()) * std::size_t(std::max(chosen_, 1)) * sizeof(std::int32_t)),
-            "preparing the slot maps");
+        layer.outliers.resize(outlierAt_.size());
+        cuda::check(cudaMemset(layer.slotChunk, 0xff,
+                               Extents<int, int>(context_.heads(), std::max(chosen_, 1)).size() * sizeof(std::int32_t)),
+                    "preparing the slot maps");
         if (!context_.offload || layerBytes == 0) continue;
         void* seen = nullptr;
         cuda::check(cudaHostGetDevicePointer(&seen, store_ + i * layerBytes / sizeof(*store_), 0),
@@ -180,7 +187,7 @@ void DeviceShadowKv::begin() {
 }
 
 std::size_t DeviceShadowKv::reportBytes() const {
-    std::size_t bytes = sizeof(cuda::ShadowReport) + std::size_t(context_.heads()) * sizeof(cuda::ShadowHeadReport);
+    std::size_t bytes = sizeof(cuda::ShadowReport) + headBytes();
     if (context_.level != RecordLevel::Counters) bytes += listBytes();
     if (context_.level == RecordLevel::Full) bytes += listBytes();
     return (bytes + 15) / 16 * 16;
@@ -239,12 +246,13 @@ cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(int layer) const {
 void DeviceShadowKv::prompt(const DevicePromptChunk& chunk) {
     const cuda::AttentionShape& shape = context_.shape;
     const int queries = shape.queryHeads * shape.dim;
+    const Extents<int, int> keyAt(chunk.promptTokens, width_), queryAt(chunk.n, queries);
     cuda::keepPlainKeys(context_.launch, chunk.qkv, queries + 2 * width_, queries, width_, chunk.n,
-                        promptKeys_ + std::size_t(chunk.first) * std::size_t(width_));
+                        promptKeys_ + keyAt.first(chunk.first));
     promptRead_ = true;
     if (chunk.first + chunk.n < chunk.promptTokens) return;
-    cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + std::size_t(chunk.n - 1) * std::size_t(queries),
-                                std::size_t(queries) * sizeof(__nv_bfloat16), cudaMemcpyDeviceToDevice,
+    cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + queryAt.first(chunk.n - 1),
+                                queryAt.under(0) * sizeof(__nv_bfloat16), cudaMemcpyDeviceToDevice,
                                 context_.launch.stream),
                 "keeping the last query");
 }
@@ -278,13 +286,12 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
     enter.headStride = headStride;
     enter.distance = distance_;
     cuda::enterPrompt(context_.launch, enter);
-    const std::size_t heads = std::size_t(context_.shape.kvHeads), first = std::size_t(sequence) * heads;
-    if (counts.outliers > 0) // the records need these; the engine waits for the layer before it reads them
-        cuda::check(cudaMemcpyAsync(of.outliers.data() + first * std::size_t(outliers_),
-                                    of.outlierChunks + first * std::size_t(outliers_),
-                                    heads * std::size_t(outliers_) * sizeof(std::int32_t), cudaMemcpyDeviceToHost,
-                                    context_.launch.stream),
+    if (counts.outliers > 0) { // the records need these; the engine waits for the layer before it reads them
+        const std::span<std::int32_t> outliers = outlierAt_.part(std::span(of.outliers), sequence);
+        cuda::check(cudaMemcpyAsync(outliers.data(), of.outlierChunks + outlierAt_.first(sequence),
+                                    outliers.size_bytes(), cudaMemcpyDeviceToHost, context_.launch.stream),
                     "reading the outliers");
+    }
     // The device tier gets the chunks that the query of the last prompt token chooses.
     cuda::ShadowChoiceArgs choice = choiceOf(layer);
     choice.rows = 1;
@@ -321,7 +328,7 @@ void DeviceShadowKv::choose(const DeviceStep& step, cuda::SelectArgs&) {
         choice.report = fetch.report = reinterpret_cast<cuda::ShadowReport*>(step.report);
         char* at = step.report + sizeof(cuda::ShadowReport);
         choice.reportHeads = reinterpret_cast<cuda::ShadowHeadReport*>(at);
-        at += std::size_t(context_.heads()) * sizeof(cuda::ShadowHeadReport);
+        at += headBytes();
         if (context_.level != RecordLevel::Counters) choice.reportChunks = reinterpret_cast<PackedBlock*>(at);
         if (context_.level == RecordLevel::Full) choice.reportScores = reinterpret_cast<float*>(at + listBytes());
     }
@@ -349,10 +356,9 @@ bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& a
 std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
                                         LayerRecord& out) const {
     const cuda::ShadowCounts& counts = counts_[std::size_t(sequence)];
-    const std::size_t heads = std::size_t(context_.heads()),
-                      item = std::size_t(sequence * context_.shape.kvHeads + kvHead);
     const char* at = report + sizeof(cuda::ShadowReport);
-    const cuda::ShadowHeadReport& head = reinterpret_cast<const cuda::ShadowHeadReport*>(at)[item];
+    const cuda::ShadowHeadReport& head =
+        reinterpret_cast<const cuda::ShadowHeadReport*>(at)[heads_.offset(sequence, kvHead)];
     const int firstLocal = counts.chunks, newest = head.position / budget_.chunk, local = newest + 1 - firstLocal;
     SelectionRecord selection;
     selection.layer = layer;
@@ -371,12 +377,12 @@ std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, con
     record.selections.push_back(selection);
     if (context_.level == RecordLevel::Counters) return selection.kept;
 
-    at += heads * sizeof(cuda::ShadowHeadReport);
-    const auto* chosen = reinterpret_cast<const PackedBlock*>(at) + item * std::size_t(chosen_);
-    const float* scores = context_.level == RecordLevel::Full
-                              ? reinterpret_cast<const float*>(at + listBytes()) + item * std::size_t(chosen_)
-                              : nullptr;
-    const std::int32_t* outliers = layers_[std::size_t(layer)].outliers.data() + item * std::size_t(outliers_);
+    at += headBytes();
+    const std::size_t firstChosen = chosenAt_.first(sequence, kvHead);
+    const auto* chosen = reinterpret_cast<const PackedBlock*>(at) + firstChosen;
+    const float* scores =
+        context_.level == RecordLevel::Full ? reinterpret_cast<const float*>(at + listBytes()) + firstChosen : nullptr;
+    const std::int32_t* outliers = layers_[std::size_t(layer)].outliers.data() + outlierAt_.first(sequence, kvHead);
     const auto add = [&](std::int32_t chunk, Origin origin, bool hit, float score) {
         record.blocks.emplace_back(chunk, origin, hit);
         if (scores != nullptr) record.scores.push_back(score);
