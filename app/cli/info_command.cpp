@@ -18,9 +18,12 @@
 #include "profiler/read/counters.h"
 #include "profiler/read/denoising.h"
 #include "profiler/read/lookahead.h"
+#include "profiler/read/needle_evidence.h"
+#include "profiler/read/recording_cost.h"
 #include "profiler/read/serving.h"
 #include "profiler/read/span_totals.h"
 #include "profiler/read/summary.h"
+#include "profiler/read/trace_list.h"
 #include "profiler/read/trace_reader.h"
 
 #include <cmath>
@@ -38,6 +41,7 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
     std::string subject;
     int context = 0, batch = 1; // memory is shown for these; context 0: the model's own
+    int depth = 0;              // levels of subfolders that are listed too
     bool json = false;
 };
 
@@ -199,6 +203,21 @@ Json jsonOf(const ServingSummary& serving) {
             {"tbt_ms", latency(serving.tbtMs)}};
 }
 
+/// What recording added to the steps; null: nobody measured it.
+Json jsonOf(const RecordingCost& cost) {
+    if (!cost.known()) return {};
+    Json out{{"text", cost.text()},
+             {"way", cost.way == RecordingCost::Way::Compared ? "with and without" : "in the thread that decodes"},
+             {"share", cost.share},
+             {"steps", cost.steps}};
+    if (cost.way != RecordingCost::Way::Compared) return out;
+    out["plain_ms"] = cost.plainMs;
+    out["recorded_ms"] = cost.recordedMs;
+    out["wall_share"] = cost.recordedMs / cost.plainMs - 1;
+    if (cost.tokensEqual) out["tokens_equal"] = *cost.tokensEqual;
+    return out;
+}
+
 Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& progress) {
     const RunSummary s = summarize(reader, run.runId, progress);
     const auto known = [&](Known what, Json value) { return run.knows.has(what) ? std::move(value) : Json(); };
@@ -241,7 +260,9 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"d2h_bytes", known(Known::Bytes, s.d2hBytes)},
              {"transfer_ms", known(Known::TransferTimes, s.transferMs)},
              {"exposed_ms", known(Known::ExposedTimes, s.exposedMs)},
-             {"dropped_steps", s.droppedSteps}};
+             {"dropped_steps", s.droppedSteps},
+             {"writer_busy_ms", double(run.writerBusyNs) / 1e6},
+             {"recording_overhead", jsonOf(recordingCost(reader, run))}};
     if (!run.statusMessage.empty()) out["status_message"] = run.statusMessage;
     if (!run.error.empty()) out["error"] = run.error;
     for (const char* key : {run_meta::kEngine, run_meta::kEngineVersion, run_meta::kModelPath,
@@ -250,6 +271,18 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
             const Json parsed = Json::parse(value, nullptr, false);
             out[key] = parsed.is_object() ? parsed : Json(value);
         }
+    if (const auto answers = needleAnswers(reader, run); !answers.empty()) {
+        out["answer"] = answersText(answers);
+        out["answers"] = Json::array();
+        for (const NeedleAnswer& answer : answers)
+            out["answers"].push_back({{"sequence", answer.needle.sequence},
+                                      {"asked", answer.needle.name},
+                                      {"expected", answer.needle.value},
+                                      {"answered", answer.answered},
+                                      {"verdict", nameOf(answer.verdict)}});
+    }
+    if (const std::string& fork = run.metaOr(run_meta::kFork); !fork.empty())
+        out["fork"] = Json::parse(fork, nullptr, false);
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
     // an imported run has a timeline, and none of the things that are counted above
     if (run.backend == RunBackend::Imported) {
@@ -317,7 +350,10 @@ Json describeTrace(const std::string& subject) {
 
 void printText(const Json& object, int indent) {
     for (const auto& [key, value] : object.items()) {
-        if (value.is_array() && !value.empty() && value.front().is_object()) {
+        if (key == "recording_overhead") {
+            printOut("{:{}}{:<24} {}\n", "", indent, key,
+                     value.is_object() ? value["text"].get<std::string>() : RecordingCost().text());
+        } else if (value.is_array() && !value.empty() && value.front().is_object()) {
             printOut("{:{}}{}\n", "", indent, key);
             for (const Json& entry : value) {
                 if (entry.size() <= 5 && !entry.contains("steps"))
@@ -359,8 +395,11 @@ void refuseVainForFolder(const Options& given) {
 int run(const Arguments& arguments, const Options& given) {
     if (isFolderOfTraces(arguments.subject)) {
         refuseVainForFolder(given);
-        return listFolder(arguments.subject, arguments.json);
+        return listFolder(arguments.subject, arguments.depth, arguments.json);
     }
+    if (given.has("--depth"))
+        throw Error(ErrorKind::BadInput, "--depth has no effect here: it is of a folder of traces",
+                    "leave it out, or name a folder that is no model's");
     const bool trace = looksLikeTrace(arguments.subject);
     refuseVain(given, trace);
     const Json out = trace ? describeTrace(arguments.subject) : describeModel(arguments);
@@ -384,6 +423,7 @@ Command addInfo(Options& program) {
     sub.add("--context", arguments->context, "Tokens of a sequence the memory is shown for; 0: the model's context")
         .range(0, 1 << 24);
     sub.add("--batch", arguments->batch, "Sequences the memory is shown for").range(1, 256);
+    sub.add("--depth", arguments->depth, "Levels of subfolders whose traces are listed too").range(0, kDeepestFolder);
     addColdOption(sub);
     sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments, sub] { return run(*arguments, sub); };

@@ -3,6 +3,7 @@
 #include "app/terminal/options.h"
 #include "core/prompt/chat_prompt.h"
 #include "core/prompt/prompts.h"
+#include "core/trace/run_meta.h"
 #include "profiler/read/trace_reader.h"
 
 #include <charconv>
@@ -43,18 +44,8 @@ std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
 }
 
 /// The prompts of a recorded run. subject: a trace, and after a colon which of its runs; without one its first.
-std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& subject) {
-    std::string path = subject;
-    int runId = 0;
-    const std::size_t colon = subject.rfind(':');
-    if (colon != std::string::npos) {
-        const char* end = subject.data() + subject.size();
-        const auto [stop, code] = std::from_chars(subject.data() + colon + 1, end, runId);
-        if (code == std::errc() && stop == end && colon + 1 < subject.size())
-            path.resize(colon);
-        else
-            runId = 0; // the colon belongs to the file's name
-    }
+std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& subject, std::vector<NeedlePlace>& needles) {
+    auto [path, runId] = splitRun(subject);
     const TraceReader reader(path);
     const std::vector<RunRow> runs = reader.runs();
     if (runId == 0 && !runs.empty()) runId = runs.front().runId;
@@ -71,6 +62,7 @@ std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& subjec
                         fmt::format("run {} of {} does not hold the prompt of sequence {}", runId, path, sequence),
                         "give the prompt with --prompt, --prompt-file or --prompt-ids");
     }
+    needles = parseNeedles(run->metaOr(run_meta::kNeedles));
     return prompts;
 }
 
@@ -118,7 +110,18 @@ void addPromptOptions(Options& command, PromptArguments& arguments) {
     command.add("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt").needs(needle).showsDefault();
 }
 
-std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch) {
+std::pair<std::string, int> splitRun(const std::string& subject) {
+    const std::size_t colon = subject.rfind(':');
+    if (colon == std::string::npos || colon + 1 == subject.size()) return {subject, 0};
+    int runId = 0;
+    const char* const end = subject.data() + subject.size();
+    const auto [stop, code] = std::from_chars(subject.data() + colon + 1, end, runId);
+    const bool isNumber = code == std::errc() && stop == end;
+    return isNumber ? std::pair(subject.substr(0, colon), runId) : std::pair(subject, 0);
+}
+
+std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch,
+                                                   std::vector<NeedlePlace>* needles) {
     const int kinds = int(!arguments.texts.empty()) + int(!arguments.files.empty()) + int(!arguments.idsFile.empty()) +
                       int(!arguments.trace.empty()) + int(arguments.needleTokens != 0) +
                       int(arguments.documentTokens != 0);
@@ -130,6 +133,7 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
         throw Error(ErrorKind::BadInput, fmt::format("batch {} is out of range", batch), "use 1 to 256");
     const Tokenizer& tokenizer = model.tokenizer();
     std::vector<std::vector<std::int32_t>> prompts;
+    std::vector<NeedlePlace> places;
     if (arguments.chat && !(arguments.idsFile.empty() && arguments.trace.empty()))
         throw Error(ErrorKind::BadInput,
                     fmt::format("--chat works on texts, not on {}",
@@ -145,7 +149,7 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
     for (const std::string& text : arguments.texts) add(text);
     for (const std::string& path : arguments.files) add(readPromptFile(path));
     if (!arguments.idsFile.empty()) prompts = readIds(arguments.idsFile);
-    if (!arguments.trace.empty()) prompts = recordedPrompts(arguments.trace);
+    if (!arguments.trace.empty()) prompts = recordedPrompts(arguments.trace, places);
     if (arguments.documentTokens) add(longDocumentPrompt(tokenizer, arguments.documentTokens));
     if (arguments.needleTokens)
         for (int i = 0; i < std::max(batch, 1); ++i) {
@@ -154,13 +158,25 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
             options.needles = arguments.needles;
             options.depth = arguments.needleDepth;
             options.seed = arguments.promptSeed + std::uint64_t(i);
-            add(makeNeedlePrompt(tokenizer, options).text);
+            const NeedlePrompt prompt = makeNeedlePrompt(tokenizer, options);
+            add(prompt.text);
+            for (NeedlePlace& place : placesOf(tokenizer, prompts.back(), prompt, i))
+                places.push_back(std::move(place));
         }
     const std::size_t given = prompts.size();
     if (batch > 0 && std::size_t(batch) < given)
         throw Error(ErrorKind::BadInput, fmt::format("{} prompts do not fit a batch of {}", given, batch),
                     "raise --batch or leave it out");
-    for (std::size_t i = given; i < std::size_t(batch); ++i) prompts.push_back(prompts[i % given]);
+    for (std::size_t i = given; i < std::size_t(batch); ++i) {
+        const std::size_t known = places.size(); // what is repeated has its needles in the same places
+        for (std::size_t n = 0; n < known; ++n)
+            if (std::size_t(places[n].sequence) == i % given) {
+                places.push_back(places[n]);
+                places.back().sequence = int(i);
+            }
+        prompts.push_back(prompts[i % given]);
+    }
+    if (needles != nullptr) *needles = std::move(places);
     return prompts;
 }
 

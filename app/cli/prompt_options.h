@@ -2,9 +2,11 @@
 #pragma once
 
 #include "core/model/model.h"
+#include "core/trace/needles.h"
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -26,10 +28,15 @@ struct PromptArguments {
 /// The whole file. @throws Error(BadInput)
 std::string readPromptFile(const std::string& path);
 
+/// FILE, or FILE:RUN; the number is 0 where there is none. A colon before anything else belongs to the file's name.
+std::pair<std::string, int> splitRun(const std::string& subject);
+
 void addPromptOptions(Options& command, PromptArguments& arguments);
 
 /// Token ids per sequence, repeated to `batch` sequences when it is larger. Built-in needle prompts get another seed
 /// for each sequence. @throws Error(BadInput) when there is not exactly one kind of prompt, or a file is wrong
-std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch);
+/// needles: gets the facts that the prompts hide, where their source knows them; null: nobody asks.
+std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch,
+                                                   std::vector<NeedlePlace>* needles = nullptr);
 
 } // namespace kvscope::cli

@@ -73,8 +73,9 @@ RecordingRequest recordingOf(const RunArguments& arguments, RecordLevel level) {
 namespace {
 
 RunChoices choicesOf(const SessionOptions& options, bool denoises) {
-    return {findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
-            options.sampling.temperature, denoises};
+    return {
+        findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
+        options.sampling.temperature, denoises};
 }
 
 } // namespace

@@ -17,7 +17,9 @@ class CudaSessionEngine final : public DecodeEngine {
 public:
     explicit CudaSessionEngine(const EngineSetup& setup)
         : model_(setup.model), prompts_(setup.prompts), options_(setup.options),
-          engine_(DeviceModel::of(setup.model), gpuEngineOptions(setup)) {}
+          engine_(DeviceModel::of(setup.model), gpuEngineOptions(setup)) {
+        for (const auto& ids : options_.given) givenTokens_ = std::max(givenTokens_, int(ids.size()));
+    }
     std::string description() const override { return engine_.description(); }
     Timing linkTiming() const override { return Timing::Measured; }
 
@@ -41,7 +43,8 @@ public:
         }
         engine_.wait();
         rowSequence_.clear();
-        bool certain = options_.twoInFlight;
+        // A step that is fed given tokens begins when the session has put them in the place of the chosen ones.
+        bool certain = options_.twoInFlight && record.step >= givenTokens_;
         for (const ActiveSequence& sequence : active) {
             rowSequence_.push_back(int(sequence.sequence));
             certain &= !finishes(sequence, engine_.tokens()[index(sequence.sequence)]);
@@ -67,6 +70,7 @@ private:
     const SessionOptions& options_;
     CudaEngine engine_;
     std::vector<int> rowSequence_;
+    int givenTokens_ = 0; // most of any sequence
 };
 
 } // namespace

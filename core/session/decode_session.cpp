@@ -71,6 +71,7 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
                    SessionOptions sessionOptions, TraceSink& traceSink)
     : SessionRun(std::move(loaded), std::move(ids), std::move(sessionOptions), traceSink) {
     checkPrompts(options.maxNewTokens - 1); // the last token is not fed back
+    checkGiven(options.given, prompts.size(), model->config().vocab, options.maxNewTokens);
     resolveParameters();
     spec = methodSpec(method, parameters, *model);
     const EngineSetup setup = engineSetup(model, prompts, options, method, parameters, spec, sink.level());
@@ -126,8 +127,13 @@ void TokenRun::sampleTokens(StepRecord& record) {
     for (std::size_t row = 0; row < active.size(); ++row) {
         const auto s = index(active[row].sequence);
         const bool here = options.sampling.temperature > 0 && !engine->samples();
-        const std::int32_t id = here ? sampledToken(active[row].sequence, int(row)) : engine->chosenToken(int(row));
+        std::int32_t id = here ? sampledToken(active[row].sequence, int(row)) : engine->chosenToken(int(row));
         if (id < 0) refuseLogits(active[row]);
+        if (s < options.given.size() && generated[s].size() < options.given[s].size()) {
+            const std::int32_t given = options.given[s][generated[s].size()];
+            if (given != id && summary.givenUnlike < 0) summary.givenUnlike = record.step;
+            id = given;
+        }
         generated[s].push_back(id);
         nextToken[s] = id;
         record.generated.push_back(
@@ -251,7 +257,14 @@ const float* TokenRun::logits(int sequence) const {
 
 DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts,
                              SessionOptions options, TraceSink& sink) {
-    if (const auto& diffusion = model->config().diffusion; diffusion && diffusion->canvas)
+    const auto& diffusion = model->config().diffusion;
+    if (diffusion && (!options.given.empty() || options.leftOut))
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{} denoises its text instead of writing it token by token, so that no text can go on "
+                                "from one of its steps",
+                                model->name()),
+                    "use a model that decodes token by token");
+    if (diffusion && diffusion->canvas)
         run_ = makeCanvasRun(std::move(model), std::move(prompts), std::move(options), sink);
     else if (diffusion)
         run_ = makeDenoiseRun(std::move(model), std::move(prompts), std::move(options), sink);

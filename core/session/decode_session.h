@@ -31,6 +31,13 @@ struct Sampling {
 
 class DenoiseObserver; // core/session/denoise_engine.h
 
+/// A block of a sequence that is not attended to from a decode step on.
+struct LeftOutBlock {
+    int block = -1;
+    int fromStep = 1;
+    int sequence = 0;
+};
+
 struct SessionOptions {
     Backend backend = Backend::Cpu;
     std::string method = "nosa";
@@ -53,6 +60,12 @@ struct SessionOptions {
     bool twoInFlight = true;                  // CUDA: the next step starts while the host records this one
     std::string name;                         // name of the run; empty: made from method and model
     bool recordModelPath = true;              // whether the trace says where the model lies
+    /// [sequence] The first tokens that each sequence gets in place of those that the model chooses, so that a text
+    /// that is there already goes on. The model's own choices are made and dropped: a random stream stays in step.
+    /// Empty: none. Not for models that denoise.
+    std::vector<std::vector<std::int32_t>> given;
+    std::optional<LeftOutBlock> leftOut;                   // CPU
+    std::vector<std::pair<std::string, std::string>> meta; // more of run_meta, e.g. the needles of the prompt
 };
 
 /// @throws Error(BadInput) where no policy has this name, or the policy goes by the worth of blocks and the method does
@@ -71,6 +84,7 @@ struct SessionSummary {
     double densityMean =
         std::numeric_limits<double>::quiet_NaN(); // block diffusion: tokens of the chosen pages / prefix,
                                                   // over sparse (layer, sequence, KV head, forward)
+    int givenUnlike = -1; // first step in which a given token is not the one that the model chose; -1: none
 
     struct Part { // of the decode steps
         int steps = 0;

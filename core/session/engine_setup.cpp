@@ -3,6 +3,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
+#include "core/session/left_out.h"
 #include "core/session/session_checks.h"
 
 #include <algorithm>
@@ -63,9 +64,14 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
     EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, level, {}, parameters, {}, {}};
-    setup.makeSelector = [&method, &parameters](const SelectorContext& context) {
+    std::vector<int> promptTokens;
+    for (const auto& prompt : prompts) promptTokens.push_back(int(prompt.size()));
+    if (options.leftOut) checkLeftOut(*options.leftOut, spec, options, promptTokens);
+    setup.makeSelector = [&method, &parameters, leftOut = options.leftOut,
+                          promptTokens](const SelectorContext& context) {
         auto selector = method.makeSelector ? method.makeSelector(parameters, context) : nullptr;
-        return selector ? std::move(selector) : makeSpecSelector(context);
+        if (!selector) selector = makeSpecSelector(context);
+        return leftOut ? leavingOut(std::move(selector), *leftOut, context, promptTokens) : std::move(selector);
     };
     for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
     const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());

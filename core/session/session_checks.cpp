@@ -39,6 +39,24 @@ void checkPrompts(std::span<const std::vector<std::int32_t>> prompts, const Mode
     }
 }
 
+void checkGiven(std::span<const std::vector<std::int32_t>> given, std::size_t sequences, int vocab, int newTokens) {
+    if (given.empty()) return;
+    if (given.size() != sequences)
+        refuse(fmt::format("tokens are given for {} sequences, and there are {}", given.size(), sequences),
+               "give a list for every sequence");
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        if (given[i].size() > std::size_t(newTokens))
+            refuse(fmt::format("{} tokens are given for sequence {}, which is to have {} new ones", given[i].size(), i,
+                               newTokens),
+                   fmt::format("ask for more than {} new tokens", given[i].size()));
+        for (const std::int32_t id : given[i])
+            if (id < 0 || id >= vocab)
+                refuse(fmt::format("token id {} is given for sequence {}, outside the vocabulary of {} entries", id, i,
+                                   vocab),
+                       "use ids of this model's tokenizer");
+    }
+}
+
 ParameterValues methodParameters(const MethodEntry& method, const Model& model, const Settings& settings) {
     if (!hasWeightsFor(method, model))
         throw Error(ErrorKind::Unsupported,

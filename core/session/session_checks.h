@@ -22,6 +22,9 @@ void checkSessionOptions(const SessionOptions& options);
 /// @throws Error(BadInput) naming the prompt
 void checkPrompts(std::span<const std::vector<std::int32_t>> prompts, const Model& model, int newTokens, int added);
 
+/// Checks the tokens that sequences are given (SessionOptions::given). @throws Error(BadInput)
+void checkGiven(std::span<const std::vector<std::int32_t>> given, std::size_t sequences, int vocab, int newTokens);
+
 using Settings = std::vector<std::pair<std::string, std::string>>; // key and value
 
 /// The method's parameters for the model, with a session's settings. @throws Error(BadInput | Unsupported)

@@ -5,6 +5,7 @@ namespace kvscope::run_meta {
 
 inline constexpr const char* kKnows = "knows";                        // Knowledge::toJson()
 inline constexpr const char* kEngine = "engine";                      // program that decoded
+inline constexpr const char* kOurEngine = "kvscope";                  // as which this program calls itself there
 inline constexpr const char* kEngineVersion = "engine_version";       // of it
 inline constexpr const char* kModelShape = "model_shape";             // toJson(ModelShape)
 inline constexpr const char* kModelPath = "model_path";               // absolute; an embedded model's name
@@ -28,6 +29,10 @@ inline constexpr const char* kLayerFirst = "layer_first";   // global number of 
 inline constexpr const char* kHeadRange = "head_range";     // "8..15": the KV heads of this rank, by global numbers
 inline constexpr const char* kMergedFrom = "merged_from";   // file and run that kvscope-cli merge copied
 inline constexpr const char* kClockOffset = "clock_offset"; // what merge added to all times, one JSON object
+
+inline constexpr const char* kNeedles = "needles"; // facts that the prompts hide, needlesJson()
+inline constexpr const char* kFork =
+    "fork"; // which run went on here from which step, and what changed: one JSON object
 
 inline constexpr const char* kServing = "serving"; // of a serving run: knobs, budgets and bounds, one JSON object
 

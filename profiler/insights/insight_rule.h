@@ -123,10 +123,12 @@ void findPrefillDominates(RunFacts&, std::vector<Insight>&);
 void findOffloadSlower(RunFacts&, std::vector<Insight>&); // pair_insights.cpp
 void findOutputDiffers(RunFacts&, std::vector<Insight>&);
 void findLowMass(RunFacts&, std::vector<Insight>&);
+void findAnswer(RunFacts&, std::vector<Insight>&); // answer_insights.cpp
 void findDroppedSteps(RunFacts&, std::vector<Insight>&); // recorder_insights.cpp
 void findLostGpuRecords(RunFacts&, std::vector<Insight>&);
 void findLostPmSamples(RunFacts&, std::vector<Insight>&);
 void findRecorderOverhead(RunFacts&, std::vector<Insight>&);
+void findRecordingCost(RunFacts&, std::vector<Insight>&);
 void findUnfinished(RunFacts&, std::vector<Insight>&);
 void findBrokenRules(RunFacts&, std::vector<Insight>&);
 

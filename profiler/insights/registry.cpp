@@ -26,6 +26,8 @@ std::span<const InsightRule> insightRules() {
                     findUnfinished},
         InsightRule{"output-differs", "Another run with all blocks resident generated other tokens", RuleReads::Tokens,
                     findOutputDiffers, kHits},
+        InsightRule{"answer", "What was answered, where the prompt asks for a fact that it hides", RuleReads::Tokens,
+                    findAnswer},
         InsightRule{"low-mass", "The selection misses much of the attention", RuleReads::Selections, findLowMass},
         InsightRule{"link-saturated", "Loads take longer than the compute they could hide behind", RuleReads::Layers,
                     findLinkSaturated, kTransfers},
@@ -66,6 +68,8 @@ std::span<const InsightRule> insightRules() {
                     kHits},
         InsightRule{"recorder-overhead", "Writing the trace takes a noticeable part of a core", RuleReads::Steps,
                     findRecorderOverhead},
+        InsightRule{"recording-cost", "Recording adds more than 3 % to the steps that it records", RuleReads::Steps,
+                    findRecordingCost},
     };
     return rules;
 }

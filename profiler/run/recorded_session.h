@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -27,6 +29,8 @@ public:
     RecordedSession(SessionOptions options, RecordingRequest recording);
     ~RecordedSession(); // a run that has not ended ends as stopped
 
+    /// One more row of run_meta. Before begin.
+    void addMeta(std::string key, std::string value) { options_.meta.emplace_back(std::move(key), std::move(value)); }
     /// Opens the file, then makes the session, which begins the run in it. @throws Error: as Recorder and DecodeSession
     void begin(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts);
     /// Reads the prompts and decodes until every sequence has ended, or `eachStep` says Stop. Ends the run as finished,

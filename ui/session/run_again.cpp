@@ -1,192 +1,29 @@
 #include "ui/session/run_again.h"
 
 #include "base/error.h"
-#include "core/cache/cache_policy.h"
-#include "core/model/model.h"
-#include "core/select/method.h"
-#include "core/trace/run_meta.h"
 
-#include <algorithm>
-#include <array>
-#include <fmt/format.h>
-#include <limits>
-#include <nlohmann/json.hpp>
-#include <string_view>
+#include <utility>
 
 namespace kvscope::ui {
 
-namespace {
-
-using Json = nlohmann::json;
-
-constexpr std::string_view kOurEngine = "kvscope";
-constexpr const char* kOnlyOwn = "only sessions that KVScope recorded can be run again";
-
-Error refusal(const RunRow& row, const std::string& what, const std::string& mend) {
-    return Error(ErrorKind::BadInput, fmt::format("run {} {}", row.runId, what), mend);
-}
-
-/// The parameters of a run, each taken once: what is left over is a key that nobody here knows.
-class Parameters {
-public:
-    explicit Parameters(const RunRow& row) : row_(row), values_(Json::parse(row.paramsJson, nullptr, false)) {
-        if (!values_.is_object()) throw refusal(row, "does not say its settings: params_json is no object", kOnlyOwn);
-    }
-    bool has(const char* key) const { return values_.contains(key); }
-    std::string text(const std::string& key) {
-        const Json value = take(key);
-        if (!value.is_primitive() || value.is_null()) throw wrong(key, value);
-        return value.is_string() ? value.get<std::string>() : value.dump();
-    }
-    bool flag(const char* key, bool otherwise) {
-        if (!has(key)) return otherwise;
-        const Json value = take(key);
-        if (!value.is_boolean()) throw wrong(key, value);
-        return value.get<bool>();
-    }
-    double number(const char* key, double otherwise) {
-        if (!has(key)) return otherwise;
-        const Json value = take(key);
-        if (!value.is_number()) throw wrong(key, value);
-        return value.get<double>();
-    }
-    std::int64_t integer(const char* key, std::int64_t otherwise, std::int64_t least) {
-        if (!has(key)) return otherwise;
-        const Json value = take(key);
-        if (!value.is_number_integer() || value.get<std::int64_t>() < least ||
-            value.get<std::int64_t>() > std::numeric_limits<int>::max())
-            throw wrong(key, value);
-        return value.get<std::int64_t>();
-    }
-    void requireEmpty() const {
-        if (values_.empty()) return;
-        throw refusal(row_,
-                      fmt::format("was recorded with '{}', a setting that this version does not know",
-                                  values_.begin().key().substr(0, 60)),
-                      "run it again with the version that recorded it");
-    }
-
-private:
-    Json take(const std::string& key) {
-        Json value = values_.at(key);
-        values_.erase(key);
-        return value;
-    }
-    Error wrong(const std::string& key, const Json& value) const {
-        return refusal(row_,
-                       fmt::format("says {} = {}, which is no value of it", key,
-                                   value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)),
-                       "record it again");
-    }
-
-    const RunRow& row_;
-    Json values_;
-};
-
-QString modelOf(const RunRow& row) {
-    const std::vector<std::string> embedded = embeddedModels();
-    const std::string& path = row.metaOr(run_meta::kModelPath);
-    if (!path.empty()) return QString::fromStdString(path);
-    if (std::find(embedded.begin(), embedded.end(), row.model) != embedded.end())
-        return QString::fromStdString(row.model);
-    throw refusal(row, "does not say where its model lies: it was recorded without the model's path",
-                  "choose the model, the prompt and the settings in the session form");
-}
-
-Link linkOf(const RunRow& row) {
-    Link link;
-    if (row.timing != Timing::Modelled) return link;
-    const std::string name = row.link.substr(0, row.link.find(','));
-    const bool isNamed = name == "pcie4" || name == "pcie5";
-    if (isNamed && Link::parse(name).gigabytesPerSecond == row.linkGbps)
-        link = Link::parse(name);
-    else if (row.linkGbps > 0)
-        link = Link::parse(fmt::format("{}", row.linkGbps));
-    if (row.linkLatencyUs != link.latencyUs)
-        throw refusal(row,
-                      fmt::format("has a link with {} us per transfer, and sessions here have {} us", row.linkLatencyUs,
-                                  link.latencyUs),
-                      kOnlyOwn);
-    return link;
-}
-
-RecordLevel levelOf(const RunRow& row) {
-    if (row.level.value()) return *row.level.value();
-    throw refusal(row, fmt::format("has the level '{}', which does not exist", row.level.text().substr(0, 60)),
-                  "record it again");
-}
-
-} // namespace
-
 SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row) {
-    if (row.backend == RunBackend::Imported) throw refusal(row, "is a timeline of another tool", kOnlyOwn);
-    if (const std::string& engine = row.metaOr(run_meta::kEngine); !engine.empty() && engine != kOurEngine)
-        throw refusal(row, fmt::format("was recorded by {}", engine.substr(0, 60)), kOnlyOwn);
-    if (row.serves())
-        throw refusal(row, "served requests that came at their times", "kvscope-cli load serves a workload again");
-    const MethodEntry* method = knownMethod(row.method);
-    if (method == nullptr)
-        throw refusal(
-            row,
-            fmt::format("was recorded with method '{}', which this program does not have", row.method.substr(0, 60)),
-            kOnlyOwn);
-    Parameters parameters(row);
     SessionToRepeat recorded;
     recorded.key = key;
-    recorded.fingerprint = row.metaOr(run_meta::kModelFingerprint);
-    recorded.layers = row.layers, recorded.queryHeads = row.queryHeads, recorded.kvHeads = row.kvHeads;
-    recorded.headDim = row.headDim;
+    recorded.settings = recordedSettings(row);
+    for (const std::string& remark : recorded.settings.remarks) recorded.remarks << QString::fromStdString(remark);
     SessionRequest& request = recorded.request;
-    SessionOptions& options = request.options;
-    options.method = row.method;
-    ParameterValues checked;
-    for (const Parameter& parameter : method->parameters) {
-        if (!parameters.has(parameter.key.c_str())) continue;
-        const std::string value = parameters.text(parameter.key);
-        checked.set(method->parameters, parameter.key, value);
-        options.settings.emplace_back(parameter.key, checked.text(parameter.key));
-    }
-    if (!parameters.has("cache_policy"))
-        throw refusal(row, "does not say its cache policy: no session of KVScope wrote it", kOnlyOwn);
-    options.cachePolicy = parameters.text("cache_policy");
-    if (!options.cachePolicy.empty()) findCachePolicy(options.cachePolicy);
-    options.offload = parameters.flag("offload", true);
-    // The recorded session had fewer slots than the method needs, because each block of its short sequence had one. A
-    // session that is not asked for a number gets the same again, and enough slots when its sequence becomes longer.
-    ModelConfig config;
-    config.headDim = row.headDim;
-    if (options.offload && row.deviceSlots >= std::max(1, specOf(*method, options.settings, config).neededSlots()))
-        options.deviceKvBlocks = row.deviceSlots;
-    if (!parameters.has("max_new_tokens")) // an older trace: as many as it has steps
-        recorded.remarks
-            << QObject::tr("The trace does not say how many tokens were asked for; it holds %1 steps.").arg(row.steps);
-    options.maxNewTokens = int(parameters.integer("max_new_tokens", std::max(1, row.steps), 1));
-    options.stopAtEos = !parameters.flag("ignore_eos", false);
-    options.sampling.temperature = parameters.number("temperature", 0);
-    options.sampling.topP = parameters.number("top_p", options.sampling.topP);
-    options.sampling.topK = int(parameters.integer("top_k", options.sampling.topK, 0));
-    options.sampling.seed = std::uint64_t(parameters.integer("seed", std::int64_t(options.sampling.seed), 0));
-    options.oracle = parameters.flag("oracle", false);
-    if (const std::int64_t threads = parameters.integer("threads", 0, 0); threads > 0)
+    request.options = recorded.settings.options;
+    if (const int threads = std::exchange(request.options.threads, 0); threads > 0)
         recorded.remarks << QObject::tr("It was recorded with %n threads; a session of the desktop uses all cores.",
-                                        nullptr, int(threads));
-    parameters.requireEmpty();
-    if (row.backend != RunBackend::Cpu && row.backend != RunBackend::Cuda)
-        throw refusal(row,
-                      fmt::format("ran on '{}', which this program does not have", row.backend.text().substr(0, 60)),
-                      kOnlyOwn);
-    options.backend = row.backend == RunBackend::Cuda ? Backend::Cuda : Backend::Cpu;
-    options.link = linkOf(row);
-    request.level = levelOf(row);
-    request.model = modelOf(row);
+                                        nullptr, threads);
+    request.level = recorded.settings.level;
+    request.model = QString::fromStdString(recorded.settings.model);
     PromptSource source;
     source.kind = PromptSource::Kind::Recorded;
     source.file = key.path;
     source.runId = key.runId;
     source.sequences = row.sequences;
     request.source = source;
-    if (row.status != RunStatus::Finished)
-        recorded.remarks << QObject::tr("The recorded run did not end by itself, so that this one may be longer.");
     return recorded;
 }
 
@@ -201,23 +38,7 @@ QString whyNotAgain(const OpenRun& run) {
 }
 
 void requireRecordedModel(const SessionToRepeat& recorded, const Model& model) {
-    const ModelConfig& config = model.config();
-    const std::string now = model.fingerprint();
-    if (!recorded.fingerprint.empty() && now != recorded.fingerprint)
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("{} is not the model that run {} was recorded with: its weight files have the "
-                                "fingerprint {}, the recorded ones {}",
-                                model.path(), recorded.key.runId, now, recorded.fingerprint.substr(0, 80)),
-                    "put the recorded model back there, or choose model, prompt and settings in the session form");
-    if (config.layers != recorded.layers || config.kvHeads != recorded.kvHeads ||
-        config.queryHeads != recorded.queryHeads || config.headDim != recorded.headDim)
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("{} is not the model that run {} was recorded with: it has {} layers, {} query and {} "
-                                "KV heads of {}, the recorded one {}, {}, {} and {}",
-                                model.path(), recorded.key.runId, config.layers, config.queryHeads, config.kvHeads,
-                                config.headDim, recorded.layers, recorded.queryHeads, recorded.kvHeads,
-                                recorded.headDim),
-                    "put the recorded model back there, or choose model, prompt and settings in the session form");
+    kvscope::requireRecordedModel(recorded.settings, model);
 }
 
 } // namespace kvscope::ui

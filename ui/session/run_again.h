@@ -1,21 +1,19 @@
 // A recorded run as a session to be run again: model, prompt, method and settings as its trace says.
 #pragma once
 
+#include "profiler/run/recorded_settings.h"
 #include "ui/frame/workspace.h"
 #include "ui/session/session_controller.h"
 
 #include <QStringList>
 
-#include <string>
-
 namespace kvscope::ui {
 
 struct SessionToRepeat {
     RunKey key;
-    SessionRequest request;  // its prompt is PromptSource::Kind::Recorded
-    std::string fingerprint; // of the model's weight files; empty: the trace is older than that
-    int layers = 0, queryHeads = 0, kvHeads = 0, headDim = 0; // of the model
-    QStringList remarks;                                      // what the session form does not repeat; whole sentences
+    SessionRequest request; // its prompt is PromptSource::Kind::Recorded
+    RecordedSettings settings;
+    QStringList remarks; // what the session form does not repeat; whole sentences
 };
 
 /// The session that a run was recorded with. @throws Error(BadInput) where it cannot be run again: another tool or
