@@ -1,5 +1,6 @@
 #include "core/cuda/device_model.h"
 
+#include "base/extents.h"
 #include "core/cuda/device_upload.h"
 #include "core/plan/model_limits.h"
 #include "kernels/cuda/linear/packed.h"
@@ -15,6 +16,12 @@ namespace kvscope {
 namespace {
 
 constexpr const char* kWhat = "weights";
+
+/// Numbers in an array of these lengths.
+template <class... Length> std::size_t elements(Length... lengths) {
+    static_assert((std::is_same_v<Length, int> && ...));
+    return Extents<Length...>(lengths...).size();
+}
 
 void requireFit(const std::string& problem) {
     if (!problem.empty()) throw Error(ErrorKind::Unsupported, problem, "use --backend cpu");
@@ -65,7 +72,7 @@ void DeviceModel::planMatrix(cuda::DeviceMatrix& matrix, DType type, int rows, i
     if (isQuantised(type)) return planPacked(matrix, type, rows, cols);
     matrix.rows = rows;
     matrix.cols = cols;
-    arena_.plan(const_cast<__nv_bfloat16*&>(matrix.data), std::size_t(rows) * std::size_t(cols), kWhat);
+    arena_.plan(const_cast<__nv_bfloat16*&>(matrix.data), elements(rows, cols), kWhat);
 }
 
 /// from: null for random weights, as in planLayer.
@@ -102,35 +109,35 @@ void DeviceModel::planAttention(DeviceLayer& layer, const LayerWeights* from, bo
     }
     planMatrix(layer.o, typeOf(from ? &from->o : nullptr), config.hidden, config.queryHeads * config.outputDim());
     if (biases) {
-        planFloats(layer.qkvBias, std::size_t(rows));
-        planFloats(layer.oBias, std::size_t(config.hidden));
+        planFloats(layer.qkvBias, elements(rows));
+        planFloats(layer.oBias, elements(config.hidden));
     }
     if (config.latent) {
         const LatentAttention& latent = *config.latent;
-        const auto perHead = std::size_t(config.queryHeads) * std::size_t(latent.rank);
         if (latent.queryRank > 0) {
             planMatrix(layer.latent.queryUp, typeOf(&from->q), qWidth, latent.queryRank);
-            planFloats(layer.latent.queryNorm, std::size_t(latent.queryRank));
+            planFloats(layer.latent.queryNorm, elements(latent.queryRank));
         }
-        planFloats(layer.latent.latentNorm, std::size_t(latent.rank));
-        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.keyUp), perHead * std::size_t(latent.nopeDim), kWhat);
-        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.valueUp), perHead * std::size_t(latent.valueDim), kWhat);
+        planFloats(layer.latent.latentNorm, elements(latent.rank));
+        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.keyUp),
+                    elements(config.queryHeads, latent.rank, latent.nopeDim), kWhat);
+        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.valueUp),
+                    elements(config.queryHeads, latent.rank, latent.valueDim), kWhat);
     }
     if (config.queryKeyNorm) {
-        planFloats(layer.headNorms.query, std::size_t(config.headDim));
-        planFloats(layer.headNorms.key, std::size_t(config.headDim));
+        planFloats(layer.headNorms.query, elements(config.headDim));
+        planFloats(layer.headNorms.key, elements(config.headDim));
         layer.headNorms.eps = config.rmsNormEps;
     }
     if (evictionHead) {
-        planFloats(layer.eviction.delta, std::size_t(config.kvHeads) * std::size_t(kvWidth));
-        planFloats(layer.eviction.gain, std::size_t(config.kvHeads));
+        planFloats(layer.eviction.delta, elements(config.kvHeads, kvWidth));
+        planFloats(layer.eviction.gain, elements(config.kvHeads));
         layer.eviction.folded = folded;
     }
 }
 
 void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool experts, bool biases) {
     planAttention(layer, from, biases);
-    const auto hidden = std::size_t(config.hidden);
     const auto planFeedForward = [&](DeviceFeedForward& to, const FeedForwardWeights* mlp, int width) {
         planMatrix(to.gateUp, mlp ? deviceType(mlp->gate, mlp->up) : DType::BF16, 2 * width, config.hidden);
         planMatrix(to.down, typeOf(mlp ? &mlp->down : nullptr), config.hidden, width);
@@ -141,16 +148,16 @@ void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool e
         const ExpertConfig& e = *config.experts;
         const FeedForwardWeights& first = from->moe.experts.front();
         DeviceExperts& to = layer.experts;
-        planFloats(to.router, std::size_t(e.count + (e.sharedGate ? 1 : 0)) * hidden);
-        if (!from->moe.choiceBias.empty()) planFloats(to.choiceBias, std::size_t(e.count));
+        planFloats(to.router, elements(e.count + (e.sharedGate ? 1 : 0), config.hidden));
+        if (!from->moe.choiceBias.empty()) planFloats(to.choiceBias, elements(e.count));
         planPacked(to.gateUp, deviceType(first.gate, first.up), 2 * e.width, config.hidden, e.count);
         planPacked(to.down, deviceType(first.down), config.hidden, e.width, e.count);
         to.gateUpBytes = cuda::packedBytes(to.gateUp.type, to.gateUp.rows, to.gateUp.cols);
         to.downBytes = cuda::packedBytes(to.down.type, to.down.rows, to.down.cols);
         if (from->moe.shared.gate.rows > 0) planFeedForward(to.shared, &from->moe.shared, e.sharedWidth);
     }
-    planFloats(layer.inputNorm, hidden);
-    planFloats(layer.postNorm, hidden);
+    planFloats(layer.inputNorm, elements(config.hidden));
+    planFloats(layer.postNorm, elements(config.hidden));
 }
 
 /// Plans SparDA's heads: in every layer but the last the head for the next layer, and in layer 0 also the head for
@@ -178,7 +185,7 @@ void DeviceModel::planAll(const Model* from) {
         lmHead = embedding; // takeAll sets its pointer
     else
         planMatrix(lmHead, typeOf(from != nullptr ? &from->lmHead() : nullptr), config.vocab, config.hidden);
-    planFloats(finalNorm, std::size_t(config.hidden));
+    planFloats(finalNorm, elements(config.hidden));
 }
 
 void DeviceModel::takeAll() {
@@ -191,8 +198,9 @@ void DeviceModel::takeAll() {
             weightBytes += mlp->gateUp.bytes() + mlp->down.bytes();
         weightBytes += layer.o.bytes() + layer.latent.queryUp.bytes();
         if (config.latent)
-            weightBytes += std::size_t(config.queryHeads) * std::size_t(config.latent->rank) *
-                           std::size_t(config.latent->nopeDim + config.latent->valueDim) * sizeof(__nv_bfloat16);
+            weightBytes +=
+                elements(config.queryHeads, config.latent->rank, config.latent->nopeDim + config.latent->valueDim) *
+                sizeof(__nv_bfloat16);
         if (layer.experts.router != nullptr)
             weightBytes += std::size_t(config.experts->used) * (layer.experts.gateUpBytes + layer.experts.downBytes);
     }
@@ -208,7 +216,7 @@ void uploadFeedForward(DeviceUpload& upload, const DeviceFeedForward& to, const 
 void uploadExperts(DeviceUpload& upload, const DeviceExperts& to, const ExpertWeights& from) {
     upload.asFloats(to.router, from.router);
     if (from.sharedGate.rows > 0)
-        upload.asFloats(to.router + std::size_t(from.router.rows) * std::size_t(from.router.cols), from.sharedGate);
+        upload.asFloats(to.router + elements(from.router.rows, from.router.cols), from.sharedGate);
     upload.floats(to.choiceBias, from.choiceBias);
     cuda::DeviceMatrix gateUp = to.gateUp, down = to.down;
     for (const FeedForwardWeights& expert : from.experts) {
@@ -226,9 +234,7 @@ void uploadLatent(DeviceUpload& upload, const DeviceLatent& to, const LayerWeigh
     upload.floats(to.latentNorm, from.latentNorm);
     const auto upHeads = [&](const __nv_bfloat16* device, WeightMatrix head, std::size_t bytes) {
         for (int h = 0; h < heads; ++h) {
-            upload.rows(
-                {device + std::size_t(h) * std::size_t(head.rows) * std::size_t(head.cols), head.rows, head.cols},
-                head);
+            upload.rows({device + elements(h, head.rows, head.cols), head.rows, head.cols}, head);
             head.data = static_cast<const std::byte*>(head.data) + bytes;
         }
     };
@@ -310,10 +316,10 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
     made->takeAll();
     // Weights have the variance 1/inputs, so that activations stay near 1.
     const auto fill = [&](const cuda::DeviceMatrix& matrix) {
-        cuda::fillNormal(const_cast<__nv_bfloat16*>(matrix.data), std::size_t(matrix.rows) * std::size_t(matrix.cols),
+        cuda::fillNormal(const_cast<__nv_bfloat16*>(matrix.data), elements(matrix.rows, matrix.cols),
                          1.f / std::sqrt(float(matrix.cols)), seed++);
     };
-    std::vector<float> ones(std::size_t(config.hidden), 1.f);
+    std::vector<float> ones(elements(config.hidden), 1.f);
     std::mt19937_64 generator(seed);
     std::normal_distribution<float> normal;
     for (const DeviceLayer& layer : made->layers) {
@@ -324,7 +330,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
         copyFloats(layer.postNorm, ones);
         if (evictionHead) {
             const int width = config.kvHeads * config.headDim;
-            std::vector<float> delta(std::size_t(config.kvHeads * width)), gain(std::size_t(config.kvHeads), 1.f);
+            std::vector<float> delta(elements(config.kvHeads, width)), gain(elements(config.kvHeads), 1.f);
             for (float& value : delta) value = normal(generator) / std::sqrt(float(width));
             copyFloats(layer.eviction.delta, delta);
             copyFloats(layer.eviction.gain, gain);
