@@ -25,6 +25,7 @@ struct TensorNames {
     std::string queryNorm = "q_norm.weight", keyNorm = "k_norm.weight";
     // Latent attention: the queries' way down and up, the latent with the shared key part, the latent's way up
     std::string queryDown = "q_a_proj", queryDownNorm = "q_a_layernorm.weight", queryUp = "q_b_proj";
+    std::string indexer = "indexer."; // prefix of the lightning indexer, within the attention's
     std::string latentDown = "kv_a_proj_with_mqa", latentNorm = "kv_a_layernorm.weight", latentUp = "kv_b_proj";
     std::string mlp = "mlp."; // prefix of the feed-forward
     std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
@@ -80,6 +81,9 @@ void readLatentAttention(const ConfigReader& reader, ModelConfig& config);
 Bias readBias(const ConfigReader& reader, const char* key);
 /// Which layers have experts, by mlp_layer_types ("sparse", "dense"). False: the key is null or left out.
 bool readExpertLayers(const ConfigReader& reader, ModelConfig& config);
+/// The keys of DeepSeek-V3's experts, in the layers that mlp_layer_types names or, where it names none, from layer
+/// first_k_dense_replace on.
+void readSigmoidExperts(const ConfigReader& reader, ModelConfig& config);
 /// MiniCPM's muP scales, those that are stated.
 void readScales(const ConfigReader& reader, ModelConfig& config);
 

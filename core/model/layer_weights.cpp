@@ -114,6 +114,17 @@ void readLatent(const TensorSource& tensors, const TensorNames& names, const std
     w.valueUpHeadBytes = std::size_t(perHead) * rowBytes;
 }
 
+IndexerWeights readIndexer(const TensorSource& tensors, const std::string& indexer, const ModelConfig& c) {
+    const LightningIndexer& of = *c.indexer;
+    IndexerWeights w;
+    w.query = tensors.matrix(indexer + "wq_b.weight", of.heads * of.dim, c.latent->queryRank);
+    w.key = tensors.matrix(indexer + "wk.weight", of.dim, c.hidden);
+    w.keyNorm = tensors.vector(indexer + "k_norm.weight", {of.dim});
+    w.keyShift = tensors.vector(indexer + "k_norm.bias", {of.dim});
+    w.headWeight = tensors.matrix(indexer + "weights_proj.weight", of.heads, c.hidden);
+    return w;
+}
+
 } // namespace
 
 std::size_t LayerWeights::bytesPerToken(const ModelConfig& config) const {
@@ -135,6 +146,7 @@ LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int in
         readLatent(tensors, names, attention, c, w, owned);
     else
         readHeads(tensors, names, attention, c, w);
+    if (c.indexer && c.indexer->runsIn(index)) w.indexer = readIndexer(tensors, attention + names.indexer, c);
     w.o = tensors.matrix(attention + names.o + ".weight", c.hidden, c.queryHeads * c.outputDim());
     w.oBias = tensors.bias(c.outputBias, attention + names.o + ".bias", c.hidden);
     if (c.hasExperts(index))

@@ -48,6 +48,14 @@ struct ExpertWeights {
     WeightMatrix sharedGate;   // [1, hidden]; without rows when there is none
 };
 
+/// A layer's lightning indexer (ModelConfig::indexer). Without rows where a layer has none.
+struct IndexerWeights {
+    WeightMatrix query;                   // [heads*dim, queryRank], of the queries' normalised latent
+    WeightMatrix key;                     // [dim, hidden]
+    std::vector<float> keyNorm, keyShift; // [dim] weight and bias of the keys' LayerNorm
+    WeightMatrix headWeight;              // [heads, hidden]: what each query head counts
+};
+
 struct LayerWeights {
     std::vector<float> inputNorm, postNorm; // [hidden]
     /// Heads: q [queryHeads*headDim, hidden], k and v [kvHeads*headDim, hidden], o [hidden, queryHeads*headDim].
@@ -63,8 +71,9 @@ struct LayerWeights {
     WeightMatrix keyUp;   // of head 0, [rank, nopeDim]: takes a query into the latent space; heads follow each other
     WeightMatrix valueUp; // of head 0, [valueDim, rank]
     std::size_t valueUpHeadBytes = 0; // from one head's to the next one's
-    FeedForwardWeights mlp;           // without rows in a layer of experts
-    ExpertWeights moe;                // without experts in a layer that has none
+    IndexerWeights indexer;
+    FeedForwardWeights mlp; // without rows in a layer of experts
+    ExpertWeights moe;      // without experts in a layer that has none
     // NOSA eviction head; empty when absent
     std::vector<float> delta; // [kvHeads, kvHeads*headDim]
     std::vector<float> gain;  // [kvHeads], "A"

@@ -33,6 +33,18 @@ struct LatentAttention {
     float normEps = 1e-6f;                      // of the latents' norms, fixed in the reference code
 };
 
+/// The lightning indexer of DeepSeek's sparse attention: a small attention of its own, without values, that scores
+/// every cached token for a query. The best of them are attended, by all heads of the layer.
+struct LightningIndexer {
+    int heads = 0, dim = 0;   // query heads; channels of each, and of the one key of a token
+    int ropeDim = 0;          // channels that are rotated, the first ones
+    bool interleaved = false; // rotated channel 2i pairs with 2i + 1 instead of i with i + ropeDim/2
+    int tokens = 0;           // that a query attends to at most (index_topk)
+    float normEps = 1e-6f;    // of the keys' LayerNorm, fixed in the reference code
+    std::vector<bool> shared; // [layer] has no indexer and attends to what the layer before it chose
+    bool runsIn(int layer) const { return !shared[std::size_t(layer)]; }
+};
+
 /// Whether projections have a bias: all of them, none, or those for which the file holds one (families that the
 /// transformers library does not have, and GGUF files).
 enum class Bias : std::uint8_t { WherePresent, None, All };
@@ -92,6 +104,7 @@ struct ModelConfig {
     Bias feedForwardBias = Bias::WherePresent, expertBias = Bias::WherePresent; // shared experts are feed-forwards
     bool queryKeyNorm = false; // every head's query and key are RMS-normalised before rotation (Qwen3)
     std::optional<LatentAttention> latent;
+    std::optional<LightningIndexer> indexer; // with latent attention alone
     std::optional<ExpertConfig> experts;
     std::optional<BlockDiffusion> diffusion; // none: tokens are decoded one by one
     ResidualScales scales;

@@ -24,6 +24,7 @@ struct TokenRows {
     // Null unless the selector asks for them (Abilities).
     const float *plainQ = nullptr, *plainK = nullptr; // q and k before rotation
     const float* input = nullptr;                     // [n, hidden] the layer's normalised input
+    const float* queryLatent = nullptr; // [n, queryRank] before its norm; null where queries have no latent
 };
 
 /// Queries as TokenRows has them: [tokens, KV heads, query heads of a KV head's group, channels].
@@ -56,6 +57,7 @@ struct HeadStep {
     const float *q = nullptr, *plainQ = nullptr;     // [group, dim]
     const float *key = nullptr, *plainKey = nullptr; // [dim]
     const float *value = nullptr, *input = nullptr;  // [valueDim], [hidden]
+    const float* queryLatent = nullptr;              // [queryRank]
     float score = 0;                                 // of the eviction head
     float* out = nullptr;                            // [group, valueDim]
     bool dense = false;                              // attends to everything: nothing is chosen

@@ -151,23 +151,10 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
 
 /// Gathers what the head keeps of the first `tokens` tokens.
 void Locret::gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens) {
-    const BlockLayout& layout = context_.cache.layout();
-    const Head& head = of(chunk.layer, chunk.sequence, kvHead);
-    const int count = int(std::lower_bound(head.tokens.begin(), head.tokens.end(), tokens) - head.tokens.begin());
-    const int size = layout.blockSize, blocks = (count + size - 1) / size;
-    auto& buffer = gathered_[index(kvHead)];
-    auto& views = views_[index(kvHead)];
-    const std::size_t floats = layout.floats() * std::size_t(blocks);
-    if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
-    const KvHead& cached = context_.cache.head(chunk.sequence, chunk.layer, kvHead);
-    views.clear();
-    for (int i = 0; i < count; ++i) {
-        float* block = buffer.data() + std::size_t(i / size) * layout.floats();
-        const std::int32_t token = head.tokens[std::size_t(i)];
-        layout.copyToken(context_.cache.storeBlock(cached, layout.blockOf(token)), layout.rowOf(token), block,
-                         i % size);
-        if (i % size == 0) views.push_back(layout.view(block, std::min(size, count - i)));
-    }
+    const std::vector<std::int32_t>& kept = of(chunk.layer, chunk.sequence, kvHead).tokens;
+    const auto count = std::size_t(std::lower_bound(kept.begin(), kept.end(), tokens) - kept.begin());
+    select::packStored(context_, chunk.layer, chunk.sequence, kvHead, std::span(kept).first(count),
+                       gathered_[index(kvHead)], views_[index(kvHead)]);
 }
 
 void Locret::append(std::span<HeadStep> heads) {

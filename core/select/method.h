@@ -63,6 +63,9 @@ struct MethodEntry {
     bool needsEvictionHead = false;
     bool needsForecastHeads = false;
     bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
+    /// For a method that a checkpoint is trained with, whose indexer it brings: whether this one does. Null: none is
+    /// needed.
+    bool (*hasIndexer)(const ModelConfig&) = nullptr;
     std::vector<Parameter> parameters;
     std::vector<Parameter>
         denoisingParameters;                 // in their place, on block-diffusion models; empty: it does not run there

@@ -26,6 +26,8 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
         return Reason{
             use.config.diffusion->canvas ? "denoises a canvas on the CPU only" : "denoises blocks on the CPU only", {}};
     if (use.config.diffusion) return std::nullopt;
+    if (method.hasIndexer != nullptr && !method.hasIndexer(use.config))
+        return Reason{fmt::format("needs {}", method.needs), {}};
     if (cuda && !method.runsOnCuda()) return Reason{"does not run there", {}};
     const Abilities can = abilitiesOf(method, use);
     if (use.config.latent && !can.latent)

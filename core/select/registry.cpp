@@ -14,7 +14,7 @@
         method(nosaMethod) method(doubleSparsityMethod) method(asyncTlsMethod) method(h2oMethod) method(snapKvMethod)  \
             method(arkValeMethod) method(infLlmMethod) method(shadowKvMethod) method(dmaTokenMethod)                   \
                 method(locretMethod) method(spardaMethod) method(infinigenMethod) method(infinigenTokenMethod)         \
-                    method(losaMethod) method(sparsedMethod) method(sparseDllmMethod)
+                    method(dsaMethod) method(losaMethod) method(sparsedMethod) method(sparseDllmMethod)
 
 namespace kvscope {
 
@@ -67,6 +67,7 @@ ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& co
             config.sparse && parameter.scale != nullptr ? parameter.scale(*config.sparse) : std::nullopt;
         values.set(declared, parameter.key, scaled ? *scaled : parameter.defaultValue);
     }
+    if (config.indexer && values.has("index_topk")) values.assign("index_topk", std::to_string(config.indexer->tokens));
     if (config.diffusion && values.has("block")) values.assign("block", std::to_string(config.diffusion->blockLength));
     return values;
 }
@@ -81,7 +82,8 @@ SelectionSpec specOf(const MethodEntry& method, std::span<const std::pair<std::s
 bool hasWeightsFor(const MethodEntry& method, const Model& model) {
     return (!method.needsEvictionHead || model.hasEvictionHead()) &&
            (!method.needsForecastHeads || model.hasForecastHeads()) &&
-           (method.hasOwnWeights == nullptr || method.hasOwnWeights(model));
+           (method.hasOwnWeights == nullptr || method.hasOwnWeights(model)) &&
+           (method.hasIndexer == nullptr || method.hasIndexer(model.config()));
 }
 
 Abilities dataAbilities(const SelectionSpec& spec) {

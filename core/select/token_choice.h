@@ -2,6 +2,7 @@
 // the form in which the executor and the trace take a choice of tokens.
 #pragma once
 
+#include "base/aligned_buffer.h"
 #include "core/select/selector.h"
 
 #include <cstdint>
@@ -38,6 +39,10 @@ void chooseTokens(HeadStep& item, std::span<const float> scores, Origin origin, 
 /// Blocks of the store that hold positions [begin, end) of a sequence.
 void storeViews(const SelectorContext& context, LayerId layer, RowId sequence, KvHeadId kvHead, TokenRange range,
                 std::vector<KvBlockView>& views);
+
+/// Packs tokens of the store, positions ascending, into blocks of their own. `packed` grows where it is too small.
+void packStored(const SelectorContext& context, LayerId layer, RowId sequence, KvHeadId kvHead,
+                std::span<const std::int32_t> tokens, AlignedBuffer<float>& packed, std::vector<KvBlockView>& views);
 
 /// Bytes of one token of one KV head, as the device tier moves it.
 std::int64_t tokenBytes(const BlockLayout& layout);

@@ -92,7 +92,8 @@ KvEstimate estimateKv(const Model& model, const MethodEntry& method, const Metho
     if (plans.ownTiers() > 0 && !use.offload) estimate.sharedBytes += layerBytes * plans.ownTiers();
     if (plans.ownTiers() > 0 && use.offload) {
         const int attended = mostAttended(method, use, length);
-        estimate.blockSlots = attended > 0 ? std::min(spec.grid.blocks(attended), blocks) : blocks;
+        estimate.blockSlots =
+            attended > 0 ? std::min(std::max(spec.grid.blocks(attended), spec.deviceSlots), blocks) : blocks;
         estimate.sharedBytes += layerBytes / blocks * estimate.blockSlots * plans.ownTiers();
     }
     return estimate;

@@ -37,6 +37,13 @@ std::string attentionOf(const ModelConfig& c) {
         text = fmt::format("{}, {} query head{} on {} KV head{} of {} channels", kind, c.queryHeads,
                            c.queryHeads == 1 ? "" : "s", c.kvHeads, c.kvHeads == 1 ? "" : "s", c.headDim);
     }
+    if (c.indexer) {
+        const LightningIndexer& i = *c.indexer;
+        const auto layers = std::count(i.shared.begin(), i.shared.end(), false);
+        text +=
+            fmt::format(", lightning indexer of {} heads of {} channels in {} of {} layers, which chooses {} tokens",
+                        i.heads, i.dim, layers, c.layers, i.tokens);
+    }
     if (c.queryKeyNorm) text += ", query and key norms";
     if (c.diffusion && c.diffusion->canvas)
         text +=

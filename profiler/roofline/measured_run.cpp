@@ -125,7 +125,9 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
                     "choose a run of kvscope-cli run");
     MeasuredRun run;
     run.row = row;
-    const MethodEntry* method = knownMethod(row.method);
+    // Another engine's method of the same name has neither the parameters nor the budgets of this program's.
+    const std::string& engine = row.metaOr(run_meta::kEngine);
+    const MethodEntry* method = engine.empty() || engine == run_meta::kOurEngine ? knownMethod(row.method) : nullptr;
     run.methodKnown = method != nullptr;
     if (method != nullptr) try {
             run.method = methodOf(row, *method);

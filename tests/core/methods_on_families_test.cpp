@@ -39,7 +39,7 @@ SessionOptions smallBudget(const MethodEntry& method, const ModelConfig& config)
              {"dense_len", "0"},      {"dense_layers", "1"},   {"heavy_tokens", "30"},    {"k_b", "5"},
              {"k_t", "30"},           {"window_tokens", "8"},  {"capacity_tokens", "60"}, {"page_budget", "6"},
              {"local_tokens", "32"},  {"init_tokens", "16"},   {"topk_blocks", "2"},      {"cached_blocks", "4"},
-             {"budget_tokens", "40"}, {"outlier_tokens", "8"}, {"warmup_tokens", "64"}})
+             {"budget_tokens", "40"}, {"outlier_tokens", "8"}, {"warmup_tokens", "64"},   {"index_topk", "40"}})
         if (defaults.has(key)) options.settings.emplace_back(key, value);
     return options;
 }

@@ -46,7 +46,8 @@ TEST(ModelSummary, DescribesTheEmbeddedModel) {
     for (const MethodFit& fit : s.methods) {
         const bool denoises = fit.name == "losa" || fit.name == "sparsed" ||
                               fit.name == "sparse-dllm"; // masks; this model decodes token by token
-        EXPECT_EQ(fit.applies, !denoises) << fit.name;
+        const bool needsIndexer = fit.name == "dsa";
+        EXPECT_EQ(fit.applies, !denoises && !needsIndexer) << fit.name;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;
     }
 }
@@ -63,7 +64,8 @@ TEST(ModelSummary, SaysWhyAMethodOrTheGpuCannotRunAModel) {
         const MethodEntry& method = findMethod(fit.name);
         const bool lacksHead = !hasWeightsFor(method, *model);
         EXPECT_EQ(lacksHead, method.needsEvictionHead || method.needsForecastHeads || fit.name == "locret" ||
-                                 fit.name == "losa" || fit.name == "sparsed" || fit.name == "sparse-dllm");
+                                 fit.name == "dsa" || fit.name == "losa" || fit.name == "sparsed" ||
+                                 fit.name == "sparse-dllm");
         const bool needsPlainHeads = fit.name == "shadowkv" || fit.name == "infinigen" || fit.name == "infinigen-token";
         EXPECT_EQ(fit.applies, !lacksHead && !needsPlainHeads) << fit.name << ": " << fit.remark;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;
@@ -73,6 +75,16 @@ TEST(ModelSummary, SaysWhyAMethodOrTheGpuCannotRunAModel) {
     }
     for (const SessionMemory& entry : memoryNeeds(*model, 300, 1))
         EXPECT_EQ(entry.backend, Backend::Cpu) << entry.method;
+}
+
+TEST(ModelSummary, NamesTheIndexerAndItsMemory) {
+    const test::Folder folder;
+    const auto model = family(folder, "glm-dsa"); // three layers, of which the second shares the first one's choice
+    EXPECT_THAT(summarize(*model).attention,
+                HasSubstr("lightning indexer of 4 heads of 16 channels in 2 of 3 layers, which chooses 512 tokens"));
+    // A key of each token in the layers that have an indexer, and for each layer where 1,024 tokens of 300 may lie.
+    const auto needs = memoryNeeds(*model, 300, 2);
+    EXPECT_EQ(need(needs, "dsa", Backend::Cpu).indexBytes, 2 * (2 * 300 * 16 * 4 + 3 * (3 * 300 + 300) * 4));
 }
 
 TEST(ModelSummary, NamesWindowsAndScales) {
@@ -124,8 +136,8 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
     // On the CPU it reads its tokens where every block is stored.
     EXPECT_EQ(need(needs, "h2o", Backend::Cpu).hostKvBytes, need(needs, "full", Backend::Cpu).hostKvBytes);
     EXPECT_EQ(need(needs, "h2o", Backend::Cpu).deviceKvBytes, 0);
-    for (const MethodEntry& method : methods()) { // nobody forgets to state it
-        if (!method.decodesTokens) continue;      // of block-diffusion models alone
+    for (const MethodEntry& method : methods()) {                            // nobody forgets to state it
+        if (!method.decodesTokens || method.hasIndexer != nullptr) continue; // of other models alone
         const SelectionSpec spec = method.make(resolveDefaults(method, model->config()), model->config());
         if (method.makeSelector && spec.queryScore == QueryScore::None) {
             EXPECT_GT(need(needs, method.name, Backend::Cpu).indexBytes, 0) << method.name;
@@ -148,7 +160,7 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
     // Values alone wait on the host; keys are made again from their low-rank form.
     EXPECT_EQ(need(needs, "shadowkv", Backend::Cuda).hostKvBytes, places("shadowkv") * 796 * 8 * 64 * 2);
     for (const MethodEntry& method : methods())
-        if (method.decodesTokens) {
+        if (method.decodesTokens && method.hasIndexer == nullptr) {
             EXPECT_EQ(std::any_of(needs.begin(), needs.end(),
                                   [&](const SessionMemory& n) {
                                       return n.method == method.name && n.backend == Backend::Cuda;

@@ -68,7 +68,7 @@ Outcome decode(const std::vector<std::vector<std::int32_t>>& prompts, const Sess
 /// Not every method with a selector of its own is on the GPU.
 bool runsHere(const std::string& method) {
     const MethodEntry& entry = findMethod(method);
-    return entry.decodesTokens && (!test::onCuda() || entry.runsOnCuda());
+    return entry.decodesTokens && entry.hasIndexer == nullptr && (!test::onCuda() || entry.runsOnCuda());
 }
 
 TEST(Session, ABudgetThatCoversEverythingEqualsFullAttention) {
@@ -249,7 +249,7 @@ TEST_P(EveryMethod, SmallBlocksSparsePrefillAndOracleWorkTogether) {
 std::vector<std::string> sparseMethods() {
     std::vector<std::string> names;
     for (const MethodEntry& method : methods())
-        if (method.name != "full" && method.decodesTokens) names.push_back(method.name);
+        if (method.name != "full" && method.decodesTokens && method.hasIndexer == nullptr) names.push_back(method.name);
     return names;
 }
 

@@ -38,7 +38,7 @@ const Knowledge kSelectionsOnly =
 void recordForeign(const std::string& file, Knowledge knows = kSelectionsOnly, bool says = true) {
     synthetic::RunShape shape;
     shape.decodeSteps = 40;
-    shape.method = "dsa";
+    shape.method = "csa";
     RunInfo info = synthetic::infoOf(shape);
     info.backend = "cuda";
     info.device = "another machine";
@@ -220,6 +220,15 @@ TEST_P(PartlyKnown, IsARooflinePointWithoutItsMethodsScore) {
     EXPECT_GT(run.stepNs, 0);
 }
 
+/// DSA as an engine that is served from names it too: its budget is what the trace says, not this program's default.
+TEST_P(PartlyKnown, AnotherEnginesMethodIsNotOursThoughTheNameIs) {
+    test::sql(file, "UPDATE run SET method = 'dsa'", SQLITE_OPEN_READWRITE);
+    test::sql(file, "INSERT OR REPLACE INTO run_meta VALUES (1, 'engine', 'sglang')", SQLITE_OPEN_READWRITE);
+    const MeasuredRun run = measuredSteps(TraceReader(file), 1);
+    EXPECT_FALSE(run.methodKnown);
+    EXPECT_EQ(run.method.budgetBlocks(), 9);
+}
+
 INSTANTIATE_TEST_SUITE_P(Files, PartlyKnown, testing::Values(true, false),
                          [](const auto& shown) { return shown.param ? "ThatSaySo" : "ThatHoldZeros"; });
 
@@ -234,7 +243,7 @@ TEST(PartlyKnownRun, OfAMethodThatIsNotOursIsNotDecodedAgain) {
         FAIL() << "it was decoded";
     } catch (const Error& error) {
         EXPECT_EQ(error.kind, ErrorKind::BadInput);
-        EXPECT_THAT(error.what(), HasSubstr("'dsa'"));
+        EXPECT_THAT(error.what(), HasSubstr("'csa'"));
     }
 }
 

@@ -26,10 +26,12 @@ TEST(ModelPage, ShowsWhatWasUnderstoodAndTheMemoryOfAChosenContext) {
     EXPECT_TRUE(page.findChild<QLabel*>("modelTitle")->text().contains(QStringLiteral("nosa-tiny")));
     auto* methodTable = page.findChild<QTableWidget*>("modelMethods");
     ASSERT_EQ(methodTable->rowCount(), int(methods().size()));
-    for (int row = 0; row < methodTable->rowCount(); ++row)
+    for (int row = 0; row < methodTable->rowCount(); ++row) {
+        const MethodEntry& method = methods()[std::size_t(row)];
         EXPECT_EQ(methodTable->item(row, 1)->text(),
-                  !methods()[std::size_t(row)].decodesTokens ? QStringLiteral("no") : QStringLiteral("yes"))
-            << "the embedded model has an eviction head and decodes token by token";
+                  method.decodesTokens && method.hasIndexer == nullptr ? QStringLiteral("yes") : QStringLiteral("no"))
+            << "the embedded model has an eviction head, no indexer, and decodes token by token";
+    }
     auto* context = page.findChild<QSpinBox*>("modelContext");
     EXPECT_EQ(context->maximum(), config.maxPositions);
     context->setValue(6400);

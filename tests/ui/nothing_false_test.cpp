@@ -70,7 +70,7 @@ protected:
     QString foreign(const char* name, Knowledge knows) {
         const QString path = folder.filePath(QLatin1String(name));
         synthetic::RunShape shape;
-        shape.method = "dsa";
+        shape.method = "csa";
         RunInfo info = synthetic::infoOf(shape);
         info.name = "another engine's";
         info.backend = "cuda";

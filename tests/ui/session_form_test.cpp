@@ -158,7 +158,7 @@ TEST_F(SessionFormTest, TabGoesFromTopToBottomWhateverTheMethod) {
 TEST_F(SessionFormTest, EveryMethodGetsAnEditorPerParameterShowingTheCheckpointsDefault) {
     ASSERT_FALSE(methods().empty());
     for (const MethodEntry& method : methods()) {
-        if (!method.decodesTokens) continue; // the embedded model cannot use it
+        if (!method.decodesTokens || method.hasIndexer != nullptr) continue; // the embedded model cannot use it
         choose(method.name);
         const ParameterValues defaults = resolveDefaults(method, embeddedModel()->config());
         for (const Parameter& parameter : method.parameters) {

@@ -21,6 +21,10 @@ void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& ro
     item.plainKey = rows.plainK ? rows.plainK + key : nullptr;
     item.input =
         rows.input ? rows.input + Extents<int, int>(row + 1, context.model.config().hidden).first(row) : nullptr;
+    item.queryLatent =
+        rows.queryLatent
+            ? rows.queryLatent + Extents<int, int>(row + 1, context.model.config().latent->queryRank).first(row)
+            : nullptr;
     item.out = rows.out + context.outputs(row + 1).first(row, item.kvHead);
 }
 

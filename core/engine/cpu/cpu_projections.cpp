@@ -41,7 +41,8 @@ TokenRows CpuProjections::rows() {
             attended_.data(),
             ifKept(unrotatedQ_),
             ifKept(unrotatedK_),
-            ifKept(input_)};
+            ifKept(input_),
+            ifKept(queryLatent_)};
 }
 
 void CpuProjections::project(LayerId layer, const float* x, int n) {

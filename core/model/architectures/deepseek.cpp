@@ -2,6 +2,7 @@
 #include "core/model/architecture.h"
 #include "core/model/config_reader.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace kvscope {
@@ -15,15 +16,21 @@ void checkFixed(const ConfigReader& reader, const char* key, const char* only) {
 }
 
 /// Layers with experts; false: none has.
-bool readLayers(const ConfigReader& reader, ModelConfig& config) {
+bool readLayers(const ConfigReader& reader, ModelConfig& config, bool byTypes) {
     if (reader.converted()) return readExpertLayers(reader, config);
+    if (byTypes && readExpertLayers(reader, config)) {
+        (void)reader.states("first_k_dense_replace"); // has no effect then
+        const std::vector<bool>& layers = config.experts->layers;
+        return std::find(layers.begin(), layers.end(), true) != layers.end();
+    }
     const int dense = reader.integer("first_k_dense_replace", 0, 1 << 20);
     config.experts->layers.assign(std::size_t(config.layers), false);
     for (int i = dense; i < config.layers; ++i) config.experts->layers[std::size_t(i)] = true;
     return dense < config.layers;
 }
 
-void readExperts(const ConfigReader& reader, ModelConfig& config, bool third) {
+/// byTypes: mlp_layer_types, where it is stated, goes before first_k_dense_replace.
+void readExperts(const ConfigReader& reader, ModelConfig& config, bool third, bool byTypes = false) {
     config.expertBias = Bias::None;
     for (const char* key : {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
                             "routed_scaling_factor", "n_group", "topk_group", "topk_method", "norm_topk_prob"})
@@ -35,7 +42,7 @@ void readExperts(const ConfigReader& reader, ModelConfig& config, bool third) {
     checkFixed(reader, "scoring_func", third ? "sigmoid" : "softmax");
     if (third) checkFixed(reader, "topk_method", "noaux_tc");
     config.experts.emplace();
-    if (!readLayers(reader, config)) return config.experts.reset();
+    if (!readLayers(reader, config, byTypes)) return config.experts.reset();
     ExpertConfig& experts = *config.experts;
     experts.count = reader.integer("n_routed_experts", 1, 4096);
     experts.used = reader.integer("num_experts_per_tok", 1, experts.count);
@@ -62,6 +69,8 @@ void readExperts(const ConfigReader& reader, ModelConfig& config, bool third) {
 }
 
 } // namespace
+
+void readSigmoidExperts(const ConfigReader& reader, ModelConfig& config) { readExperts(reader, config, true, true); }
 
 Architecture deepseek2Architecture() {
     Architecture second;

@@ -20,6 +20,8 @@ Architecture minicpm3Architecture();
 Architecture deepseek2Architecture();
 Architecture deepseek3Architecture();
 Architecture glm4LiteArchitecture();
+Architecture deepseek32Architecture();
+Architecture glmDsaArchitecture();
 Architecture mixtralArchitecture();
 Architecture qwen2MoeArchitecture();
 Architecture qwen3MoeArchitecture();
@@ -29,10 +31,11 @@ Architecture dreamArchitecture();
 
 std::span<const Architecture> architectures() {
     static const std::array table{
-        llamaArchitecture(),     mistralArchitecture(),  qwen2Architecture(),    qwen3Architecture(),
-        minicpmArchitecture(),   nosaArchitecture(),     minicpm3Architecture(), deepseek2Architecture(),
-        deepseek3Architecture(), glm4LiteArchitecture(), mixtralArchitecture(),  qwen2MoeArchitecture(),
-        qwen3MoeArchitecture(),  sdarArchitecture(),     lladaArchitecture(),    dreamArchitecture(),
+        llamaArchitecture(),     mistralArchitecture(),  qwen2Architecture(),      qwen3Architecture(),
+        minicpmArchitecture(),   nosaArchitecture(),     minicpm3Architecture(),   deepseek2Architecture(),
+        deepseek3Architecture(), glm4LiteArchitecture(), deepseek32Architecture(), glmDsaArchitecture(),
+        mixtralArchitecture(),   qwen2MoeArchitecture(), qwen3MoeArchitecture(),   sdarArchitecture(),
+        lladaArchitecture(),     dreamArchitecture(),
     };
     return table;
 }

@@ -1,0 +1,300 @@
+// DeepSeek sparse attention: a lightning indexer scores every cached token with a small key of the token's own, and all
+// heads of a layer attend to the best ones, in prompts as in decode steps. Layers may share a choice (GLM-5).
+//   DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models (DeepSeek-AI, 2025)
+#include "core/select/common_parameters.h"
+#include "core/select/lightning_index.h"
+#include "core/select/memory_sizes.h"
+#include "core/select/prompt_attention.h"
+#include "core/select/token_choice.h"
+#include "core/select/token_slots.h"
+
+#include "base/aligned_buffer.h"
+#include "base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+constexpr int kAttendedTogether = 8; // of a prompt, whose chosen tokens are packed and attended in one call
+constexpr int kScoredPiece = 512;    // prompt tokens that the executor gives in one piece at most
+
+/// Latent attention: the one KV head there is.
+constexpr KvHeadId kOnlyHead{0};
+
+class Dsa final : public Selector {
+public:
+    Dsa(const SelectorContext& context, const ParameterValues& values);
+
+    void attendPrompt(const PromptChunk& chunk) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void append(std::span<HeadStep> heads) override;
+    void score(std::span<HeadStep> heads) override;
+    void choose(std::span<HeadStep> heads) override;
+    Loads load(std::span<HeadStep> heads) override;
+    std::int64_t storedBytes(LayerId, int tokens) const override {
+        return context_.offload ? tokens * select::tokenBytes(context_.cache.layout()) : 0;
+    }
+
+private:
+    /// What a query attends to, and the scores of it.
+    struct Choice {
+        std::vector<std::int32_t> tokens;
+        std::vector<float> scores;
+    };
+    bool isShared(LayerId layer) const { // its choice is another layer's too
+        return int(layer) + 1 < context_.shape.layers && !index_.runsIn(next(layer));
+    }
+    void choosePrompt(const PromptChunk& chunk, int position, std::vector<std::int32_t>& tokens);
+    void attendQueries(const PromptChunk& chunk, int first, int count);
+    std::span<std::int32_t> keptOf(RowId sequence, int position);
+
+    const SelectorContext context_;
+    select::LightningIndex index_;
+    const int budget_;
+    select::PromptAttention full_;
+    std::vector<Choice> chosen_; // [sequence], of the present step's last layer with an indexer
+    // What the last layer with an indexer chose for a prompt's queries that see more than the budget, while layers
+    // share it: [sequence][query, budget].
+    std::vector<std::vector<std::int32_t>> promptChosen_;
+    const Extents<RowId, LayerId> layerAt_;
+    std::vector<std::vector<std::int32_t>> lastChosen_; // [sequence, layer], of a prompt's last token
+    std::vector<select::TokenSlots> slots_;             // [sequence, layer]; none without offloading
+    // Of the queries of a prompt that are attended together.
+    std::vector<std::vector<std::int32_t>> tokens_;
+    std::vector<AlignedBuffer<float>> packed_;
+    std::vector<std::vector<KvBlockView>> views_;
+    std::vector<float> scores_;
+    std::vector<std::int32_t> order_;
+};
+
+Dsa::Dsa(const SelectorContext& context, const ParameterValues& values)
+    : context_(context), index_(context_), budget_(values.integer("index_topk")), full_(context_),
+      chosen_(std::size_t(context.sequences())), promptChosen_(chosen_.size()),
+      layerAt_(context.sequences(), context.shape.layers), lastChosen_(layerAt_.size()), tokens_(kAttendedTogether),
+      packed_(kAttendedTogether), views_(kAttendedTogether) {
+    if (!context.offload) return;
+    const int wanted = values.integer("device_tokens");
+    for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
+        for (int layer = 0; layer < context.shape.layers; ++layer) {
+            const int most = context.maxTokensOf(sequence);
+            slots_.emplace_back(std::min(wanted > 0 ? wanted : 2 * budget_, most + 1), most);
+        }
+}
+
+/// The place for the choice of a prompt's query at `position`, which sees more tokens than it attends to.
+std::span<std::int32_t> Dsa::keptOf(RowId sequence, int position) {
+    const auto budget = std::size_t(budget_);
+    return std::span(promptChosen_[index(sequence)]).subspan(std::size_t(position - budget_) * budget, budget);
+}
+
+/// What the query at `position` attends to: the best by the layer's own indexer, or what the layer before chose.
+void Dsa::choosePrompt(const PromptChunk& chunk, int position, std::vector<std::int32_t>& tokens) {
+    if (!index_.runsIn(chunk.layer)) {
+        const std::span<const std::int32_t> kept = keptOf(chunk.sequence, position);
+        tokens.assign(kept.begin(), kept.end());
+        return;
+    }
+    const TokenRange visible{0, position + 1};
+    index_.score(position - chunk.first, visible.end, scores_);
+    select::bestTokens({&visible, 1}, scores_, budget_, order_, tokens);
+    if (isShared(chunk.layer)) std::copy(tokens.begin(), tokens.end(), keptOf(chunk.sequence, position).begin());
+}
+
+void Dsa::attendPrompt(const PromptChunk& chunk) {
+    if (index_.runsIn(chunk.layer)) {
+        index_.append(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input);
+        index_.ask(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input, chunk.rows.queryLatent);
+        if (isShared(chunk.layer) && chunk.promptTokens > budget_)
+            promptChosen_[index(chunk.sequence)].resize(std::size_t(chunk.promptTokens - budget_) *
+                                                        std::size_t(budget_));
+    }
+    if (chunk.first + chunk.n <= budget_) // every query sees at most as many tokens as it may choose
+        context_.kernels.prefillAttention(full_.of(chunk));
+    else
+        for (int first = 0; first < chunk.n; first += kAttendedTogether)
+            attendQueries(chunk, first, std::min(kAttendedTogether, chunk.n - first));
+}
+
+/// `count` queries of the chunk, from its row `first` on.
+void Dsa::attendQueries(const PromptChunk& chunk, int first, int count) {
+    const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
+    for (int i = 0; i < count; ++i) {
+        const int position = chunk.first + first + i;
+        if (position >= budget_) choosePrompt(chunk, position, tokens_[std::size_t(i)]);
+    }
+    context_.kernels.forEach(count, [&](int i) {
+        const auto at = std::size_t(i);
+        const int position = chunk.first + first + i;
+        if (position < budget_)
+            select::storeViews(context_, chunk.layer, chunk.sequence, kOnlyHead, {0, position + 1}, views_[at]);
+        else
+            select::packStored(context_, chunk.layer, chunk.sequence, kOnlyHead, tokens_[at], packed_[at], views_[at]);
+    });
+    std::vector<AttentionItem> items;
+    for (int i = 0; i < count; ++i) {
+        const std::vector<KvBlockView>& views = views_[std::size_t(i)];
+        items.push_back({chunk.rows.q + queryAt.first(first + i), views.data(), std::int32_t(views.size()),
+                         chunk.rows.out + outAt.first(first + i), nullptr});
+    }
+    const KvShape& shape = context_.shape;
+    context_.kernels.blockAttention({context_.group(), shape.dim, context_.spec.blockSize, shape.dim, shape.valueDim,
+                                     context_.rules.scale, context_.spec.bias.scale, items, shape.valueDim});
+    if (chunk.first + first + count == chunk.promptTokens && chunk.promptTokens > budget_)
+        lastChosen_[layerAt_.offset(chunk.sequence, chunk.layer)] = tokens_[std::size_t(count - 1)];
+}
+
+/// The device buffer begins with what the prompt's last token chose.
+void Dsa::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
+    const std::size_t at = layerAt_.offset(sequence, layer);
+    if (!slots_.empty()) {
+        std::vector<std::int32_t>& last = lastChosen_[at];
+        if (last.empty())
+            for (int token = 0; token < tokens; ++token) last.push_back(token);
+        std::vector<std::uint8_t> hit(last.size());
+        slots_[at].admit(last, tokens - 1, hit);
+    }
+    lastChosen_[at] = {};
+    if (!isShared(layer)) promptChosen_[index(sequence)] = {};
+}
+
+void Dsa::append(std::span<HeadStep> heads) {
+    for (const HeadStep& item : heads)
+        if (index_.runsIn(item.layer)) index_.append(item.layer, item.sequence, item.position, 1, item.input);
+}
+
+void Dsa::score(std::span<HeadStep> heads) {
+    for (HeadStep& item : heads) {
+        if (!index_.runsIn(item.layer)) continue;
+        index_.ask(item.layer, item.sequence, item.position, 1, item.input, item.queryLatent);
+        index_.score(0, item.position + 1, item.queryAware);
+    }
+}
+
+void Dsa::choose(std::span<HeadStep> heads) {
+    forEachItem(context_.kernels, heads, [&](HeadStep& item) {
+        Choice& choice = chosen_[index(item.sequence)];
+        if (index_.runsIn(item.layer)) {
+            const TokenRange visible{0, item.position + 1};
+            select::bestTokens({&visible, 1}, item.queryAware, budget_, item.order, choice.tokens);
+            choice.scores.clear();
+            for (const std::int32_t token : choice.tokens) choice.scores.push_back(item.queryAware[std::size_t(token)]);
+        }
+        item.tokens = choice.tokens;
+        select::chooseTokens(item, choice.scores, Origin::TokenLevel, item.position + 1);
+    });
+}
+
+/// Keys and values are on the host; what was chosen lately lies in the device buffer.
+Selector::Loads Dsa::load(std::span<HeadStep> heads) {
+    Loads loads;
+    if (slots_.empty()) return loads;
+    const std::int64_t bytes = select::tokenBytes(context_.cache.layout());
+    for (HeadStep& item : heads) {
+        loads.units += slots_[layerAt_.offset(item.sequence, item.layer)].admit(item.tokens, item.position, item.hit);
+        loads.storedBytes += bytes;
+    }
+    loads.bytes = loads.units * bytes;
+    return loads;
+}
+
+std::vector<Parameter> dsaParameters() {
+    return {select::blockSize(),
+            {"index_topk",
+             ParameterType::Integer,
+             "2048",
+             1,
+             1 << 24,
+             "tokens",
+             "Tokens each query attends; a checkpoint states how many it was trained with.",
+             {}},
+            Parameter{"device_tokens",
+                      ParameterType::Integer,
+                      "0",
+                      0,
+                      1 << 24,
+                      "tokens",
+                      "Tokens of each layer that the device keeps, the least recently chosen ones leave; more than "
+                      "index_topk. 0: twice index_topk.",
+                      {}}
+                .within(ParameterScope::Offloading),
+            select::bias(),
+            select::biasScale()};
+}
+
+std::vector<MemoryNeed> dsaMemory(const MethodUse& use, ContextLength length) {
+    const ModelConfig& config = use.config;
+    const select::Sizes s(use, length);
+    const int topk = use.values.integer("index_topk"), stated = use.values.integer("device_tokens");
+    const std::int64_t budget = s.atMost(topk),
+                       slots = std::min<std::int64_t>(stated > 0 ? stated : 2 * topk, s.tokens);
+    std::vector<MemoryNeed> needs;
+    if (use.offload)
+        needs.push_back(select::indexOf("token_slots", "lists of the device's tokens", Per::KvHead,
+                                        select::TokenSlots::bytes(slots, s.tokens)));
+    if (!config.indexer) return needs; // a shape without weights
+    MemoryNeed keys = select::indexOf("index_keys", "the indexer's keys", Per::Row,
+                                      select::LightningIndex::keyBytes(config, s.tokens));
+    keys.layers = LayerSet::None; // it counts all layers, of which not every one has an indexer
+    needs.push_back(keys);
+    const std::int64_t rows = std::min(length.prompt, kScoredPiece);
+    needs.push_back(select::scratchOf("index_queries", "the indexer's queries", Lifetime::Session, Per::One,
+                                      select::LightningIndex::scratchBytes(config, rows, s.tokens)));
+    needs.push_back(select::chosenTokens(s, budget, 2 * (s.tokens + budget)));
+    if (length.prompt <= topk) return needs;
+    const std::int64_t shared = std::count(config.indexer->shared.begin(), config.indexer->shared.end(), true);
+    needs.push_back(select::scratchOf("packed_prompt", "chosen tokens of the prompt", Lifetime::Session, Per::One,
+                                      kAttendedTogether * (s.blocksOf(budget) * s.format.blockBytes() + budget * 4) +
+                                          s.tokens * 8));
+    if (shared > 0)
+        needs.push_back(
+            select::scratchOf("prompt_choices", "the choices of a prompt that layers share", Lifetime::Prompt, Per::One,
+                              std::int64_t(length.prompt - topk) * topk * std::int64_t(sizeof(std::int32_t))));
+    return needs;
+}
+
+} // namespace
+
+MethodEntry dsaMethod() {
+    MethodEntry entry;
+    entry.name = "dsa";
+    entry.title = "DeepSeek sparse attention";
+    entry.source = "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models";
+    entry.needs = "a lightning indexer (self_attn.indexer, in checkpoints of DeepSeek-V3.2 and GLM-5)";
+    entry.hasIndexer = [](const ModelConfig& config) { return config.indexer.has_value(); };
+    entry.summary =
+        "A trained indexer with a small key of its own for each token scores every token, and all heads of a layer "
+        "attend to the best ones, in prompts too; layers may share a choice. With offloading, keys and values are on "
+        "the host, and the device keeps what was chosen lately.";
+    entry.parameters = dsaParameters();
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        const int budget = values.integer("index_topk"), device = values.integer("device_tokens");
+        if (device > 0 && device <= budget)
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("device_tokens {} does not hold {} chosen tokens and the newest one", device, budget),
+                "raise device_tokens, lower index_topk, or leave device_tokens at 0");
+        select::setTokenBudget(spec, budget);
+        const std::int64_t held = device > 0 ? device : 2 * std::int64_t(budget);
+        spec.deviceSlots = int((held + spec.blockSize - 1) / spec.blockSize);
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<Dsa>(context, values);
+    };
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.input = a.prompt = a.promptAttention = a.scores = true;
+        a.pastWindow = false; // models with an indexer have no windows
+        return a;
+    };
+    entry.memory = dsaMemory;
+    return entry;
+}
+
+} // namespace kvscope

@@ -1,0 +1,33 @@
+// Which tokens of one KV head lie in a device buffer of its own: the least recently chosen ones make room.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvscope::select {
+
+class TokenSlots {
+public:
+    TokenSlots() = default;
+    /// slots: tokens that the buffer holds; maxTokens: positions are below it.
+    TokenSlots(int slots, int maxTokens);
+
+    /// Makes room for what a step attends to: `chosen`, ascending, and `made`, the token that the step has just
+    /// computed, which lies there without a transfer; together at most as many as there are slots. Sets hit[i] where
+    /// chosen[i] lay there already. @return how many had to come
+    int admit(std::span<const std::int32_t> chosen, std::int32_t made, std::span<std::uint8_t> hit);
+
+    static std::int64_t bytes(std::int64_t slots, std::int64_t maxTokens) {
+        return (3 * slots + maxTokens) * std::int64_t(sizeof(std::int32_t));
+    }
+
+private:
+    void place(std::int32_t token, std::int32_t slot);
+
+    std::int32_t step_ = 0, used_ = 0;                // used_: slots that ever held a token
+    std::vector<std::int32_t> slotOf_;                // [position]; -1: elsewhere
+    std::vector<std::int32_t> tokenIn_, last_, free_; // [slot]: token, step that chose it last; slots to be taken next
+};
+
+} // namespace kvscope::select
