@@ -2,6 +2,7 @@
 // the query is guessed, every key is scored along directions of that head, and tokens are chosen, all one layer ahead.
 // The tokens that the query heads of a KV head chose are fetched together while this layer computes, and each query
 // head attends to its own tokens.
+#include "base/extents.h"
 #include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/guessed_queries.h"
 #include "core/cuda/select/side_stream.h"
@@ -120,47 +121,53 @@ InfinigenTokenOnDevice::InfinigenTokenOnDevice(const ParameterValues& values, co
 void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
     constexpr MemoryKind kPartial("partial_keys", "partial keys", Holds::Index);
     constexpr const char *kGuess = "guesses", *kChoice = "selections";
-    const std::size_t rows = std::size_t(context_.rows()), heads = rows * queryHeads(),
-                      kvHeads = std::size_t(context_.heads()), stride = (std::size_t(mostTokens_) + 7) / 8 * 8,
-                      united = std::size_t(unitedMost()), own = std::size_t(most_ + 1),
-                      bs = std::size_t(context_.shape.blockSize);
+    const cuda::AttentionShape& shape = context_.shape;
+    const int rows = context_.rows(), stride = (mostTokens_ + 7) / 8 * 8;
+    const Extents<int, int> headAt(rows, shape.queryHeads), kvHeadAt(rows, shape.kvHeads),
+        channelAt(shape.queryHeads, shape.dim);
+    const Extents<int, int, int> unitedAt(rows, shape.kvHeads, unitedMost()), ownAt(rows, shape.queryHeads, most_ + 1),
+        scoreAt(rows, shape.queryHeads, stride), chosenAt(rows, shape.queryHeads, most_),
+        matrixAt(shape.queryHeads, shape.dim, shape.dim), blockAt(rows, shape.queryHeads, blocks_);
+    const Extents<int, int, int, int> directionAt(rows, shape.queryHeads, shape.dim, width_),
+        partialKeyAt(rows, shape.queryHeads, stride, width_), biasAt(rows, shape.queryHeads, blocks_, shape.blockSize);
+    const std::size_t heads = headAt.size(), kvHeads = kvHeadAt.size();
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].ownTier) continue;
         Layer& layer = layers_[i];
         layer.partial.width = width_;
         layer.partial.sharing = context_.shape.group();
-        layer.partial.stride = std::int64_t(stride);
-        arena.plan(layer.partial.directions, heads * dim() * std::size_t(width_), kPartial);
-        arena.plan(layer.partial.keys, heads * stride * std::size_t(width_), kPartial);
+        layer.partial.stride = stride;
+        arena.plan(layer.partial.directions, directionAt.size(), kPartial);
+        arena.plan(layer.partial.keys, partialKeyAt.size(), kPartial);
         if (!context_.record) continue;
-        arena.plan(layer.previous, kvHeads * united, "recorder state");
+        arena.plan(layer.previous, unitedAt.size(), "recorder state");
         arena.plan(layer.previousCount, kvHeads, "recorder state");
     }
-    const auto sampled = std::size_t(std::min(mostOf(context_.promptTokens), warmUp_ + context_.promptChunk));
-    arena.plan(gram_, queryHeads() * dim() * dim(), kGuess);
-    arena.plan(queries_, sampled * queryHeads() * dim(), kGuess);
-    arena.plan(vectors_, queryHeads() * dim() * dim(), kGuess);
-    arena.plan(lengths_, queryHeads() * dim(), kGuess);
+    const int sampled = std::min(mostOf(context_.promptTokens), warmUp_ + context_.promptChunk);
+    arena.plan(gram_, matrixAt.size(), kGuess);
+    arena.plan(queries_, Extents<int, int, int>(sampled, shape.queryHeads, shape.dim).size(), kGuess);
+    arena.plan(vectors_, matrixAt.size(), kGuess);
+    arena.plan(lengths_, channelAt.size(), kGuess);
     guess_.plan(arena, kGuess);
     store_.plan(arena);
     for (Lists& lists : lists_) {
-        arena.plan(lists.united, kvHeads * united, kChoice);
+        arena.plan(lists.united, unitedAt.size(), kChoice);
         arena.plan(lists.unitedCount, kvHeads, kChoice);
-        arena.plan(lists.own, heads * own, kChoice);
-        arena.plan(lists.places, heads * own, kChoice);
+        arena.plan(lists.own, ownAt.size(), kChoice);
+        arena.plan(lists.places, ownAt.size(), kChoice);
         arena.plan(lists.ownCount, heads, kChoice);
         if (context_.offload)
-            arena.plan(lists.fetched, kvHeads * united * cuda::tokenElements(int(dim())), "chosen tokens");
+            arena.plan(lists.fetched, unitedAt.size() * cuda::tokenElements(shape.dim), "chosen tokens");
     }
-    arena.plan(scores_, heads * stride, kChoice);
+    arena.plan(scores_, scoreAt.size(), kChoice);
     arena.plan(length_, heads, kChoice);
     arena.plan(wanted_, 1, kChoice);
     arena.plan(total_, 1, kChoice);
     arena.plan(arrived_, 1, kChoice);
-    arena.plan(chosen_, heads * std::size_t(most_), kChoice);
+    arena.plan(chosen_, chosenAt.size(), kChoice);
     arena.plan(chosenCount_, heads, kChoice);
-    arena.plan(packed_, heads * std::size_t(blocks_) * cuda::blockElements(byHead_), "chosen tokens");
-    if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "chosen tokens");
+    arena.plan(packed_, blockAt.size() * cuda::blockElements(byHead_), "chosen tokens");
+    if (biased()) arena.plan(packedBias_, biasAt.size(), "chosen tokens");
     for (std::int64_t** first : {&packedFirst_, &placeFirst_, &fetchedFirst_, &storeFirst_})
         arena.plan(*first, heads, "session state");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), blocks_),
@@ -170,14 +177,18 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
 }
 
 void InfinigenTokenOnDevice::begin() {
+    const cuda::AttentionShape& shape = context_.shape;
+    const Extents<int, int, int> blockAt(context_.rows(), shape.queryHeads, blocks_),
+        unitedAt(context_.rows(), shape.kvHeads, unitedMost());
+    const Extents<int, int, int, int> placeAt(context_.rows(), shape.queryHeads, blocks_, shape.blockSize);
     std::vector<std::int64_t> packed, places, fetched, stored;
     for (int row = 0; row < context_.rows(); ++row)
-        for (int h = 0; h < context_.shape.queryHeads; ++h) {
-            const std::int64_t head = std::int64_t(row) * context_.shape.queryHeads + h, g = h / context_.shape.group();
-            packed.push_back(head * blocks_);
-            places.push_back(head * blocks_ * context_.shape.blockSize);
-            fetched.push_back((std::int64_t(row) * context_.shape.kvHeads + g) * unitedMost());
-            stored.push_back(store_.firstOf(row, int(g)));
+        for (int h = 0; h < shape.queryHeads; ++h) {
+            const int g = h / shape.group();
+            packed.push_back(std::int64_t(blockAt.first(row, h)));
+            places.push_back(std::int64_t(placeAt.first(row, h)));
+            fetched.push_back(std::int64_t(unitedAt.first(row, g)));
+            stored.push_back(store_.firstOf(row, g));
         }
     for (const auto& [to, from] :
          {std::pair{packedFirst_, &packed}, {placeFirst_, &places}, {fetchedFirst_, &fetched}, {storeFirst_, &stored}})
@@ -203,11 +214,11 @@ void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
         cuda::addLengthsAlong(context_.launch, {byHead_, chunk.q, chunk.n, vectors_, lengths_});
         return;
     }
-    const std::size_t width = queryHeads() * dim();
+    const Extents<int, int> queryAt(chunk.promptTokens, context_.shape.queryHeads * context_.shape.dim);
     cuda::addQueryGram(context_.launch, {byHead_, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), gram_});
-    cuda::check(cudaMemcpyAsync(queries_ + std::size_t(chunk.first) * width, chunk.q,
-                                std::size_t(chunk.n) * width * sizeof(Bf16), cudaMemcpyDeviceToDevice,
-                                context_.launch.stream),
+    cuda::check(cudaMemcpyAsync(queries_ + queryAt.first(chunk.first), chunk.q,
+                                Extents<int, int>(chunk.n, queryAt.length(1)).size() * sizeof(Bf16),
+                                cudaMemcpyDeviceToDevice, context_.launch.stream),
                 "keeping queries");
     const int read = chunk.first + chunk.n;
     if (read >= std::min(warmUp_, chunk.promptTokens)) solve(read);
