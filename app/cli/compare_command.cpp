@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
+#include "app/cli/selection_differences.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -37,6 +38,7 @@ struct Side {
 struct Arguments {
     Side a, b;
     std::string failOver;
+    std::string differences; // file for the blocks that are selected differently; empty: none
     double confidence = 95;
     std::uint64_t seed = 1;
     bool anyway = false, json = false;
@@ -162,7 +164,25 @@ void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b,
     for (const std::string& note : c.notes) printOut("note: {}\n", note);
 }
 
+/// Writes the file of --differences; nothing without it.
+std::optional<GapSums> writeDifferences(const Arguments& arguments) {
+    if (arguments.differences.empty()) return std::nullopt;
+    const TraceReader a(arguments.a.file), b(arguments.b.file);
+    const int runA = chooseRun(a, arguments.a.runs.empty() ? 0 : arguments.a.runs.front());
+    const int runB = chooseRun(b, arguments.b.runs.empty() ? 0 : arguments.b.runs.front());
+    LongAction action;
+    return writeSelectionDifferences(a, runA, b, runB, arguments.differences, action.stopping());
+}
+
+Json toJson(const GapSums& sums) {
+    return {{"sentence", sums.sentence()}, {"kv_heads", sums.heads},      {"differing_kv_heads", sums.differingHeads},
+            {"selected", sums.chosen},     {"differing", sums.differing}, {"with_scores", sums.scored},
+            {"near_ties", sums.nearTies}};
+}
+
 int run(const Arguments& arguments) {
+    const std::optional<GapSums> gaps = writeDifferences(arguments);
+    if (gaps && !arguments.json) printOut("{}: {}.\n", arguments.differences, gaps->sentence());
     CompareOptions options;
     const std::optional<double> threshold = parseThreshold(arguments.failOver);
     options.threshold = threshold.value_or(0);
@@ -182,6 +202,7 @@ int run(const Arguments& arguments) {
             Json out{{"verdict", "not comparable"}, {"reasons", Json::array()}};
             for (const Obstacle& o : obstacles)
                 out["reasons"].push_back({{"reason", o.what}, {"anyway", o.mayBeIgnored}});
+            if (gaps) out["selections"] = toJson(*gaps);
             printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
         } else {
             printErr("kvscope-cli: not comparable: {}{}\n", joined(obstacles),
@@ -199,6 +220,7 @@ int run(const Arguments& arguments) {
         out["b"] = toJson(b);
         out["exposed_is"] = a.front().run.timing.text();
         out["exit_status"] = status;
+        if (gaps) out["selections"] = toJson(*gaps);
         printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
         printText(a, b, comparison);
@@ -223,6 +245,9 @@ Command addCompare(Options& program) {
             "Exit with status 3 if B takes more time per step than this, beyond noise, e.g. 3%");
     sub.add("--confidence", arguments->confidence, "Of the intervals, in percent").range(50.0, 99.9).showsDefault();
     sub.add("--seed", arguments->seed, "Of the resampling; the same one gives the same numbers").showsDefault();
+    sub.add("--differences", arguments->differences,
+            "Also write which blocks the first runs of A and B select differently, with their scores' gaps, as .csv "
+            "or .jsonl");
     sub.flag("--anyway", arguments->anyway,
              "Compare also runs that are unfinished, lack steps, or differ in context length or device");
     sub.flag("--json", arguments->json, "Print one JSON document");

@@ -24,6 +24,16 @@ std::size_t widthOf(const std::string& text) {
         std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+/// A text that fits into its column: a name can have any length. The JSON document has it whole.
+std::string shortened(std::string text) {
+    constexpr std::size_t kWidest = 60;
+    if (widthOf(text) <= kWidest) return text;
+    std::size_t end = 0;
+    for (std::size_t shown = 0; end < text.size(); ++end) // up to the first byte of the last character that has room
+        if ((static_cast<unsigned char>(text[end]) & 0xC0) != 0x80 && ++shown == kWidest) break;
+    return text.substr(0, end) + "…";
+}
+
 std::string oneLineOf(std::string text) {
     std::replace_if(
         text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
@@ -43,6 +53,7 @@ void printTable(const std::vector<ListedTrace>& traces) {
     for (Line& line : lines)
         for (std::size_t i = 0; i < kColumns; ++i) {
             line[i] = oneLineOf(std::move(line[i]));
+            if (i > 0) line[i] = shortened(std::move(line[i])); // a file's name is needed whole
             if (line[i].empty()) line[i] = "-";
             widths[i] = std::max(widths[i], widthOf(line[i]));
         }
@@ -61,12 +72,9 @@ void printTable(const std::vector<ListedTrace>& traces) {
     }
 }
 
-Json documentOf(const std::string& folder, const std::vector<ListedTrace>& traces) {
-    Json out{{"kind", "folder"},
-             {"folder", folder},
-             {"files", traces.size()},
-             {"runs", Json::array()},
-             {"unreadable", Json::array()}};
+Json documentOf(const std::string& folder, int depth, const std::vector<ListedTrace>& traces) {
+    Json out{{"kind", "folder"},       {"folder", folder},      {"depth", depth},
+             {"files", traces.size()}, {"runs", Json::array()}, {"unreadable", Json::array()}};
     for (const ListedTrace& trace : traces) {
         for (const ListedRun& run : trace.runs)
             out["runs"].push_back({{"file", trace.file},
@@ -94,22 +102,29 @@ bool isFolderOfTraces(const std::string& path) {
            !std::filesystem::exists(std::filesystem::path(path) / "config.json", ignored);
 }
 
-int listFolder(const std::string& folder, bool json) {
+int listFolder(const std::string& folder, int depth, bool json) {
     std::vector<ListedTrace> traces;
     {
         LongAction action;
-        const std::vector<std::string> paths = tracesOfFolder(folder, action.stop());
+        const std::vector<std::string> paths = tracesOfFolder(folder, action.stop(), depth);
         if (paths.empty())
             throw Error(ErrorKind::BadInput,
-                        fmt::format("{} is a folder without .kvtrace files and without a model's config.json", folder),
-                        "name a folder of traces, a model's folder, or a file");
+                        fmt::format("{} is a folder without .kvtrace files{} and without a model's config.json", folder,
+                                    depth > 0 ? fmt::format(", also {} levels below", depth) : ""),
+                        depth > 0
+                            ? "name a folder of traces, a model's folder, or a file"
+                            : "name a folder of traces, a model's folder, or a file; --depth looks into subfolders");
         traces.resize(paths.size());
         listTraces(
-            paths, [&](std::size_t place, ListedTrace trace) { traces[place] = std::move(trace); }, action.whole(),
-            action.stop());
+            paths,
+            [&](std::size_t place, ListedTrace trace) {
+                trace.file = pathWithin(folder, trace.path);
+                traces[place] = std::move(trace);
+            },
+            action.whole(), action.stop());
     }
     if (json) {
-        printOut("{}\n", documentOf(folder, traces).dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", documentOf(folder, depth, traces).dump(2, ' ', false, Json::error_handler_t::replace));
         return 0;
     }
     printTable(traces);

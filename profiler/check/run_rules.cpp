@@ -69,6 +69,7 @@ std::span<const SqlRule> fileRules() {
         orphans("prompt-run", "a prompt token belongs to a run of the file", "prompt", "id >> 55"),
         orphans("span-run", "a span belongs to a run of the file", "span", "run_id"),
         orphans("counter-run", "a counter belongs to a run of the file", "counter", "run_id"),
+        orphans("clock-run", "a reading of a clock belongs to a run of the file", "clock_sync", "run_id"),
         orphans("gauge-run", "a gauge belongs to a run of the file", "gauge", "run_id"),
         orphans("flow-run", "a flow belongs to a run of the file", "flow", "run_id"),
         orphans("note-run", "a note belongs to a run of the file", "note", "run_id"),

@@ -165,6 +165,10 @@ std::span<const SqlRule> timelineRules() {
          "SELECT NULL, 'counter ' || id || ': duration_ns ' || duration_ns || ', value ' || value || ', track ' || "
          "track FROM"
          " counter WHERE run_id = ?1 AND (duration_ns < 0 OR value < 0 OR track NOT IN (SELECT id FROM text))"},
+        {"clock-values", "a clock's name is in `text`, the error of its reading not negative", Concern::Timeline,
+         Needs::Nothing, "clock_sync", Form::None,
+         "SELECT NULL, 'clock_sync ' || id || ': error_ns ' || error_ns || ', clock ' || clock FROM clock_sync WHERE"
+         " run_id = ?1 AND (error_ns < 0 OR clock NOT IN (SELECT id FROM text))"},
         {"gauge-values", "a gauge's track is in `text`, its value a number", Concern::Timeline, Needs::Nothing, "gauge",
          Form::None,
          "SELECT NULL, 'gauge ' || id || ': value ' || value || ', track ' || track FROM gauge WHERE run_id = ?1 AND"

@@ -1,14 +1,12 @@
 #include "profiler/compare/overlap.h"
 
-#include "profiler/format/trace_keys.h"
-#include "profiler/read/reader_impl.h"
+#include "profiler/compare/step_selections.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <fmt/format.h>
 #include <limits>
-#include <tuple>
 
 namespace kvscope {
 namespace {
@@ -42,37 +40,6 @@ std::vector<std::int32_t> apart(Blocks blocks, std::int64_t size, Blocks others,
     }
     return result;
 }
-
-/// Reads the selections step by step, in order of layer, sequence, KV head.
-class StepSelections {
-public:
-    StepSelections(const TraceReader& reader, int runId)
-        : impl_(ReaderAccess::of(reader)), runId_(runId),
-          rows_(*impl_.connection,
-                "SELECT id, selected, kept, hits, misses, mass, blocks FROM selection WHERE id BETWEEN ? AND ?"
-                " ORDER BY id",
-                true) {}
-    /// Valid until the next call.
-    std::span<const SelectionRow> of(int step) {
-        rows_.reset();
-        const auto [low, high] = trace::keysOfSteps(runId_, step, step, trace::kSelectionShift);
-        rows_.bindAll(low, high);
-        std::size_t count = 0;
-        for (; rows_.step(); ++count) {
-            if (count == selections_.size()) selections_.emplace_back();
-            impl_.readSelection(rows_, {}, selections_[count]);
-        }
-        return std::span(selections_).first(count);
-    }
-
-private:
-    const ReaderAccess::Impl& impl_;
-    int runId_;
-    Statement rows_;
-    std::vector<SelectionRow> selections_; // as many as a step ever had: each keeps its memory
-};
-
-auto placeOf(const SelectionRow& row) { return std::tuple(row.layer, row.sequence, row.kvHead); }
 
 } // namespace
 

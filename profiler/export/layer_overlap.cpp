@@ -3,7 +3,11 @@
 #include "base/error.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
+#include "profiler/read/reader_impl.h"
 
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -55,6 +59,42 @@ void writeShare(LineWriter& writer, const std::optional<double>& value, ExportFo
 
 std::optional<double> LayerPair::overlap() const { return shareOf(shared, selected); }
 std::optional<double> LayerPair::chosenOverlap() const { return shareOf(sharedChosen, chosen); }
+
+std::optional<double> LayerPair::sharedMass() const {
+    const auto part = overlap();
+    return nextMass && part ? std::optional(*nextMass * *part) : std::nullopt;
+}
+
+std::string reuseVerdict(std::span<const LayerPair> pairs) {
+    std::vector<int> reusable;
+    const LayerPair *best = nullptr, *worst = nullptr;
+    int judged = 0;
+    for (const LayerPair& pair : pairs) {
+        const auto overlap = pair.chosenOverlap();
+        if (!overlap) continue;
+        ++judged;
+        if (*overlap >= kReusable) reusable.push_back(pair.next);
+        if (best == nullptr || *overlap > *best->chosenOverlap()) best = &pair;
+        if (worst == nullptr || *overlap < *worst->chosenOverlap()) worst = &pair;
+    }
+    if (best == nullptr) return "no layer chooses blocks beside sink and window";
+    constexpr std::size_t kNamed = 8;
+    std::string which =
+        fmt::format("{}", fmt::join(std::span(reusable).first(std::min(reusable.size(), kNamed)), ", "));
+    if (reusable.size() > kNamed) which += ", ...";
+    const std::string range =
+        best == worst
+            ? fmt::format("layer {} shares {:.0f} % with layer {}", best->next, 100 * *best->chosenOverlap(),
+                          best->layer)
+            : fmt::format("layer {} shares most with the one below it, {:.0f} %, and layer {} least, {:.0f} %",
+                          best->next, 100 * *best->chosenOverlap(), worst->next, 100 * *worst->chosenOverlap());
+    if (reusable.empty()) return fmt::format("no layer of {} may reuse the choice below it: {}", judged, range);
+    return fmt::format("{} of {} layers ({}) may reuse the choice below: {}", reusable.size(), judged, which, range);
+}
+
+std::vector<LayerPair> readLayerOverlap(const TraceReader& reader, int runId) {
+    return readLayerOverlap(*ReaderAccess::of(reader).connection, runId);
+}
 
 std::vector<LayerPair> readLayerOverlap(Connection& connection, std::optional<int> runId) {
     const int firstRun = runId.value_or(1), lastRun = runId.value_or(trace::kMaxRuns);

@@ -3,10 +3,13 @@
 
 #include "profiler/export/export.h"
 #include "profiler/export/line_writer.h"
+#include "profiler/read/trace_reader.h"
 #include "profiler/sqlite/sqlite.h"
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace kvscope {
@@ -20,10 +23,19 @@ struct LayerPair {
     std::optional<double> mass, nextMass;      // mean attention mass that each captured with its own choice, 0..1
     std::optional<double> overlap() const;
     std::optional<double> chosenOverlap() const;
+    /// nextMass on the shared blocks, if these hold as much as the others do: an estimate of what the layer above would
+    /// capture with the choice of the one below.
+    std::optional<double> sharedMass() const;
 };
+
+/// From this overlap of the chosen blocks on, a layer may reuse the choice of the layer below it.
+inline constexpr double kReusable = 0.9;
+/// "3 of 7 layers (4, 5, 6) may reuse the choice below: ...", half a sentence; the pairs are of one run.
+std::string reuseVerdict(std::span<const LayerPair> pairs);
 
 /// By run, layer and the layer above. runId: absent, all runs. @throws Error(Storage | BadInput | Cancelled)
 std::vector<LayerPair> readLayerOverlap(Connection& connection, std::optional<int> runId);
+std::vector<LayerPair> readLayerOverlap(const TraceReader& reader, int runId);
 
 /// One row per pair, with the columns run_id, layer, next_layer, selections, selected, shared, overlap, chosen,
 /// shared_chosen, chosen_overlap, mass, next_mass.

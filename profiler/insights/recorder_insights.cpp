@@ -2,6 +2,7 @@
 #include "profiler/insights/insight_rule.h"
 #include "profiler/insights/words.h"
 #include "profiler/read/counters.h"
+#include "profiler/read/recording_cost.h"
 
 #include <fmt/format.h>
 
@@ -95,6 +96,33 @@ void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
     insight.advice = "Record less (--record selections or counters) when you measure time.";
     insight.evidence = facts.evidence("breakdown");
     insight.figures = {{"writer_busy_ms", busy / 1e6, "ms"}, {"wall_ms", wall / 1e6, "ms"}, {"share", share, ""}};
+    out.push_back(std::move(insight));
+}
+
+void findRecordingCost(RunFacts& facts, std::vector<Insight>& out) {
+    const RecordingCost cost = recordingCost(facts.reader(), facts.run());
+    if (!cost.costly() && cost.tokensEqual != false) return;
+    const bool compared = cost.way == RecordingCost::Way::Compared;
+    Insight insight;
+    insight.trust = true;
+    insight.priced = false; // the mend changes the recording, not the run
+    insight.severity = cost.share >= kAlarmImpact || cost.tokensEqual == false ? Severity::Alarm : Severity::Note;
+    insight.impact = std::max(0.0, cost.share / (1 + cost.share));
+    insight.title = cost.tokensEqual == false
+                        ? "The run generates other tokens while it is recorded"
+                        : fmt::format("Recording adds {} to a step: times of this trace are that much too long",
+                                      words::percent(cost.share));
+    insight.detail =
+        compared ? fmt::format("The same generation with and without recording, in turn, the fastest of each: {} and "
+                               "{} a step by the clock.",
+                               words::ms(cost.recordedMs * 1e6), words::ms(cost.plainMs * 1e6))
+                 : fmt::format("Sum of the track \"{}\" over {}: time of hooks and writing in the thread that decodes.",
+                               kRecordingTrack, words::many(cost.steps, "step"));
+    insight.advice = cost.tokensEqual == false
+                         ? "Generate greedily or with a fixed seed, and measure again; if they still differ, report it."
+                         : "Compare times only with runs that were recorded alike; record fewer steps or layers.";
+    insight.evidence = facts.evidence("breakdown");
+    insight.figures = {{"share", cost.share, ""}, {"steps", double(cost.steps), ""}};
     out.push_back(std::move(insight));
 }
 

@@ -78,16 +78,43 @@ std::optional<Median> distanceOf(const std::vector<RankClock::Moment>& reference
     return median;
 }
 
-/// Reading of the same clock on both sides with the smallest error.
+using Reading = RankClock::Reading;
+
+/// Of one clock. A clock that was read again and again may have drifted against the other side's: the offset is the
+/// median over the readings, each beside the one of the other side that was made at the nearest time, and the error
+/// reaches to the farthest of them.
+ClockOffset offsetOf(std::vector<Reading> a, const std::vector<Reading>& b, std::string_view kind) {
+    std::sort(a.begin(), a.end(), [](const Reading& x, const Reading& y) { return x.otherNs < y.otherNs; });
+    std::vector<std::int64_t> offsets;
+    std::int64_t error = kLargestNs;
+    for (const Reading& reading : b) {
+        auto nearest = std::lower_bound(a.begin(), a.end(), reading.otherNs,
+                                        [](const Reading& x, std::int64_t ns) { return x.otherNs < ns; });
+        if (nearest == a.end() || (nearest != a.begin() &&
+                                   reading.otherNs - std::prev(nearest)->otherNs < nearest->otherNs - reading.otherNs))
+            --nearest;
+        offsets.push_back((reading.otherNs - reading.ownNs) - (nearest->otherNs - nearest->ownNs));
+        error = std::min(error, reading.errorNs + nearest->errorNs);
+    }
+    const std::int64_t middle = middleOf(offsets);
+    std::int64_t farthest = 0;
+    for (const std::int64_t offset : offsets) farthest = std::max(farthest, std::abs(offset - middle));
+    return {middle, error + farthest, std::string(kind), {}};
+}
+
+/// Of the clocks that both sides have read, the one with the smallest error.
 std::optional<ClockOffset> byReadings(const RankClock& reference, const RankClock& other, std::string_view kind) {
+    std::map<std::string_view, std::pair<std::vector<Reading>, std::vector<Reading>>> clocks;
+    for (const Reading& reading : reference.readings)
+        if (reading.clock.starts_with(kind)) clocks[reading.clock].first.push_back(reading);
+    for (const Reading& reading : other.readings)
+        if (reading.clock.starts_with(kind)) clocks[reading.clock].second.push_back(reading);
     std::optional<ClockOffset> best;
-    for (const RankClock::Reading& a : reference.readings)
-        for (const RankClock::Reading& b : other.readings) {
-            if (a.clock != b.clock || !std::string_view(a.clock).starts_with(kind)) continue;
-            const std::int64_t error = a.errorNs + b.errorNs;
-            if (best && best->errorNs <= error) continue;
-            best = ClockOffset{(b.otherNs - b.ownNs) - (a.otherNs - a.ownNs), error, std::string(kind), {}};
-        }
+    for (const auto& [clock, sides] : clocks) {
+        if (sides.first.empty() || sides.second.empty()) continue;
+        ClockOffset offset = offsetOf(sides.first, sides.second, kind);
+        if (!best || offset.errorNs < best->errorNs) best = std::move(offset);
+    }
     return best;
 }
 
@@ -104,6 +131,15 @@ RankClock readClock(const TraceReader& reader, const RunRow& run) {
     if (const auto seconds = secondsOf(run.createdUtc)) clock.createdNs = *seconds * kSecondNs;
     Connection& connection = *ReaderAccess::of(reader).connection;
     const auto inRange = [](std::int64_t ns) { return ns > -kLargestNs && ns < kLargestNs; };
+    if (ReaderAccess::of(reader).hasTable("clock_sync")) {
+        Statement rows(connection, "SELECT t.value, c.own_ns, c.reference_ns, c.error_ns FROM clock_sync c JOIN text t"
+                                   " ON t.id = c.clock WHERE c.run_id = ? ORDER BY c.id LIMIT ?");
+        rows.bindAll(run.runId, kMostMoments);
+        while (rows.step())
+            if (inRange(rows.int64(1)) && inRange(rows.int64(2)) && inRange(rows.int64(3)))
+                clock.readings.push_back({std::string(rows.text(0)), rows.int64(1), rows.int64(2),
+                                          std::max<std::int64_t>(rows.int64(3), 0)});
+    }
     Statement spans(connection, "SELECT n.value, s.start_ns + s.duration_ns FROM span s JOIN text n ON n.id = s.name"
                                 " WHERE s.run_id = ? AND s.track = (SELECT id FROM text WHERE value = ?)"
                                 " AND typeof(s.start_ns + s.duration_ns) = 'integer' ORDER BY s.id LIMIT ?");

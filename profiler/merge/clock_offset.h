@@ -21,7 +21,7 @@ struct RankClock {
         std::string name;
         std::int64_t ns = 0;
     };
-    std::vector<Reading> readings;   // key `clocks` of run_meta
+    std::vector<Reading> readings;   // key `clocks` of run_meta, and table clock_sync
     std::vector<Moment> collectives; // ends of the spans of track `collectives`, which all ranks leave together
     std::vector<Moment> steps;       // starts of decode steps, by their number
     std::int64_t medianStepNs = 0;
@@ -43,7 +43,8 @@ struct ClockOffset {
 
 /// Of several ways the surest is taken: the machine's monotonic clock, collectives, UTC. The others are compared with
 /// it: one that is farther away than both errors is a doubt. Where there is none of them, the second in which the run
-/// was created is taken.
+/// was created is taken. A clock that both read several times has the median of the offsets, and an error that reaches
+/// to the farthest of them, so that a drift is part of it.
 /// @param sameSteps the ranks make the same steps together, so that starts of steps are compared as well
 ClockOffset offsetBetween(const RankClock& reference, const RankClock& other, bool sameSteps);
 

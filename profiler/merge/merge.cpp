@@ -206,9 +206,11 @@ void plan(Merge& merge) {
         }
         const ClockOffset& shift = merge.shifts[i];
         copy.addNs = shift.addNs;
-        if (!shift.by.empty())
-            copy.meta[run_meta::kClockOffset] =
-                nlohmann::json{{"added_ns", shift.addNs}, {"error_ns", shift.errorNs}, {"by", shift.by}}.dump();
+        if (!shift.by.empty()) {
+            nlohmann::json fact{{"added_ns", shift.addNs}, {"error_ns", shift.errorNs}, {"by", shift.by}};
+            if (!shift.doubt.empty()) fact["doubt"] = shift.doubt;
+            copy.meta[run_meta::kClockOffset] = fact.dump();
+        }
         if (const std::string& clocks = row.metaOr(run_meta::kClocks); !clocks.empty())
             copy.meta[run_meta::kClocks] = shiftedClocks(clocks, shift.addNs);
     }

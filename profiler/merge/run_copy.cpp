@@ -114,6 +114,12 @@ public:
                    {"time_ns", fmt::format("time_ns + {}", run.addNs)},
                    {"track", mapped("track")}},
                   where);
+        copyTable("clock_sync",
+                  {{"id", "NULL"},
+                   {"run_id", id},
+                   {"own_ns", fmt::format("own_ns + {}", run.addNs)},
+                   {"clock", mapped("clock")}},
+                  where);
         copyTable("note", {{"id", "NULL"}, {"run_id", id}, {"start_ns", times}}, where);
     }
 

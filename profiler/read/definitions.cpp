@@ -91,6 +91,9 @@ const std::vector<Definition>& definitions() {
          "Steps the recorder had to leave out because storage could not keep up. Anything but 0 means that sums over "
          "the trace "
          "are too small."},
+        {"recording", "Recording adds",
+         "What recording adds to a step: measured by doing the same with and without it in turn, or the time that "
+         "hooks and writing took of the thread that decodes. Not known where nobody measured it."},
         {"writer", "Writer time",
          "Time the recorder's own thread spent writing the trace. It runs beside the engine, which never waits for "
          "it."},

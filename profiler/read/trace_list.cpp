@@ -160,27 +160,48 @@ std::vector<ListedRun> readRuns(const std::string& path, std::int64_t& bytes) {
 
 } // namespace
 
-std::vector<std::string> tracesOfFolder(const std::string& folder, const std::stop_token& stop) {
+namespace {
+
+/// Adds the traces of one folder to `paths` and its subfolders to `below`. @return why the folder cannot be read
+std::error_code readFolder(const std::string& folder, const std::stop_token& stop, std::vector<std::string>& paths,
+                           std::vector<std::string>* below) {
     namespace fs = std::filesystem;
     std::error_code failure;
     fs::directory_iterator entry(folder, failure);
-    if (failure)
-        throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be read: {}", folder, failure.message()),
-                    "check its name and permissions");
-    std::vector<std::string> paths;
-    for (const fs::directory_iterator end; entry != end; entry.increment(failure)) {
+    for (const fs::directory_iterator end; !failure && entry != end; entry.increment(failure)) {
         throwIfCancelled(stop);
         const std::string path = entry->path().string();
         std::error_code ignored;
-        if (path.ends_with(".kvtrace") ? !entry->is_directory(ignored)
-                                       : entry->is_regular_file(ignored) && isTraceFile(path))
+        const bool isFolder = entry->is_directory(ignored);
+        if (isFolder && below != nullptr && !entry->is_symlink(ignored)) below->push_back(path);
+        if (path.ends_with(".kvtrace") ? !isFolder : entry->is_regular_file(ignored) && isTraceFile(path))
             paths.push_back(path);
     }
-    if (failure)
-        throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be read: {}", folder, failure.message()),
-                    "check the disk");
+    return failure;
+}
+
+} // namespace
+
+std::vector<std::string> tracesOfFolder(const std::string& folder, const std::stop_token& stop, int depth) {
+    std::vector<std::string> paths, level{folder};
+    for (int deep = 0; !level.empty(); ++deep) {
+        std::vector<std::string> below;
+        for (const std::string& at : level) {
+            const std::error_code failure = readFolder(at, stop, paths, deep < depth ? &below : nullptr);
+            if (!failure) continue;
+            if (deep == 0)
+                throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be read: {}", at, failure.message()),
+                            "check its name, its permissions and the disk");
+            paths.push_back(at);
+        }
+        level = std::move(below);
+    }
     std::sort(paths.begin(), paths.end());
     return paths;
+}
+
+std::string pathWithin(const std::string& folder, const std::string& path) {
+    return std::filesystem::path(path).lexically_relative(folder).string();
 }
 
 ListedTrace listTrace(const std::string& path) {

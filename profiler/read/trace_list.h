@@ -30,9 +30,16 @@ struct ListedTrace {
     std::string problem; // one sentence: why the file cannot be read. Empty: it was read
 };
 
-/// Paths of the files of a folder that are traces by their name (*.kvtrace) or their content, in the order of names.
-/// Subfolders are not looked into. @throws Error(Storage): the folder cannot be read
-std::vector<std::string> tracesOfFolder(const std::string& folder, const std::stop_token& stop = {});
+/// The most levels of subfolders that are looked into.
+inline constexpr int kDeepestFolder = 64;
+
+/// Paths of the files of a folder that are traces by their name (*.kvtrace) or their content, in the order of paths.
+/// depth: levels of subfolders that are looked into as well; links to folders are not followed, and a subfolder that
+/// cannot be read is among the paths itself, so that listTrace says why.
+/// @throws Error(Storage): the folder cannot be read; Error(Cancelled)
+std::vector<std::string> tracesOfFolder(const std::string& folder, const std::stop_token& stop = {}, int depth = 0);
+/// The path as seen from the folder: "rank0.kvtrace", "monday/rank0.kvtrace".
+std::string pathWithin(const std::string& folder, const std::string& path);
 
 /// Reads the tables of runs of one file, and nothing of its steps but the last one's number. Never throws.
 ListedTrace listTrace(const std::string& path);

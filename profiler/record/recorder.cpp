@@ -87,7 +87,7 @@ struct End {
     std::string text;
 };
 struct Message {
-    std::variant<RunEvent, Begin, End> what;
+    std::variant<RunEvent, Begin, End, std::vector<ClockReading>> what;
     std::size_t bytes = 0; // of an event
 };
 
@@ -105,6 +105,7 @@ struct Recorder::Impl {
     void handle(RunEvent& event);
     void handle(Begin& message);
     void handle(const End& message);
+    void handle(const std::vector<ClockReading>& readings);
     void write(const RunEvent& event);
     void commit();
     void beat(bool always);
@@ -293,6 +294,16 @@ void Recorder::Impl::handle(const End& message) {
     }
 }
 
+void Recorder::Impl::handle(const std::vector<ClockReading>& readings) {
+    if (failed || !recording) return;
+    try {
+        if (!store.hasPending()) transactionStart = Clock::now();
+        store.addClocks(readings);
+    } catch (const std::exception& trouble) {
+        fail(sentenceOf(trouble));
+    }
+}
+
 void Recorder::Impl::commit() {
     lookForFile();
     if (failed) return;
@@ -430,6 +441,20 @@ void Recorder::take(RunEvent event) noexcept {
         impl_->queuedBytes += bytes;
     } catch (const std::bad_alloc&) {
         // The steps matter more: they go on, and a step that is lost is counted.
+    }
+}
+
+void Recorder::take(std::vector<ClockReading> readings) noexcept {
+    try {
+        if (readings.empty()) return;
+        std::size_t bytes = 0;
+        for (const ClockReading& reading : readings) bytes += sizeof reading + reading.clock.size();
+        const std::lock_guard lock(impl_->mutex);
+        if (!impl_->running) return;
+        impl_->queue.push_back({std::move(readings), bytes});
+        impl_->queuedBytes += bytes;
+    } catch (const std::bad_alloc&) {
+        // A reading more or less does not matter.
     }
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
+#include "profiler/format/clock_reading.h"
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kvscope {
 
@@ -40,6 +42,8 @@ public:
     std::unique_ptr<StepRecord> acquire() override;
     /// Any thread may call it. Events that come while no run is on are dropped.
     void take(RunEvent event) noexcept override;
+    /// As take(), for readings of other clocks.
+    void take(std::vector<ClockReading> readings) noexcept;
     void endRun(RunStatus status, const std::string& message) noexcept override;
 
     /// Waits until everything committed so far is in the file.

@@ -75,6 +75,8 @@ void completeSchema(Connection& connection) {
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
     for (const char* what : {"TABLE counter",
                              "VIEW v_counter",
+                             "TABLE clock_sync",
+                             "VIEW v_clock_sync",
                              "TABLE lookahead",
                              "VIEW v_lookahead",
                              "TABLE oracle",

@@ -550,6 +550,16 @@ void TraceStore::addCounters(const std::vector<CounterSample>& samples) {
         insertCounters_.add(run_, tracks[i], samples[i].startNs, samples[i].durationNs, samples[i].value);
 }
 
+void TraceStore::addClocks(const std::vector<ClockReading>& readings) {
+    begin();
+    Statement insert(connection_, "INSERT OR ROLLBACK INTO clock_sync(run_id, clock, own_ns, reference_ns, error_ns)"
+                                  " VALUES (?,?,?,?,?)");
+    for (const ClockReading& reading : readings) {
+        insert.reset();
+        insert.bindAll(run_, intern(reading.clock), reading.ownNs, reading.otherNs, reading.errorNs).run();
+    }
+}
+
 void TraceStore::setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error) {
     begin();
     updateHealth_.bindAll(droppedSteps, writerBusyNs, unixMs(), std::string_view(error), run_).run();

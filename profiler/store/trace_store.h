@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
+#include "profiler/format/clock_reading.h"
 #include "profiler/sqlite/row_inserter.h"
 #include "profiler/sqlite/sqlite.h"
 #include "profiler/store/recent_calls.h"
@@ -40,6 +41,7 @@ public:
     /// Adds a sentence for people, which is shown beside how the run was recorded.
     void addRemark(const std::string& sentence);
     void addCounters(const std::vector<CounterSample>& samples);
+    void addClocks(const std::vector<ClockReading>& readings);
     /// Writes rows of a serving run: requests that are new or have changed, spans, iterations. @throws Error(Storage)
     void addServing(const ServingRecord& record);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);

@@ -211,6 +211,17 @@ CREATE TABLE flow (
     to_span   INTEGER NOT NULL REFERENCES span(id)
 ) STRICT;
 
+-- Readings of other clocks beside the run's own, so that runs of several processes can be put on one clock. KVScope's own
+-- recorder leaves this table empty; traces of before may lack it.
+CREATE TABLE clock_sync (
+    id           INTEGER PRIMARY KEY,
+    run_id       INTEGER NOT NULL,
+    clock        INTEGER NOT NULL REFERENCES text(id), -- clocks of one name are one clock
+    own_ns       INTEGER NOT NULL,            -- on the run's clock
+    reference_ns INTEGER NOT NULL,            -- what the other clock showed then
+    error_ns     INTEGER NOT NULL             -- by how much the two moments may be apart
+) STRICT;
+
 -- More about a run, one key a row. Key `knows` says what its writer could see: where it names no hits, a 0 in their columns
 -- means "not known". docs/trace-format.md lists the keys. Older traces do not have this table.
 CREATE TABLE run_meta (
@@ -526,6 +537,9 @@ FROM run r CROSS JOIN prompt p ON p.id BETWEEN r.run_id << 55 AND (r.run_id << 5
 
 CREATE VIEW v_counter AS
 SELECT c.run_id, t.value AS track, c.start_ns, c.duration_ns, c.value FROM counter c JOIN text t ON t.id = c.track;
+
+CREATE VIEW v_clock_sync AS
+SELECT c.run_id, t.value AS clock, c.own_ns, c.reference_ns, c.error_ns FROM clock_sync c JOIN text t ON t.id = c.clock;
 
 -- Steps at depth 0, layers and the stages outside them at depth 1, stages of a layer at depth 2; then the spans of others.
 CREATE VIEW v_span AS

@@ -249,3 +249,13 @@ int32_t kvtrace_counter(kvtrace_run run, const char* track, int64_t start_ns, in
         open->writer->recorder()->take(std::vector<CounterSample>{std::move(sample)});
     });
 }
+
+int32_t kvtrace_clock(kvtrace_run run, const char* clock, int64_t own_ns, int64_t reference_ns, int64_t error_ns) {
+    return atBorder([&] {
+        const std::shared_ptr<Run> open = runOf(run);
+        const std::string name = textOf(required(clock, "clock"));
+        if (name.empty()) refuse(KVTRACE_INVALID, "the clock has no name; give one, such as \"utc\"");
+        if (error_ns < 0) refuse(KVTRACE_INVALID, "the error of clock ", name, " is negative");
+        open->addClock({name, own_ns, reference_ns, error_ns});
+    });
+}

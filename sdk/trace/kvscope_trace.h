@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define KVTRACE_ABI_MAJOR 1
-#define KVTRACE_ABI_MINOR 0
+#define KVTRACE_ABI_MINOR 1
 
 /* Where a time is asked for: the library takes the time itself, at the call. */
 #define KVTRACE_NOW INT64_MIN
@@ -237,6 +237,13 @@ KVTRACE_API int32_t kvtrace_span(kvtrace_run run, const char* track, const char*
 /* What was counted in an interval; the samples of a track follow each other. */
 KVTRACE_API int32_t kvtrace_counter(kvtrace_run run, const char* track, int64_t start_ns, int64_t duration_ns,
                                     int64_t value);
+
+/* A reading of another clock, so that runs of several processes, or of a GPU, can be put on one clock: at own_ns since
+ * the run began the clock showed reference_ns, and the two moments are at most error_ns apart. Clocks of one name are
+ * one clock. In a run with a rank that has no key `clocks` of the caller's, the library reads the machine's monotonic
+ * clock and UTC itself: at its begin, every 10 s and at its end. Since 1.1. */
+KVTRACE_API int32_t kvtrace_clock(kvtrace_run run, const char* clock, int64_t own_ns, int64_t reference_ns,
+                                  int64_t error_ns);
 
 /* ---- Reading ---- */
 

@@ -34,29 +34,40 @@ std::string monotonicClock() {
     return text.data();
 }
 
-/// Readings of other clocks: [[clock, ns on the run's clock, ns on the other one, largest error in ns], ...]. The
-/// steady clock is the monotonic one of the machine.
-std::string clocksSince(std::chrono::steady_clock::time_point began) {
-    const auto before = std::chrono::steady_clock::now();
-    const auto utc = std::chrono::system_clock::now().time_since_epoch();
-    const auto after = std::chrono::steady_clock::now();
-    const auto number = [](auto duration) { return std::to_string(duration_cast<nanoseconds>(duration).count()); };
-    const auto middle = before + (after - before) / 2;
-    return "[[\"" + monotonicClock() + "\",0," + number(began.time_since_epoch()) + ",0],[\"utc\"," +
-           number(middle - began) + "," + number(utc) + "," + number((after - before) / 2 + nanoseconds(1)) + "]]";
+/// [[clock, ns on the run's clock, ns on the other one, largest error in ns], ...]
+std::string listOf(const std::vector<ClockReading>& readings) {
+    std::string list;
+    for (const ClockReading& reading : readings)
+        list += (list.empty() ? "[[\"" : ",[\"") + reading.clock + "\"," + std::to_string(reading.ownNs) + "," +
+                std::to_string(reading.otherNs) + "," + std::to_string(reading.errorNs) + "]";
+    return list + "]";
 }
 
 } // namespace
 
-void addRankFacts(std::vector<std::pair<std::string, std::string>>& meta, std::optional<int> rank,
+std::vector<ClockReading> readClocks(std::chrono::steady_clock::time_point began) {
+    // the steady clock is the monotonic one of the machine, so its distance from the run's clock is exact
+    static const std::string monotonic = monotonicClock();
+    const auto before = std::chrono::steady_clock::now();
+    const auto utc = std::chrono::system_clock::now().time_since_epoch();
+    const auto after = std::chrono::steady_clock::now();
+    const auto number = [](auto duration) { return std::int64_t(duration_cast<nanoseconds>(duration).count()); };
+    const auto middle = before + (after - before) / 2;
+    return {{monotonic, number(middle - began), number(middle.time_since_epoch()), 0},
+            {"utc", number(middle - began), number(utc), number((after - before) / 2 + nanoseconds(1))}};
+}
+
+bool addRankFacts(std::vector<std::pair<std::string, std::string>>& meta, std::optional<int> rank,
                   std::chrono::steady_clock::time_point began) {
     const auto has = [&](std::string_view key) {
         return std::any_of(meta.begin(), meta.end(), [&](const auto& row) { return row.first == key; });
     };
-    if (!rank && !has(run_meta::kRank)) return;
+    if (!rank && !has(run_meta::kRank)) return false;
     if (!has(run_meta::kRank)) meta.emplace_back(run_meta::kRank, std::to_string(*rank));
     if (!has(run_meta::kHost)) meta.emplace_back(run_meta::kHost, hostName());
-    if (!has(run_meta::kClocks)) meta.emplace_back(run_meta::kClocks, clocksSince(began));
+    if (has(run_meta::kClocks)) return false;
+    meta.emplace_back(run_meta::kClocks, listOf(readClocks(began)));
+    return true;
 }
 
 } // namespace kvscope::sdk

@@ -155,7 +155,23 @@ Run::Run(std::shared_ptr<Writer> owner, const kvtrace_run_info& info)
       level(writer->recorder()->level()), knows_(info.knows) {
     RunInfo begun = infoOf(info, level);
     addRankFacts(begun.meta, writer->rank, began_);
+    readsClocks_ =
+        std::any_of(begun.meta.begin(), begun.meta.end(), [](const auto& row) { return row.first == run_meta::kRank; });
     writer->recorder()->beginRun(begun);
+    if (readsClocks_) writer->recorder()->take(readClocks(began_));
+}
+
+void Run::addClock(ClockReading reading) {
+    requireOpen();
+    writer->recorder()->take(std::vector<ClockReading>{std::move(reading)});
+}
+
+void Run::lookAtClocks() {
+    constexpr auto kRest = std::chrono::seconds(10);
+    const auto now = std::chrono::steady_clock::now();
+    if (!readsClocks_ || now - clocksRead_ < kRest) return;
+    clocksRead_ = now;
+    writer->recorder()->take(readClocks(began_));
 }
 
 std::int64_t Run::now() const {
@@ -235,6 +251,7 @@ void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock) {
     findKept(*record);
     if (level == RecordLevel::Counters) record->blocks.clear();
     writer->recorder()->take(std::move(record));
+    lookAtClocks();
 }
 
 void Run::discard(Phase phase) {
@@ -265,6 +282,7 @@ void Run::end(RunStatus status, std::string message) {
             missing += (missing.empty() ? "" : ", ") + std::string(kKnownNames[i]);
     if (!missing.empty())
         message += (message.empty() ? "" : "; ") + ("said to be known, but never written: " + missing);
+    if (readsClocks_) writer->recorder()->take(readClocks(began_)); // how far it drifted
     writer->recorder()->endRun(status, message);
 }
 

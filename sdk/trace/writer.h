@@ -66,6 +66,8 @@ public:
     void commit(std::unique_ptr<StepRecord> record, bool ownClock);
     void discard(Phase phase);
     void note(unsigned knownBits) { written_ |= knownBits; }
+    /// Hands over a reading of another clock. @throws Refusal
+    void addClock(ClockReading reading);
     /// @throws Refusal if the run has ended
     void requireOpen() const;
     void end(RunStatus status, std::string message);
@@ -83,12 +85,16 @@ private:
         std::vector<PackedBlock> blocks;
     };
     void placeInTime(StepRecord& record, bool ownClock) const;
+    /// Reads the clocks of a rank where they were not read for ten seconds.
+    void lookAtClocks();
     void findKept(StepRecord& record);
 
     const unsigned knows_;
     std::atomic<unsigned> written_{0};
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-    mutable std::mutex mutex_;                         // guards what follows
+    bool readsClocks_ = false; // of a rank: merging needs them
+    mutable std::mutex mutex_; // guards what follows
+    std::chrono::steady_clock::time_point clocksRead_ = began_;
     std::unordered_map<std::uint64_t, Chosen> chosen_; // [layer, sequence, KV head] what the last step selected
     int nextStep_ = 1, openSteps_ = 0;                 // nextStep_: step 0 is the prefill, recorded or not
     std::int64_t lastStartNs_ = 0, lastEndNs_ = 0;

@@ -54,7 +54,7 @@ protected:
                                  "v_iteration",    "v_member",         "v_row_event",     "v_served_selection",
                                  "v_breakdown",    "v_transfer",       "v_token",         "v_prompt",
                                  "v_counter",      "v_span",           "v_kernel",        "v_gauge",
-                                 "v_flow"}) {
+                                 "v_flow",         "v_clock_sync"}) {
             std::string mine, theirs;
             for (const auto& row :
                  test::sql(merged, fmt::format("SELECT name FROM pragma_table_info('{}')", view)).rows) {
@@ -62,7 +62,8 @@ protected:
                 if (column == "run_id" || column == "from_span" || column == "to_span" || column == "span_id") continue;
                 const bool time = column == "start_ns" || column == "time_ns" || column == "arrival_ns" ||
                                   column == "first_sched_ns" || column == "first_token_ns" || column == "end_ns" ||
-                                  column == "token_ns" || column == "from_start_ns" || column == "to_start_ns";
+                                  column == "token_ns" || column == "from_start_ns" || column == "to_start_ns" ||
+                                  column == "own_ns";
                 mine += (mine.empty() ? "" : ", ") + column;
                 theirs += (theirs.empty() ? "" : ", ") + (time ? fmt::format("{} + {}", column, addNs) : column);
             }
@@ -107,7 +108,8 @@ TEST_F(MergeTest, CopiesEveryRowOfEveryKindOfRun) {
               "INSERT INTO flow SELECT NULL, 2, min(id), max(id) FROM span WHERE run_id = 2;"
               "INSERT INTO span_detail SELECT min(id), (SELECT id FROM text LIMIT 1), '{\"a\":1}' FROM span;"
               "INSERT INTO gauge SELECT NULL, 2, id, 7, 1.5 FROM text LIMIT 1;"
-              "INSERT INTO counter SELECT NULL, 2, id, 7, 3, 9 FROM text LIMIT 1");
+              "INSERT INTO counter SELECT NULL, 2, id, 7, 3, 9 FROM text LIMIT 1;"
+              "INSERT INTO clock_sync SELECT NULL, 2, id, 7, 5000, 9 FROM text LIMIT 1");
     synthetic::recordServing(served, 12, true, RunStatus::Finished, true);
     synthetic::recordDenoising(denoised, {});
     // b's texts come first, so that the numbers of a's texts and spans differ from those in their own file

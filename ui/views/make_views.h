@@ -19,6 +19,7 @@ View* makeRooflineView(Workspace& workspace, QWidget* parent);
 View* makeTimelineView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
 View* makeWaterfallView(Workspace& workspace, QWidget* parent);
+View* makeRanksView(Workspace& workspace, QWidget* parent);
 View* makeInsightsView(Workspace& workspace, QWidget* parent);
 View* makeSqlView(Workspace& workspace, QWidget* parent);
 

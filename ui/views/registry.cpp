@@ -35,6 +35,8 @@ const std::vector<ViewEntry>& views() {
          makeServingView},
         {"waterfall", "Waterfall", "Ctrl+B",
          "Why not the roof: from the predicted step to the measured one, a bar for every loss", makeWaterfallView},
+        {"ranks", "Ranks", "Ctrl+J",
+         "Rank by step: which process of a run in several is late, and whether it misses more or waits", makeRanksView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
         {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",

@@ -9,6 +9,7 @@
 #include "ui/frame/units.h"
 
 #include <QAbstractTableModel>
+#include <QComboBox>
 #include <QCryptographicHash>
 #include <QDateTime>
 #include <QDialogButtonBox>
@@ -27,8 +28,10 @@
 
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -110,6 +113,11 @@ public:
         paths.sort();
         return paths;
     }
+    void clear() {
+        beginResetModel();
+        rows_.clear();
+        endResetModel();
+    }
     void append(std::vector<FolderRow> more) {
         if (more.empty()) return;
         beginInsertRows({}, int(rows_.size()), int(rows_.size() + more.size()) - 1);
@@ -149,12 +157,12 @@ private:
 /// Reads on a thread of its own; the dialog takes what has come.
 class FolderDialog::Reading {
 public:
-    explicit Reading(std::string folder)
-        : thread_([this, folder = std::move(folder)](const std::stop_token& stop) { read(folder, stop); }) {}
+    Reading(std::string folder, int depth)
+        : folder_(std::move(folder)), depth_(depth), thread_([this](const std::stop_token& stop) { read(stop); }) {}
 
     struct State {
         std::vector<FolderRow> rows; // that came since the last call
-        std::size_t files = 0, read = 0, runs = 0, unreadable = 0;
+        std::size_t files = 0, folders = 0, read = 0, runs = 0, unreadable = 0;
         QString problem; // of the folder
         bool done = false;
     };
@@ -167,12 +175,15 @@ public:
     void stop() { thread_.request_stop(); }
 
 private:
-    void read(const std::string& folder, const std::stop_token& stop) {
+    void read(const std::stop_token& stop) {
         try {
-            const std::vector<std::string> paths = tracesOfFolder(folder, stop);
+            const std::vector<std::string> paths = tracesOfFolder(folder_, stop, depth_);
+            std::set<std::string> folders;
+            for (const std::string& path : paths) folders.insert(std::filesystem::path(path).parent_path().string());
             {
                 const std::lock_guard lock(mutex_);
                 state_.files = paths.size();
+                state_.folders = folders.size();
             }
             listTraces(
                 paths, [this](std::size_t, ListedTrace trace) { add(std::move(trace)); }, {}, stop);
@@ -187,7 +198,7 @@ private:
         state_.done = true;
     }
     void add(ListedTrace trace) {
-        FolderRow row{QString::fromStdString(trace.file), QString::fromStdString(trace.path),
+        FolderRow row{QString::fromStdString(pathWithin(folder_, trace.path)), QString::fromStdString(trace.path),
                       QString::fromStdString(trace.problem), std::nullopt};
         if (row.problem.isEmpty() && trace.runs.empty()) row.problem = FolderDialog::tr("no run in it yet");
         const std::lock_guard lock(mutex_);
@@ -201,6 +212,8 @@ private:
         }
     }
 
+    const std::string folder_;
+    const int depth_;
     std::mutex mutex_;
     State state_;         // guarded by mutex_
     std::jthread thread_; // last: it uses what is above
@@ -268,8 +281,9 @@ QString placeOfMerged(const QStringList& paths) {
 } // namespace
 
 FolderDialog::FolderDialog(const QString& folder, QWidget* parent)
-    : QDialog(parent), rows_(new Rows(this)), table_(new QTreeView), state_(new MutedLabel),
-      progress_(new QProgressBar), timer_(new QTimer(this)), reading_(std::make_unique<Reading>(folder.toStdString())) {
+    : QDialog(parent), folder_(folder), rows_(new Rows(this)), table_(new QTreeView), state_(new MutedLabel),
+      progress_(new QProgressBar), depth_(new QComboBox), timer_(new QTimer(this)),
+      reading_(std::make_unique<Reading>(folder.toStdString(), 0)) {
     setAttribute(Qt::WA_DeleteOnClose);
     setWindowTitle(tr("Traces in %1").arg(QDir::toNativeSeparators(folder)));
     auto* sorted = new QSortFilterProxyModel(this);
@@ -303,7 +317,9 @@ FolderDialog::FolderDialog(const QString& folder, QWidget* parent)
     open_->setEnabled(false);
     ranks_ = buttons->addButton(tr("Open Ranks as One"), QDialogButtonBox::ActionRole);
     ranks_->setObjectName(QStringLiteral("folderRanks"));
-    ranks_->setToolTip(tr("One trace with a run per rank, on one clock. The list of runs chooses the rank"));
+    ranks_->setToolTip(
+        tr("One trace with a run per rank, on one clock: of the selected files, or else of all that have "
+           "a rank. The view Ranks shows them side by side"));
     ranks_->hide();
     connect(ranks_, &QPushButton::clicked, this, &FolderDialog::openRanks);
     connect(stop_, &QPushButton::clicked, this, [this] { reading_->stop(); });
@@ -317,6 +333,7 @@ FolderDialog::FolderDialog(const QString& folder, QWidget* parent)
     auto* layout = new QVBoxLayout(this);
     layout->addWidget(table_, 1);
     auto* below = new QHBoxLayout;
+    below->addWidget(makeDepthPicker());
     below->addWidget(state_, 1);
     below->addWidget(progress_);
     layout->addLayout(below);
@@ -330,6 +347,26 @@ FolderDialog::FolderDialog(const QString& folder, QWidget* parent)
 
 FolderDialog::~FolderDialog() = default;
 
+QWidget* FolderDialog::makeDepthPicker() {
+    depth_->setObjectName(QStringLiteral("folderDepth"));
+    depth_->setAccessibleName(tr("Subfolders"));
+    depth_->setToolTip(tr("Levels of subfolders whose traces are listed too"));
+    depth_->addItem(tr("This folder alone"), 0);
+    depth_->addItem(tr("1 level of subfolders"), 1);
+    depth_->addItem(tr("2 levels of subfolders"), 2);
+    depth_->addItem(tr("3 levels of subfolders"), 3);
+    depth_->addItem(tr("All subfolders"), kDeepestFolder);
+    connect(depth_, &QComboBox::currentIndexChanged, this, [this] {
+        if (merging_ && merging_->state().done) merging_.reset();
+        reading_.reset(); // ends its thread
+        rows_->clear();
+        reading_ = std::make_unique<Reading>(folder_.toStdString(), depth_->currentData().toInt());
+        timer_->start(50);
+        collect();
+    });
+    return depth_;
+}
+
 bool FolderDialog::isReading() const { return timer_->isActive(); }
 
 void FolderDialog::collect() {
@@ -341,17 +378,27 @@ void FolderDialog::collect() {
     progress_->setValue(int(state.read));
     stop_->setVisible(!state.done);
     QString text = tr("%1 files, %2 runs").arg(formatCount(std::int64_t(state.files))).arg(state.runs);
+    if (state.folders > 1) text += tr(" in %1 folders").arg(formatCount(std::int64_t(state.folders)));
     if (state.unreadable > 0) text += tr(", %1 unreadable").arg(formatCount(std::int64_t(state.unreadable)));
     if (!whole) text = tr("%1 of ").arg(formatCount(std::int64_t(state.read))) + text;
     if (state.done && !whole) text = tr("Stopped: ") + text;
-    if (whole && state.files == 0) text = tr("There are no traces in this folder.");
+    if (whole && state.files == 0)
+        text = depth_->currentIndex() == 0 ? tr("There are no traces in this folder. Its subfolders may hold some.")
+                                           : tr("There are no traces in this folder and these subfolders.");
+    const qsizetype ranks = state.done && !merging_ ? rows_->ranked().size() : 0;
+    ranks_->setVisible(ranks > 1);
+    if (ranks > 1) text += tr(". %1 files are ranks of a run: open them as one to see them side by side").arg(ranks);
     state_->setText(state.problem.isEmpty() ? text : state.problem);
-    ranks_->setVisible(state.done && !merging_ && rows_->ranked().size() > 1);
     if (state.done) timer_->stop();
 }
 
 void FolderDialog::openRanks() {
-    const QStringList paths = rows_->ranked();
+    QStringList paths, ranked = rows_->ranked();
+    for (const QModelIndex& index : table_->selectionModel()->selectedRows())
+        if (const QString path = index.data(Rows::PathRole).toString(); ranked.contains(path) && !paths.contains(path))
+            paths << path;
+    if (paths.size() < 2) paths = ranked; // one rank alone is no choice
+    paths.sort();
     const QString out = placeOfMerged(paths);
     std::vector<std::string> inputs;
     for (const QString& path : paths) inputs.push_back(path.toStdString());
@@ -377,7 +424,7 @@ void FolderDialog::collectMerged() {
     }
     state_->setText(state.remarks.isEmpty() ? tr("The ranks are open as one trace.")
                                             : state.remarks.join(QStringLiteral(". ")) + QLatin1Char('.'));
-    emit openRequested({merging_->out()});
+    emit ranksRequested(merging_->out());
 }
 
 void FolderDialog::openSelected() {

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+class QComboBox;
 class QProgressBar;
 class QPushButton;
 class QTimer;
@@ -16,7 +17,8 @@ namespace kvscope::ui {
 
 class MutedLabel;
 
-/// Stays open beside the window. Reads once, when it is made; closing it ends the reading.
+/// Stays open beside the window. Reads when it is made, and again when another depth is chosen; closing it ends the
+/// reading.
 class FolderDialog final : public QDialog {
     Q_OBJECT
 public:
@@ -27,20 +29,24 @@ public:
 
 signals:
     void openRequested(const QStringList& paths);
+    void ranksRequested(const QString& path); // of the trace that the ranks were merged into
 
 private:
     class Rows;
     class Reading;
     class Merging;
+    QWidget* makeDepthPicker();
     void collect();
     void openSelected();
     void openRanks();
     void collectMerged();
 
+    const QString folder_;
     Rows* rows_;
     QTreeView* table_;
     MutedLabel* state_;
     QProgressBar* progress_;
+    QComboBox* depth_;
     QPushButton *stop_, *open_, *ranks_;
     QTimer* timer_;
     std::unique_ptr<Reading> reading_; // these two last: their threads end before the rest goes

@@ -2,6 +2,7 @@
 
 #include "profiler/import/import.h"
 #include "profiler/read/denoising.h"
+#include "profiler/read/recording_cost.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/workspace.h"
@@ -207,12 +208,37 @@ void Inspector::showRun() {
     runFacts_->set(tr("Link"), text(row.link), "modelled");
     runFacts_->set(tr("Recorded"), text(row.level.text()));
     runFacts_->set(tr("Dropped steps"), row.layers == 0 ? QString() : formatCount(row.droppedSteps), "dropped");
+    showRecordingCost();
     runFacts_->set(tr("Writer time"), row.layers == 0 ? QString() : formatDuration(row.writerBusyNs), "writer");
     // "2026-11-21T09:53:15Z" cannot be wrapped and would be cut, so a blank replaces the T.
     runFacts_->set(
         tr("Created"),
         text(row.createdUtc).replace(QLatin1Char('T'), QLatin1Char(' ')).replace(QLatin1Char('Z'), tr(" UTC")));
     runFacts_->set(tr("File"), run->key.path);
+}
+
+/// What recording added to the steps. A run that somebody measured says so itself; else the trace is asked.
+void Inspector::showRecordingCost() {
+    const OpenRun* run = workspace_.current();
+    if (!run) return;
+    const RunRow& row = run->row;
+    const RecordingCost compared = comparedRecordingCost(run->row);
+    const QString known = compared.known()       ? QString::fromStdString(compared.text())
+                          : costKey_ == run->key ? cost_
+                                                 : QString();
+    runFacts_->set(tr("Recording adds"), row.layers == 0 ? QString() : known, "recording");
+    if (row.layers == 0 || compared.known() || (costKey_ == run->key && !isGrowing(*run)) || askingCost_) return;
+    askingCost_ = true;
+    workspace_.query<std::string>(
+        this, "recording cost", run->key, [row](TraceReader& reader) { return recordingCost(reader, row).text(); },
+        [this, key = run->key](std::string text) {
+            askingCost_ = false;
+            const OpenRun* now = workspace_.current();
+            if (!now || !(now->key == key)) return showRecordingCost();
+            costKey_ = key;
+            cost_ = QString::fromStdString(text);
+            runFacts_->set(tr("Recording adds"), cost_, "recording");
+        });
 }
 
 void Inspector::fetch() {

@@ -5,6 +5,7 @@
 #include "profiler/read/step_kind.h"
 #include "profiler/read/trace_reader.h"
 #include "ui/frame/fact_table.h"
+#include "ui/frame/workspace.h"
 
 #include <QScrollArea>
 
@@ -19,7 +20,6 @@ namespace kvscope::ui {
 
 class MutedLabel;
 class Section;
-class Workspace;
 
 class Inspector final : public QScrollArea {
     Q_OBJECT
@@ -48,6 +48,7 @@ private:
         std::string blockText;
     };
     void showRun();
+    void showRecordingCost();
     void fetch();
     void showStep(const Selected& selected);
     void showHead(const Selected& selected);
@@ -59,6 +60,9 @@ private:
     MutedLabel *empty_, *stepNote_, *blockHint_;
     QPlainTextEdit* blockText_;
     bool fetching_ = false, again_ = false;
+    RunKey costKey_; // run of which cost_ says what recording added
+    QString cost_;
+    bool askingCost_ = false;
 };
 
 /// Shows the facts of a span in the inspectors of the window that contains `from`; empty facts: hides the span.

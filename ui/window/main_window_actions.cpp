@@ -19,6 +19,7 @@
 #include "ui/widgets/folder_dialog.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/prompt_progress.h"
+#include "ui/widgets/rank_picker.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/run_statistics.h"
 #include "ui/widgets/session_form.h"
@@ -109,6 +110,9 @@ void MainWindow::makeSessionActions() {
             &QAction::triggered, this, [this] {
                 if (const OpenRun* run = workspace_->current()) runAgain(run->key);
             });
+    connect(addNamed("fork", tr("Fork Here…"), keys({"Ctrl+Shift+F5"}),
+                     tr("Go on from the cursor's step of the shown run with other settings, or without a block")),
+            &QAction::triggered, this, &MainWindow::forkHere);
     QAction* path = addNamed("modelPath", tr("Keep the Model's Path in Traces"), {},
                              tr("A trace says where its model lies, so that it can be run again and checked without "
                                 "asking. Reports and exports never show more than its name"));
@@ -149,6 +153,10 @@ void MainWindow::makeFileActions() {
                 if (folder.isEmpty()) return;
                 auto* dialog = new FolderDialog(folder, this);
                 connect(dialog, &FolderDialog::openRequested, this, &MainWindow::openFiles);
+                connect(dialog, &FolderDialog::ranksRequested, this, [this](const QString& path) {
+                    openFiles({path});
+                    showView(QStringLiteral("ranks"));
+                });
                 dialog->show();
             });
     connect(addNamed("exportView", tr("Export View…"), keys({"Ctrl+E"}),
@@ -370,6 +378,7 @@ void MainWindow::makeMenus() {
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
     run->addSeparator();
     run->addAction(action("again"));
+    run->addAction(action("fork"));
     run->addSeparator();
     run->addAction(action("serve"));
     run->addSeparator();
@@ -399,6 +408,9 @@ void MainWindow::makeToolBar() {
     auto* holder = new QWidget;
     auto* holderLayout = new QHBoxLayout(holder);
     holderLayout->setContentsMargins(0, 0, 0, 0);
+    auto* ranks = new RankPicker(*workspace_);
+    connect(ranks, &RankPicker::allRequested, this, [this] { showView(QStringLiteral("ranks")); });
+    holderLayout->addWidget(ranks);
     holderLayout->addWidget(new RunStatistics(*workspace_));
     toolBar_->addWidget(holder);
     toolBar_->addWidget(makeSpacer());

@@ -101,6 +101,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "step_discard": [c_uint64],
     "span": [c_uint64, c_char_p, c_char_p, c_int64, c_int64, c_int32, c_int32, c_int32, c_int64],
     "counter": [c_uint64, c_char_p, c_int64, c_int64, c_int64],
+    "clock": [c_uint64, c_char_p, c_int64, c_int64, c_int64],
     "read": [c_char_p, c_char_p, c_int32, ctypes.POINTER(c_uint64)],
     "table_columns": [c_uint64, ctypes.POINTER(c_int32)],
     "table_column": [c_uint64, c_int32, ctypes.POINTER(Column)],

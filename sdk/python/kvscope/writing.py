@@ -215,6 +215,10 @@ class Run:
         """What was counted in an interval."""
         call("counter", self._handle, _text(track), start_ns, duration_ns, value)
 
+    def clock(self, name: str, own_ns: int, reference_ns: int, error_ns: int = 0) -> None:
+        """A reading of another clock: at own_ns since the run began it showed reference_ns, up to error_ns apart. Merging ranks uses it."""
+        call("clock", self._handle, _text(name), own_ns, reference_ns, error_ns)
+
     def now_ns(self) -> int:
         """ns since the run began."""
         now = ctypes.c_int64()

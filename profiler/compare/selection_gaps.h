@@ -1,0 +1,56 @@
+// The blocks that two runs on the same text select differently, with how far each one's score is from the cut of its
+// own list: an implementation whose ids differ only where scores nearly tie is as right as the other.
+#pragma once
+
+#include "profiler/compare/alignment.h"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// A list whose scores span less than this share between a block and the cut nearly tied there.
+inline constexpr double kNearTie = 0.01;
+
+struct DifferingBlock {
+    std::int32_t block = 0;
+    bool onlyA = false; // else only B selected it
+    Origin origin = Origin::QueryAware;
+    float score = 0;      // in the run that selected it; NaN: no score was recorded
+    float gap = 0;        // score minus the lowest score that this list took; NaN likewise
+    float gapOfRange = 0; // gap / (highest - lowest score of the list); NaN where the list has one score only
+    bool nearTie() const { return gapOfRange <= kNearTie || gap == 0; }
+};
+
+/// One KV head whose selections differ.
+struct HeadDifference {
+    StepPair pair;
+    int layer = 0, sequence = 0, kvHead = 0;
+    std::span<const DifferingBlock> blocks; // ids ascend
+};
+
+struct GapSums {
+    std::int64_t heads = 0, differingHeads = 0; // (step, layer, sequence, KV head) that select in both
+    std::int64_t chosen = 0;                    // blocks that A and B select there, together
+    std::int64_t differing = 0;                 // of these, in one of the two only
+    std::int64_t scored = 0, nearTies = 0;      // of the differing ones
+    /// "12 of 4,096 selected blocks (0.29 %) are in one run only; 11 of them nearly tied with the last one chosen".
+    std::string sentence() const;
+};
+
+/// Why the ids of two runs cannot be compared one by one, a sentence without a full stop; empty: they can.
+std::string gapsRefusal(const RunRow& a, const RunRow& b, const std::string& other = "B");
+
+/// Calls `visit` with every KV head that selects in both runs and not the same, in order of step, layer, sequence, KV
+/// head; what it is given is lent for the call. layer, sequence, kvHead: only this one; -1: all. Sink and window blocks
+/// are always attended, so their scores do not count for the cut.
+/// @pre gapsRefusal() is empty. @throws Error(BadInput) if a selection is damaged, Error(Cancelled | Storage)
+GapSums readSelectionGaps(const TraceReader& a, int runA, const TraceReader& b, int runB,
+                          std::span<const StepPair> pairs,
+                          const std::function<void(const HeadDifference& difference)>& visit, int layer = -1,
+                          int sequence = -1, int kvHead = -1);
+
+} // namespace kvscope
