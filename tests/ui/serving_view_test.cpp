@@ -4,6 +4,7 @@
 #include "tests/profiler/synthetic_serving.h"
 
 #include "profiler/read/serving_latency.h"
+#include "profiler/read/thrash.h"
 #include "ui/frame/units.h"
 #include "ui/plots/lane_plottable.h"
 
@@ -154,7 +155,7 @@ TEST_F(ServingViewTest, TheMemoryStripHasWhatIsReservedTheWorkingSetsAndWhoIsPau
     const TraceReader reader(file("served.kvtrace").toStdString());
     const ServingRows rows = readServing(reader, 1);
     const QList<QCPGraph*> graphs = canvas().panels()[3]->graphs();
-    ASSERT_EQ(graphs.size(), 4);
+    ASSERT_EQ(graphs.size(), 6);
     const auto value = [&](int graph, double ns) { return graphs[graph]->data()->findBegin(ns, false)->value; };
     int paused = 0;
     for (const IterationRow& row : rows.iterations) {
@@ -163,6 +164,7 @@ TEST_F(ServingViewTest, TheMemoryStripHasWhatIsReservedTheWorkingSetsAndWhoIsPau
         EXPECT_EQ(value(1, at), double(row.deviceBytes));
         EXPECT_EQ(value(2, at), double(row.deviceBytes + row.workingSetBytes)) << "on top of what is reserved";
         EXPECT_EQ(value(3, at), double(row.deviceBytes + row.availableBytes));
+        EXPECT_EQ(value(4, at), value(3, at) + double(row.scratchBytes)) << "scratch stands on the device's budget";
         paused += row.paused > 0 ? 1 : 0;
     }
     EXPECT_GT(paused, 0);
@@ -195,6 +197,52 @@ TEST_F(ServingViewTest, TheLatencyStripHasThePercentilesOfAWindowAndTheBounds) {
     EXPECT_TRUE(median);
     EXPECT_NEAR(graphs[4]->data()->at(0)->value, 3, 1e-9) << "a bound of 1,000 ms";
     EXPECT_NEAR(graphs[5]->data()->at(0)->value, std::log10(25), 1e-9);
+}
+
+/// The thrash of the last second, as the reader counts it, and a sentence where it lasted.
+TEST_F(ServingViewTest, TheShareStripHasThrashWhereTheTraceKnowsIt) {
+    synthetic::recordServing(folder / "steps.kvtrace", 12, true, RunStatus::Finished, true);
+    open(file("steps.kvtrace"));
+    show("serving", {1200, 800});
+    const TraceReader reader(file("steps.kvtrace").toStdString());
+    const Thrash thrash = readThrash(reader, 1, true);
+    const ServingRows rows = readServing(reader, 1);
+    ASSERT_EQ(thrash.basis, Thrash::Basis::Selections);
+    std::vector<double> ends;
+    for (const ThrashRow& row : thrash.rows)
+        ends.push_back(double(rows.iterations[std::size_t(row.iteration)].endNs()));
+    const std::vector<double> shares = thrashOverTime(thrash.rows, ends, 1e9);
+    const QList<QCPGraph*> graphs = canvas().panels()[4]->graphs();
+    ASSERT_EQ(graphs.size(), 3);
+    ASSERT_EQ(std::size_t(graphs[0]->dataCount()), shares.size() + 1) << "the last step reaches to its iteration's end";
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        const double drawn = graphs[0]->data()->at(int(i))->value;
+        EXPECT_TRUE(std::isnan(shares[i]) ? std::isnan(drawn) : std::abs(drawn - 100 * shares[i]) < 1e-9) << i;
+    }
+    EXPECT_FALSE(plot().noteText().contains(QStringLiteral("the working sets exceed the device")))
+        << "the run lasts less than a second";
+    // Without selections and without a pool of all rows nothing is drawn.
+    openServed();
+    EXPECT_EQ(canvas().panels()[4]->graphs()[0]->dataCount(), 0);
+}
+
+TEST_F(ServingViewTest, TheWindowOfTheLatenciesIsChosen) {
+    openServed(300); // three seconds
+    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("Latencies are those of the last 1 s")))
+        << plot().noteText().toStdString();
+    auto& window = child<QComboBox>("latencyWindow");
+    window.setCurrentIndex(window.findData(60));
+    ASSERT_TRUE(idle());
+    const TraceReader reader(file("served.kvtrace").toStdString());
+    std::vector<TokenGap> gaps;
+    const ServingRows rows = readServing(reader, 1, &gaps);
+    const double end = double(rows.iterations.back().endNs());
+    EXPECT_TRUE(plot().noteText().contains(
+        QStringLiteral("Latencies are those of the last %1").arg(formatValue(Unit::Nanoseconds, end))))
+        << "never more than the run";
+    const QList<QCPGraph*> graphs = canvas().panels()[1]->graphs();
+    const LatencyPoint last = latencyOverTime(rows.requests, gaps, end, end, graphs[0]->dataCount()).back();
+    EXPECT_NEAR((graphs[3]->data()->end() - 1)->value, std::log10(last.gap.high / 1e6), 1e-9);
 }
 
 TEST_F(ServingViewTest, SortsLanesByTheLongestGap) {

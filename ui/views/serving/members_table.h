@@ -1,0 +1,31 @@
+// Whom an iteration served, as a table.
+#pragma once
+
+#include "profiler/read/serving.h"
+
+#include <QTableWidget>
+
+#include <vector>
+
+namespace kvscope::ui {
+
+class MembersTable final : public QTableWidget {
+    Q_OBJECT
+public:
+    explicit MembersTable(QWidget* parent = nullptr);
+
+    void setMembers(std::vector<MemberRow> members);
+    const std::vector<MemberRow>& members() const { return members_; }
+    /// Marks the request's row, if it has one.
+    void choose(std::int64_t request);
+    /// Takes the size that suits a view of this size: beside the plot where the view is wide, below it else.
+    void fit(QSize view);
+
+signals:
+    void requestClicked(std::int64_t request);
+
+private:
+    std::vector<MemberRow> members_;
+};
+
+} // namespace kvscope::ui
