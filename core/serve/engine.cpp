@@ -21,7 +21,6 @@
 namespace kvscope::serve {
 namespace {
 
-constexpr int kGpuPiece = 2048, kLeastGpuChunk = 512; // tokens of a prompt that a GPU projects together
 constexpr double kMib = 1024.0 * 1024, kGib = 1024 * kMib;
 
 Budget budgetOf(const EngineOptions& options) {
@@ -86,12 +85,6 @@ Knob knobOf(Limit limit) {
 
 } // namespace
 
-std::string whyNotServed(const MethodEntry& method, Backend backend) {
-    if (!method.decodesTokens) return "it denoises blocks of tokens, and requests are decoded token by token";
-    if (backend == Backend::Cuda && !method.runsOnCuda()) return "it has no kernels for GPUs";
-    return {};
-}
-
 /// A request from its arrival to its end. While the request has a row, the row uses what is stored here.
 struct Engine::Served {
     std::vector<std::vector<std::int32_t>> prompts; // one
@@ -131,11 +124,10 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
                         method_.name),
             "use cache=partition");
     const bool cuda = options_.session.backend == Backend::Cuda;
-    if (!cuda && options_.scheduler.d2h != StorePlan::Runs)
-        throw Error(ErrorKind::Unsupported,
-                    "on the CPU the blocks of prompts are written where they lie, and nothing copies them",
-                    "use d2h=runs, or --backend cuda");
-    if (cuda) refuseOnGpu();
+    const bool movesItself =
+        plans_.ownTiers() > 0 || abilitiesWith(*model_, options_, method_, parameters_, spec_).ahead != Ahead::No;
+    if (const auto refusal = whyNotWithKnobs(method_, options_.session.backend, options_.scheduler, movesItself))
+        throw *refusal;
     RowEngineSetup setup{model_,
                          abilitiesWith(*model_, options_, method_, parameters_, spec_),
                          options_.scheduler.rows,
@@ -176,37 +168,6 @@ void Engine::checkChunks() const {
                 fmt::format("chunk_tokens {} does not suit this engine, whose prompts can be cut every {} tokens",
                             chunk, piece),
                 fmt::format("use chunk_tokens={}", (chunk / piece + 1) * piece));
-}
-
-/// Refuses options that the engine has on the CPU and not on a GPU.
-void Engine::refuseOnGpu() const {
-    const SchedulerOptions& scheduler = options_.scheduler;
-    const auto refuseUnless = [](bool can, const char* what, const char* mend) {
-        if (!can) throw Error(ErrorKind::Unsupported, fmt::format("the CUDA backend does not serve {}", what), mend);
-    };
-    if (scheduler.prefill == PrefillPlan::Chunks) {
-        if (method_.onDevice.make != nullptr)
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("method {} works through prompts layer by layer on a GPU, and cannot read them in "
-                                    "chunks",
-                                    method_.name),
-                        "use prefill=layers, or another method");
-        const int chunk = scheduler.chunkTokens;
-        if (chunk < kGpuPiece && (chunk < kLeastGpuChunk || kGpuPiece % chunk != 0))
-            throw Error(ErrorKind::BadInput, fmt::format("chunk_tokens {} does not suit the CUDA backend", chunk),
-                        "use chunk_tokens=512, 1024, or a multiple of 2048");
-    }
-    refuseUnless(scheduler.parking == Parking::Device, "with activations of prompts parked anywhere but on the device",
-                 "use parking=device");
-    if (!scheduler.offload) return;
-    refuseUnless(scheduler.cache == CachePlan::Partition, "with one pool of slots for all rows", "use cache=partition");
-    const bool ahead = abilitiesWith(*model_, options_, method_, parameters_, spec_).ahead != Ahead::No;
-    if (scheduler.transfers != TransferPlan::Kernel && (plans_.ownTiers() > 0 || ahead))
-        throw Error(ErrorKind::Unsupported,
-                    fmt::format("method {} moves its blocks by kernels of its own, or while a layer computes, which "
-                                "copy calls cannot",
-                                method_.name),
-                    "use transfers=kernel, or another method");
 }
 
 /// Refuses budgets that the machine does not have.
@@ -419,6 +380,8 @@ RunInfo Engine::runInfo() const {
                  {run_meta::kProcessor, processorName()},
                  {run_meta::kServing, serving.dump()}};
     if (session.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model_->path());
+    if (const std::string leaders = indexLeaders(config); method_.hasIndexer != nullptr && !leaders.empty())
+        info.meta.emplace_back(run_meta::kIndexLeader, leaders);
     if (spec_.unitTokens() != spec_.blockSize)
         info.meta.emplace_back(run_meta::kKvBlockTokens, std::to_string(spec_.blockSize));
     return info;

@@ -153,7 +153,6 @@ private:
     ServeRequest requestOf(Served& served, const Submission& submission, std::int64_t ns) const;
     std::int64_t indexBytes(ContextLength length) const;
     Error refusalOf(const Refusal& refusal) const;
-    void refuseOnGpu() const;
     void checkChunks() const;
     void checkBudgets() const;
     void pauseAndResume(std::int64_t ns);
