@@ -267,8 +267,13 @@ TEST_F(ServeDialogTest, SaysWhatIsWrongBeforeAServerIsStarted) {
 
     choose(*dialog, "serveBackend", "GPU");
     auto& knobs = part<ParameterPanel>(*dialog, "serveKnobs");
+    part<QComboBox>(knobs, "param_parking").setCurrentText("host");
+    EXPECT_TRUE(says("use parking=device")) << dialog->problem().toStdString();
+    part<QComboBox>(knobs, "param_parking").setCurrentText("device");
     part<QComboBox>(knobs, "param_prefill").setCurrentText("chunks");
-    EXPECT_TRUE(says("prompts in chunks. Choose prefill=layers")) << dialog->problem().toStdString();
+    EXPECT_EQ(dialog->problem(), "") << "a GPU reads prompts in chunks too";
+    choose(*dialog, "serveMethod", "H2O");
+    EXPECT_TRUE(says("use prefill=layers")) << dialog->problem().toStdString();
     choose(*dialog, "serveBackend", "CPU");
     EXPECT_EQ(dialog->problem(), "");
 

@@ -1,8 +1,8 @@
 // Lays out the widgets of the session form; session_form.cpp has what they do.
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
-#include "ui/frame/as_written.h"
 #include "ui/frame/small_widgets.h"
+#include "ui/widgets/form_helpers.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
 #include "ui/widgets/session_form.h"
@@ -11,15 +11,12 @@
 #include <QComboBox>
 #include <QCoreApplication>
 #include <QDoubleSpinBox>
-#include <QFileDialog>
-#include <QFileInfo>
 #include <QFormLayout>
 #include <QHBoxLayout>
 #include <QPointer>
 #include <QPushButton>
 #include <QScrollArea>
 #include <QScrollBar>
-#include <QSignalBlocker>
 #include <QSpinBox>
 #include <QThreadPool>
 #include <QToolButton>
@@ -27,14 +24,6 @@
 
 namespace kvscope::ui {
 namespace {
-
-template <class Editor> Editor* named(Editor* editor, const char* name, const QString& tip) {
-    editor->setObjectName(QLatin1String(name));
-    editor->setToolTip(tip);
-    editor->setWhatsThis(tip);
-    ignoreWheelUnlessFocused(editor);
-    return editor;
-}
 
 QSpinBox* makeSpin(int low, int high, int value, const QString& unit, const char* name, const QString& tip) {
     auto* spin = named(new QSpinBox, name, tip);
@@ -50,25 +39,6 @@ QDoubleSpinBox* makeDouble(double low, double high, double value, double step, c
     spin->setSingleStep(step);
     spin->setValue(value);
     return spin;
-}
-
-QFormLayout* addForm(QVBoxLayout* body) {
-    auto* form = new QFormLayout;
-    form->setContentsMargins(0, 0, 0, 0);
-    form->setHorizontalSpacing(8);
-    form->setVerticalSpacing(4);
-    form->setFieldGrowthPolicy(QFormLayout::AllNonFixedFieldsGrow);
-    form->setRowWrapPolicy(QFormLayout::WrapLongRows);
-    body->addLayout(form);
-    return form;
-}
-
-MutedLabel* addMuted(QVBoxLayout* body, const char* name) {
-    auto* label = new MutedLabel;
-    label->setObjectName(QLatin1String(name));
-    label->setWordWrap(true);
-    body->addWidget(label);
-    return label;
 }
 
 } // namespace
@@ -116,8 +86,7 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
     model_->setAccessibleName(tr("Model"));
     for (const std::string& name : embeddedModels())
         model_->addItem(tr("%1 (embedded)").arg(QString::fromStdString(name)), QString::fromStdString(name));
-    model_->addItem(tr("Folder…"));
-    model_->addItem(tr("GGUF file…"));
+    addModelDialogs(model_);
     model_->setCurrentIndex(std::max(0, model_->findData(QString::fromLatin1(kDefaultModel))));
     pickedName_ = modelName();
     modelDetails_ = named(new QToolButton, "modelDetails",
@@ -190,32 +159,14 @@ void SessionForm::chooseBackend() {
 /// folder.
 void SessionForm::modelPicked(int index) {
     QString name = model_->itemData(index).toString();
-    if (name.isEmpty()) name = askForModel(index == model_->count() - 1);
+    if (name.isEmpty()) name = ui::askForModel(this, model_, index);
     if (name.isEmpty()) // the user cancelled: the model picked before stays
         listModel(pickedName_);
     else
         chooseModel(name);
 }
 
-QString SessionForm::askForModel(bool file) {
-    if (file)
-        return QFileDialog::getOpenFileName(this, tr("Choose a GGUF model; of a split one the first part"), {},
-                                            tr("GGUF models (*.gguf);;All files (*)"));
-    return QFileDialog::getExistingDirectory(this, tr("Choose a model folder"));
-}
-
-/// Adds the model to the list if it is not there, and shows it as chosen.
-void SessionForm::listModel(const QString& nameOrPath) {
-    const QSignalBlocker quiet(model_);
-    int index = model_->findData(nameOrPath);
-    if (index < 0) {
-        index = model_->count() - 2;
-        model_->insertItem(index, QFileInfo(nameOrPath).fileName(), nameOrPath);
-        model_->setItemData(index, asWritten(nameOrPath), Qt::ToolTipRole);
-    }
-    model_->setCurrentIndex(index);
-    pickedName_ = nameOrPath;
-}
+void SessionForm::listModel(const QString& nameOrPath) { ui::listModel(model_, pickedName_ = nameOrPath); }
 
 void SessionForm::chooseModel(const QString& nameOrPath) {
     listModel(nameOrPath);

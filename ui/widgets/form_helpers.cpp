@@ -1,0 +1,66 @@
+#include "ui/widgets/form_helpers.h"
+
+#include "ui/frame/as_written.h"
+
+#include <QComboBox>
+#include <QCoreApplication>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QFormLayout>
+#include <QSignalBlocker>
+#include <QVBoxLayout>
+
+namespace kvscope::ui {
+namespace {
+
+QString told(const char* text) { return QCoreApplication::translate("FormHelpers", text); }
+
+} // namespace
+
+QFormLayout* addForm(QVBoxLayout* body) {
+    auto* form = new QFormLayout;
+    form->setContentsMargins(0, 0, 0, 0);
+    form->setHorizontalSpacing(8);
+    form->setVerticalSpacing(4);
+    form->setFieldGrowthPolicy(QFormLayout::AllNonFixedFieldsGrow);
+    form->setRowWrapPolicy(QFormLayout::WrapLongRows);
+    body->addLayout(form);
+    return form;
+}
+
+MutedLabel* addMuted(QVBoxLayout* body, const char* name) {
+    auto* label = new MutedLabel;
+    label->setObjectName(QLatin1String(name));
+    label->setWordWrap(true);
+    body->addWidget(label);
+    return label;
+}
+
+void chooseData(QComboBox* combo, const QVariant& data) {
+    if (const int index = combo->findData(data); index >= 0) combo->setCurrentIndex(index);
+}
+
+void addModelDialogs(QComboBox* models) {
+    models->addItem(told("Folder…"));
+    models->addItem(told("GGUF file…"));
+}
+
+QString askForModel(QWidget* parent, const QComboBox* models, int index) {
+    if (index == models->count() - 1)
+        return QFileDialog::getOpenFileName(parent, told("Choose a GGUF model; of a split one the first part"), {},
+                                            told("GGUF models (*.gguf);;All files (*)"));
+    return QFileDialog::getExistingDirectory(parent, told("Choose a model folder"));
+}
+
+void listModel(QComboBox* models, const QString& nameOrPath) {
+    const QSignalBlocker quiet(models);
+    int index = models->findData(nameOrPath);
+    if (index < 0) {
+        index = models->count() - 2;
+        models->insertItem(index, QFileInfo(nameOrPath).fileName(), nameOrPath);
+        models->setItemData(index, asWritten(nameOrPath), Qt::ToolTipRole);
+    }
+    models->setCurrentIndex(index);
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,43 @@
+// What the forms of sessions and of servers lay out in the same way.
+#pragma once
+
+#include "ui/frame/small_widgets.h"
+
+#include <QString>
+
+class QComboBox;
+class QFormLayout;
+class QVBoxLayout;
+class QVariant;
+
+namespace kvscope::ui {
+
+/// Gives an editor its object name and its help. It ignores the wheel unless it has the focus.
+template <class Editor> Editor* named(Editor* editor, const char* name, const QString& help) {
+    editor->setObjectName(QLatin1String(name));
+    editor->setToolTip(help);
+    editor->setWhatsThis(help);
+    ignoreWheelUnlessFocused(editor);
+    return editor;
+}
+/// The same, with the title that screen readers say.
+template <class Editor> Editor* named(Editor* editor, const char* name, const QString& title, const QString& help) {
+    editor->setAccessibleName(title);
+    return named(editor, name, help);
+}
+
+/// Adds a form of narrow rows to a section.
+QFormLayout* addForm(QVBoxLayout* body);
+/// Adds a paragraph in muted colour.
+MutedLabel* addMuted(QVBoxLayout* body, const char* name);
+/// Chooses the entry with this data, if there is one.
+void chooseData(QComboBox* combo, const QVariant& data);
+
+/// Adds the entries behind which askForModel() stands: the last two of the list.
+void addModelDialogs(QComboBox* models);
+/// Asks for a model: where the entry `index` is the last one for a GGUF file, else for a folder. Empty: cancelled.
+QString askForModel(QWidget* parent, const QComboBox* models, int index);
+/// Adds the model to the list if it is not there, and shows it as chosen, without a signal.
+void listModel(QComboBox* models, const QString& nameOrPath);
+
+} // namespace kvscope::ui
