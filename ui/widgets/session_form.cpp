@@ -354,31 +354,47 @@ void SessionForm::setValues(const QVariantMap& values) {
     showMethod();
 }
 
-QString SessionForm::fill(const SessionToRepeat& recorded) {
-    const SessionRequest& request = recorded.request;
-    const SessionOptions& options = request.options;
+QVariantMap SessionForm::valuesOf(const SessionOptions& options) const {
     QVariantMap settings;
     for (const auto& [key, value] : options.settings)
         settings[QString::fromStdString(key)] = QString::fromStdString(value);
     const QString method = QString::fromStdString(options.method);
     int link = link_->findData(QString::fromStdString(options.link.name));
     if (link < 0) link = link_->count() - 1; // the last one is a bandwidth
-    setValues({{"settings", QVariantMap{{method, settings}}},
-               {"method", method},
-               {"maxNewTokens", options.maxNewTokens},
-               {"stopAtEos", options.stopAtEos},
-               {"temperature", options.sampling.temperature},
-               {"topP", options.sampling.topP},
-               {"topK", options.sampling.topK},
-               {"seed", QVariant::fromValue(options.sampling.seed)},
-               {"offload", options.offload},
-               {"deviceSlots", int(options.deviceKvBlocks.value_or(0))},
-               {"cachePolicy", QString::fromStdString(options.cachePolicy)},
-               {"link", link},
-               {"linkGbps", options.link.gigabytesPerSecond},
-               {"level", int(request.level)},
-               {"oracle", options.oracle},
-               {"backend", int(options.backend)}});
+    return {{"settings", QVariantMap{{method, settings}}},
+            {"method", method},
+            {"maxNewTokens", options.maxNewTokens},
+            {"stopAtEos", options.stopAtEos},
+            {"temperature", options.sampling.temperature},
+            {"topP", options.sampling.topP},
+            {"topK", options.sampling.topK},
+            {"seed", QVariant::fromValue(options.sampling.seed)},
+            {"offload", options.offload},
+            {"deviceSlots", int(options.deviceKvBlocks.value_or(0))},
+            {"cachePolicy", QString::fromStdString(options.cachePolicy)},
+            {"link", link},
+            {"linkGbps", options.link.gigabytesPerSecond},
+            {"oracle", options.oracle},
+            {"backend", int(options.backend)}};
+}
+
+void SessionForm::fill(const SessionOptions& chosen, const NeedleOptions& needle, int sequences) {
+    QVariantMap values = valuesOf(chosen);
+    values["prompt"] = QVariantMap{{"kind", int(PromptSource::Kind::Needle)},
+                                   {"needleTokens", needle.tokens},
+                                   {"needles", needle.needles},
+                                   {"depth", needle.depth},
+                                   {"seed", qulonglong(needle.seed)}};
+    values["sequences"] = sequences;
+    setValues(values);
+    revalidate();
+}
+
+QString SessionForm::fill(const SessionToRepeat& recorded) {
+    const SessionRequest& request = recorded.request;
+    QVariantMap values = valuesOf(request.options);
+    values["level"] = int(request.level);
+    setValues(values);
     prompt_->chooseRecorded(request.source->file, request.source->runId, request.source->sequences);
     revalidate();
     const QString difference = findDifference(recorded);

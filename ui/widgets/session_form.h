@@ -70,6 +70,8 @@ public:
     /// Takes all that a recorded run says of itself, but for its model, which is loaded already, and offers to run it.
     /// @return what this form cannot hold as it was recorded: one sentence, and the form is not to be run; else empty
     QString fill(const SessionToRepeat& recorded);
+    /// Takes method, settings, memory and link of a session that a tuning has chosen, and its prompt.
+    void fill(const SessionOptions& chosen, const NeedleOptions& needle, int sequences);
 
 public slots:
     void run(); // emits runRequested if there is no problem
@@ -93,7 +95,6 @@ private:
     void makeFooter(QVBoxLayout* layout);
     void modelPicked(int index);
     void listModel(const QString& nameOrPath);
-    QString askForModel(bool file); // `file`: a file, else a folder; @return empty: none was chosen
     void chooseBackend();
     void showRecordGpu();
     void showModelPage();
@@ -103,6 +104,7 @@ private:
     QString findProblem();
     const MethodEntry& method() const;
     SessionOptions options() const;
+    QVariantMap valuesOf(const SessionOptions& options) const;
     QString findDifference(const SessionToRepeat& recorded) const;
 
     QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr,

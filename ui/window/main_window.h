@@ -24,9 +24,14 @@ class QTabWidget;
 class QToolBar;
 class QToolButton;
 
+namespace kvscope {
+struct TuneResult;
+}
+
 namespace kvscope::ui {
 
 class ColourMapMenu;
+class CommandPalette;
 class CursorHistory;
 class CursorLink;
 class FilterBar;
@@ -42,6 +47,8 @@ class SessionForm;
 class TokenPanel;
 class View;
 class WelcomePage;
+struct ForkRequest;
+struct PaletteEntry;
 struct SessionToRepeat;
 
 class MainWindow final : public QMainWindow, public RunsChanges {
@@ -143,8 +150,19 @@ private:
     void runAgain(const RunKey& key);
     QString whyNoRun() const override;
     void runWith(const ProposedChange& change) override;
+    QString whyNoFork() const override;
+    void forkHere() override;
+    void runFork(const ForkRequest& fork);
+    void compareFork();
     void fillFormAgain();
+    void runWhenReady();
     void updateAgain();
+    void showTuneDialog();
+    void runTuned(const TuneResult& result, std::size_t row);
+    void showPalette();
+    std::vector<PaletteEntry> paletteEntries();
+    std::vector<PaletteEntry> paletteSearches(const QString& typed);
+    void findInView();
     void showViolations(const RunKey& key);
     void showServeDialog();
     void followServer();
@@ -181,6 +199,7 @@ private:
     TokenPanel* tokens_ = nullptr;
     Inspector* inspector_ = nullptr;
     HelpOverlay* help_ = nullptr;
+    CommandPalette* palette_ = nullptr; // made when it is first opened
     QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *tokensDock_ = nullptr, *inspectorDock_ = nullptr;
     QMenu *recentMenu_ = nullptr, *backMenu_ = nullptr, *forwardMenu_ = nullptr;
     ColourMapMenu* colourMaps_ = nullptr;
@@ -191,6 +210,7 @@ private:
     PromptProgress* promptProgress_ = nullptr;
     std::unique_ptr<SessionToRepeat> again_; // waits for its model
     std::optional<ProposedChange> change_;   // of the run that is asked for again
+    std::optional<RunKey> forked_;           // the fork of this run was asked for and is not there yet
     bool runsFilledForm_ = false;            // the session runs as soon as the form holds it
     QTimer saveTimer_, regularTimer_;
     QByteArray defaultDocks_;

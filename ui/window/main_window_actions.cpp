@@ -122,6 +122,9 @@ void MainWindow::makeSessionActions() {
     connect(addNamed("serve", tr("Serve…"), keys({"Ctrl+Alt+R"}),
                      tr("Start a server for clients of OpenAI's API, and watch its requests live")),
             &QAction::triggered, this, &MainWindow::showServeDialog);
+    connect(addNamed("tune", tr("Tune…"), keys({"Ctrl+Alt+T"}),
+                     tr("Choose method, budget and block size for a memory, a link and a load, and check the choice")),
+            &QAction::triggered, this, &MainWindow::showTuneDialog);
     connect(addNamed("calibrate", tr("Calibrate Model…"), keys({"Ctrl+Alt+L"}),
                      tr("Learn what SparDA, Locret, Double Sparsity and AsyncTLS must know about the model")),
             &QAction::triggered, this, [this] {
@@ -281,6 +284,9 @@ void MainWindow::makeCursorActions() {
     connect(
         addNamed("filter", tr("Go to Filter"), keys({"Ctrl+L"}), tr("Choose the layers, heads and steps that count")),
         &QAction::triggered, this, [this] { filter_->edit(); });
+    connect(addNamed("find", tr("Find…"), keys({"Ctrl+F"}),
+                     tr("Search the view in front; where it has no search, filter by text")),
+            &QAction::triggered, this, &MainWindow::findInView);
     connect(addNamed("focusTokens", tr("Go to Tokens"), keys({"Ctrl+T"}), tr("Keyboard focus to the token strip")),
             &QAction::triggered, this, [this] {
                 tokensDock_->show();
@@ -304,6 +310,9 @@ void MainWindow::makeCursorActions() {
 
 void MainWindow::makeHelpActions() {
     actionGroup_ = tr("Help");
+    connect(addNamed("palette", tr("Command Palette…"), keys({"Ctrl+Shift+P"}),
+                     tr("Find an action, a view, a layer, a setting or spans by a few letters")),
+            &QAction::triggered, this, &MainWindow::showPalette);
     connect(addNamed("shortcuts", tr("Keyboard Shortcuts"), keys({"F1", "?"}), tr("Show every shortcut")),
             &QAction::triggered, this, [this] {
                 if (help_->isOpen(HelpOverlay::Page::Shortcuts))
@@ -341,6 +350,8 @@ void MainWindow::makeMenus() {
     for (const char* name : {"copyTable", "copyImage", "copySql", "openSql"}) edit->addAction(action(name));
     edit->addSeparator();
     for (const char* name : {"zoomUndo", "zoomRedo", "zoomReset"}) edit->addAction(action(name));
+    edit->addSeparator();
+    edit->addAction(action("find"));
 
     QMenu* view = menuBar()->addMenu(tr("&View"));
     for (const ViewEntry& entry : views()) view->addAction(action((std::string("view_") + entry.id).c_str()));
@@ -382,11 +393,12 @@ void MainWindow::makeMenus() {
     run->addSeparator();
     run->addAction(action("serve"));
     run->addSeparator();
+    run->addAction(action("tune"));
     run->addAction(action("calibrate"));
     run->addAction(action("modelPath"));
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
-    for (const char* name : {"shortcuts", "definitions"}) help->addAction(action(name));
+    for (const char* name : {"palette", "shortcuts", "definitions"}) help->addAction(action(name));
     QAction* whatsThis = QWhatsThis::createAction(this); // Shift+F1, then a click on a widget to be explained
     setShortcutGroup(whatsThis, tr("Help"));
     help->addAction(whatsThis);

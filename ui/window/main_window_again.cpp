@@ -105,16 +105,23 @@ void MainWindow::fillFormAgain() {
         return showMessage(problem, true);
     }
     if (runs) {
-        if (form_->problem().isEmpty()) return form_->run();
-        auto* waits = new QObject(this); // for the count of the prompt's tokens; any other problem is the person's
-        connect(form_, &SessionForm::problemChanged, waits, [this, waits] {
-            waits->deleteLater();
-            if (form_->problem().isEmpty()) form_->run();
-        });
+        const bool ready = form_->problem().isEmpty();
+        runWhenReady();
+        if (ready) return;
     }
     showMessage(tr("The session form holds what run %1 of %2 was recorded with.")
                     .arg(recorded->key.runId)
                     .arg(QFileInfo(recorded->key.path).fileName()));
+}
+
+/// Runs what the session form holds, as soon as the tokens of its prompt are counted.
+void MainWindow::runWhenReady() {
+    if (form_->problem().isEmpty()) return form_->run();
+    auto* waits = new QObject(this); // any other problem is the person's
+    connect(form_, &SessionForm::problemChanged, waits, [this, waits] {
+        waits->deleteLater();
+        if (form_->problem().isEmpty()) form_->run();
+    });
 }
 
 void MainWindow::runAgainWhenOpen(const QString& path) {
@@ -143,6 +150,12 @@ void MainWindow::updateAgain() {
                                              "(%1)")
                                               .arg(again->shortcut().toString(QKeySequence::NativeText))
                                         : asWritten(refusal));
+    const QString noFork = whyNoFork();
+    QAction* fork = action("fork");
+    fork->setEnabled(noFork.isEmpty());
+    fork->setToolTip(noFork.isEmpty() ? tr("Go on from the cursor's step of the shown run with other settings (%1)")
+                                            .arg(fork->shortcut().toString(QKeySequence::NativeText))
+                                      : asWritten(noFork));
     const QString broken = run ? brokenText(*workspace_, run->key) : QString();
     broken_->setVisible(!broken.isEmpty());
     if (broken.isEmpty()) return;

@@ -41,6 +41,7 @@ SavedSession Settings::load() const {
     session.server = settings.value("server/values").toMap();
     session.views = settings.value("views/remembered").toMap();
     session.recentFiles = settings.value("files/recent").toStringList();
+    session.recentCommands = settings.value("palette/recent").toStringList();
     session.openFiles = settings.value("files/open").toStringList();
     return session;
 }
@@ -64,6 +65,7 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("server/values", session.server);
     settings.setValue("views/remembered", session.views);
     settings.setValue("files/recent", session.recentFiles);
+    settings.setValue("palette/recent", session.recentCommands);
     settings.setValue("files/open", session.openFiles);
 }
 

@@ -23,8 +23,9 @@ struct SavedSession {
     QVariantMap server;                  // ServeDialog::values; empty: the dialog was never used
     /// By the id of a view, what the view remembers (ui/frame/remembers.h).
     QVariantMap views;
-    QStringList recentFiles; // newest first
-    QStringList openFiles;   // the open traces
+    QStringList recentFiles;    // newest first
+    QStringList openFiles;      // the open traces
+    QStringList recentCommands; // of the command palette, the last one first
     bool operator==(const SavedSession&) const = default;
 };
 

@@ -1,0 +1,106 @@
+// The dialog that tunes: it predicts and runs, shows both beside each other, can be cancelled, and runs its choice.
+#include "tests/ui/window_fixture.h"
+
+#include "ui/plots/plot_canvas.h"
+#include "ui/widgets/session_form.h"
+#include "ui/widgets/tune_dialog.h"
+
+#include <QClipboard>
+#include <QComboBox>
+#include <QDoubleSpinBox>
+#include <QLabel>
+#include <QLineEdit>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QSpinBox>
+#include <QTableWidget>
+
+namespace kvscope::ui {
+namespace {
+
+class TuneDialogTest : public WindowTest {
+protected:
+    TuneDialog* open(MainWindow& window) {
+        EXPECT_TRUE(until([&] { return window.form().problem().isEmpty(); })) << "the embedded model loads";
+        trigger(window, "tune");
+        auto* dialog = window.findChild<TuneDialog*>();
+        EXPECT_NE(dialog, nullptr);
+        if (dialog == nullptr) return nullptr;
+        EXPECT_FALSE(dialog->isModal());
+        dialog->findChild<QSpinBox*>("tuneContext")->setValue(500);
+        dialog->findChild<QSpinBox*>("tuneCount")->setValue(3);
+        dialog->findChild<QSpinBox*>("tuneNewTokens")->setValue(10);
+        dialog->findChild<QLineEdit*>("tuneMethods")->setText("nosa, streaming");
+        dialog->findChild<QLineEdit*>("tuneBudgets")->setText("256, 320");
+        dialog->findChild<QDoubleSpinBox*>("tuneMemory")->setValue(3.2);
+        dialog->findChild<QDoubleSpinBox*>("tuneFloor")->setValue(60);
+        return dialog;
+    }
+    static QPushButton* button(TuneDialog& dialog, const char* name) { return dialog.findChild<QPushButton*>(name); }
+    static bool idle(TuneDialog& dialog) { return button(dialog, "tuneStart")->isEnabled(); }
+};
+
+TEST_F(TuneDialogTest, ShowsPredictedBesideMeasuredAndRunsTheChoice) {
+    const auto window = makeWindow();
+    TuneDialog* dialog = open(*window);
+    ASSERT_NE(dialog, nullptr);
+    button(*dialog, "tuneStart")->click();
+    EXPECT_FALSE(idle(*dialog));
+    ASSERT_TRUE(until([&] { return idle(*dialog); }));
+    ASSERT_TRUE(dialog->result());
+    const TuneResult& result = *dialog->result();
+    ASSERT_TRUE(result.recommended) << qPrintable(dialog->findChild<QLabel*>("tuneVerdict")->text());
+    auto* table = dialog->findChild<QTableWidget*>("tuneTable");
+    EXPECT_EQ(std::size_t(table->rowCount()), result.rows.size());
+    EXPECT_EQ(table->currentRow(), int(*result.recommended)) << "the choice is chosen";
+    const TuneRow& row = result.rows[*result.recommended];
+    EXPECT_EQ(table->item(table->currentRow(), 1)->text(), QString::fromStdString(row.candidate.name()));
+    EXPECT_EQ(table->item(table->currentRow(), 4)->text(), QString::number(row.predicted.stepNs / 1e6, 'f', 3));
+    EXPECT_EQ(table->item(table->currentRow(), 5)->text(), QString::number(row.measured->sums.stepNs() / 1e6, 'f', 3));
+    auto* plot = dialog->findChild<PlotCanvas*>("tunePlot");
+    int measured = 0;
+    for (const QCPGraph* graph : plot->panels().front()->graphs()) measured = std::max(measured, graph->dataCount());
+    EXPECT_EQ(measured, int(std::max<std::size_t>(result.order.size(), 2)));
+    button(*dialog, "tuneCopy")->click();
+    EXPECT_TRUE(QApplication::clipboard()->text().startsWith("kvscope-cli run --model nosa-tiny"));
+    button(*dialog, "tuneRun")->click();
+    ASSERT_TRUE(until([&] { return window->workspace().current() != nullptr; }))
+        << "the choice is decoded and recorded";
+    const RunRow run = window->workspace().current()->row;
+    EXPECT_EQ(run.method, row.candidate.method);
+    if (row.candidate.deviceSlots) {
+        EXPECT_EQ(run.deviceSlots, *row.candidate.deviceSlots);
+    }
+    trigger(*window, "stop");
+}
+
+TEST_F(TuneDialogTest, CancelKeepsWhatWasMeasuredAndMistakesAreSaid) {
+    const auto window = makeWindow();
+    TuneDialog* dialog = open(*window);
+    ASSERT_NE(dialog, nullptr);
+    dialog->findChild<QLineEdit*>("tuneBudgets")->setText("256, many");
+    button(*dialog, "tuneStart")->click();
+    EXPECT_TRUE(idle(*dialog));
+    const auto said = [&](const QString& part) {
+        for (const QLabel* label : dialog->findChildren<QLabel*>())
+            if (label->isVisible() && label->text().contains(part)) return true;
+        return false;
+    };
+    EXPECT_TRUE(said("'many' is no number of tokens"));
+    dialog->findChild<QLineEdit*>("tuneBudgets")->setText("256");
+    dialog->findChild<QLineEdit*>("tuneMethods")->setText("magic");
+    button(*dialog, "tuneStart")->click();
+    ASSERT_TRUE(until([&] { return idle(*dialog); }));
+    EXPECT_TRUE(said("unknown method 'magic'"));
+    dialog->findChild<QLineEdit*>("tuneMethods")->setText("nosa, streaming");
+    dialog->findChild<QSpinBox*>("tuneNewTokens")->setValue(400);
+    button(*dialog, "tuneStart")->click();
+    ASSERT_TRUE(until([&] { return dialog->result() && !dialog->result()->order.empty(); }));
+    button(*dialog, "tuneCancel")->click();
+    ASSERT_TRUE(until([&] { return idle(*dialog); }));
+    EXPECT_GE(dialog->result()->order.size(), 1u) << "what was measured stays";
+    EXPECT_TRUE(button(*dialog, "tuneSave")->isEnabled());
+}
+
+} // namespace
+} // namespace kvscope::ui
