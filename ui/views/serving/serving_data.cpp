@@ -8,7 +8,7 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr int kWindows = 400; // of the latencies over time
+constexpr int kLatencyWindows = 400; // over time
 constexpr double kSharePerWindow = 20;
 
 ServingBudgets budgetsOf(TraceReader& reader, int runId) {
@@ -70,7 +70,7 @@ ServingData readServingData(TraceReader& reader, int runId, double windowNs) {
     data.budgets = budgetsOf(reader, runId);
     const double end = data.end();
     data.windowNs = std::min(end, windowNs > 0 ? windowNs : std::max(1e9, end / kSharePerWindow));
-    data.latency = latencyOverTime(data.rows.requests, data.gaps, end, data.windowNs, kWindows);
+    data.latency = latencyOverTime(data.rows.requests, data.gaps, end, data.windowNs, kLatencyWindows);
     return data;
 }
 

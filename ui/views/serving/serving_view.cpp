@@ -29,7 +29,8 @@ namespace {
 constexpr int kRefreshMs = 500;
 constexpr double kMissedPixels = 4;
 constexpr int kRoomForTable = 430; // pixels of height from which a view has room for the table
-constexpr std::array<int, 6> kWindows{0, 1, 5, 20, 60, 300}; // seconds that latencies are taken over; 0: by the run
+constexpr std::array<int, 6> kWindowSeconds{0,  1,  5,
+                                            20, 60, 300}; // seconds that latencies are taken over; 0: by the run
 enum ServingPanel { Lanes, Latency, Iterations, Memory, Shares };
 
 class ServingView final : public PlotView {
@@ -119,7 +120,7 @@ private:
     void makePickers();
     void buildPlot();
     void ask();
-    void take(ServingData data);
+    void take(ServingData came);
     void askThrash();
     void fill();
     void choose(const IterationRow& iteration, std::int64_t request, double atNs);
@@ -169,7 +170,7 @@ void ServingView::makePickers() {
     });
     window_ = addPicker(QStringLiteral("latencyWindow"), tr("Latencies of the last"),
                         tr("The time over which latencies are taken: a longer one makes their curves smoother"));
-    for (const int seconds : kWindows)
+    for (const int seconds : kWindowSeconds)
         window_->addItem(seconds == 0   ? tr("1/20 of the run")
                          : seconds < 60 ? tr("%1 s").arg(seconds)
                                         : tr("%1 min").arg(seconds / 60),
@@ -206,15 +207,15 @@ void ServingView::ask() {
         [id = run()->key.runId, window = latencyWindowNs()](TraceReader& reader) {
             return readServingData(reader, id, window);
         },
-        [this](ServingData data) {
+        [this](ServingData came) {
             timer_.answered();
-            take(std::move(data));
+            take(std::move(came));
         });
 }
 
-void ServingView::take(ServingData data) {
+void ServingView::take(ServingData came) {
     const bool grows = run() && run()->row.status == RunStatus::Running;
-    if (!data.serving) {
+    if (!came.serving) {
         if (grows && run()->row.serves())
             return showEmpty(tr("No request has come yet"),
                              tr("The server runs. Its requests appear here as they arrive."));
@@ -223,7 +224,7 @@ void ServingView::take(ServingData data) {
                          tr("It decoded one batch from its beginning to its end. kvscope-cli load --trace records "
                             "runs whose requests come and go."));
     }
-    data_ = std::move(data);
+    data_ = std::move(came);
     showEmpty({}, {});
     fill();
     replot();
