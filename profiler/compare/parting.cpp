@@ -38,7 +38,7 @@ public:
     Pair(const TraceReader& a, const RunRow& runA, const TraceReader& b, const RunRow& runB, int sequence)
         : a_(a), b_(b), runA_(runA), runB_(runB), sequence_(sequence) {}
 
-    std::optional<SelectionDifference> firstDifference(int firstStep, int lastStep) const;
+    std::optional<PartedSelection> firstDifference(int firstStep, int lastStep) const;
     void count(int step, Parting& parting) const;
 
 private:
@@ -64,8 +64,8 @@ std::vector<int> without(const std::vector<int>& from, const std::vector<int>& w
     return left;
 }
 
-std::optional<SelectionDifference> Pair::firstDifference(int firstStep, int lastStep) const {
-    std::optional<SelectionDifference> found;
+std::optional<PartedSelection> Pair::firstDifference(int firstStep, int lastStep) const {
+    std::optional<PartedSelection> found;
     for (int step = firstStep; step <= lastStep && !found; ++step)
         eachHead(step, [&](HeadKey at, const std::vector<int>& idsA, const std::vector<int>& idsB) {
             if (idsA != idsB) found = {step, at.first, at.second, without(idsA, idsB), without(idsB, idsA)};
@@ -170,7 +170,7 @@ std::vector<std::string> sentencesOf(const Parting& parting, const std::string& 
         out.emplace_back("No selection of both runs differs up to there.");
         return out;
     }
-    const SelectionDifference& first = *parting.first;
+    const PartedSelection& first = *parting.first;
     out.push_back(fmt::format("The first selection that differs is of step {}, layer {}, KV head {}: only {} has "
                               "selected {}; only {} {}.",
                               first.step, first.layer, first.kvHead, nameA, blocksText(first.onlyA), nameB,

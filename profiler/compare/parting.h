@@ -11,7 +11,7 @@
 namespace kvscope {
 
 /// One selection that differs.
-struct SelectionDifference {
+struct PartedSelection {
     int step = 0, layer = 0, kvHead = 0;
     std::vector<int> onlyA, onlyB; // blocks that one of the runs has selected there and the other not, ascending
 };
@@ -25,7 +25,7 @@ struct MissingBlock {
 struct Parting {
     int sequence = 0;
     TokenComparison tokens;
-    std::optional<SelectionDifference> first; // from the first compared step on: by step, then layer, then KV head
+    std::optional<PartedSelection> first; // from the first compared step on: by step, then layer, then KV head
     int step = -1;                            // the decode step whose selections are counted below; -1: none
     int heads = 0, differing = 0;             // (layer, KV head) with a selection in both runs, and those that differ
     std::optional<MissingBlock> missing;
