@@ -20,6 +20,7 @@ using test::somePrompt;
 
 SessionOptions oneThread() {
     SessionOptions options;
+    options.method = "full";
     options.threads = 1;
     return options;
 }
