@@ -72,8 +72,9 @@ std::string GapSums::sentence() const {
     std::string text = fmt::format("{} of {} selected blocks ({:.2g} %) are in one run only", count(differing),
                                    count(chosen), 100.0 * double(differing) / double(chosen));
     if (scored == 0) return text + "; no scores were recorded that say how near they were to the others";
-    text += fmt::format("; {} of {} of them nearly tied with the last block that was chosen", count(nearTies),
-                        scored == differing ? "all" : count(scored) + " with scores");
+    text += scored == differing ? fmt::format("; {} of them", count(nearTies))
+                                : fmt::format("; {} of the {} with scores", count(nearTies), count(scored));
+    text += " nearly tied with the last block that was chosen";
     return text;
 }
 

@@ -173,6 +173,7 @@ Late lateOf(const RankSteps& steps) {
                 break;
             }
     const std::size_t ranks = late.rows.size();
+    if (ranks < 2) return late; // nothing to compare
     std::vector<std::vector<double>> times(ranks);
     std::vector<double> waits(ranks), misses(ranks);
     late.latest.assign(ranks, 0);

@@ -154,9 +154,7 @@ Run::Run(std::shared_ptr<Writer> owner, const kvtrace_run_info& info)
       hasSlots(info.device_slots > 0), rules{info.block_size, info.sink_blocks, info.window_blocks},
       level(writer->recorder()->level()), knows_(info.knows) {
     RunInfo begun = infoOf(info, level);
-    addRankFacts(begun.meta, writer->rank, began_);
-    readsClocks_ =
-        std::any_of(begun.meta.begin(), begun.meta.end(), [](const auto& row) { return row.first == run_meta::kRank; });
+    readsClocks_ = addRankFacts(begun.meta, writer->rank, began_);
     writer->recorder()->beginRun(begun);
     if (readsClocks_) writer->recorder()->take(readClocks(began_));
 }

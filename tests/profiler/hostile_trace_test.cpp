@@ -177,7 +177,7 @@ TEST_F(HostileTrace, OwnViewsGiveWhatAGoodTracesViewsGive) {
            "1, 2, 0, 1, 901, 902, 10, 20, 0), (9002, 2, -1, -1, 2, 901, 902, 30, 5, 1);"
            "INSERT INTO span_detail VALUES (9001, 903, '{\"a\":1}');"
            "INSERT INTO counter VALUES (1, 1, 901, 0, 10, 5); INSERT INTO gauge VALUES (1, 2, 901, 7, 0.5);"
-           "INSERT INTO flow VALUES (1, 1, 9001, 9002);"
+           "INSERT INTO flow VALUES (1, 1, 9001, 9002); INSERT INTO clock_sync VALUES (1, 1, 901, 5, 500, 1);"
            "INSERT OR IGNORE INTO lookahead SELECT id, 4, 3, 1, 0, NULL FROM selection;"
            "INSERT INTO denoise SELECT id << 20, 0, 1, 0, 4, 2 FROM step;"
            "INSERT INTO denoise_token SELECT id << 20 | 3, 11, 9, 12, 0.75, 1 FROM step;"

@@ -6,6 +6,8 @@
 
 #include <cstring>
 #include <deque>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 
 extern "C" size_t ggml_nbytes(const ggml_tensor* tensor) {
@@ -129,23 +131,28 @@ TEST_F(LlamaTest, CellsBecomePositionsAndRowsMayHaveStreamsAndGaps) {
     EXPECT_THAT(rows.at("blocks").lists[1], ElementsAre(0, 2, 5)); // positions 1, 8 and 20
 }
 
-TEST_F(LlamaTest, ScoresComeWithTheirIds) {
-    record(1, 1, KVTRACE_FULL, [&](kvscope_llama& rec) {
-        rec.scores = true;
-        std::vector<float> scores(32);
-        std::iota(scores.begin(), scores.end(), 100.f);
-        Graph graph;
-        graph.add<float>("indexer_score-0", 32, 1, 1, scores);
-        graph.add<std::int32_t>("top_k-0", 3, 1, 1, {5, 7, 20});
-        const std::int64_t position = 31;
-        kvscope_llama_begin(&rec, &position, nullptr, 1);
-        EXPECT_THAT(graph.compute(kvscope_llama_eval, &rec), ElementsAre("indexer_score-0", "top_k-0"));
-        kvscope_llama_end(&rec);
-    });
+TEST_F(LlamaTest, ScoresComeWithTheirIdsAndAnotherChoiceHasItsGap) {
+    for (const std::int32_t last : {20, 26}) // two runs of one file
+        record(1, 1, KVTRACE_FULL, [&](kvscope_llama& rec) {
+            rec.scores = true;
+            std::vector<float> scores(32);
+            std::iota(scores.begin(), scores.end(), 100.f);
+            Graph graph;
+            graph.add<float>("indexer_score-0", 32, 1, 1, scores);
+            graph.add<std::int32_t>("top_k-0", 3, 1, 1, {5, 7, last});
+            const std::int64_t position = 31;
+            kvscope_llama_begin(&rec, &position, nullptr, 1);
+            EXPECT_THAT(graph.compute(kvscope_llama_eval, &rec), ElementsAre("indexer_score-0", "top_k-0"));
+            kvscope_llama_end(&rec);
+        });
     EXPECT_EQ(problem_, "");
-    const auto exported = cli({"export", path("llama.kvtrace"), "--what", "selections", "--format", "jsonl"});
-    EXPECT_THAT(exported.out, HasSubstr("107")); // the best token of block 1
-    EXPECT_THAT(exported.out, HasSubstr("120"));
+    const auto compared = cli({"compare", path("llama.kvtrace"), path("llama.kvtrace"), "--run-a", "1", "--run-b", "2",
+                               "--differences", path("differences.csv")});
+    EXPECT_THAT(compared.out, HasSubstr("2 of 4 selected blocks (50 %) are in one run only; 0 of them nearly tied"));
+    std::ifstream file(path("differences.csv"));
+    const std::string rows{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(rows, HasSubstr("\n1,1,0,0,0,5,a,token-level,120,13,1\n")) << "beside 107, the best token of block 1";
+    EXPECT_THAT(rows, HasSubstr("\n1,1,0,0,0,6,b,token-level,126,19,1\n"));
 }
 
 TEST_F(LlamaTest, WhatCannotBeRecordedTurnsItOffAndLeavesTheGraphAlone) {
