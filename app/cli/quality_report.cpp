@@ -28,7 +28,7 @@ Json ratio(double a, double b) { return b > 0 ? Json(a / b) : Json(nullptr); }
 
 Json shareOf(std::int64_t good, std::int64_t all) {
     if (all == 0) return nullptr;
-    const Interval interval = wilsonInterval(good, all);
+    const ShareInterval interval = wilsonInterval(good, all);
     return {{"good", good},
             {"of", all},
             {"share", double(good) / double(all)},

@@ -6,7 +6,7 @@
 
 namespace kvscope {
 
-Interval wilsonInterval(std::int64_t good, std::int64_t all, double z) {
+ShareInterval wilsonInterval(std::int64_t good, std::int64_t all, double z) {
     if (all <= 0) return {};
     const double n = double(all), p = double(good) / n, z2 = z * z;
     const double middle = (p + z2 / (2 * n)) / (1 + z2 / n);

@@ -55,7 +55,7 @@ Json rowJson(const TuneResult& result, std::size_t index) {
     if (!row.measured) return out;
     const StepSums& sums = row.measured->sums;
     const CountedShare& quality = row.measured->quality;
-    const Interval interval = quality.interval();
+    const ShareInterval interval = quality.interval();
     out["measured"] = {{"step_ms", number(sums.stepNs() / 1e6)},
                        {"tokens_per_s", number(sums.tokensPerSecond())},
                        {"h2d_bytes_per_token", number(sums.bytesPerToken())},
@@ -73,7 +73,7 @@ Json rowJson(const TuneResult& result, std::size_t index) {
 } // namespace
 
 std::string qualityText(const CountedShare& quality) {
-    const Interval interval = quality.interval();
+    const ShareInterval interval = quality.interval();
     return fmt::format("{}/{}, {:.2f}..{:.2f}", quality.good, quality.all, interval.low, interval.high);
 }
 

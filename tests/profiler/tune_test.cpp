@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 // R: binom::binom.confint(x, n, method = "wilson"), and worked out by hand.
 TEST(Wilson, IntervalsAreThoseOfTheTables) {
-    const auto near = [](const Interval& interval, double low, double high) {
+    const auto near = [](const ShareInterval& interval, double low, double high) {
         EXPECT_NEAR(interval.low, low, 5e-4);
         EXPECT_NEAR(interval.high, high, 5e-4);
     };

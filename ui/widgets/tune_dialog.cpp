@@ -463,7 +463,7 @@ void TuneDialog::fillPlot() {
         std::ranges::sort(rows, {}, [&](std::size_t row) { return stepMs(result_->rows[row]); });
         for (const std::size_t index : rows) {
             const TuneRow& row = result_->rows[index];
-            const Interval interval = row.measured->quality.interval();
+            const ShareInterval interval = row.measured->quality.interval();
             measured_->addData(stepMs(row), shareOf(row));
             intervals_->addData(shareOf(row) - interval.low, interval.high - shareOf(row));
             predicted_->addData(row.predicted.stepNs / 1e6, shareOf(row));
