@@ -29,6 +29,7 @@ Command addCompare(Options& program);
 Command addReport(Options& program);
 Command addEval(Options& program);
 Command addQuality(Options& program);
+Command addSweep(Options& program);
 Command addTune(Options& program);
 Command addCalibrate(Options& program);
 Command addBench(Options& program);

@@ -1,0 +1,311 @@
+// kvscope-cli sweep: one run for every combination of values, all in one trace.
+#include "app/cli/commands.h"
+#include "app/cli/long_action.h"
+#include "app/cli/prompt_options.h"
+#include "app/cli/run_arguments.h"
+#include "app/cli/setting_options.h"
+#include "app/terminal/options.h"
+#include "app/terminal/output.h"
+
+#include "base/error.h"
+#include "core/session/vain_options.h"
+#include "profiler/run/recorded_session.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvscope::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Values = std::vector<std::pair<std::string, std::string>>; // key and value, in the order of the axes
+
+struct Axis {
+    std::string key;
+    std::vector<std::string> values;
+};
+
+/// The options of a run that can be swept beside the parameters of methods.
+constexpr std::array kOptionKeys{"method",         "device-kv",   "cache-policy", "link",
+                                 "max-new-tokens", "temperature", "seed"};
+
+bool isOption(const std::string& key) {
+    return std::find(kOptionKeys.begin(), kOptionKeys.end(), key) != kOptionKeys.end();
+}
+
+/// One run: what varies, and the session that it makes.
+struct Point {
+    Values varied;
+    SessionOptions options;
+};
+
+std::vector<Axis> axesOf(const std::vector<std::string>& texts) {
+    std::vector<Axis> axes;
+    for (auto& [key, values] : parseSettings("--sweep", texts)) {
+        Axis axis{key == "k" ? "total_blocks" : key == "k_q" ? "select_blocks" : key, {}};
+        std::istringstream list(values);
+        for (std::string value; std::getline(list, value, ',');)
+            if (!value.empty()) axis.values.push_back(value);
+        if (axis.values.empty())
+            throw Error(ErrorKind::BadInput, fmt::format("--sweep {} has no value", key), "write --sweep key=a,b,c");
+        if (std::any_of(axes.begin(), axes.end(), [&](const Axis& other) { return other.key == axis.key; }))
+            throw Error(ErrorKind::BadInput, fmt::format("--sweep gives '{}' twice", axis.key),
+                        "leave one of them out");
+        axes.push_back(std::move(axis));
+    }
+    return axes;
+}
+
+/// All combinations, the last axis fastest.
+std::vector<Values> combinationsOf(const std::vector<Axis>& axes) {
+    std::vector<Values> all{{}};
+    for (const Axis& axis : axes) {
+        std::vector<Values> more;
+        for (const Values& begun : all)
+            for (const std::string& value : axis.values) {
+                more.push_back(begun);
+                more.back().emplace_back(axis.key, value);
+            }
+        all = std::move(more);
+    }
+    return all;
+}
+
+template <class Number> Number numberOf(const std::string& key, const std::string& text) {
+    Number value{};
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || end != text.data() + text.size())
+        throw Error(ErrorKind::BadInput, fmt::format("cannot read --sweep {}={}", key, text), "give a number");
+    return value;
+}
+
+void setOption(SessionOptions& options, const std::string& key, const std::string& value) {
+    if (key == "method") options.method = findMethod(value).name;
+    if (key == "device-kv") parseDeviceKv(value, options);
+    if (key == "cache-policy") options.cachePolicy = value;
+    if (key == "link") options.link = Link::parse(value);
+    if (key == "max-new-tokens") options.maxNewTokens = numberOf<int>(key, value);
+    if (key == "temperature") options.sampling.temperature = numberOf<double>(key, value);
+    if (key == "seed") options.sampling.seed = numberOf<std::uint64_t>(key, value);
+}
+
+bool hasParameter(const MethodEntry& method, const ModelConfig& config, const std::string& key) {
+    const auto& declared = parametersFor(method, config);
+    return std::any_of(declared.begin(), declared.end(), [&](const Parameter& p) { return p.key == key; });
+}
+
+/// A value goes to the methods that have the parameter; combinations that then are equal are one.
+/// @throws Error(BadInput) for a value or a key that no method takes
+std::vector<Point> pointsOf(const std::vector<Axis>& axes, const SessionOptions& base, const Values& settings,
+                            const ModelConfig& config) {
+    std::vector<Point> points;
+    std::set<std::string> used, seen;
+    for (const Values& values : combinationsOf(axes)) {
+        Point point{{}, base};
+        for (const auto& [key, value] : values)
+            if (isOption(key)) setOption(point.options, key, value);
+        const MethodEntry& method = findMethod(point.options.method);
+        ParameterValues checked = resolveDefaults(method, config);
+        const auto take = [&](const std::string& key, const std::string& value) {
+            if (!hasParameter(method, config, key)) return false;
+            checked.set(parametersFor(method, config), key, value);
+            point.options.settings.emplace_back(key, value);
+            used.insert(key);
+            return true;
+        };
+        for (const auto& [key, value] : settings) take(key, value);
+        for (const auto& [key, value] : values)
+            if (isOption(key) || take(key, value)) point.varied.emplace_back(key, value);
+        std::string name;
+        for (const auto& [key, value] : point.varied) name += fmt::format("{}={}\n", key, value);
+        if (seen.insert(name).second) points.push_back(std::move(point));
+    }
+    for (const auto& axis : axes)
+        if (!isOption(axis.key) && !used.contains(axis.key))
+            throw Error(ErrorKind::BadInput, fmt::format("none of the methods has a parameter '{}'", axis.key),
+                        fmt::format("sweep a parameter (kvscope-cli methods lists them) or one of {}",
+                                    fmt::join(kOptionKeys, ", ")));
+    for (const auto& [key, value] : settings)
+        if (!used.contains(key))
+            throw Error(ErrorKind::BadInput, fmt::format("none of the methods has a parameter '{}'", key),
+                        "kvscope-cli methods lists them");
+    return points;
+}
+
+/// "nosa total_blocks=8 device-kv=12"
+std::string nameOf(const Point& point) {
+    std::string name = point.options.method;
+    for (const auto& [key, value] : point.varied)
+        if (key != "method") name += fmt::format(" {}={}", key, value);
+    return name;
+}
+
+struct Outcome {
+    std::string name, problem; // problem: why it could not run; empty: it ran
+    int runId = 0;
+    bool completed = false;
+    SessionSummary summary;
+    std::vector<std::vector<std::int32_t>> generated;
+};
+
+Outcome runPoint(const std::shared_ptr<const Model>& model, const Point& point,
+                 const std::vector<std::vector<std::int32_t>>& prompts, const RecordingRequest& request,
+                 const Progress& progress, const std::stop_token& stop) {
+    Outcome outcome;
+    outcome.name = nameOf(point);
+    SessionOptions options = point.options;
+    options.name = outcome.name;
+    const int tokens = options.maxNewTokens;
+    try {
+        RecordedSession recorded(options, request);
+        recorded.begin(model, prompts);
+        constexpr double kPromptShare = 0.5; // share of the progress for reading the prompt
+        const Progress reading = [&](double f, std::string_view) { report(progress, kPromptShare * f, outcome.name); };
+        outcome.completed = recorded.run(reading, stop, [&](DecodeSession& session) {
+            report(progress, kPromptShare + (1 - kPromptShare) * session.summary().steps / tokens, outcome.name);
+            return stop.stop_requested() ? RecordedSession::Go::Stop : RecordedSession::Go::On;
+        });
+        outcome.summary = recorded.session().summary();
+        outcome.generated = recorded.session().generated();
+        recorded.recording().finish();
+        outcome.runId = recorded.recording().runId();
+    } catch (const Error& error) {
+        if (error.kind == ErrorKind::Storage) throw; // the others would fail, too
+        if (error.kind == ErrorKind::Cancelled) return outcome;
+        outcome.problem = oneLine(error);
+    }
+    return outcome;
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json jsonOf(const Point& point, const Outcome& outcome, const Outcome& first) {
+    Json varied = Json::object();
+    for (const auto& [key, value] : point.varied) varied[key] = value;
+    Json out{{"name", outcome.name}, {"method", point.options.method}, {"varied", varied}};
+    if (!outcome.problem.empty()) {
+        out["problem"] = outcome.problem;
+        return out;
+    }
+    const SessionSummary& s = outcome.summary;
+    out["run_id"] = outcome.runId;
+    out["completed"] = outcome.completed;
+    out["steps"] = s.steps;
+    out["tokens_per_s"] = s.steps > 0 ? number(s.tokensPerSecond()) : Json(nullptr);
+    out["hit_rate"] = number(s.hitRate());
+    out["h2d_bytes"] = s.h2dBytes;
+    out["exposed_ms"] = double(s.exposedNs) / 1e6;
+    out["same_tokens_as_first"] = outcome.generated == first.generated;
+    return out;
+}
+
+void printTable(const Json& document) {
+    printOut("{:>4}  {:<48} {:>7} {:>10} {:>9} {:>10} {:>11}  {}\n", "run", "name", "steps", "tokens/s", "hit rate",
+             "MiB moved", "exposed ms", "tokens");
+    for (const Json& run : document["runs"]) {
+        const std::string name = run["name"];
+        if (run.contains("problem")) {
+            printOut("{:>4}  {:<48} {}\n", "-", name, run["problem"].get<std::string>());
+            continue;
+        }
+        const auto value = [&](const char* key, int digits) {
+            return run[key].is_null() ? std::string("-") : fmt::format("{:.{}f}", run[key].get<double>(), digits);
+        };
+        printOut("{:>4}  {:<48} {:>7} {:>10} {:>9} {:>10.1f} {:>11}  {}\n", run["run_id"].get<int>(), name,
+                 run["steps"].get<int>(), value("tokens_per_s", 1), value("hit_rate", 3),
+                 run["h2d_bytes"].get<double>() / 1048576, value("exposed_ms", 2),
+                 !run["completed"].get<bool>()             ? "stopped"
+                 : run["same_tokens_as_first"].get<bool>() ? "as the first"
+                                                           : "others");
+    }
+}
+
+struct Arguments : RunArguments {
+    std::vector<std::string> sweeps;
+};
+
+int run(Arguments& arguments) {
+    SessionOptions base = arguments.session;
+    base.backend = parseBackend(arguments.backend);
+    base.link = Link::parse(arguments.link);
+    base.stopAtEos = !arguments.noEos;
+    parseDeviceKv(arguments.deviceKv, base);
+    const std::vector<Axis> axes = axesOf(arguments.sweeps);
+    const Values settings = parseSettings("--set", arguments.settings);
+    RecordingRequest request = recordingOf(arguments, parseLevel(arguments.level));
+    LongAction action;
+    const auto model = Model::load(arguments.model, action.part(0, 0.02), action.stop(), arguments.calibration);
+    const std::vector<Point> points = pointsOf(axes, base, settings, model->config());
+    const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
+    std::vector<Outcome> outcomes;
+    for (const Point& point : points) {
+        if (action.stop().stop_requested()) break;
+        const double done = double(outcomes.size()), all = double(points.size());
+        const Progress part = action.part(0.02 + 0.98 * done / all, 0.02 + 0.98 * (done + 1) / all);
+        outcomes.push_back(runPoint(model, point, prompts, request, part, action.stop()));
+        request.overwrite = false; // the next runs join the first
+        if (outcomes.back().runId == 0 && outcomes.back().problem.empty())
+            outcomes.pop_back(); // cancelled before it began
+    }
+    action.clear();
+    Json document{{"model", model->name()}, {"trace", arguments.trace}, {"runs", Json::array()}};
+    for (std::size_t i = 0; i < outcomes.size(); ++i)
+        document["runs"].push_back(jsonOf(points[i], outcomes[i], outcomes.front()));
+    document["completed"] = !action.stop().stop_requested();
+    if (arguments.json)
+        printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        printTable(document);
+    if (action.stop().stop_requested()) return Interruption::exitStatus();
+    const bool failed =
+        std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& each) { return !each.problem.empty(); });
+    return failed ? 1 : 0;
+}
+
+} // namespace
+
+Command addSweep(Options& program) {
+    auto arguments = std::make_shared<Arguments>();
+    Options sub = program.command("sweep", "Decode one prompt for every combination of values, into one trace");
+    sub.add("--sweep", arguments->sweeps,
+            "key=a,b,c: a parameter of methods (k: total_blocks, k_q: select_blocks), or method, device-kv, "
+            "cache-policy, link, max-new-tokens, temperature, seed; repeatable: every combination")
+        .required()
+        .repeatable();
+    sub.add("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets more runs").required();
+    sub.flag("--overwrite", arguments->overwrite, "Replace the trace file");
+    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+        .showsDefault();
+    sub.add("--calibration", arguments->calibration,
+            "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
+    addPromptOptions(sub, arguments->prompts);
+    sub.add("--method", arguments->session.method, "Attention method where none is swept").showsDefault();
+    sub.add("--set", arguments->settings, "Parameter of all methods that have it, key=value; repeatable");
+    sub.add("--max-new-tokens", arguments->session.maxNewTokens, "Tokens to generate per sequence").showsDefault();
+    sub.flag("--ignore-eos", arguments->noEos, "Do not stop at the end-of-text token");
+    sub.add("--temperature", arguments->session.sampling.temperature, "Sampling temperature; 0: greedy");
+    sub.add("--seed", arguments->session.sampling.seed, "Seed of the sampling");
+    sub.add("--backend", arguments->backend, "cpu or cuda").oneOf({"cpu", "cuda"}).showsDefault();
+    sub.add("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it").range(1, 256);
+    sub.add("--device-kv", arguments->deviceKv,
+            "Device tier: block slots per (sequence, layer, KV head), or the pool's size such as 256MiB");
+    sub.add("--cache-policy", arguments->session.cachePolicy, "keep-selected, lru, or lru-s with infllm");
+    sub.add("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s").showsDefault();
+    sub.add("--threads", arguments->session.threads, "CPU threads; 0: all cores").range(0, 1024).showsDefault();
+    sub.add("--record", arguments->level, "counters, selections or full").showsDefault();
+    sub.flag("--json", arguments->json, "Print one JSON document");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli
