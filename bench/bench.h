@@ -34,6 +34,8 @@ struct BenchEntry {
     nlohmann::ordered_json (*runWith)(const Settings& settings, const Log& log) = nullptr;
     /// The benchmark is in bench/ui, and kvscope-bench-desktop runs it. It runs only when it is named.
     bool inDesktop = false;
+    /// The benchmark takes so long that it runs only when it is named.
+    bool onlyNamed = false;
 };
 
 /// All benchmarks; a new one is one file and one line in registry.cpp.

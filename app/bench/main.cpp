@@ -39,7 +39,8 @@ void run(const Arguments& arguments) {
         if (!arguments.names.empty() &&
             std::find(arguments.names.begin(), arguments.names.end(), entry.name) == arguments.names.end())
             continue;
-        if (arguments.names.empty() && entry.run == nullptr && entry.runWith == nullptr) continue;
+        if (arguments.names.empty() && (entry.onlyNamed || (entry.run == nullptr && entry.runWith == nullptr)))
+            continue;
         printErr("{}: {}\n", entry.name, entry.question);
         const auto result = entry.inDesktop            ? bench::runInDesktop(entry.name, settings)
                             : entry.run != nullptr     ? entry.run(log)
