@@ -6,6 +6,7 @@ computes, or refuse?
     venv/bin/python tools/compare_configurations.py --seed 7 --changes 60
     venv/bin/python tools/compare_configurations.py --all --families qwen2,mixtral    every change there is
     venv/bin/python tools/compare_configurations.py --defaults                         the families' defaults alone
+    venv/bin/python tools/compare_configurations.py --gguf LLAMA_CPP                   each checkpoint read from a GGUF file
 
 For each family a tiny random checkpoint is made, and changed copies of it: a key left out, null, or another value; a key
 of any class of the library added; keys of the RoPE scaling likewise; biases, heads, buffers and layers added or taken
@@ -17,6 +18,15 @@ away. Both programs read a prompt longer than every window and decode a few toke
     DIFFERS   both compute, and not the same: a fault
     BROKEN    KVScope ends in another way than with a sentence: a fault
 
+With --gguf, llama.cpp's own converter (LLAMA_CPP as in make_gguf_families.py) makes a file of each changed checkpoint, which
+KVScope reads in place of the folder. Two kinds more:
+
+    refuses   the converter does not take the checkpoint
+    loses     the file's numbers are those of the library once the change is taken back: the converter does not read the key
+
+and what DIFFERS there is no fault of KVScope where the file says something else than the checkpoint: a tensor that the library
+leaves out (a bias) is in the file, YaRN's `truncate` and RoPE by kind of layer are not. `--keep` keeps the file beside the folder.
+
 The exit status says whether there are faults. `-v` prints every change; `--keep DIR` keeps the folders of faults.
 """
 
@@ -24,6 +34,7 @@ import argparse
 import copy
 import dataclasses
 import json
+import logging
 import math
 import os
 import pathlib
@@ -303,22 +314,60 @@ def kvscope(cli, folder, prompt_file, scratch):
     return (sentence if done.returncode in (1, 2) and len(lines) == 1 else f"BROKEN {done.returncode}: {sentence}"), None
 
 
-def verdict(cli, folder, prompt, prompt_file, scratch):
+def gguf_bases():
+    """Families as a GGUF file can hold them: without windows, dynamic scaling and scales that the library does not know."""
+    import make_gguf_families
+    return {name: families.CASES[name] for name in make_gguf_families.CASES
+            if not any(families.CASES[name].get(key) for key in ("mup", "sparse", "eviction"))}
+
+
+def differs(ours, theirs):
+    """Where two runs part: half a sentence; empty: nowhere."""
+    for step in range(STEPS):
+        error = ((ours[step] - theirs[step]).abs().max() / theirs[step].abs().max()).item()
+        if not error < ERROR:
+            return f"step {step}: {error:.2g} of the largest logit"
+        if ours[step].argmax() != theirs[step].argmax():
+            break  # a tie, to rounding
+    return ""
+
+
+def converted(folder, target, llama_cpp):
+    """Makes a GGUF file of a checkpoint. Why there is none; empty: there is one."""
+    sys.path[:0] = [path for path in (str(llama_cpp), str(llama_cpp / "gguf-py")) if path not in sys.path]
+    import conversion
+    import gguf
+
+    import make_gguf_families
+    logging.getLogger().setLevel(logging.CRITICAL)
+    target.unlink(missing_ok=True)
+    try:
+        with torch.inference_mode():
+            make_gguf_families.convert(folder, target, conversion, gguf)
+        return ""
+    except Exception as problem:  # whatever a converter does with a wrong checkpoint
+        return f"{type(problem).__name__}: {problem}".splitlines()[0][:160]
+
+
+def verdict(cli, folder, prompt, prompt_file, scratch, llama_cpp=None, unchanged=None):
+    """unchanged: with llama_cpp, what the library computes for the family's checkpoint without a change."""
+    model = folder
+    if llama_cpp:
+        model = scratch / "changed.gguf"
+        if not_made := converted(folder, model, llama_cpp):
+            return "refuses", not_made
     theirs_not, theirs = library(folder, prompt)
-    ours_not, ours = kvscope(cli, folder, prompt_file, scratch)
+    ours_not, ours = kvscope(cli, model, prompt_file, scratch)
     if ours_not.startswith("BROKEN"):
         return "BROKEN", ours_not
     if ours is None:
         return "refused", ours_not + ("" if theirs is not None else f"   [library: {theirs_not}]")
     if theirs is None:
         return "alone", theirs_not
-    for step in range(STEPS):
-        error = ((ours[step] - theirs[step]).abs().max() / theirs[step].abs().max()).item()
-        if not error < ERROR:
-            return "DIFFERS", f"step {step}: {error:.2g} of the largest logit"
-        if ours[step].argmax() != theirs[step].argmax():
-            break  # a tie, to rounding
-    return "same", ""
+    where = differs(ours, theirs)
+    if where and unchanged is not None and not differs(ours, unchanged):
+        return "loses", where
+    return ("DIFFERS", where) if where else ("same", "")
 
 
 def check_defaults():
@@ -355,10 +404,12 @@ def main():
     parser.add_argument("--families", help=f"some of {', '.join(BASES)}")
     parser.add_argument("--only", help="changes whose names match this regular expression")
     parser.add_argument("--defaults", action="store_true", help="compare the defaults, and nothing else")
+    parser.add_argument("--gguf", type=pathlib.Path, metavar="LLAMA_CPP")
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("-v", "--verbose", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    os.environ["TQDM_DISABLE"] = "1"  # the converter's progress
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     wrong = check_defaults()
@@ -367,16 +418,18 @@ def main():
         raise SystemExit(wrong > 0)
     rng = random.Random(arguments.seed)
     counts = {}
+    bases = gguf_bases() if arguments.gguf else BASES
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        for family in (arguments.families.split(",") if arguments.families else BASES):
-            spec = BASES[family] | {"dtype": "float32"}
+        for family in (arguments.families.split(",") if arguments.families else bases):
+            spec = bases[family] | {"dtype": "float32"}
             base = scratch / "base"
             shutil.rmtree(base, ignore_errors=True)
             families.make_model(spec, rng.randrange(1 << 30)).save_pretrained(base)
             config, tensors = json.loads((base / "config.json").read_text()), load_file(base / "model.safetensors")
             prompt = [0] + [rng.randrange(2, config["vocab_size"]) for _ in range(PROMPT - 1)]
             (scratch / "prompt.json").write_text(json.dumps(prompt))
+            unchanged = library(base, prompt)[1] if arguments.gguf else None
             every = [("unchanged", config, tensors), *changes_of(config, tensors, rng)]
             if arguments.only:
                 every = [change for change in every if re.search(arguments.only, change[0])]
@@ -392,15 +445,17 @@ def main():
                 else:
                     save_file({k: v.contiguous() for k, v in weights.items()}, folder / "model.safetensors",
                               metadata={"format": "pt"})
-                kind, why = verdict(arguments.cli, folder, prompt, scratch / "prompt.json", scratch)
+                kind, why = verdict(arguments.cli, folder, prompt, scratch / "prompt.json", scratch, arguments.gguf, unchanged)
                 counts.setdefault(family, {}).setdefault(kind, 0)
                 counts[family][kind] += 1
                 if arguments.verbose or kind.isupper() or kind == "alone" or (name == "unchanged" and kind != "same"):
                     print(f"{kind:8} {family}: {name}: {why}", flush=True)
                 if kind.isupper() and arguments.keep:
-                    shutil.copytree(folder, arguments.keep / f"{family}-{re.sub('[^a-z0-9]+', '-', name.lower())[:60]}",
-                                    dirs_exist_ok=True)
-    kinds = ["same", "refused", "alone", "DIFFERS", "BROKEN"]
+                    kept = arguments.keep / f"{family}-{re.sub('[^a-z0-9]+', '-', name.lower())[:60]}"
+                    shutil.copytree(folder, kept, dirs_exist_ok=True)
+                    if arguments.gguf:
+                        shutil.copy(scratch / "changed.gguf", kept)
+    kinds = ["same", "refused", "alone", *(["refuses", "loses"] if arguments.gguf else []), "DIFFERS", "BROKEN"]
     print(f"{'':12}" + "".join(f"{kind:>9}" for kind in kinds))
     total = {kind: sum(found.get(kind, 0) for found in counts.values()) for kind in kinds}
     for family, found in [*counts.items(), ("together", total)]:
