@@ -277,7 +277,7 @@ TEST(ServingEngine, RefusesSettingsThatItCannotServe) {
     chunks.session.backend = Backend::Cuda;
     EXPECT_THAT(refused(chunks), HasSubstr("use chunk_tokens=512, 1024, or a multiple of 2048"));
     EXPECT_THAT(onGpu("cache", "global-lru"), HasSubstr("use cache=partition"));
-    for (const char* method : {"sparda", "arkvale"}) // one loads ahead, one moves pages itself
+    for (const char* method : {"sparda", "double-sparsity"}) // one loads ahead, one moves tokens itself
         EXPECT_THAT(onGpu("transfers", "calls", method), HasSubstr("use transfers=kernel"));
     EXPECT_THAT(onGpu("parking", "host"), HasSubstr("use parking=device"));
     EngineOptions large = plainOptions();
