@@ -4,6 +4,7 @@
 #include "base/json_reading.h"
 #include "core/model/model.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -103,6 +104,16 @@ std::optional<ModelShape> parseModelShape(std::string_view text) {
     if (bytes.is_number()) shape.bytesPerWeight = bytes.get<double>();
     if (!(shape.bytesPerWeight > 0 && shape.bytesPerWeight <= 8)) return std::nullopt;
     return shape;
+}
+
+std::string indexLeaders(const ModelConfig& config) {
+    if (!config.indexer) return {};
+    std::vector<int> leaders;
+    for (int layer = 0; layer < config.layers; ++layer)
+        leaders.push_back(config.indexer->runsIn(layer) ? layer : leaders.back());
+    const bool shares =
+        std::find(config.indexer->shared.begin(), config.indexer->shared.end(), true) != config.indexer->shared.end();
+    return shares ? nlohmann::json(leaders).dump() : std::string();
 }
 
 ModelConfig configOf(const ModelShape& shape, int maxPositions) {

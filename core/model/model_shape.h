@@ -39,6 +39,9 @@ ModelShape shapeOf(const Model& model);
 /// missing or cannot be a model's.
 std::string toJson(const ModelShape& shape);
 std::optional<ModelShape> parseModelShape(std::string_view json);
+/// The layer whose indexer chooses for each layer, as in key `index_leader` of a trace: one JSON array. Empty where
+/// every layer chooses for itself.
+std::string indexLeaders(const ModelConfig& config);
 /// A Llama-architecture configuration of this shape, for models with random weights.
 ModelConfig configOf(const ModelShape& shape, int maxPositions);
 

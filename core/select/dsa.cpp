@@ -220,9 +220,7 @@ std::vector<Parameter> dsaParameters() {
                       "Tokens of each layer that the device keeps, the least recently chosen ones leave; more than "
                       "index_topk. 0: twice index_topk.",
                       {}}
-                .within(ParameterScope::Offloading),
-            select::bias(),
-            select::biasScale()};
+                .within(ParameterScope::Offloading)};
 }
 
 std::vector<MemoryNeed> dsaMemory(const MethodUse& use, ContextLength length) {

@@ -53,6 +53,8 @@ void SessionRun::describe(const std::string& device) {
     info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model))},
                  {run_meta::kModelFingerprint, model->fingerprint()},
                  {run_meta::kProcessor, processorName()}};
+    if (const std::string leaders = indexLeaders(config); method.hasIndexer != nullptr && !leaders.empty())
+        info.meta.emplace_back(run_meta::kIndexLeader, leaders);
     info.meta.insert(info.meta.end(), options.meta.begin(), options.meta.end());
     if (options.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model->path());
     info.prompts = {promptIds, [model = model](std::int32_t id) { return model->tokenizer().bytesOf(id); }};

@@ -10,6 +10,7 @@ inline constexpr const char* kEngineVersion = "engine_version";       // of it
 inline constexpr const char* kModelShape = "model_shape";             // toJson(ModelShape)
 inline constexpr const char* kModelPath = "model_path";               // absolute; an embedded model's name
 inline constexpr const char* kModelFingerprint = "model_fingerprint"; // fingerprintOf(Model)
+inline constexpr const char* kIndexLeader = "index_leader";           // indexLeaders(ModelConfig)
 inline constexpr const char* kKvBlockTokens =
     "kv_block_tokens";                                 // where the units that are selected are parts of a block
 inline constexpr const char* kProcessor = "processor"; // as /proc/cpuinfo or the driver names it
@@ -33,6 +34,8 @@ inline constexpr const char* kClockOffset = "clock_offset"; // what merge added 
 inline constexpr const char* kNeedles = "needles"; // facts that the prompts hide, needlesJson()
 inline constexpr const char* kFork =
     "fork"; // which run went on here from which step, and what changed: one JSON object
+
+inline constexpr const char* kLabels = "labels"; // what a person says of the run: one JSON object
 
 inline constexpr const char* kServing = "serving"; // of a serving run: knobs, budgets and bounds, one JSON object
 

@@ -51,6 +51,7 @@ struct Outcome {
     std::vector<std::vector<float>> logits; // [step] of sequence 0, the prompt's last position first
     std::vector<StepRecord> steps;          // the prompt first
     SessionSummary summary;
+    std::map<std::string, std::string> meta;
 };
 
 SessionOptions options(int newTokens) {
@@ -82,6 +83,7 @@ Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<Ids>
     out.summary = session.summary();
     session.end(RunStatus::Finished);
     out.steps = std::move(sink.steps);
+    out.meta = {sink.info.meta.begin(), sink.info.meta.end()};
     return out;
 }
 
@@ -195,6 +197,11 @@ TEST_P(SparseFamily, DecodingThePromptChoosesWhatReadingItChose) {
 TEST_P(SparseFamily, LayersThatShareAttendToTheirLeadersTokens) {
     const LightningIndexer& indexer = *model_->config().indexer;
     const Outcome out = decode(model_, {prompt_}, options(12));
+    const bool shares = std::find(indexer.shared.begin(), indexer.shared.end(), true) != indexer.shared.end();
+    EXPECT_EQ(out.meta.contains("index_leader"), shares);
+    if (shares && GetParam().starts_with(kSparse.string())) {
+        EXPECT_EQ(out.meta.at("index_leader"), "[0,0,0,3]");
+    }
     for (std::size_t step = 1; step < out.steps.size(); ++step)
         for (int layer = 1; layer < model_->config().layers; ++layer)
             if (!indexer.runsIn(layer)) {

@@ -3,19 +3,51 @@
 
 #include "core/select/method.h"
 #include "tests/core/counting_allocator.h"
+#include "tests/core/random_checkpoint.h"
 #include "tests/core/small_session.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
 
 namespace kvscope {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kSteps = 24; // as test::SmallSessionChoices
 
 std::shared_ptr<const Model> model() {
     static const auto loaded = Model::load(kDefaultModel);
     return loaded;
+}
+
+/// A checkpoint of GLM-5's form with random weights, whose layers share indexers.
+std::shared_ptr<const Model> modelWithIndexer() {
+    static const auto loaded = [] {
+        const auto folder = fs::temp_directory_path() / ("kvscope-indexer-" + std::to_string(getpid()));
+        fs::create_directories(folder);
+        const auto model =
+            Model::load(test::writeCheckpoint(folder.string(),
+                                              test::familyConfig("glm-dsa", {{"hidden_size", 192},
+                                                                             {"intermediate_size", 256},
+                                                                             {"kv_lora_rank", 128},
+                                                                             {"qk_rope_head_dim", 32},
+                                                                             {"index_head_dim", 64},
+                                                                             {"index_topk", 80},
+                                                                             {"max_position_embeddings", 4096},
+                                                                             {"vocab_size", 4096}}),
+                                              5));
+        fs::remove_all(folder); // the files are mapped
+        return model;
+    }();
+    return loaded;
+}
+
+std::shared_ptr<const Model> modelFor(const MethodEntry& method) {
+    return method.hasIndexer != nullptr ? modelWithIndexer() : model();
 }
 
 struct Measured {
@@ -25,8 +57,9 @@ struct Measured {
 
 /// Runs an engine, prompts and steps. undeclared: bytes that its selector takes beyond what its method says.
 Measured measure(const MethodEntry& method, const test::Settings& settings, std::int64_t undeclared = 0) {
-    const ModelConfig& config = model()->config();
-    test::SmallSession session(model(), method, {.settings = settings});
+    const auto used = modelFor(method);
+    const ModelConfig& config = used->config();
+    test::SmallSession session(used, method, {.settings = settings});
     EngineSetup& setup = session.setup;
     const auto& prompts = setup.prompts;
     std::vector<char> hidden;
@@ -83,8 +116,7 @@ TEST_P(DeclaredMemory, AMegabyteThatNobodyDeclaredShows) {
 std::vector<Case> cases() {
     std::vector<Case> all;
     for (const MethodEntry& method : methods())
-        if (method.decodesTokens && method.hasIndexer == nullptr) // which the model of these tests cannot use
-            all.push_back({method.name, {}});
+        if (method.decodesTokens) all.push_back({method.name, {}}); // which the models of these tests cannot use
     all.push_back({"quest", {{"bound", "product"}}});
     all.push_back({"quest", {{"group", "per_query_head"}}});
     all.push_back({"infllmv2", {{"lse", "compressed"}}});
