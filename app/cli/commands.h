@@ -30,6 +30,7 @@ Command addReport(Options& program);
 Command addEval(Options& program);
 Command addQuality(Options& program);
 Command addSweep(Options& program);
+Command addLabel(Options& program);
 Command addTune(Options& program);
 Command addCalibrate(Options& program);
 Command addBench(Options& program);

@@ -27,10 +27,10 @@ int runCommand(int argc, char** argv) {
     std::vector<std::pair<Options, cli::Command>> commands;
     using Add = cli::Command (*)(Options&);
     for (const Add add :
-         {cli::addRun,      cli::addExport,  cli::addImport, cli::addMerge,    cli::addInfo,      cli::addMethods,
-          cli::addTokenize, cli::addReplay,  cli::addCheck,  cli::addInsights, cli::addCompare,   cli::addReport,
-          cli::addEval,     cli::addQuality, cli::addTune,   cli::addSweep,    cli::addCalibrate, cli::addRoofline,
-          cli::addSimulate, cli::addLoad,    cli::addServe,  cli::addBench}) {
+         {cli::addRun,      cli::addExport,   cli::addImport, cli::addMerge,    cli::addInfo,    cli::addMethods,
+          cli::addTokenize, cli::addReplay,   cli::addCheck,  cli::addInsights, cli::addCompare, cli::addReport,
+          cli::addEval,     cli::addQuality,  cli::addTune,   cli::addSweep,    cli::addLabel,   cli::addCalibrate,
+          cli::addRoofline, cli::addSimulate, cli::addLoad,   cli::addServe,    cli::addBench}) {
         cli::Command command = add(program);
         commands.emplace_back(program.commands().back(), std::move(command));
     }

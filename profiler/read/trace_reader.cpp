@@ -9,6 +9,7 @@
 #include "profiler/read/own_views.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"
+#include "profiler/read/run_labels.h"
 
 #include <algorithm>
 #include <chrono>
@@ -106,6 +107,7 @@ void TraceReader::Impl::readMeta(RunRow& run) const {
         rows.bindAll(run.runId);
         while (rows.step()) run.meta[toValidUtf8(rows.text(0))] = toValidUtf8(rows.text(1));
     }
+    if (std::string name = labelsOf(run).name; !name.empty()) run.name = std::move(name);
     const auto said = run.meta.find(run_meta::kKnows);
     const std::optional<Knowledge> knows = said == run.meta.end() ? std::nullopt : Knowledge::parse(said->second);
     run.knows = knows ? *knows : knowledgeFromRows(*connection, run.runId);

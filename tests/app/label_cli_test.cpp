@@ -1,0 +1,57 @@
+// kvscope-cli label: what a person says of a run stays with the trace, and nothing else in it changes.
+#include "tests/app/cli_fixture.h"
+#include "tests/support/places.h"
+
+#include <gmock/gmock.h>
+
+namespace kvscope {
+namespace {
+
+using nlohmann::json;
+using test::cli;
+using test::Finished;
+
+using ::testing::HasSubstr;
+
+class LabelCli : public test::CliFixture {};
+
+TEST_F(LabelCli, NamesNotesAndTagsStayWithTheTrace) {
+    const std::string trace = path("a.kvtrace");
+    record(trace, {"--prompt", "Once", "--max-new-tokens", "3", "--record", "counters", "--name", "first"});
+    record(trace, {"--prompt", "Twice", "--max-new-tokens", "3", "--record", "counters", "--name", "second"});
+    const json out = jsonOf({"label", trace, "--run", "1", "--name", "baseline", "--note", "before the change", "--tag",
+                             "slow", "--tag", "cpu", "--tag", "slow", "--pin"});
+    EXPECT_EQ(out.at("name"), "baseline");
+    EXPECT_EQ(out.at("tags"), json({"cpu", "slow"})) << "sorted, each once";
+    EXPECT_EQ(out.at("pinned"), true);
+    const json info = jsonOf({"info", trace});
+    EXPECT_EQ(info.at("runs")[0].at("name"), "baseline") << "everybody reads the new name";
+    EXPECT_EQ(info["runs"][1].at("name"), "second");
+    EXPECT_EQ(jsonOf({"label", trace, "--run", "1"}).at("note"), "before the change") << "asking changes nothing";
+    EXPECT_EQ(jsonOf({"label", trace, "--run", "1", "--untag", "slow", "--name", "", "--unpin"}).at("name"), "first")
+        << "its own name again";
+    EXPECT_EQ(jsonOf({"label", trace, "--run", "1"}).at("tags"), json({"cpu"}));
+    EXPECT_EQ(jsonOf({"label", trace, "--run", "1", "--clear"}).at("note"), "");
+    EXPECT_EQ(cli({"check", trace}).status, 0) << "no rule is broken";
+}
+
+TEST_F(LabelCli, MistakesGetOneSentence) {
+    const std::string trace = path("a.kvtrace");
+    record(trace, {"--prompt", "Once", "--max-new-tokens", "3", "--record", "counters"});
+    for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{path("none.kvtrace")}, "none.kvtrace"},
+             {{trace, "--run", "9", "--pin"}, "9"},
+             {{trace, "--untag", "red"}, "no tag 'red'"},
+             {{trace, "--pin", "--unpin"}, "--pin"},
+             {{trace, "--note", std::string(70'000, 'x')}, "shorter note"}}) {
+        std::vector<std::string> command{"label"};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        const Finished result = cli(command);
+        EXPECT_TRUE(result.status == 1 || result.status == 2) << expected;
+        EXPECT_THAT(result.err, HasSubstr(expected));
+        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+    }
+}
+
+} // namespace
+} // namespace kvscope
