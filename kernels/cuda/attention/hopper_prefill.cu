@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/hopper_prefill.h"
 
 #include "kernels/cuda/attention/block_maps.h"
+#include "kernels/cuda/attention/hopper_softmax.cuh"
 #include "kernels/cuda/device/common.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
@@ -10,14 +11,14 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kGroupRows = 64;              // query tokens of a warpgroup
-constexpr int kTileKeys = 128, kBlock = 64; // tokens of a key tile and of a KV block
+constexpr int kGroupRows = 64; // query tokens of a warpgroup
+constexpr int kBlock = 64;     // tokens of a KV block
 constexpr int kTileBlocks = kTileKeys / kBlock;
 constexpr int kStages = 2;
 /// Warpgroups that compute, beside the one that loads. Heads of 64 have half the products for as many exponentials, and
 /// leave registers for a third.
 template <int kDim> constexpr int kGroups = kDim == 64 ? 3 : 2;
-template <int kDim> constexpr int kTileRows = kGroups<kDim>* kGroupRows; // query tokens of a tile
+template <int kDim> constexpr int kTileRows = kGroups<kDim> * kGroupRows; // query tokens of a tile
 template <int kDim> constexpr int kThreads = (kGroups<kDim> + 1) * 4 * kWarp;
 constexpr int kPieceChannels = 64; // channels that fit a row of 128 bytes
 
@@ -52,6 +53,7 @@ template <int kDim> struct PrefillShared {
     alignas(1024) char keys[kStages][kDim / kPieceChannels][kTileKeys][128];
     alignas(1024) char values[kStages][kTileBlocks][kDim][128];
     alignas(128) float bias[kStages][kTileKeys]; // comes with the keys
+    float spare;                                 // see waitAfter
     std::uint64_t queriesFull, queriesEmpty, keysFull[kStages], keysEmpty[kStages], valuesFull[kStages],
         valuesEmpty[kStages];
 };
@@ -135,86 +137,6 @@ __device__ inline void loadTiles(PrefillShared<kDim>& shared, const PrefillAtten
     }
 }
 
-__device__ inline float exp2Approx(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/// What a warpgroup has accumulated for its 64 query tokens. A thread holds parts of the rows l/4 and l/4 + 8 of its
-/// warp; maxima are those of the raw products, sums are of this thread's columns.
-template <int kDim> struct Running {
-    float out[kDim / 2];
-    float maximum[2], sum[2];
-    __device__ void clear() {
-#pragma unroll
-        for (float& value : out) value = 0;
-        maximum[0] = maximum[1] = -INFINITY;
-        sum[0] = sum[1] = 0;
-    }
-    __device__ void scale(const float (&factor)[2]) {
-#pragma unroll
-        for (int i = 0; i < kDim / 2; ++i) out[i] *= factor[i / 2 % 2];
-    }
-};
-
-/// Masks by position: this thread's rows are the query positions `row` and row + 8, its first key is `key`.
-__device__ inline void maskLogits(float (&logits)[64], int row, int key, unsigned reach) {
-#pragma unroll
-    for (int i = 0; i < 64; ++i)
-        if (unsigned(row + i / 2 % 2 * 8 - (key + i / 4 * 8 + i % 2)) >= reach) logits[i] = -INFINITY;
-}
-
-/// Takes a key tile's products into the running maxima and sums and leaves their exponentials in their place.
-/// scaleLog2: the scale over ln 2. factor: by what the results so far are to be scaled. kMasked: a row may have seen no
-/// key yet.
-template <bool kMasked, int kDim>
-__device__ inline void advance(float (&logits)[64], Running<kDim>& running, float scaleLog2, float (&factor)[2]) {
-    float maxima[4] = {running.maximum[0], running.maximum[1], logits[0], logits[2]};
-#pragma unroll
-    for (int i = 0; i < 64; ++i) {
-        const int h = i / 2 % 2 + i % 2 * 2;
-        maxima[h] = fmaxf(maxima[h], logits[i]);
-    }
-    float sums[4] = {}, shift[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        float maximum = fmaxf(maxima[h], maxima[h + 2]);
-        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
-        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
-        shift[h] = (kMasked && maximum == -INFINITY ? 0.f : maximum) * scaleLog2;
-        factor[h] = exp2Approx(fmaf(running.maximum[h], scaleLog2, -shift[h]));
-        running.maximum[h] = maximum;
-    }
-#pragma unroll
-    for (int i = 0; i < 64; ++i) {
-        logits[i] = exp2Approx(fmaf(logits[i], scaleLog2, -shift[i / 2 % 2]));
-        sums[i / 2 % 2 + i % 2 * 2] += logits[i];
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) running.sum[h] = fmaf(running.sum[h], factor[h], sums[h] + sums[h + 2]);
-}
-
-__device__ inline void packWeights(const float (&weights)[64], std::uint32_t (&packed)[kTileKeys / 16][4]) {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) packed[i / 4][i % 4] = packBf16(weights[2 * i], weights[2 * i + 1]);
-}
-
-/// Four lanes hold a row of 32 channels as four times 2 neighbouring channels of every 8; afterwards lane `quad` of
-/// them holds the 8 neighbouring channels from 8*quad on.
-__device__ inline void turnWords(std::uint32_t (&words)[4], int quad) {
-#pragma unroll
-    for (int bit = 1; bit <= 2; bit *= 2)
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            if ((k & bit) != 0) continue;
-            const bool upper = (quad & bit) != 0;
-            const std::uint32_t received =
-                __shfl_xor_sync(0xffffffffu, upper ? words[k] : words[k + bit], unsigned(bit));
-            (upper ? words[k] : words[k + bit]) = received;
-        }
-}
-
 /// One of the warpgroups that compute. It asks for the products of the next keys before those of the last values, and
 /// takes exponentials while the tensor cores work for it and for the others. Nothing puts the warpgroups in order:
 /// taking turns by barriers cost 3 % on an H200.
@@ -226,74 +148,90 @@ public:
           reach_(a.window > 0 ? unsigned(a.window) : 0x80000000u),
           queries_(rowsOf128Bytes(sharedAddress(shared.queries) + unsigned(group) * kGroupRows * 128)) {}
 
+    /// Attends with the queries of a tile, the thread block's number `round`.
     __device__ void attend(const QueryTile& tile, int round) {
         const KeyTiles keys(a_, tile, kTileRows<kDim>);
         // Position of the warpgroup's first query.
         const int firstRow = a_.firstPosition + tile.number * kTileRows<kDim> + group_ * kGroupRows;
         row_ = firstRow + int(threadIdx.x) % kWarpgroup / kWarp * 16 + lane_ / 4;
-        Running<kDim> running;
-        running.clear();
-        float logits[64], factor[2];
-        std::uint32_t weights[kTileKeys / 16][4];
+        Work work;
+        float shift[2], factor[2];
+        work.running.clear();
         waitFor(shared_.queriesFull, unsigned(round) & 1);
+        if constexpr (kHoldsQueries) holdQueries(work.queries);
         waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
-        beginLogits(logits);
+        beginLogits(work.logits);
         productsBegin();
-        askLogits(logits);
+        askLogits(work);
         productsAsked();
         awaitProducts<0>();
-        pinRegisters(logits);
+        pinRegisters(work.logits);
         releaseKeys();
-        maskLogits(logits, row_, keys.last * kTileKeys + lane_ % 4 * 2, reach_);
-        advance<true>(logits, running, scaleLog2_, factor);
-        packWeights(logits, weights);
+        maskLogits(work.logits, row_, keys.last * kTileKeys + lane_ % 4 * 2, reach_);
+        findMaxima<true>(work.logits, work.running, scaleLog2_, shift, factor);
+        weigh<0>(work.logits, work.running, scaleLog2_, shift, factor);
+        weigh<1>(work.logits, work.running, scaleLog2_, shift, factor);
+        packWeights(work.logits, work.weights);
         if ((keys.last + 1) * kTileKeys > keys.known) clearValues(keys.known - keys.last * kTileKeys);
 
         int at = keys.last - 1;
-        // First key tiles that end after the first query, then those that all queries see whole, then the window's
-        // edge.
+        // Key tiles that end after the first query, then those that all queries see whole, then those at the window's
+        // other end.
         const int seen = a_.window > 0 ? (max(0, firstRow + kGroupRows - a_.window) + kTileKeys - 1) / kTileKeys : 0;
-        for (; at >= keys.first && (at + 1) * kTileKeys - 1 > firstRow; --at) step<true>(at, logits, running, weights);
-        for (; at >= max(keys.first, seen); --at) step<false>(at, logits, running, weights);
-        for (; at >= keys.first; --at) step<true>(at, logits, running, weights);
+        for (; at >= keys.first && (at + 1) * kTileKeys - 1 > firstRow; --at) step<true>(at, work);
+        for (; at >= max(keys.first, seen); --at) step<false>(at, work);
+        for (; at >= keys.first; --at) step<true>(at, work);
 
-        release(shared_.queriesEmpty);
+        if constexpr (!kHoldsQueries) release(shared_.queriesEmpty);
         waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
-        pinRegisters(running.out);
+        pinRegisters(work.running.out);
         productsBegin();
-        askOut(running.out, weights);
+        askOut(work.running.out, work.weights);
         productsAsked();
         awaitProducts<0>();
-        pinRegisters(running.out);
+        pinRegisters(work.running.out);
         releaseValues();
-        store(tile, running);
+        store(tile, work.running);
     }
 
 private:
+    /// Heads of 128 leave registers for the queries. From there they cost less than from shared memory, which the
+    /// products then read for keys and values alone.
+    static constexpr bool kHoldsQueries = kDim == 128;
+
+    struct Work {
+        std::uint32_t queries[kHoldsQueries ? kDim / 16 : 1][4];
+        float logits[64];
+        std::uint32_t weights[kTileKeys / 16][4];
+        Running<kDim> running;
+    };
+
     /// Takes in key tile `at`, and the values of the tile before, whose weights are known.
-    template <bool kMasked>
-    __device__ void step(int at, float (&logits)[64], Running<kDim>& running,
-                         std::uint32_t (&weights)[kTileKeys / 16][4]) {
-        float factor[2];
+    template <bool kMasked> __device__ void step(int at, Work& work) {
+        float shift[2], factor[2];
         waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
-        beginLogits(logits);
+        beginLogits(work.logits);
         productsBegin();
-        askLogits(logits);
+        askLogits(work);
         productsAsked();
         waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
         productsBegin();
-        askOut(running.out, weights);
+        askOut(work.running.out, work.weights);
         productsAsked();
         awaitProducts<1>();
-        pinRegisters(logits);
+        pinRegisters(work.logits);
         releaseKeys();
-        if constexpr (kMasked) maskLogits(logits, row_, at * kTileKeys + lane_ % 4 * 2, reach_);
-        advance<kMasked>(logits, running, scaleLog2_, factor);
+        if constexpr (kMasked) maskLogits(work.logits, row_, at * kTileKeys + lane_ % 4 * 2, reach_);
+        findMaxima<kMasked>(work.logits, work.running, scaleLog2_, shift, factor);
+        // Heads of 128 wait here: the exponentials that follow hide what the tensor cores have left to do.
+        if constexpr (kDim == 128) waitAfter(fmaxf(work.running.maximum[0], work.running.maximum[1]), shared_.spare);
         awaitProducts<0>();
-        pinRegisters(running.out);
+        pinRegisters(work.running.out);
         releaseValues();
-        running.scale(factor);
-        packWeights(logits, weights);
+        weigh<0>(work.logits, work.running, scaleLog2_, shift, factor);
+        weigh<1>(work.logits, work.running, scaleLog2_, shift, factor);
+        work.running.scale(factor);
+        packWeights(work.logits, work.weights);
     }
 
     __device__ void release(std::uint64_t& barrier) {
@@ -322,14 +260,33 @@ private:
             pinRegisters(logits);
         }
     }
+    /// Reads this thread's parts of the warpgroup's queries, and lets the next ones come.
+    __device__ void holdQueries(std::uint32_t (&queries)[kDim / 16][4]) {
+        const int row = group_ * kGroupRows + int(threadIdx.x) % kWarpgroup / kWarp * 16 + lane_ % 16;
+#pragma unroll
+        for (int step = 0; step < kDim / 16; ++step) {
+            const int piece = step % 4 * 2 + lane_ / 16 ^ row % 8; // the place that the bulk copy gave it
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(queries[step][0]), "=r"(queries[step][1]), "=r"(queries[step][2]),
+                           "=r"(queries[step][3])
+                         : "r"(sharedAddress(&shared_.queries[step / 4][row][piece * 16]))
+                         : "memory");
+        }
+        __syncwarp(); // all lanes have read
+        release(shared_.queriesEmpty);
+    }
     /// Asks for the products of the queries with a stage's keys.
-    __device__ void askLogits(float (&logits)[64]) {
+    __device__ void askLogits(Work& work) {
         const std::uint64_t keys = rowsOf128Bytes(sharedAddress(shared_.keys[keyTurn_.stage]));
 #pragma unroll
         for (int step = 0; step < kDim / 16; ++step) {
             const int piece = step / 4, within = step % 4 * 2; // in units of 16 bytes
-            multiplyShared(logits, queries_ + std::uint64_t(piece * kTileRows<kDim> * 8 + within),
-                           keys + std::uint64_t(piece * kTileKeys * 8 + within), kBiased || step > 0);
+            const std::uint64_t ours = keys + std::uint64_t(piece * kTileKeys * 8 + within);
+            if constexpr (kHoldsQueries)
+                multiplyRegisters(work.logits, work.queries[step], ours, kBiased || step > 0);
+            else
+                multiplyShared(work.logits, queries_ + std::uint64_t(piece * kTileRows<kDim> * 8 + within), ours,
+                               kBiased || step > 0);
         }
     }
     /// Asks for the products of a key tile's weights with the values.

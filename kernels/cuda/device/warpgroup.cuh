@@ -26,6 +26,13 @@ __device__ inline void productsAsked() { asm volatile("wgmma.commit_group.sync.a
 template <int kLeft> __device__ inline void awaitProducts() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
+/// The compiler puts a wait for products as early as it can, also before arithmetic that has nothing to do with them. A
+/// store that it cannot leave out, of a value that is never infinite, keeps the wait behind the value's arithmetic.
+__device__ inline void waitAfter(float value, float& spare) {
+    asm volatile("{ .reg .pred never; setp.eq.f32 never, %0, 0f7F800000; @never st.shared.f32 [%1], %0; }" ::"f"(value),
+                 "r"(sharedAddress(&spare))
+                 : "memory");
+}
 /// Keeps the compiler from moving instructions on these registers across this place: it does not know that a product
 /// under way writes them.
 template <int kCount> __device__ inline void pinRegisters(float (&d)[kCount]) {
