@@ -134,8 +134,8 @@ std::vector<Parameter> pageDenoisingParameters(bool activeSets) {
             choice("fetch", "on_demand",
                    "How pages of a prefix that waits on the host travel (--device-kv). on_demand: a layer loads "
                    "what it has chosen, and waits; ahead: before a forward begins it asks, layer by layer, for "
-                   "the pages of the forward before and those that the tokens just written would choose by "
-                   "their queries there; what it missed is loaded on demand.",
+                   "the pages of the forward before and those that the tokens just written, in a block's second "
+                   "forward all tokens, would choose by their queries there; what it missed is loaded on demand.",
                    {"on_demand", "ahead"})
                 .within(ParameterScope::Offloading));
     return all;

@@ -11,12 +11,14 @@ namespace kvscope {
 /// Asks for pages of every layer before the forward begins. They travel in the order of the layers while those compute.
 /// No stage has this time: it counts as "other".
 void CpuDenoiseStages::askAhead() {
-    written_.assign(rows_.size(), 0);
+    asking_.assign(rows_.size(), 0);
     for (int row = 0; row < rowCount(); ++row) {
         const std::span<const std::int32_t> ids = rowAt(row).ids;
         std::vector<std::int32_t>& last = lastIds_[index(rowAt(row).sequence)];
-        for (std::size_t i = 0; rowAt(row).step > 0 && i < ids.size(); ++i)
-            written_[std::size_t(row)] |= std::uint64_t(ids[i] != last[i]) << i;
+        std::uint64_t& asking = asking_[std::size_t(row)];
+        if (rowAt(row).step == 1) asking = allTokens(options_.block);
+        for (std::size_t i = 0; rowAt(row).step > 1 && i < ids.size(); ++i)
+            asking |= std::uint64_t(ids[i] != last[i]) << i;
         last.assign(ids.begin(), ids.end());
     }
     for (const LayerId layer : idsUpTo<LayerId>(config_.layers)) {
@@ -27,7 +29,8 @@ void CpuDenoiseStages::askAhead() {
 }
 
 /// What each KV head will probably attend to: the pages that it attended to in the forward before, and those that the
-/// queries which the written tokens had there would choose.
+/// queries which the written tokens had there would choose. In a block's second forward nobody has chosen before, and
+/// any token may be active: then those of all tokens.
 void CpuDenoiseStages::forecast(LayerId layer) {
     bounds_.clear();
     boundsOf_.assign(1, 0);
@@ -36,7 +39,7 @@ void CpuDenoiseStages::forecast(LayerId layer) {
         for (const KvHeadId g : kvHeads()) {
             const RowId sequence = rowAt(row).sequence;
             for (int token = 0; asks(row) && token < options_.block; ++token)
-                for (int h = 0; h < config_.group() && (written_[std::size_t(row)] >> token & 1) != 0; ++h)
+                for (int h = 0; h < config_.group() && (asking_[std::size_t(row)] >> token & 1) != 0; ++h)
                     bounds_.push_back({memory(layer, sequence).queries.data() + queryAt_.first(token, g, h),
                                        cache_.head(sequence, layer, g).index.ranges(), rowAt(row).first / options_.page,
                                        nullptr});

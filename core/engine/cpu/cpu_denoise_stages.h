@@ -149,7 +149,7 @@ private:
     std::vector<float> scores_;          // of all bounds
     std::vector<std::int32_t> order_;
     std::vector<std::vector<std::int32_t>> lastIds_; // [sequence] of its last forward, where pages are fetched ahead
-    std::vector<std::uint64_t> written_;             // [row] tokens whose ids are new since then
+    std::vector<std::uint64_t> asking_;              // [row] tokens whose queries say what is asked for
     std::vector<float> block_, blockSums_;           // attention within the blocks: outAt_, sumAt_
     std::vector<int> logitsAt_;                      // [rows * block] place among the logits; -1: not wanted
 };
