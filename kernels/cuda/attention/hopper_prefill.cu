@@ -18,7 +18,7 @@ constexpr int kStages = 2;
 /// Warpgroups that compute, beside the one that loads. Heads of 64 have half the products for as many exponentials, and
 /// leave registers for a third.
 template <int kDim> constexpr int kGroups = kDim == 64 ? 3 : 2;
-template <int kDim> constexpr int kTileRows = kGroups<kDim> * kGroupRows; // query tokens of a tile
+template <int kDim> constexpr int kTileRows{kGroupRows * kGroups<kDim>}; // query tokens of a tile
 template <int kDim> constexpr int kThreads = (kGroups<kDim> + 1) * 4 * kWarp;
 constexpr int kPieceChannels = 64; // channels that fit a row of 128 bytes
 
