@@ -83,8 +83,8 @@ FigureData make(const FigureSources& sources) {
         words += fmt::format("{}{:.1f} for {}", words.empty() ? "" : ", ", mean, kNames[what]);
     }
     data.note = fmt::format(
-        "Mean square change of each token's queries, keys and values since the forward before, in {} with full "
-        "attention. Above: one forward. Middle: the share that so many of the most changed tokens have together, mean "
+        "Mean square change of each token's queries, keys and values since the forward before, in {}. "
+        "Above: one forward. Middle: the share that so many of the most changed tokens have together, mean "
         "over layers and over forwards that follow another one of their block. Below: how many tokens have half of it, "
         "on the mean {}. LoSA states that all three are local; it decides by the queries, because attention over the "
         "prefix depends on nothing else.",
