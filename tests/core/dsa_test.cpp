@@ -6,6 +6,7 @@
 #include "core/select/token_slots.h"
 #include "core/session/decode_session.h"
 #include "core/session/model_summary.h"
+#include "core/session/row_engine.h"
 #include "tests/core/files.h"
 #include "tests/core/golden_file.h"
 #include "tests/core/small_session.h"
@@ -332,6 +333,53 @@ TEST(Dsa, PromptsReadInTurnsAndInChunksGiveTheSameBits) {
         return engine.readPromptChunk(RowId{row}, ++pieces[std::size_t(row)], record);
     });
     EXPECT_EQ(chunks, whole);
+}
+
+/// A row's setup: one prompt, with what the small session has for all.
+EngineSetup rowSetup(const EngineSetup& s, const std::vector<Ids>& prompt, int steps) {
+    return {s.model,      prompt,      s.options,     s.spec,  {int(prompt[0].size()) + steps},
+            s.slots,      s.plans,     s.cachePolicy, s.level, s.makeSelector,
+            s.parameters, s.abilities, s.methodMemory};
+}
+
+/// A request that joins while another one decodes, and that has read its prompt in chunks, disturbs neither.
+TEST(Dsa, RowsThatComeAndGoDecodeWhatSessionsDecode) {
+    constexpr int kSteps = 8;
+    const auto model = Turns::model();
+    std::mt19937 random(7);
+    const std::vector<std::vector<Ids>> prompts{{test::randomPrompt(300, random, model->config().vocab)},
+                                                {test::randomPrompt(700, random, model->config().vocab)}};
+    const test::SmallSession session(model, findMethod("dsa"), {.promptTokens = {700}, .newTokens = kSteps});
+    const auto engine =
+        makeCpuRowEngine({.model = model, .abilities = session.setup.abilities, .rows = 2, .threads = 1});
+    std::vector<Ids> written(2);
+    const auto next = [&](int row) {
+        const float* const logits = engine->logits(RowId{row});
+        written[std::size_t(row)].push_back(
+            std::int32_t(std::max_element(logits, logits + model->config().vocab) - logits));
+        return RowToken{RowId{row}, written[std::size_t(row)].back(),
+                        int(prompts[std::size_t(row)][0].size() + written[std::size_t(row)].size()) - 1};
+    };
+    engine->open(RowId{0}, rowSetup(session.setup, prompts[0], kSteps));
+    while (!engine->readLayers(RowId{0}, LayerId{model->config().layers}, 0, {})) {
+    }
+    for (int step = 0; step < 3; ++step) {
+        const RowToken alone[] = {next(0)};
+        engine->decode(alone);
+    }
+    engine->open(RowId{1}, rowSetup(session.setup, prompts[1], kSteps));
+    for (int token = 512; !engine->readChunk(RowId{1}, token, {}); token += 512) {
+        const RowToken meanwhile[] = {next(0)};
+        engine->decode(meanwhile);
+    }
+    for (int step = 0; step < 3; ++step) {
+        const RowToken both[] = {next(0), next(1)};
+        engine->decode(both);
+    }
+    for (std::size_t row = 0; row < 2; ++row) {
+        const Ids expected = decode(model, prompts[row], options(int(written[row].size()))).ids.at(0);
+        EXPECT_EQ(written[row], expected) << row;
+    }
 }
 
 // ---- The device's tokens --------------------------------------------------------------------------------------------
