@@ -79,9 +79,9 @@ TEST_F(TuneCli, TheChoiceIsThatOfABruteForceRun) {
         }
         ++run;
         const json& same = brute.at(nameOf(row)).at("measured");
-        if (row["measured"].at("gave_up") == false)
-            for (const char* key : {"good", "of", "h2d_bytes_per_token", "hit_rate"})
-                EXPECT_EQ(row["measured"].at(key), same.at(key)) << nameOf(row) << " " << key;
+        if (row["measured"].at("gave_up") == true) continue;
+        for (const char* key : {"good", "of", "h2d_bytes_per_token", "hit_rate"})
+            EXPECT_EQ(row["measured"].at(key), same.at(key)) << nameOf(row) << " " << key;
     }
     EXPECT_EQ(run, few.at("order").size());
     for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(few["order"][i], i) << "the best predicted come first";

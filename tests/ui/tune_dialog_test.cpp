@@ -64,8 +64,10 @@ TEST_F(TuneDialogTest, ShowsPredictedBesideMeasuredAndRunsTheChoice) {
     button(*dialog, "tuneCopy")->click();
     EXPECT_TRUE(QApplication::clipboard()->text().startsWith("kvscope-cli run --model nosa-tiny"));
     button(*dialog, "tuneRun")->click();
-    ASSERT_TRUE(until([&] { return window->workspace().current() != nullptr; }))
-        << "the choice is decoded and recorded";
+    ASSERT_TRUE(until([&] {
+        const OpenRun* open = window->workspace().current();
+        return open != nullptr && !open->row.method.empty();
+    })) << "the choice is decoded and recorded";
     const RunRow run = window->workspace().current()->row;
     EXPECT_EQ(run.method, row.candidate.method);
     if (row.candidate.deviceSlots) {
