@@ -219,14 +219,9 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 
 int run(RunArguments& arguments, const Options& given) {
     checkRunName(arguments.session.name);
+    if (!arguments.fork.empty()) return runFork(arguments, given);
     SessionOptions options = sessionOptions(arguments, given);
-    const RecordLevel level = parseLevel(arguments.level);
-    RecordingRequest request;
-    request.trace = arguments.trace;
-    request.level = level;
-    request.overwrite = arguments.overwrite;
-    request.calls = !arguments.noCalls;
-    request.pcie = parsePcieCounting(arguments.pcieCounters);
+    const RecordingRequest request = recordingOf(arguments, parseLevel(arguments.level));
     if (!arguments.logits.empty()) options.twoInFlight = false; // the next step would overwrite them
     // The needles of the prompt are known when the model is, and the GPU's recorder attaches before it.
     RecordedSession recorded(options, request);

@@ -18,7 +18,8 @@ std::string sightText(const TraceReader& reader, const RunRow& run, const Needle
     const int last = std::min(kAnswerSteps, run.steps - 1);
     if (last < 1) return {};
     int choosing = 0, heads = 0, most = 0, mostStep = 0, step = 1;
-    for (const NeedleSight& sight : needleSights(reader, run, {needle}, 1, last).front()) {
+    const std::vector<std::vector<NeedleSight>> sights = needleSights(reader, run, {needle}, 1, last);
+    for (const NeedleSight& sight : sights.front()) {
         choosing += sight.choosing, heads += sight.heads;
         if (sight.heads > most) most = sight.heads, mostStep = step;
         ++step;

@@ -130,7 +130,6 @@ TEST_F(ForkCli, SaysWhyARunCannotBeForked) {
     expectRefused(forked(source + "@6", {"--max-new-tokens", "6"}), "at least --max-new-tokens 7");
     expectRefused(forked(source + "@2", {"--without-block", "14"}), "block 14 cannot be left out");
     expectRefused({"run", "--fork", source + "@2"}, "name the trace with --trace");
-    expectRefused({"run", "--prompt", "x", "--without-block", "3"}, "--fork");
     expectRefused({"run", "--fork", source + "@2", "--trace", source, "--overwrite"}, "--overwrite would replace");
 
     const auto altered = [&](const std::string& sql, const std::string& named) {

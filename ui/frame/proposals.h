@@ -1,8 +1,12 @@
 // What a finding proposes, on its way from the view that shows the finding to the view or the window that can try it.
 #pragma once
 
+#include <QObject>
 #include <QString>
 
+#include <functional>
+
+class QMenu;
 class QWidget;
 
 namespace kvscope::ui {
@@ -31,11 +35,18 @@ public:
     virtual QString whyNoRun() const = 0;
     /// Runs the shown run again, with this change.
     virtual void runWith(const ProposedChange& change) = 0;
+    /// Why the shown run cannot go on from one of its steps under other settings; empty: it can.
+    virtual QString whyNoFork() const { return QObject::tr("This window runs no sessions."); }
+    /// Asks for the settings and runs the shown run on from the cursor's step.
+    virtual void forkHere() {}
 };
 
 /// Brings the view What if to the front with this change. @return false if the window has no such view
 bool requestTrial(const QWidget& from, const ProposedChange& change);
 /// The window of this widget, where it runs sessions; null: it does not.
 RunsChanges* runnerOf(const QWidget& from);
+/// Adds "Fork here…" to a menu; before the window asks for the settings, `before` moves the shared cursor. Adds nothing
+/// where the window runs no sessions.
+void addFork(QMenu& menu, QWidget& from, std::function<void()> before = {});
 
 } // namespace kvscope::ui

@@ -60,6 +60,7 @@ public:
     void setMinimumHeight(int panel, double values) { minimumY_[std::size_t(panel)] = values; }
     /// False: the x axis does not count steps, and Ctrl+drag zooms into a box instead of selecting steps.
     void setSelectsSteps(bool selects) { selectsSteps_ = selects; }
+    bool selectsSteps() const { return selectsSteps_; }
     /// Gives a panel a vertical line at x that the user can drag and that the owner draws. No value: the panel has no
     /// such line.
     void setHandle(int panel, std::optional<double> x);

@@ -1,4 +1,5 @@
 // The context menu of every plot.
+#include "ui/frame/proposals.h"
 #include "ui/frame/sql_request.h"
 #include "ui/frame/view_request.h"
 #include "ui/plots/plot_canvas.h"
@@ -55,9 +56,11 @@ void PlotView::addShowIn(QMenu& menu, QPoint global, bool atPointer) {
         at = {rect->axis(QCPAxis::atBottom)->pixelToCoord(pixel.x()),
               rect->axis(QCPAxis::atLeft)->pixelToCoord(pixel.y())};
     }
-    ui::addShowIn(menu, *this, title_, [this, panel, at] {
+    const auto moveThere = [this, panel, at] {
         if (panel >= 0) clickedAt(panel, at);
-    });
+    };
+    if (canvas_->selectsSteps()) addFork(menu, *this, moveThere);
+    ui::addShowIn(menu, *this, title_, moveThere);
 }
 
 } // namespace kvscope::ui

@@ -2,9 +2,12 @@
 
 #include "base/error.h"
 #include "core/prompt/chat_prompt.h"
+#include "profiler/read/needle_evidence.h"
 #include "profiler/read/trace_reader.h"
 
 #include <QFile>
+
+#include <utility>
 
 namespace kvscope::ui {
 namespace {
@@ -25,10 +28,12 @@ std::string readTextFile(const QString& path) {
 }
 
 /// The prompts of a recorded run, token by token.
-std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& path, int runId) {
+std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& path, int runId,
+                                                       std::vector<NeedlePlace>* needles) {
     const TraceReader reader(path);
     const std::optional<RunRow> run = reader.run(runId);
     if (!run) throw Error(ErrorKind::BadInput, path + " has no run " + std::to_string(runId), "choose another prompt");
+    if (needles != nullptr) *needles = needlesOf(*run);
     std::vector<std::vector<std::int32_t>> prompts;
     for (int sequence = 0; sequence < run->sequences; ++sequence) {
         auto& ids = prompts.emplace_back();
@@ -44,9 +49,21 @@ std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& path, 
 
 } // namespace
 
-std::vector<std::vector<std::int32_t>> PromptSource::ids(const Model& model, const std::stop_token& stop) const {
-    if (kind == Kind::Recorded) return recordedPrompts(file.toStdString(), runId);
+std::vector<std::vector<std::int32_t>> PromptSource::ids(const Model& model, const std::stop_token& stop,
+                                                         std::vector<NeedlePlace>* needles) const {
+    if (kind == Kind::Recorded) return recordedPrompts(file.toStdString(), runId, needles);
     std::vector<std::vector<std::int32_t>> prompts;
+    if (kind == Kind::Needle) {
+        for (int sequence = 0; sequence < sequences; ++sequence) {
+            throwIfCancelled(stop);
+            const NeedlePrompt prompt = needlePrompt(model.tokenizer(), sequence);
+            prompts.push_back(encode(model, prompt.text));
+            if (needles == nullptr) continue;
+            for (NeedlePlace& place : placesOf(model.tokenizer(), prompts.back(), prompt, sequence))
+                needles->push_back(std::move(place));
+        }
+        return prompts;
+    }
     for (const std::string& prompt : build(model.tokenizer())) {
         throwIfCancelled(stop);
         prompts.push_back(encode(model, prompt));
@@ -54,14 +71,17 @@ std::vector<std::vector<std::int32_t>> PromptSource::ids(const Model& model, con
     return prompts;
 }
 
+NeedlePrompt PromptSource::needlePrompt(const Tokenizer& tokenizer, int sequence) const {
+    NeedleOptions options = needle;
+    options.seed += std::uint64_t(sequence);
+    return makeNeedlePrompt(tokenizer, options);
+}
+
 std::vector<std::string> PromptSource::build(const Tokenizer& tokenizer) const {
     std::vector<std::string> prompts;
     if (kind == Kind::Needle) {
-        for (int sequence = 0; sequence < sequences; ++sequence) {
-            NeedleOptions options = needle;
-            options.seed += std::uint64_t(sequence);
-            prompts.push_back(makeNeedlePrompt(tokenizer, options).text);
-        }
+        for (int sequence = 0; sequence < sequences; ++sequence)
+            prompts.push_back(needlePrompt(tokenizer, sequence).text);
         return prompts;
     }
     std::string prompt = kind == Kind::LongDocument ? longDocumentPrompt(tokenizer, documentTokens)

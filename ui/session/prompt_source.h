@@ -32,10 +32,14 @@ struct PromptSource {
     std::vector<std::string> build(const Tokenizer& tokenizer) const;
     /// The prompts as the model reads them, of every kind, one per sequence. @throws Error(BadInput | Storage |
     /// Cancelled)
-    std::vector<std::vector<std::int32_t>> ids(const Model& model, const std::stop_token& stop = {}) const;
+    /// needles: gets the facts that the prompts hide, where the source knows them; null: nobody asks.
+    std::vector<std::vector<std::int32_t>> ids(const Model& model, const std::stop_token& stop = {},
+                                               std::vector<NeedlePlace>* needles = nullptr) const;
     /// The text that the model is given for one of the prompts: the prompt itself, or what the chat template makes of
     /// it. @throws Error
     std::string finalText(const Model& model, const std::string& prompt) const;
+    /// The needle prompt of one of the sequences.
+    NeedlePrompt needlePrompt(const Tokenizer& tokenizer, int sequence) const;
     std::vector<std::int32_t> encode(const Model& model, const std::string& prompt) const;
 };
 

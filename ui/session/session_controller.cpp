@@ -1,5 +1,7 @@
 #include "ui/session/session_controller.h"
 
+#include "core/trace/needles.h"
+#include "core/trace/run_meta.h"
 #include "profiler/run/recorded_session.h"
 #include "ui/frame/workspace.h"
 
@@ -191,32 +193,61 @@ struct SessionController::Impl {
         };
     }
 
+    /// What a session needs that is found on the worker.
+    struct Prepared {
+        std::shared_ptr<const Model> model;
+        std::vector<std::vector<std::int32_t>> prompts;
+        SessionOptions options;
+        RecordLevel level = RecordLevel::Full;
+    };
+
+    Prepared prepare(const SessionRequest& request, const std::stop_token& stop) {
+        if (request.fork) return prepareFork(request, stop);
+        Prepared session{obtainModel(request.model, stop), {}, request.options, request.level};
+        const Tokenizer& tokenizer = session.model->tokenizer();
+        post([this] { emit owner.progress(0, QStringLiteral("preparing the prompt")); });
+        if (request.source) {
+            std::vector<NeedlePlace> needles;
+            session.prompts = request.source->ids(*session.model, stop, &needles);
+            if (!needles.empty()) session.options.meta.emplace_back(run_meta::kNeedles, needlesJson(needles));
+        } else {
+            for (const QString& text : request.prompts) session.prompts.push_back(tokenizer.encode(text.toStdString()));
+        }
+        return session;
+    }
+
+    Prepared prepareFork(const SessionRequest& request, const std::stop_token& stop) {
+        const TraceReader reader(request.fork->key.path.toStdString());
+        Fork fork = planFork(reader, request.fork->key.runId, request.fork->step, request.fork->change, false);
+        fork.options.threads = fork.recorded.options.threads = 0; // all cores
+        fork.options.recordModelPath = request.options.recordModelPath;
+        const auto model = obtainModel(QString::fromStdString(fork.recorded.model), stop);
+        requireRecordedModel(fork.recorded, *model);
+        postState(State::Prefill);
+        checkRestored(fork, model, progressReporter(), stop);
+        return {model, fork.text.prompts, fork.options, fork.recorded.level};
+    }
+
     /// On the worker: runs a session. @return false if the user stopped the session
     bool runSession(const SessionRequest& request, const std::stop_token& stop, std::optional<RunKey>& key) {
-        const std::shared_ptr<const Model> model = obtainModel(request.model, stop);
-        const Tokenizer& tokenizer = model->tokenizer();
-        std::vector<std::vector<std::int32_t>> prompts;
-        post([this] { emit owner.progress(0, QStringLiteral("preparing the prompt")); });
-        if (request.source)
-            prompts = request.source->ids(*model, stop);
-        else
-            for (const QString& text : request.prompts) prompts.push_back(tokenizer.encode(text.toStdString()));
-
-        const QString path = request.tracePath.isEmpty() ? newTrace(request.options.method) : request.tracePath;
+        Prepared session = prepare(request, stop);
+        const QString path = request.tracePath.isEmpty()
+                                 ? newTrace((request.fork ? "fork-" : "") + session.options.method)
+                                 : request.tracePath;
         RecordingRequest recording;
         recording.trace = path.toStdString();
-        recording.level = request.level;
+        recording.level = session.level;
         recording.kernels = request.recordGpu;
         recording.calls = request.recordCalls;
         recording.pcie = request.pcieCounting;
         recording.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); };
-        RecordedSession run(request.options, recording);
+        RecordedSession run(session.options, recording);
         const auto remark = [this](const QString& sentence) {
             post([this, sentence] { emit owner.remark(sentence); });
         };
         if (const std::string refusal = run.recording().kernelRefusal(); !refusal.empty())
             remark(QStringLiteral("GPU kernels are not recorded: %1").arg(QString::fromStdString(refusal)));
-        run.begin(model, std::move(prompts));
+        run.begin(session.model, std::move(session.prompts));
         // The run must be in the file before the workspace opens the file.
         run.recording().flush();
         key = RunKey{path, run.recording().runId()};
@@ -224,13 +255,13 @@ struct SessionController::Impl {
 
         postState(State::Prefill);
         Follower follower{*this, run.recording(), stop};
-        const bool completed = run.run(progressReporter(), stop, [&](const DecodeSession& session) {
+        const bool completed = run.run(progressReporter(), stop, [&](const DecodeSession& decoding) {
             if (!follower.decodes) {
                 if (const std::string why = run.recording().pcieRemark(); !why.empty())
                     remark(QString::fromStdString(why));
                 postState(State::Decoding);
             }
-            return follower.next(session.finished());
+            return follower.next(decoding.finished());
         });
         run.recording().flush();
         return completed;

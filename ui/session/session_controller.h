@@ -4,6 +4,8 @@
 
 #include "core/session/decode_session.h"
 #include "profiler/cupti/pcie_counting.h"
+#include "profiler/run/fork.h"
+#include "ui/frame/workspace.h"
 #include "ui/session/prompt_source.h"
 
 #include <QObject>
@@ -15,13 +17,21 @@
 
 namespace kvscope::ui {
 
-class Workspace;
+/// A recorded run that goes on from one of its steps under other settings.
+struct ForkRequest {
+    RunKey key;
+    int step = 0;
+    ForkChange change;
+};
 
 struct SessionRequest {
     QString model;                // name of an embedded model, or a path
     std::vector<QString> prompts; // one prompt per sequence
     /// Replaces `prompts`; the prompts are built when the model is loaded.
     std::optional<PromptSource> source;
+    /// Replaces model, prompts, options and level: they are the recorded ones, changed. Before the fork begins, the
+    /// recorded settings are run again up to its step, to see whether the recorded tokens come out.
+    std::optional<ForkRequest> fork;
     SessionOptions options;
     RecordLevel level = RecordLevel::Full;
     /// On a GPU and at level Full: records kernels, copies and PCIe counters too.

@@ -8,7 +8,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kPieceSteps = 4096; // read between two looks at whether somebody still waits
+constexpr int kPartSteps = 4096; // read between two looks at whether somebody still waits
 constexpr const char* kSlot = "roofline parts";
 } // namespace
 
@@ -73,7 +73,7 @@ void PartsFeed::ask() {
         [reading = waiting_.front()](TraceReader& reader) {
             Answer answer{reading, false, {}};
             try {
-                answer.complete = addParts(answer.reading.run, reader, answer.reading.next, kPieceSteps);
+                answer.complete = addParts(answer.reading.run, reader, answer.reading.next, kPartSteps);
             } catch (const Error& error) {
                 if (error.kind == ErrorKind::Cancelled) throw;
                 answer.problem = QString::fromStdString(oneLine(error));

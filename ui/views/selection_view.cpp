@@ -12,6 +12,7 @@
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/views/make_views.h"
+#include "ui/views/needle_lanes.h"
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
 #include "ui/views/tile_text.h"
@@ -81,6 +82,8 @@ public:
         setIntegerAxis(panel_->axis(QCPAxis::atLeft), tr("KV block"));
         mask_ = new MaskPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
         buildMargins();
+        needles_ = new NeedleLanes(workspace, canvas(), panel_, margins_->layoutRow(), this);
+        connect(needles_, &NeedleLanes::changed, this, &SelectionView::updateNote);
         promptLine_ = new QCPItemStraightLine(&canvas());
         promptLine_->setClipAxisRect(panel_);
         for (QCPItemPosition* position : promptLine_->positions()) {
@@ -162,6 +165,7 @@ protected:
         fillPickers(row);
         shown_ = workspace().cursor();
         showPickers();
+        needles_->show(run(), shown_.sequence);
         if (row.layers <= 0) {
             const auto [title, why] = waitingText(
                 run(), tr("Waiting for the first step"),
@@ -216,6 +220,7 @@ protected:
             runChanged(); // blocks were judged by the text they had; now it is whole
         else
             feed_.advance();
+        needles_->show(run(), shown_.sequence);
     }
 
     void cursorMoved() override {
@@ -236,6 +241,7 @@ protected:
     void themed(const Theme& theme) override {
         mask_->applyTheme(theme);
         margins_->applyTheme(theme);
+        needles_->applyTheme(theme);
         missedCurve_->setPen(QPen(theme.miss, 1));
         missedCurve_->setAntialiased(false);
         summariseBlocks();
@@ -259,6 +265,7 @@ protected:
     QString tooltipAt(int panel, QPointF at) override {
         const int step = int(std::lround(at.x())), block = int(std::lround(at.y()));
         if (!run() || step < 0 || step >= data_.steps()) return {};
+        if (panel == needles_->panel()) return needles_->tooltip(at.x(), at.y());
         if (panel != 0) return stepTooltip(step);
         if (block < 0 || block >= data_.blocks()) return {};
         hoverStep_ = step;
@@ -285,7 +292,7 @@ protected:
         const QString hidden = colouring_->currentIndex() == 0 && !mask_->hatchVisible()
                                    ? tr("Zoom in to see misses hatched, or colour by hits and misses.")
                                    : QString();
-        return sentences({aggregationNote(mask_->stepsPerPixel(), how), blocks, preview, hidden,
+        return sentences({needles_->note(), aggregationNote(mask_->stepsPerPixel(), how), blocks, preview, hidden,
                           tr("A miss is a selected block that was not resident and had to be fetched."),
                           loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
     }
@@ -482,6 +489,7 @@ private:
                 swatches << Swatch{tr("miss: had to be fetched"), theme.origin[0], Swatch::Mark::Hatch,
                                    MaskPlottable::hatchColour(theme)};
         }
+        swatches << needles_->swatches(theme);
         if (promptLine_->visible())
             swatches << Swatch{tr("end of the prompt (%1 tokens)").arg(formatCount(promptTokens_)),
                                theme.text,
@@ -501,6 +509,7 @@ private:
         canvas().overlay().setMark(panel_, mark);
         mark.y.reset();
         canvas().overlay().setMark(canvas().panels()[std::size_t(margins_->stepPanel())], mark);
+        if (needles_->shown()) canvas().overlay().setMark(canvas().panels()[std::size_t(needles_->panel())], mark);
         canvas().replotOverlay();
     }
 
@@ -642,6 +651,7 @@ private:
                                  ? tr("misses are not known")
                                  : tr("missed %1 times").arg(formatCount(count[1])));
         }
+        html += needles_->blockText(block);
         if (!text.isEmpty()) html += QStringLiteral("<p>“%1”</p>").arg(text);
         return html;
     }
@@ -653,6 +663,7 @@ private:
     QComboBox *layer_ = nullptr, *head_ = nullptr, *sequence_ = nullptr, *colouring_ = nullptr, *zoomed_ = nullptr;
     LoadingStrip* loading_ = nullptr;
     Margins* margins_ = nullptr;
+    NeedleLanes* needles_ = nullptr;
     StepMargin* missedCurve_ = nullptr;
     std::vector<float> selectedPerStep_, missedPerStep_; // by device pixel column, as last drawn
     QCPAxisRect* panel_ = nullptr;

@@ -1,6 +1,8 @@
 // Fills the token strip from the trace and connects it to the shared cursor.
 #include "profiler/read/denoising.h"
+#include "profiler/read/needle_evidence.h"
 #include "ui/frame/as_written.h"
+#include "ui/frame/proposals.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/view_request.h"
 #include "ui/frame/workspace.h"
@@ -18,6 +20,8 @@
 #include <QVBoxLayout>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace kvscope::ui {
 namespace {
@@ -27,6 +31,9 @@ constexpr int kPromptTail = 160; // last tokens of the prompt, shown before the 
 struct StripRows {
     std::vector<TokenRow> prompt, tokens;
     std::vector<StepRow> steps;
+    std::vector<TokenRow> fact; // of the prompt, where it lies before the tail
+    std::optional<NeedlePlace> asked;
+    std::string answer;
     int promptTokens = 0;
 };
 
@@ -34,6 +41,33 @@ std::vector<TokenChip> toChips(const std::vector<TokenRow>& rows, bool generated
     std::vector<TokenChip> chips;
     chips.reserve(rows.size());
     for (const TokenRow& row : rows) chips.push_back({generated ? row.step : -1, row.position, row.id, row.bytes});
+    return chips;
+}
+
+/// The fact that the prompt asks for, and what was answered.
+void readFact(TraceReader& reader, int runId, int sequence, bool withPrompt, StripRows& rows) {
+    const std::optional<RunRow> run = reader.run(runId);
+    if (!run) return;
+    for (const NeedleAnswer& answer : needleAnswers(reader, *run)) {
+        if (answer.needle.sequence != sequence) continue;
+        rows.asked = answer.needle;
+        rows.answer = answer.text();
+    }
+    if (!rows.asked || !withPrompt || rows.prompt.empty()) return;
+    const int missing = rows.prompt.front().position - rows.asked->first;
+    if (missing > 0)
+        rows.fact = reader.prompt(runId, sequence, rows.asked->first, std::min(rows.asked->tokens, missing));
+}
+
+/// The fact, where it lies before the tail, and the tail.
+std::vector<TokenChip> promptChips(const StripRows& rows) {
+    std::vector<TokenChip> chips = toChips(rows.fact, false);
+    if (!rows.fact.empty() && rows.fact.back().position + 1 < rows.prompt.front().position)
+        chips.push_back({-1, -1, -1, " … "});
+    for (TokenChip& chip : toChips(rows.prompt, false)) chips.push_back(std::move(chip));
+    for (TokenChip& chip : chips)
+        chip.ofFact =
+            rows.asked && chip.position >= rows.asked->first && chip.position < rows.asked->first + rows.asked->tokens;
     return chips;
 }
 
@@ -139,12 +173,15 @@ void TokenPanel::showMenu(QPoint global, int step) {
                         workspace_.setFilter(filter);
                     })
         ->setEnabled(!workspace_.filter().steps.all());
-    if (step >= 0)
-        addShowIn(*menu, *this, {}, [this, step] {
+    if (step >= 0) {
+        const auto moveThere = [this, step] {
             Cursor moved = workspace_.cursor();
             moved.step = step;
             workspace_.setCursor(moved);
-        });
+        };
+        addFork(*menu, *this, moveThere);
+        addShowIn(*menu, *this, {}, moveThere);
+    }
     menu->popup(global);
 }
 
@@ -154,6 +191,7 @@ void TokenPanel::restart() {
     followedStep_ = -1;
     shownSequence_ = workspace_.cursor().sequence;
     strip_->clear();
+    answer_.clear();
     showHeading();
     fetch();
 }
@@ -191,15 +229,17 @@ void TokenPanel::fetch() {
                         rows.prompt.erase(rows.prompt.begin(), rows.prompt.end() - kPromptTail);
                 }
             }
+            readFact(reader, runId, sequence, withPrompt, rows);
             return rows;
         },
         [this, withPrompt](StripRows rows) {
             fetching_ = false;
             if (withPrompt && rows.promptTokens > 0) {
-                strip_->setPrompt(toChips(rows.prompt, false));
+                strip_->setPrompt(promptChips(rows));
                 promptTokens_ = rows.promptTokens;
                 started_ = true;
             }
+            answer_ = QString::fromStdString(rows.answer);
             const OpenRun* shown = workspace_.current();
             const bool known = shown == nullptr || shown->row.knows.has(Known::Hits);
             for (const StepRow& step : rows.steps) strip_->setMisses(step.step, known ? step.misses : -1);
@@ -265,6 +305,7 @@ void TokenPanel::showHeading() {
     if (knownSteps_ > 0)
         parts << (cursor.step == 0 && prefills ? tr("step 0 of %1 (prefill)").arg(knownSteps_ - 1)
                                                : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
+    if (!answer_.isEmpty()) parts << tr("answer: %1").arg(answer_);
     if (cursor.firstStep >= 0) parts << tr("steps %1 to %2 chosen").arg(cursor.firstStep).arg(cursor.lastStep);
     place_->setText(parts.join(QStringLiteral("  ·  ")));
     place_->setToolTip(asWritten(place_->text()));

@@ -211,7 +211,8 @@ void TokenStrip::paintEvent(QPaintEvent*) {
                 painter.setBrush(isCurrent ? theme.accent : inRange ? range : chipFill);
                 painter.drawRoundedRect(box, 3, 3);
             }
-            painter.setPen(!generated ? theme.mutedText : isCurrent ? onAccent : theme.text);
+            if (chip.ofFact) painter.fillRect(box, range);
+            painter.setPen(chip.ofFact ? theme.text : !generated ? theme.mutedText : isCurrent ? onAccent : theme.text);
             painter.drawText(box, Qt::AlignCenter | Qt::TextDontClip, tokenText(chip.bytes));
             if (chip.position >= firstOfBlock_ && chip.position < endOfBlock_)
                 painter.fillRect(QRectF(box.left(), box.bottom() - 1, box.width(), 2), theme.accent);
@@ -236,7 +237,7 @@ void TokenStrip::choose(int index, bool extend) {
     if (index < 0 || index >= chipCount()) return;
     const TokenChip& chip = chips_[std::size_t(index)];
     if (chip.step < 0) {
-        emit promptTokenChosen(chip.position);
+        if (chip.position >= 0) emit promptTokenChosen(chip.position);
         return;
     }
     if (extend && anchor_ >= 0) {
@@ -364,7 +365,10 @@ bool TokenStrip::viewportEvent(QEvent* event) {
 
 QString TokenStrip::tipOf(int index) const {
     const TokenChip& chip = chips_[std::size_t(index)];
-    QString tip = chip.step < 0 ? tr("prompt") : tr("step %1").arg(chip.step);
+    if (chip.position < 0) return tr("tokens of the prompt that are not shown");
+    QString tip = chip.ofFact     ? tr("prompt, the fact that is asked for")
+                  : chip.step < 0 ? tr("prompt")
+                                  : tr("step %1").arg(chip.step);
     tip += tr(" · position %1 · token %2").arg(formatCount(chip.position)).arg(chip.id);
     const std::int64_t misses =
         chip.step >= 0 && std::size_t(chip.step) < misses_.size() ? misses_[std::size_t(chip.step)] : -1;

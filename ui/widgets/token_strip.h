@@ -24,10 +24,11 @@ namespace kvscope::ui {
 class Workspace;
 
 struct TokenChip {
-    int step = -1; // -1: a token of the prompt
-    int position = 0;
+    int step = -1;    // -1: a token of the prompt
+    int position = 0; // -1: stands for tokens that are left out
     std::int32_t id = 0;
     std::string bytes;
+    bool ofFact = false; // of the fact that the prompt asks for
 };
 
 /// Paints only the visible lines. A bar under each chip shows the misses of its step.
@@ -127,6 +128,7 @@ private:
     bool started_ = false, fetching_ = false, again_ = false, moving_ = false;
     int followedStep_ = -1; // the step to which following last moved the cursor
     int shownSequence_ = -1, knownSteps_ = 0, promptTokens_ = 0;
+    QString answer_; // what was answered to a prompt that asks for a fact; empty: it asks for none
 };
 
 } // namespace kvscope::ui

@@ -393,12 +393,15 @@ void MainWindow::connectSession() {
     });
     connect(session, &SessionController::finished, this, [this](bool completed) {
         sessionActive_ = false;
+        forked_.reset();
         showMessage(completed ? tr("The session finished.") : tr("The session was stopped."));
         updateActions();
     });
     connect(session, &SessionController::remark, this, [this](const QString& sentence) { showMessage(sentence); });
+    connect(workspace_.get(), &Workspace::currentChanged, this, &MainWindow::compareFork);
     connect(session, &SessionController::failed, this, [this](const QString& sentence) {
         again_.reset();
+        forked_.reset();
         if (std::exchange(sessionActive_, false))
             form_->setRunProblem(sentence);
         else

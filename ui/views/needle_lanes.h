@@ -1,0 +1,67 @@
+// What the Selection view says of the facts that a prompt hides: a lane per fact over the mask, and frames around their
+// blocks in it.
+#pragma once
+
+#include "profiler/read/needle_evidence.h"
+#include "ui/frame/workspace.h"
+#include "ui/plots/legend_strip.h"
+
+#include <qcustomplot.h>
+
+#include <QObject>
+
+#include <vector>
+
+namespace kvscope::ui {
+
+class NeedlePlottable;
+class PlotCanvas;
+struct Theme;
+
+class NeedleLanes final : public QObject {
+    Q_OBJECT
+public:
+    /// main: the panel of the mask, whose row of the layout gets the lanes above it; call it when the margins are made.
+    NeedleLanes(Workspace& workspace, PlotCanvas& plot, QCPAxisRect* main, int mainRow, QObject* parent);
+
+    /// Shows the facts of a sequence of the current run, and reads what is new.
+    void show(const OpenRun* run, int sequence);
+    /// The run has grown.
+    void advance();
+    void applyTheme(const Theme& theme);
+    int panel() const { return panel_; }
+    bool shown() const { return !needles_.empty(); }
+    const std::vector<NeedlePlace>& needles() const { return needles_; }
+    const std::vector<std::vector<NeedleSight>>& sights() const { return sights_; }
+    /// HTML of the lane at a place; empty where there is none.
+    QString tooltip(double step, double lane) const;
+    /// HTML lines of the facts in a block; empty: none.
+    QString blockText(int block) const;
+    QVector<Swatch> swatches(const Theme& theme) const;
+    /// A sentence about what was answered and what has no lane; empty without facts.
+    QString note() const;
+
+signals:
+    void changed(); // more was read
+
+private:
+    void place();
+    void frame();
+    void ask();
+
+    Workspace& workspace_;
+    PlotCanvas& plot_;
+    QCPAxisRect *main_, *rect_ = nullptr;
+    NeedlePlottable* plottable_ = nullptr;
+    std::vector<QCPItemRect*> frames_;
+    std::vector<NeedlePlace> needles_;             // with a lane, the one that is asked for first
+    std::vector<std::vector<NeedleSight>> sights_; // [needle][step]
+    std::vector<NeedleAnswer> answers_;
+    RunRow row_;
+    RunKey key_;
+    int panel_ = 0, sequence_ = 0, known_ = 0,
+        hidden_ = 0; // known_: steps that are read; hidden_: facts without a lane
+    bool reading_ = false;
+};
+
+} // namespace kvscope::ui
