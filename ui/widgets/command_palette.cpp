@@ -98,8 +98,8 @@ void CommandPalette::place() {
     setGeometry((room.width() - size.width()) / 2, 56, size.width(), size.height());
 }
 
-/// What fits, the best first; of equals what was used last, then the order in which they were given. Without letters
-/// everything fits.
+/// What fits, the best first; of equals what was used last, then the shortest, then the order in which they were given.
+/// Without letters everything fits, in that order.
 void CommandPalette::fill() {
     struct Fit {
         int score = 0;
@@ -113,12 +113,14 @@ void CommandPalette::fill() {
         const qsizetype place = recent_.indexOf(entry.id);
         fits.push_back({*score, place < 0 ? recent_.size() : place, &entry});
     }
-    std::stable_sort(fits.begin(), fits.end(), [](const Fit& a, const Fit& b) {
-        return a.score != b.score ? a.score > b.score : a.used < b.used;
+    const bool typed = !field_->text().trimmed().isEmpty();
+    std::stable_sort(fits.begin(), fits.end(), [typed](const Fit& a, const Fit& b) {
+        if (a.score != b.score) return a.score > b.score;
+        return a.used != b.used ? a.used < b.used : typed && a.entry->text.size() < b.entry->text.size();
     });
     std::vector<PaletteEntry> shown;
     for (std::size_t i = 0; i < std::min<std::size_t>(fits.size(), kMostShown); ++i) shown.push_back(*fits[i].entry);
-    if (typed_ && !field_->text().trimmed().isEmpty())
+    if (typed_ && typed)
         for (PaletteEntry& entry : typed_(field_->text().trimmed())) shown.push_back(std::move(entry));
     shown_ = std::move(shown);
     list_->clear();
