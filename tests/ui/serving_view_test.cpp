@@ -228,7 +228,8 @@ TEST_F(ServingViewTest, TheShareStripHasThrashWhereTheTraceKnowsIt) {
 
 TEST_F(ServingViewTest, TheWindowOfTheLatenciesIsChosen) {
     openServed(300); // three seconds
-    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("Latencies are those of the last 1 s")))
+    EXPECT_TRUE(plot().noteText().contains(
+        QStringLiteral("Latencies are those of the last %1").arg(formatValue(Unit::Nanoseconds, 1e9))))
         << plot().noteText().toStdString();
     auto& window = child<QComboBox>("latencyWindow");
     window.setCurrentIndex(window.findData(60));
