@@ -5,7 +5,9 @@
 namespace kvscope::cuda {
 namespace {
 
-// All kernels are compiled for the same generations, so one that does nothing stands for all of them.
+// All kernels are compiled for the same generations, so one that does nothing stands for all of them. Those of
+// hopper_*.cu are compiled for sm_90a alone, and whoever launches them asks whether this GPU has code for them
+// (hopperPrefillFits).
 __global__ void doNothing() {}
 
 } // namespace
