@@ -194,9 +194,10 @@ def main():
     work.join()
     for batch in serial:
         run_batch(run, batch, work)
-    if run.times:
+    slow = sorted((pair for pair in run.times if pair[0] >= 1), reverse=True)[:SLOWEST]
+    if slow:
         print(f"the slowest of {sum(seconds for seconds, _ in run.times):.0f} s that the tests took, one after another:")
-        for seconds, name in sorted(run.times, reverse=True)[:SLOWEST]:
+        for seconds, name in slow:
             print(f"  {seconds:6.1f} s  {name}")
     if run.skipped:
         print(f"skipped: {len(run.skipped)}")
