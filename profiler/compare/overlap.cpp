@@ -1,5 +1,6 @@
 #include "profiler/compare/overlap.h"
 
+#include "profiler/compare/selection_gaps.h"
 #include "profiler/compare/step_selections.h"
 
 #include <algorithm>
@@ -39,6 +40,22 @@ std::vector<std::int32_t> apart(Blocks blocks, std::int64_t size, Blocks others,
         if (other == others.end() || other->id() * otherSize >= end) result.push_back(block.id());
     }
     return result;
+}
+
+SelectionDifference differenceOf(const StepPair& pair, double jaccard, const SelectionRow& a, int sizeA,
+                                 const SelectionRow& b, int sizeB) {
+    SelectionDifference first{pair,
+                              a.layer,
+                              a.sequence,
+                              a.kvHead,
+                              jaccard,
+                              apart(a.blocks, sizeA, b.blocks, sizeB),
+                              apart(b.blocks, sizeB, a.blocks, sizeA),
+                              {},
+                              {}};
+    first.gapsA = gapsOf(a, first.onlyA);
+    first.gapsB = gapsOf(b, first.onlyB);
+    return first;
 }
 
 } // namespace
@@ -104,13 +121,7 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
             ++counts[std::size_t(rowA.layer)];
             ++result.coverage.compared;
             if (value < 1 && !result.first)
-                result.first = {pairs[pair],
-                                rowA.layer,
-                                rowA.sequence,
-                                rowA.kvHead,
-                                value,
-                                apart(rowA.blocks, left.blockSize, rowB->blocks, right.blockSize),
-                                apart(rowB->blocks, right.blockSize, rowA.blocks, left.blockSize)};
+                result.first = differenceOf(pairs[pair], value, rowA, left.blockSize, *rowB, right.blockSize);
         }
         for (std::size_t layer = 0; layer < sums.size(); ++layer)
             if (counts[layer] > 0)

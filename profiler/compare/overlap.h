@@ -23,6 +23,8 @@ struct SelectionDifference {
     int layer = 0, sequence = 0, kvHead = 0;
     double jaccard = 0;
     std::vector<std::int32_t> onlyA, onlyB;
+    /// Of each of these blocks: its score minus the lowest score that its list chose; NaN: no score was recorded.
+    std::vector<float> gapsA, gapsB;
 };
 
 /// How much of the selections could be laid over each other, of the KV heads that count.

@@ -78,6 +78,17 @@ std::string GapSums::sentence() const {
     return text;
 }
 
+std::vector<float> gapsOf(const SelectionRow& row, std::span<const std::int32_t> ids) {
+    const ScoreRange range = rangeOf(row);
+    std::vector<float> gaps;
+    std::size_t i = 0;
+    for (const std::int32_t id : ids) {
+        while (i < row.blocks.size() && row.blocks[i].id() < id) ++i;
+        gaps.push_back(i < row.blocks.size() && row.blocks[i].id() == id ? describe(row, i, range, true).gap : kNone);
+    }
+    return gaps;
+}
+
 std::string gapsRefusal(const RunRow& a, const RunRow& b, const std::string& other) {
     if (std::string refusal = overlapRefusal(a, b, other); !refusal.empty()) return refusal;
     if (a.blockSize != b.blockSize)

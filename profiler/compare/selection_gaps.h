@@ -41,6 +41,9 @@ struct GapSums {
     std::string sentence() const;
 };
 
+/// As DifferingBlock::gap, of blocks of one list. ids: ascending, blocks of the list.
+std::vector<float> gapsOf(const SelectionRow& row, std::span<const std::int32_t> ids);
+
 /// Why the ids of two runs cannot be compared one by one, a sentence without a full stop; empty: they can.
 std::string gapsRefusal(const RunRow& a, const RunRow& b, const std::string& other = "B");
 

@@ -43,7 +43,10 @@ protected:
     std::string record(const char* name, const std::vector<Block>& blocks, bool scored = true) const {
         const std::string file = (folder / name).string();
         synthetic::recordFile(file, {.decodeSteps = 2});
-        test::sql(file, "UPDATE selection SET blocks = " + blobOf(blocks, scored), SQLITE_OPEN_READWRITE);
+        test::sql(file,
+                  fmt::format("UPDATE selection SET blocks = {}, selected = {}, hits = {}, misses = 0, kept = NULL",
+                              blobOf(blocks, scored), blocks.size(), blocks.size()),
+                  SQLITE_OPEN_READWRITE);
         return file;
     }
     static std::vector<StepPair> pairs() { return {{1, 1, 1, true}, {2, 2, 2, true}}; }

@@ -25,6 +25,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -39,9 +40,14 @@ constexpr int kRedrawMs = 1500; // tokens of a run that grows
 /// Text as one escaped paragraph whose line ends and control characters can be seen.
 QString visible(const std::string& text) { return blockTextHtml(text, 4000); }
 
-QString blocks(const std::vector<std::int32_t>& ids) {
+/// "17 (+0.002), 40": blocks with the gaps of their scores, where there are some.
+QString blocks(const std::vector<std::int32_t>& ids, const std::vector<float>& gaps) {
     QStringList names;
-    for (std::size_t i = 0; i < ids.size() && i < std::size_t(kBlocksNamed); ++i) names << QString::number(ids[i]);
+    for (std::size_t i = 0; i < ids.size() && i < std::size_t(kBlocksNamed); ++i) {
+        names << QString::number(ids[i]);
+        if (i < gaps.size() && !std::isnan(gaps[i]))
+            names.back() += QStringLiteral(" (+%1)").arg(double(gaps[i]), 0, 'g', 3);
+    }
     if (ids.size() > std::size_t(kBlocksNamed))
         names << QObject::tr("and %1 more").arg(ids.size() - std::size_t(kBlocksNamed));
     return names.isEmpty() ? QObject::tr("none") : names.join(QStringLiteral(", "));
@@ -320,6 +326,13 @@ private:
         } else if (token_) {
             order = growing() ? tr(" The text is the same so far.") : tr(" The text stays the same nevertheless.");
         }
+        const auto scored = [](const std::vector<float>& gaps) {
+            return std::any_of(gaps.begin(), gaps.end(), [](float gap) { return !std::isnan(gap); });
+        };
+        order += scored(s.gapsA) || scored(s.gapsB)
+                     ? tr(" In brackets: by how much the block's score exceeds the lowest one that its list chose; "
+                          "near 0, rounding decides.")
+                     : tr(" No scores were recorded that say how near these blocks were to the others.");
         selections_->setText(tr("<b>The first selection that differs</b> is that of %1, layer %2, KV head %3%4: "
                                 "Jaccard %5. Only A selects "
                                 "the blocks %6; only %7 selects %8.%9")
@@ -327,8 +340,8 @@ private:
                                  .arg(s.layer)
                                  .arg(s.kvHead)
                                  .arg(sequences() > 1 ? tr(" of sequence %1").arg(s.sequence) : QString(),
-                                      formatValue(Unit::Fraction, s.jaccard), blocks(s.onlyA), letter_, blocks(s.onlyB),
-                                      order));
+                                      formatValue(Unit::Fraction, s.jaccard), blocks(s.onlyA, s.gapsA), letter_,
+                                      blocks(s.onlyB, s.gapsB), order));
     }
 
     int sequences() const { return std::min(a_.row.sequences, b_.row.sequences); }
