@@ -75,6 +75,12 @@ BASES = {
     "glm4-lite": families.case("Glm4MoeLite", q_lora_rank=24, routed_scaling_factor=1.5, **families.LATENT,
                                **{k: v for k, v in families.EXPERTS.items() if k != "first_k_dense_replace"},
                                **families.rope("default")),
+    "deepseek32": families.case("DeepseekV32", q_lora_rank=24, n_group=2, topk_group=1, routed_scaling_factor=2.0,
+                                index_topk=12, index_n_heads=12, index_head_dim=16, **families.LATENT, **families.EXPERTS,
+                                **families.rope("default")),
+    "glm-dsa": families.case("GlmMoeDsa", q_lora_rank=24, n_group=1, topk_group=1, num_hidden_layers=3, index_topk=12,
+                             index_n_heads=12, index_head_dim=16, indexer_types=["full", "shared", "full"],
+                             **families.LATENT, **families.EXPERTS, **families.rope("default")),
     "mixtral": families.case("Mixtral", num_local_experts=4, num_experts_per_tok=2, sliding_window=WINDOW,
                              **families.rope("default", rope_theta=1000000.0)),
     "qwen2-moe": families.case("Qwen2Moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
@@ -299,11 +305,19 @@ def library(folder, prompt):
         return f"{type(problem).__name__}: {problem}".splitlines()[0][:160], None
 
 
+def method_of(model):
+    """What the library does: attend to everything, or to what the model's indexers choose. model: a folder or a file."""
+    if not model.is_dir():
+        return "full"
+    kind = json.loads((model / "config.json").read_text()).get("model_type")
+    return "dsa" if kind in ("deepseek_v32", "glm_moe_dsa") else "full"
+
+
 def kvscope(cli, folder, prompt_file, scratch):
     """Likewise. The text of a refusal, or "BROKEN ..."."""
     out = scratch / "logits.safetensors"
     out.unlink(missing_ok=True)
-    done = subprocess.run([str(cli), "run", "--model", str(folder), "--prompt-ids", str(prompt_file), "--method", "full",
+    done = subprocess.run([str(cli), "run", "--model", str(folder), "--prompt-ids", str(prompt_file), "--method", method_of(folder),
                            "--ignore-eos", "--threads", "1", "--max-new-tokens", str(STEPS), "--logits", str(out), "--json"],
                           capture_output=True, text=True, timeout=120)
     if done.returncode == 0:

@@ -103,7 +103,8 @@ Architecture deepseek32Architecture() {
         "n_group": 8, "topk_group": 4, "num_experts_per_tok": 8, "norm_topk_prob": true, "hidden_act": "silu",
         "max_position_embeddings": 163840, "rms_norm_eps": 1e-6, "bos_token_id": 0, "eos_token_id": 1,
         "tie_word_embeddings": false, "rope_theta": 10000.0, "mlp_layer_types": null, "attention_bias": false,
-        "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64, "first_k_dense_replace": 3})";
+        "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64, "first_k_dense_replace": 3,
+        "head_dim": 64, "layer_types": null, "mlp_bias": false})";
     deepseek.read = [](const ConfigReader& reader, ModelConfig& config) { readModel(reader, config, false); };
     return deepseek;
 }
@@ -122,7 +123,8 @@ Architecture glmDsaArchitecture() {
         "topk_group": 1, "num_experts_per_tok": 8, "norm_topk_prob": true, "hidden_act": "silu",
         "max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "bos_token_id": 0, "eos_token_id": 1,
         "tie_word_embeddings": false, "rope_theta": 10000.0, "mlp_layer_types": null, "attention_bias": false,
-        "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32, "first_k_dense_replace": 3})";
+        "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32, "first_k_dense_replace": 3,
+        "head_dim": 64, "layer_types": null, "indexer_types": null, "mlp_bias": false})";
     glm.read = [](const ConfigReader& reader, ModelConfig& config) {
         readModel(reader, config, true);
         readSharing(reader, config);
