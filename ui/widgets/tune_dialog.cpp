@@ -244,6 +244,8 @@ void TuneDialog::makeTable(QVBoxLayout* layout) {
                                        tr("ms/step\nmeasured"), tr("KiB/token\npredicted"), tr("KiB/token\nmeasured"),
                                        tr("Good answers\n(95 % interval)")});
     table_->verticalHeader()->hide();
+    table_->setWordWrap(false);
+    table_->setShowGrid(false);
     table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
     table_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
     table_->horizontalHeader()->setSectionResizeMode(Name, QHeaderView::Stretch);
@@ -259,7 +261,7 @@ void TuneDialog::makeTable(QVBoxLayout* layout) {
 }
 
 void TuneDialog::makeFooter(QVBoxLayout* layout) {
-    verdict_ = new MutedLabel;
+    verdict_ = new MeasuredLabel;
     verdict_->setObjectName(QStringLiteral("tuneVerdict"));
     verdict_->setWordWrap(true);
     verdict_->setTextInteractionFlags(Qt::TextSelectableByMouse);
@@ -434,9 +436,10 @@ void TuneDialog::fillTable() {
             asWritten(tr("%1\nPredicted by %2")
                           .arg(QString::fromStdString(candidate.name()), QString::fromStdString(row.predicted.from))));
         set(Blocks,
-            !candidate.travels      ? tr("device")
-            : candidate.deviceSlots ? tr("%n slot(s)", nullptr, *candidate.deviceSlots)
-                                    : tr("offloaded"),
+            !candidate.travels ? tr("device")
+            : candidate.deviceSlots
+                ? (*candidate.deviceSlots == 1 ? tr("1 slot") : tr("%1 slots").arg(*candidate.deviceSlots))
+                : tr("offloaded"),
             false);
         set(Memory, QString::number(double(candidate.deviceBytes) / 1048576, 'f', 1));
         set(PredictedMs, millisecondsText(row.predicted.stepNs));
@@ -447,8 +450,9 @@ void TuneDialog::fillTable() {
     }
     if (chosen >= 0) table_->selectRow(chosen);
     const auto count = int(result_->leftOut.size());
-    leftOut_->setText(count == 0 ? QString()
-                                 : tr("%n combination(s) cannot be tried: point here for why", nullptr, count));
+    leftOut_->setText(count == 0   ? QString()
+                      : count == 1 ? tr("One combination cannot be tried: point here for why")
+                                   : tr("%1 combinations cannot be tried: point here for why").arg(count));
     QStringList reasons;
     for (const LeftOut& left : result_->leftOut) reasons << QString::fromStdString(left.name + ": " + left.reason);
     leftOut_->setToolTip(asWritten(reasons.join(QLatin1Char('\n'))));

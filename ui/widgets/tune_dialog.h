@@ -27,6 +27,7 @@ namespace kvscope::ui {
 
 class InlineMessage;
 class LegendStrip;
+class MeasuredLabel;
 class MutedLabel;
 class PlotCanvas;
 struct Theme;
@@ -73,7 +74,8 @@ private:
              *more_ = nullptr;
     QCheckBox* sure_ = nullptr;
     QLineEdit *methods_ = nullptr, *budgets_ = nullptr, *blocks_ = nullptr;
-    MutedLabel *what_ = nullptr, *verdict_ = nullptr, *leftOut_ = nullptr;
+    MutedLabel *what_ = nullptr, *leftOut_ = nullptr;
+    MeasuredLabel* verdict_ = nullptr;
     InlineMessage* message_ = nullptr;
     QProgressBar* bar_ = nullptr;
     QPushButton *start_ = nullptr, *cancel_ = nullptr, *run_ = nullptr, *copy_ = nullptr, *save_ = nullptr;
