@@ -155,7 +155,7 @@ TEST_F(ServingViewTest, TheMemoryStripHasWhatIsReservedTheWorkingSetsAndWhoIsPau
     const TraceReader reader(file("served.kvtrace").toStdString());
     const ServingRows rows = readServing(reader, 1);
     const QList<QCPGraph*> graphs = canvas().panels()[3]->graphs();
-    ASSERT_EQ(graphs.size(), 6);
+    ASSERT_EQ(graphs.size(), 7);
     const auto value = [&](int graph, double ns) { return graphs[graph]->data()->findBegin(ns, false)->value; };
     int paused = 0;
     for (const IterationRow& row : rows.iterations) {

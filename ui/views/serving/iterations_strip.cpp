@@ -33,10 +33,10 @@ public:
             for (QVector<double>* values : {&took, &predicted}) values->append(double(values->back()));
         }
         took_->setData(at, took, true), predicted_->setData(at, predicted, true);
-        setUnitAxis(panel_->axis(QCPAxis::atLeft), View::tr("Iteration"), Unit::Nanoseconds);
         return {0, longest * 1.05};
     }
 
+    void nameAxis() override { setUnitAxis(panel_->axis(QCPAxis::atLeft), View::tr("Iteration"), Unit::Nanoseconds); }
     void themed(const Theme& theme) override {
         took_->setPen(QPen(theme.runA, 1));
         predicted_->setPen(QPen(theme.mutedText, 1, Qt::DashLine));

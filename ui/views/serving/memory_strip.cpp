@@ -21,40 +21,43 @@ public:
         panel_ = &panel;
         paused_ = curveIn(panel), reserved_ = curveIn(panel), workingSets_ = curveIn(panel);
         available_ = curveIn(panel), scratch_ = curveIn(panel), scratchBudget_ = curveIn(panel);
+        base_ = curveIn(panel);
+        base_->setPen(Qt::NoPen);
         workingSets_->setChannelFillGraph(reserved_); // working sets stand on what is reserved
-        scratch_->setChannelFillGraph(available_);
+        scratch_->setChannelFillGraph(base_);
     }
 
     QCPRange fill(const ServingData& data) override {
-        QVector<double> at, sets, room, reserved, paused, scratch;
+        QVector<double> at, sets, room, reserved, paused, base, scratch;
         double most = 1;
         for (const IterationRow& row : data.rows.iterations) {
             at << double(row.startNs);
             reserved << double(row.deviceBytes);
             sets << reserved.back() + double(row.workingSetBytes);
             room << reserved.back() + double(row.availableBytes);
-            scratch << room.back() + double(row.scratchBytes);
+            base << std::max(room.back(), sets.back()); // working sets may exceed their room
+            scratch << base.back() + double(row.scratchBytes);
             most = std::max({most, sets.back(), scratch.back()});
         }
         most *= 1.05;
         for (const IterationRow& row : data.rows.iterations) paused << (row.paused > 0 ? most : 0);
         if (!at.isEmpty()) { // a step reaches to the next point: the last one to the end of its iteration
             at << double(data.rows.iterations.back().endNs());
-            for (QVector<double>* values : {&sets, &room, &reserved, &paused, &scratch})
+            for (QVector<double>* values : {&sets, &room, &reserved, &paused, &base, &scratch})
                 values->append(double(values->back()));
         }
         workingSets_->setData(at, sets, true), available_->setData(at, room, true);
         reserved_->setData(at, reserved, true), paused_->setData(at, paused, true);
-        scratch_->setData(at, scratch, true);
+        base_->setData(at, base, true), scratch_->setData(at, scratch, true);
         // The budget is drawn where it lies near what is used: a large one that nobody uses would flatten all curves.
         const double top = data.budgets.device + data.budgets.scratch;
         const bool near = data.budgets.scratch > 0 && top <= 1.5 * most;
         scratchBudget_->setVisible(near);
         scratchBudget_->setData({0, data.end()}, {top, top}, true);
-        setUnitAxis(panel_->axis(QCPAxis::atLeft), View::tr("Device"), Unit::Bytes);
         return {0, near ? std::max(most, top * 1.05) : most};
     }
 
+    void nameAxis() override { setUnitAxis(panel_->axis(QCPAxis::atLeft), View::tr("Device"), Unit::Bytes); }
     void themed(const Theme& theme) override {
         available_->setPen(QPen(theme.danger, 1, Qt::DashLine));
         scratchBudget_->setPen(QPen(theme.danger, 1, Qt::DotLine));
@@ -85,7 +88,7 @@ public:
 private:
     QCPAxisRect* panel_ = nullptr;
     QCPGraph *paused_ = nullptr, *reserved_ = nullptr, *workingSets_ = nullptr, *available_ = nullptr,
-             *scratch_ = nullptr, *scratchBudget_ = nullptr;
+             *scratch_ = nullptr, *scratchBudget_ = nullptr, *base_ = nullptr; // base_: what scratch stands on
 };
 
 } // namespace

@@ -27,6 +27,8 @@ public:
     virtual void build(QCPAxisRect& panel) = 0;
     /// Draws the data. @return the range of all of it on the panel's left axis
     virtual QCPRange fill(const ServingData& data) = 0;
+    /// Called when the panel has that range: names the axis, in units that suit it.
+    virtual void nameAxis() {}
     virtual void themed(const Theme& theme) = 0;
     virtual QVector<Swatch> swatches(const Theme& theme) const = 0;
     /// What the strip knows of a moment. y: on the left axis

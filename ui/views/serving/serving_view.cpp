@@ -194,7 +194,6 @@ void ServingView::buildPlot() {
     strips_.push_back(std::move(shares));
     for (std::size_t i = 0; i < strips_.size(); ++i) strips_[i]->build(*plot.addPanel(i == Lanes));
     plot.plotLayout()->setRowStretchFactor(1 + Lanes, 2);
-    plot.plotLayout()->setRowStretchFactor(1 + Shares, 0.6);
     for (QCPAxisRect* panel : plot.panels())
         if (panel != plot.panels().back()) panel->axis(QCPAxis::atBottom)->setTickLabels(false);
     plot.setSelectsSteps(false);
@@ -252,7 +251,10 @@ void ServingView::askThrash() {
 void ServingView::fill() {
     lanes_->setOrder(LanesStrip::Order(std::max(order_->currentIndex(), 0)));
     canvas().setFullX({0, data_.end()});
-    for (std::size_t i = 0; i < strips_.size(); ++i) canvas().setFullY(int(i), strips_[i]->fill(data_));
+    for (std::size_t i = 0; i < strips_.size(); ++i) {
+        canvas().setFullY(int(i), strips_[i]->fill(data_));
+        strips_[i]->nameAxis();
+    }
     for (QCPAxisRect* panel : canvas().panels()) {
         QCPAxis* time = panel->axis(QCPAxis::atBottom);
         setUnitAxis(time, tr("Time"), Unit::Nanoseconds);
