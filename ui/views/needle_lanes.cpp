@@ -7,6 +7,8 @@
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/run_text.h"
 
+#include <QEvent>
+
 #include <algorithm>
 #include <cmath>
 
@@ -14,6 +16,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr std::size_t kMostLanes = 6;
+constexpr int kRoomForAll = 480;           // logical pixels; a lower plot has the lane of the fact that is asked for
 constexpr int kLaneHeight = 24;            // logical pixels
 constexpr int kSelectionsOfARead = 40'000; // so that other reads come in between
 
@@ -28,27 +31,40 @@ QString nameOf(const NeedlePlace& needle) { return QString::fromStdString(needle
 } // namespace
 
 NeedleLanes::NeedleLanes(Workspace& workspace, PlotCanvas& plot, QCPAxisRect* main, int mainRow, QObject* parent)
-    : QObject(parent), workspace_(workspace), plot_(plot), main_(main) {
+    : QObject(parent), workspace_(workspace), plot_(plot), main_(main), mainRow_(mainRow) {
     rect_ = plot.addPanel(false);
     panel_ = int(plot.panels().size()) - 1;
-    QCPLayoutGrid& grid = *plot.plotLayout();
-    QCPLayoutElement* beside = grid.element(mainRow, 1);
-    grid.take(rect_);
-    grid.take(main_);
-    if (beside != nullptr) grid.take(beside);
-    grid.addElement(mainRow, 0, rect_);
-    grid.addElement(mainRow + 1, 0, main_);
-    if (beside != nullptr) grid.addElement(mainRow + 1, 1, beside);
+    plot.plotLayout()->take(rect_); // it has a row while there are lanes
+    plot.plotLayout()->simplify();
     QCPAxis* lanes = rect_->axis(QCPAxis::atLeft);
     lanes->setRangeReversed(true);
     plottable_ = new NeedlePlottable(rect_->axis(QCPAxis::atBottom), lanes);
     place();
+    plot.installEventFilter(this);
+}
+
+int NeedleLanes::laneCount() const {
+    return plot_.height() < kRoomForAll ? std::min(int(needles_.size()), 1) : int(needles_.size());
+}
+
+bool NeedleLanes::eventFilter(QObject*, QEvent* event) {
+    if (event->type() == QEvent::Resize && placed_ != laneCount()) place();
+    return false;
 }
 
 void NeedleLanes::place() {
-    const int height = kLaneHeight * int(needles_.size());
+    placed_ = laneCount();
+    const int height = kLaneHeight * placed_;
+    QCPLayoutGrid& grid = *plot_.plotLayout();
     rect_->setVisible(shown());
-    rect_->setSizeConstraintRect(shown() ? QCPLayoutElement::scrInnerRect : QCPLayoutElement::scrOuterRect);
+    if (shown() && rect_->layout() == nullptr) {
+        grid.insertRow(mainRow_);
+        grid.addElement(mainRow_, 0, rect_);
+    } else if (!shown() && rect_->layout() != nullptr) {
+        grid.take(rect_);
+        grid.simplify();
+        rect_->setOuterRect({}); // no place of the plot is in it
+    }
     rect_->setMinimumSize(0, height);
     rect_->setMaximumSize(QWIDGETSIZE_MAX, height);
     auto names = QSharedPointer<QCPAxisTickerText>::create();
@@ -57,7 +73,7 @@ void NeedleLanes::place() {
                        needles_[lane].asked ? tr("▸ %1").arg(nameOf(needles_[lane])) : nameOf(needles_[lane]));
     QCPAxis* lanes = rect_->axis(QCPAxis::atLeft);
     lanes->setTicker(names);
-    lanes->setRange(-0.5, std::max(0.5, double(needles_.size()) - 0.5));
+    lanes->setRange(-0.5, std::max(0.5, placed_ - 0.5));
     plot_.setFullY(panel_, lanes->range());
 }
 

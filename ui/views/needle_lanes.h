@@ -44,7 +44,11 @@ public:
 signals:
     void changed(); // more was read
 
+protected:
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
 private:
+    int laneCount() const; // for which there is room
     void place();
     void frame();
     void ask();
@@ -52,6 +56,7 @@ private:
     Workspace& workspace_;
     PlotCanvas& plot_;
     QCPAxisRect *main_, *rect_ = nullptr;
+    const int mainRow_; // of the plot's layout, without the lanes
     NeedlePlottable* plottable_ = nullptr;
     std::vector<QCPItemRect*> frames_;
     std::vector<NeedlePlace> needles_;             // with a lane, the one that is asked for first
@@ -59,7 +64,7 @@ private:
     std::vector<NeedleAnswer> answers_;
     RunRow row_;
     RunKey key_;
-    int panel_ = 0, sequence_ = 0, known_ = 0,
+    int panel_ = 0, placed_ = -1, sequence_ = 0, known_ = 0,
         hidden_ = 0; // known_: steps that are read; hidden_: facts without a lane
     bool reading_ = false;
 };
