@@ -343,9 +343,10 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
         if (row.phase != Phase::Decode) continue;
         decodeSteps.push_back(row);
         trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
-        // Unsigned, because the numbers of a damaged file may overflow.
-        trace.h2dBytes = std::int64_t(std::uint64_t(trace.h2dBytes) + std::uint64_t(row.h2dBytes));
-        trace.exposedNs = std::int64_t(std::uint64_t(trace.exposedNs) + std::uint64_t(row.exposedNs));
+        for (const auto& [sum, value, what] :
+             {std::tuple(&trace.h2dBytes, row.h2dBytes, "h2d_bytes"), {&trace.exposedNs, row.exposedNs, "exposed_ns"}})
+            if (value < 0 || __builtin_add_overflow(*sum, value, sum))
+                impl.damaged(fmt::format("step {} of run {} has {} = {}", row.step, runId, what, value));
     }
     if (trace.steps.empty())
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),

@@ -6,6 +6,7 @@
 #include "core/session/decode_session.h"
 #include "profiler/read/summary.h"
 #include "profiler/record/recorder.h"
+#include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 #include "tests/support/refusal.h"
@@ -723,6 +724,13 @@ TEST(Replay, RefusalsNameWhatIsWrongAndTheMend) {
                 HasSubstr("known policies: keep-selected, lru"));
     EXPECT_THAT(test::failureOf([&] { loadSelectionTrace(TraceReader((folder / "full").string()), 2); }),
                 HasSubstr("run 2"));
+    for (const char* edit : {"h2d_bytes = 9223372036854775807", "h2d_bytes = -5", "exposed_ns = -7"}) {
+        load(edit, {}, RecordLevel::Full); // the file has the edit's name
+        test::sql((folder / edit).string(), fmt::format("UPDATE step SET {} WHERE id & 0x1FFFFFF = 5", edit),
+                  SQLITE_OPEN_READWRITE);
+        EXPECT_THAT(test::failureOf([&] { loadSelectionTrace(TraceReader((folder / edit).string()), 1); }),
+                    HasSubstr(fmt::format("step 5 of run 1 has {}", edit)));
+    }
 }
 
 TEST(Replay, LoadingAndReplayingCanBeStopped) {
