@@ -2,7 +2,6 @@
 
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
-#include "ui/models/format.h"
 #include "ui/plots/needle_plottable.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/run_text.h"
