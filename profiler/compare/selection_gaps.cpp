@@ -4,6 +4,7 @@
 #include "profiler/compare/step_selections.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -20,19 +21,23 @@ struct ScoreRange {
     float low = kNone, high = kNone;
 };
 
-ScoreRange rangeOf(const SelectionRow& row) {
-    ScoreRange range;
-    if (row.scores.size() != row.blocks.size()) return range;
+using ScoreRanges = std::array<ScoreRange, 8>; // [Origin]: what another criterion chose has scores of its own
+
+ScoreRanges rangesOf(const SelectionRow& row) {
+    ScoreRanges ranges;
+    if (row.scores.size() != row.blocks.size()) return ranges;
     for (std::size_t i = 0; i < row.blocks.size(); ++i) {
         const float score = row.scores[i];
         if (isForced(row.blocks[i]) || !std::isfinite(score)) continue;
+        ScoreRange& range = ranges[std::size_t(row.blocks[i].origin())];
         if (std::isnan(range.low) || score < range.low) range.low = score;
         if (std::isnan(range.high) || score > range.high) range.high = score;
     }
-    return range;
+    return ranges;
 }
 
-DifferingBlock describe(const SelectionRow& row, std::size_t i, const ScoreRange& range, bool onlyA) {
+DifferingBlock describe(const SelectionRow& row, std::size_t i, const ScoreRanges& ranges, bool onlyA) {
+    const ScoreRange& range = ranges[std::size_t(row.blocks[i].origin())];
     DifferingBlock block{row.blocks[i].id(), onlyA, row.blocks[i].origin(), kNone, kNone, kNone};
     if (row.scores.size() != row.blocks.size() || !std::isfinite(row.scores[i])) return block;
     block.score = row.scores[i];
@@ -44,7 +49,7 @@ DifferingBlock describe(const SelectionRow& row, std::size_t i, const ScoreRange
 
 /// Blocks of one of the two lists only, in the order of their ids.
 void differ(const SelectionRow& a, const SelectionRow& b, std::vector<DifferingBlock>& out) {
-    const ScoreRange rangeA = rangeOf(a), rangeB = rangeOf(b);
+    const ScoreRanges rangesA = rangesOf(a), rangesB = rangesOf(b);
     out.clear();
     std::size_t i = 0, k = 0;
     while (i < a.blocks.size() || k < b.blocks.size()) {
@@ -52,9 +57,9 @@ void differ(const SelectionRow& a, const SelectionRow& b, std::vector<DifferingB
         if (!endA && !endB && a.blocks[i].id() == b.blocks[k].id())
             ++i, ++k;
         else if (endB || (!endA && a.blocks[i].id() < b.blocks[k].id()))
-            out.push_back(describe(a, i++, rangeA, true));
+            out.push_back(describe(a, i++, rangesA, true));
         else
-            out.push_back(describe(b, k++, rangeB, false));
+            out.push_back(describe(b, k++, rangesB, false));
     }
 }
 
@@ -79,12 +84,12 @@ std::string GapSums::sentence() const {
 }
 
 std::vector<float> gapsOf(const SelectionRow& row, std::span<const std::int32_t> ids) {
-    const ScoreRange range = rangeOf(row);
+    const ScoreRanges ranges = rangesOf(row);
     std::vector<float> gaps;
     std::size_t i = 0;
     for (const std::int32_t id : ids) {
         while (i < row.blocks.size() && row.blocks[i].id() < id) ++i;
-        gaps.push_back(i < row.blocks.size() && row.blocks[i].id() == id ? describe(row, i, range, true).gap : kNone);
+        gaps.push_back(i < row.blocks.size() && row.blocks[i].id() == id ? describe(row, i, ranges, true).gap : kNone);
     }
     return gaps;
 }

@@ -20,8 +20,8 @@ struct DifferingBlock {
     bool onlyA = false; // else only B selected it
     Origin origin = Origin::QueryAware;
     float score = 0;      // in the run that selected it; NaN: no score was recorded
-    float gap = 0;        // score minus the lowest score that this list took; NaN likewise
-    float gapOfRange = 0; // gap / (highest - lowest score of the list); NaN where the list has one score only
+    float gap = 0;        // score minus the lowest score of this list's blocks of the same origin; NaN likewise
+    float gapOfRange = 0; // gap / (highest - lowest score of these blocks); NaN where the list has one score only
     bool nearTie() const { return gapOfRange <= kNearTie || gap == 0; }
 };
 

@@ -268,7 +268,7 @@ std::string lateSentence(const RankSteps& steps) {
     if (late.medianNs[slow] - late.medianNs[fast] < kAlike * late.medianNs[fast])
         return fmt::format("Steps take about as long on all ranks: {} to {} in the median",
                            duration(late.medianNs[fast]), duration(late.medianNs[slow]));
-    return fmt::format("Rank {} is slowest: its steps take {} in the median, those of rank {} {}{}{}", rank(slow),
+    return fmt::format("Rank {} is slowest: its steps take {} in the median, rank {}'s take {}{}{}", rank(slow),
                        duration(late.medianNs[slow]), rank(fast), duration(late.medianNs[fast]),
                        steps.otherRequests
                            ? std::string()

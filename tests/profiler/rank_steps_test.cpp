@@ -90,7 +90,7 @@ TEST_F(RankStepsTest, CellsAreTheRowsOfTheTracesAndAMissingRankHasNone) {
     EXPECT_EQ(steps.rowOf(steps.runs[3]), 3);
     EXPECT_EQ(steps.rowOf(99), std::nullopt);
     const std::string late = lateSentence(steps);
-    EXPECT_THAT(late, HasSubstr("Rank 3 is slowest: its steps take 400 us in the median, those of rank 0 100 us; of 6 "
+    EXPECT_THAT(late, HasSubstr("Rank 3 is slowest: its steps take 400 us in the median, rank 0's take 100 us; of 6 "
                                 "steps it took longest in 100 %"));
 }
 

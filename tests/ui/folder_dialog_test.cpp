@@ -3,8 +3,11 @@
 #include "tests/ui/nameless_controls.h"
 #include "tests/ui/window_fixture.h"
 
+#include "ui/frame/small_widgets.h"
 #include "ui/widgets/folder_dialog.h"
 
+#include <QComboBox>
+#include <QDir>
 #include <QFile>
 #include <QLabel>
 #include <QPushButton>
@@ -83,7 +86,10 @@ TEST_F(FolderDialogTest, RanksOpenAsOneTraceWithARunForEach) {
                   SQLITE_OPEN_READWRITE);
     const auto window = makeWindow();
     auto* dialog = new FolderDialog(folder.path(), window.get());
-    QObject::connect(dialog, &FolderDialog::openRequested, window.get(), &MainWindow::openFiles);
+    QObject::connect(dialog, &FolderDialog::ranksRequested, window.get(), [&](const QString& path) {
+        window->openFiles({path});
+        window->showView(QStringLiteral("ranks"));
+    });
     dialog->show();
     ASSERT_TRUE(until([&] { return !dialog->isReading(); }));
     EXPECT_EQ(text(*dialog, 0, 9), "1");
@@ -96,6 +102,45 @@ TEST_F(FolderDialogTest, RanksOpenAsOneTraceWithARunForEach) {
     EXPECT_TRUE(dialog->findChild<QLabel*>(QStringLiteral("folderState"))
                     ->text()
                     .startsWith("rank 2 of 3 is missing from group job"));
+    auto* view = window->currentView();
+    const auto label = [&](const char* name) { return view->findChild<QLabel*>(QLatin1String(name)); };
+    ASSERT_TRUE(until([&] { return label("rankHeadline") && label("rankHeadline")->isVisible(); }));
+    auto* problems = view->findChild<InlineMessage*>(QStringLiteral("rankProblems"));
+    EXPECT_TRUE(problems->text().startsWith("Rank 2 of 3 is missing from group job."))
+        << problems->text().toStdString();
+    EXPECT_TRUE(view->exportCsv().startsWith("step,rank,run_id,step_ns,"));
+    // the picker of the tool bar chooses what all views show, and a missing rank cannot be chosen
+    auto* picker = window->findChild<QComboBox*>(QStringLiteral("rankPicker"));
+    ASSERT_TRUE(picker->isVisible());
+    EXPECT_EQ(picker->itemText(2), "2 (missing)");
+    EXPECT_EQ(picker->currentText(), "0");
+    emit picker->activated(1);
+    EXPECT_EQ(window->workspace().current()->row.name, "hundred, rank 1");
+    EXPECT_EQ(picker->currentText(), "1");
+    window->showView(QStringLiteral("locality"));
+    emit picker->activated(picker->count() - 1);
+    EXPECT_EQ(window->currentView(), view) << "all side by side";
+    dialog->close();
+}
+
+TEST_F(FolderDialogTest, SubfoldersAreListedAsDeepAsIsAsked) {
+    ASSERT_TRUE(QDir(folder.path()).mkpath("monday/late"));
+    ASSERT_TRUE(QFile::copy(folder.filePath("a.kvtrace"), folder.filePath("monday/d.kvtrace")));
+    ASSERT_TRUE(QFile::copy(folder.filePath("a.kvtrace"), folder.filePath("monday/late/e.kvtrace")));
+    auto* dialog = new FolderDialog(folder.path());
+    dialog->show();
+    auto* depth = dialog->findChild<QComboBox*>(QStringLiteral("folderDepth"));
+    const auto listed = [&](int choice) {
+        depth->setCurrentIndex(choice);
+        EXPECT_TRUE(until([&] { return !dialog->isReading(); }));
+        return files(*dialog);
+    };
+    const QStringList here{"a.kvtrace", "b.kvtrace", "c.kvtrace"};
+    EXPECT_EQ(listed(0), here);
+    EXPECT_EQ(listed(1), here + QStringList{"monday/d.kvtrace"});
+    EXPECT_EQ(listed(4), here + QStringList({"monday/d.kvtrace", "monday/late/e.kvtrace"}));
+    EXPECT_TRUE(dialog->findChild<QLabel*>(QStringLiteral("folderState"))->text().contains("in 3 folders"));
+    EXPECT_EQ(listed(0), here);
     dialog->close();
 }
 
