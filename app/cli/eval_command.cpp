@@ -174,6 +174,10 @@ int run(Arguments& arguments, const Options& command) {
     if (options.promptsPerDepth == 0) options.depths.clear();
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.01), action.stop(), arguments.calibration);
+    if (model->config().diffusion)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("eval scores tokens that are decoded one by one, and {} denoises", model->name()),
+                    "use kvscope-cli quality for models that denoise blocks, such as losa-tiny");
     const std::vector<EvalCase> cases = casesOf(arguments, *model);
     refuseVain(std::none_of(cases.begin(), cases.end(),
                             [](const EvalCase& row) { return findMethod(row.method).blocksTravel; }),

@@ -89,6 +89,8 @@ TEST_F(QualityCli, MistakesGetOneSentence) {
         EXPECT_THAT(result.err, HasSubstr(expected));
         EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
     }
+    EXPECT_THAT(cli({"eval", "--model", "losa-tiny", "--methods", "losa", "--contexts", "300"}).err,
+                HasSubstr("use kvscope-cli quality"));
 }
 
 } // namespace
