@@ -185,9 +185,16 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     for (const json& config : configs) {
         std::vector<std::string> keys;
         for (const auto& [key, value] : config.items()) keys.push_back(key);
-        EXPECT_THAT(keys, ::testing::UnorderedElementsAre("policy", "cache_blocks", "link_gbps", "hits", "misses",
-                                                          "compulsory", "h2d_bytes", "exposed_ms", "tokens_per_s",
-                                                          "link_latency_us", "compute_ms", "block_size", "tokens"));
+        EXPECT_THAT(keys,
+                    ::testing::UnorderedElementsAre("policy", "cache_blocks", "link_gbps", "hits", "misses",
+                                                    "compulsory", "h2d_bytes", "exposed_ms", "tokens_per_s",
+                                                    "link_latency_us", "compute_ms", "block_size", "tokens", "warm"));
+        const json& warm = config["warm"]; // without the one cold step
+        EXPECT_LT(warm["hits"].get<int>() + warm["misses"].get<int>(),
+                  config["hits"].get<int>() + config["misses"].get<int>());
+        EXPECT_LT(warm["tokens"], config["tokens"]);
+        EXPECT_NEAR(warm["hit_rate"].get<double>(),
+                    warm["hits"].get<double>() / (warm["hits"].get<double>() + warm["misses"].get<double>()), 1e-12);
         for (const char* key : {"block_size", "tokens", "cache_blocks", "hits", "misses", "compulsory", "h2d_bytes"})
             EXPECT_TRUE(config.at(key).is_number_integer()) << key;
         EXPECT_EQ(config["hits"].get<int>() + config["misses"].get<int>(),
