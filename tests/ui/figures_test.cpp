@@ -534,7 +534,7 @@ TEST_F(FigureTest, ChangesByAgeAreWhatSqlSays) {
         EXPECT_NEAR(drawn.y[i], sum.first / sum.second, 1e-4 * (1 + sum.first / sum.second)) << age;
         ++i;
     }
-    EXPECT_NE(data.note.find("keys and values are not recorded"), std::string::npos);
+    EXPECT_NE(data.note.find("figure kv-change"), std::string::npos);
 }
 
 TEST_F(FigureTest, ChangesOfKeysAndValuesAreWhatSortingSays) {
