@@ -26,8 +26,8 @@ struct Parting {
     int sequence = 0;
     TokenComparison tokens;
     std::optional<PartedSelection> first; // from the first compared step on: by step, then layer, then KV head
-    int step = -1;                            // the decode step whose selections are counted below; -1: none
-    int heads = 0, differing = 0;             // (layer, KV head) with a selection in both runs, and those that differ
+    int step = -1;                        // the decode step whose selections are counted below; -1: none
+    int heads = 0, differing = 0;         // (layer, KV head) with a selection in both runs, and those that differ
     std::optional<MissingBlock> missing;
     bool offloads = false;   // run B loads what it selects
     std::string notCompared; // why selections are not compared; empty: they are

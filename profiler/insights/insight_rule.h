@@ -123,7 +123,7 @@ void findPrefillDominates(RunFacts&, std::vector<Insight>&);
 void findOffloadSlower(RunFacts&, std::vector<Insight>&); // pair_insights.cpp
 void findOutputDiffers(RunFacts&, std::vector<Insight>&);
 void findLowMass(RunFacts&, std::vector<Insight>&);
-void findAnswer(RunFacts&, std::vector<Insight>&); // answer_insights.cpp
+void findAnswer(RunFacts&, std::vector<Insight>&);       // answer_insights.cpp
 void findDroppedSteps(RunFacts&, std::vector<Insight>&); // recorder_insights.cpp
 void findLostGpuRecords(RunFacts&, std::vector<Insight>&);
 void findLostPmSamples(RunFacts&, std::vector<Insight>&);

@@ -61,8 +61,8 @@ const std::vector<FigureEntry>& figures();
 /// The figure with this id. @throws Error(BadInput) with a list of the ids if there is none
 const FigureEntry& findFigure(const std::string& id);
 
-/// Reads files of four kinds: traces, JSON documents of `kvscope-cli eval` and `quality`, and the points of `kvscope-cli
-/// load`.
+/// Reads files of four kinds: traces, JSON documents of `kvscope-cli eval` and `quality`, and the points of
+/// `kvscope-cli load`.
 /// @throws Error with the file's name
 FigureSources readFigureSources(const std::vector<std::string>& files);
 /// Calls refusal() and, if that is empty, make(). @throws Error(BadInput) with the refusal
