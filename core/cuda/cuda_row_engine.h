@@ -47,6 +47,9 @@ public:
         return at(row).readLayers(layer, token, stop);
     }
     bool readChunk(RowId row, int token, const std::stop_token& stop) override {
+        if (transfers_.chunkTokens == 0)
+            throw Error(ErrorKind::Unsupported, "these rows read prompts layer by layer, not in chunks",
+                        "make them with prefill=chunks and chunk_tokens");
         return at(row).readChunk(token, stop);
     }
     void decode(std::span<const RowToken> tokens) override;
