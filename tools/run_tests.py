@@ -163,8 +163,10 @@ def worker(run, work):
 
 def main():
     folder, counts = sys.argv[1:3]
-    # A shell's job in the background ignores this signal, and so would the programs that tests interrupt.
+    # A shell's job in the background ignores the first signal and one under nohup the second, and so would the programs that
+    # tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(128 + signal.SIGHUP))
     listing = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1", *sys.argv[3:]], capture_output=True, text=True,
                              check=False)
     if listing.returncode != 0:

@@ -56,7 +56,7 @@ void findAnswer(RunFacts& facts, std::vector<Insight>& out) {
         fmt::format("The prompt of sequence {} hides “{}” for {} from token {} on and asks for it{}.{}",
                     shown->needle.sequence, shown->needle.value, shown->needle.name, words::count(shown->needle.first),
                     answers.size() > 1 && wrong > 0 ? fmt::format("; written was {}", shown->text()) : "",
-                    sightText(facts.reader(), facts.run(), shown->needle));
+                    facts.hasDamagedBlobs() ? "" : sightText(facts.reader(), facts.run(), shown->needle));
     insight.advice = wrong > 0 ? "See on Selection when the fact's block was selected; fork the run with a larger "
                                  "budget or another method to see whether the answer changes."
                                : "See on Selection which heads had the fact's block.";

@@ -50,6 +50,8 @@ public:
     /// Which rules of the format the run's rows and the file as a whole break. Nothing for a run that is being
     /// recorded, because the check would read the whole run every second.
     const RunCheck& check();
+    /// Whether the run has selections that cannot be decoded: no rule may read them.
+    bool hasDamagedBlobs();
     /// The exposure by the steps' sums; with reasons and layers once readLayers() was called.
     const ExposureReport& exposure() const { return exposure_; }
     void readLayers() { readLayerExposure(reader_, exposure_); }

@@ -116,12 +116,6 @@ bool breaksNumbers(const RunCheck& check) {
     return std::any_of(std::begin(kNumbers), std::end(kNumbers), [&](Concern each) { return check.concerns(each); });
 }
 
-/// Whether the run has selections that cannot be decoded; no reader uses them.
-bool hasDamagedBlobs(const RunCheck& check) {
-    return std::any_of(check.rules.begin(), check.rules.end(),
-                       [](const RuleResult& rule) { return rule.id == "blob" && rule.violations > 0; });
-}
-
 constexpr double kMostSaved = 0.99; // of the decode time: nobody decodes in no time
 
 /// The most that a mend wins is what its finding concerns, the least nothing. Where the saving was predicted, it lies
@@ -176,8 +170,8 @@ InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOpti
         for (std::size_t i = 0; i < rules.size(); ++i) {
             if (rules[i].reads != reads) continue;
             ++judged;
-            if ((reads == RuleReads::Selections || reads == RuleReads::Replays) && hasDamagedBlobs(facts.check()))
-                continue;
+            if ((reads == RuleReads::Selections || reads == RuleReads::Replays) && facts.hasDamagedBlobs()) continue;
+            if (reads == RuleReads::Replays && breaksNumbers(facts.check())) continue; // no replay reads such a run
             if (facts.run().knows.covers(rules[i].needs))
                 rules[i].find(facts, byRule[i]);
             else

@@ -142,6 +142,11 @@ const RunCheck& RunFacts::check() {
     return *check_;
 }
 
+bool RunFacts::hasDamagedBlobs() {
+    return std::any_of(check().rules.begin(), check().rules.end(),
+                       [](const RuleResult& rule) { return rule.id == "blob" && rule.violations > 0; });
+}
+
 const std::vector<HeadFacts>& RunFacts::heads() {
     if (!heads_) heads_ = readHeads(reader_, run().runId, decode_);
     return *heads_;
