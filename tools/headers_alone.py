@@ -11,8 +11,8 @@ import shlex
 import subprocess
 import sys
 
-# Headers for programs of another project, and where stubs of its headers stand.
-STUBS = {"sdk/trace/kvscope_llama.h": "tests/sdk/ggml_stub"}
+# Headers for programs of another project: where stubs of its headers stand, and our own folder as such a program sees it.
+FOREIGN = {"sdk/trace/kvscope_llama.h": ["tests/sdk/ggml_stub", "sdk/trace"]}
 
 
 def command_of(entry):
@@ -47,8 +47,8 @@ def main():
             return header, None, ""
         words = command_of(folders[folder])
         program = f'#include "{header}"\n'
-        stubs = ["-I", os.path.join(root, STUBS[header])] if header in STUBS else []
-        run = subprocess.run(words + ["-I", root, *stubs, "-fsyntax-only", "-w", "-x", "c++", "-"], input=program, text=True,
+        foreign = [word for place in FOREIGN.get(header, []) for word in ("-I", os.path.join(root, place))]
+        run = subprocess.run(words + ["-I", root, *foreign, "-fsyntax-only", "-w", "-x", "c++", "-"], input=program, text=True,
                              capture_output=True, cwd=folders[folder]["directory"], check=False)
         return header, run.returncode, run.stderr
 
