@@ -23,6 +23,7 @@
 namespace kvscope::serve {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 const std::shared_ptr<const Model>& model() { return embedded(); }
@@ -272,7 +273,8 @@ TEST(ServingEngine, RefusesSettingsThatItCannotServe) {
         options.session.backend = Backend::Cuda;
         return refused(options);
     };
-    EXPECT_THAT(onGpu("prefill", "chunks", "h2o"), HasSubstr("use prefill=layers"));
+    // Which kernels a method has is known only to a program that has them.
+    EXPECT_THAT(onGpu("prefill", "chunks", "h2o"), AnyOf(HasSubstr("use prefill=layers"), HasSubstr("without CUDA")));
     EngineOptions chunks = with("nosa", {{"prefill", "chunks"}, {"chunk_tokens", "768"}});
     chunks.session.backend = Backend::Cuda;
     EXPECT_THAT(refused(chunks), HasSubstr("use chunk_tokens=512, 1024, or a multiple of 2048"));

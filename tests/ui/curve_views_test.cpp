@@ -5,6 +5,7 @@
 #include "tests/profiler/synthetic_serving.h"
 
 #include "base/error.h"
+#include "profiler/merge/merge.h"
 #include "profiler/read/filtered.h"
 #include "profiler/read/step_kind.h"
 #include "ui/frame/units.h"
@@ -402,11 +403,22 @@ TEST_F(RenderTest, WritesEveryViewInEveryFormatAndTheme) {
     const QString trace = recorded("a.kvtrace", {}), other = recorded("b.kvtrace", {.seed = 4});
     synthetic::recordDenoising(folder / "blocks.kvtrace", {});
     synthetic::recordServing(folder / "served.kvtrace");
+    std::vector<std::string> ranks;
+    for (const char* rank : {"0", "1"}) {
+        ranks.push_back(recorded(std::string("rank") + rank + ".kvtrace", {}).toStdString());
+        test::sql(ranks.back(),
+                  std::string("INSERT OR REPLACE INTO run_meta VALUES (1, 'group', 'job'), (1, 'world', '2'), "
+                              "(1, 'rank', '") +
+                      rank + "')",
+                  SQLITE_OPEN_READWRITE);
+    }
+    mergeTraces(ranks, (folder / "ranks.kvtrace").string(), false);
     for (const ViewEntry& entry : views()) {
         for (const char* suffix : {"png", "svg", "pdf"}) {
             RenderRequest request;
             request.trace = std::string_view(entry.id) == "denoising" ? file("blocks.kvtrace")
                             : std::string_view(entry.id) == "serving" ? file("served.kvtrace")
+                            : std::string_view(entry.id) == "ranks"   ? file("ranks.kvtrace")
                                                                       : trace;
             request.compareTrace = other;
             request.view = QString::fromLatin1(entry.id);
@@ -416,7 +428,7 @@ TEST_F(RenderTest, WritesEveryViewInEveryFormatAndTheme) {
             ASSERT_NO_THROW(renderView(request)) << entry.id << " " << suffix;
             QFile picture(request.output);
             ASSERT_TRUE(picture.exists());
-            EXPECT_GT(picture.size(), 5000);
+            EXPECT_GT(picture.size(), 5000) << entry.id << " " << suffix;
         }
         const QImage image(file(std::string(entry.id) + ".png"));
         EXPECT_EQ(image.size(), QSize(800, 500));

@@ -265,6 +265,15 @@ TEST_F(DenoisingViewTest, OtherRunsHaveNoRowsOfTiles) {
     EXPECT_FALSE(plot().noteText().contains("row of tiles"));
 }
 
+TEST_F(DenoisingViewTest, PickersFollowTheCursorWhereARunHasNoForwards) {
+    open(recorded("plain.kvtrace", {.layers = 3}));
+    show("denoising", {1200, 800});
+    workspace.setCursor({.step = 1, .layer = 2});
+    EXPECT_EQ(child<QComboBox>("layer").currentText(), "2");
+    workspace.setCursor({.step = 1, .layer = 0});
+    EXPECT_EQ(child<QComboBox>("layer").currentText(), "0");
+}
+
 TEST_F(DenoisingViewTest, ACanvasHasNoPrefix) {
     openCanvas({.decodeSteps = 24});
     show("denoising", {1200, 800});

@@ -847,7 +847,7 @@ TEST_F(FigureTest, DialogOffersWhatTheTracesCanDraw) {
     for (int row = 0; row < list->count(); ++row) {
         const std::string id = figures()[std::size_t(row)].id;
         const bool can = id != "score-budget" && id != "batch" && id != "transfer-bandwidth" && id != "request-rate" &&
-                         id != "prompt-stores" && id != "prompt-chunks" && !needsDenoising(id);
+                         id != "prompt-stores" && id != "prompt-chunks" && id != "quality" && !needsDenoising(id);
         EXPECT_EQ(bool(list->item(row)->flags() & Qt::ItemIsEnabled), can) << id;
         EXPECT_EQ(list->item(row)->text().contains("needs more"), !can) << id;
     }

@@ -334,8 +334,8 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
     EXPECT_EQ(ids,
-              (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality", "roofline",
-                                     "selection", "serving", "sql", "timeline", "transfers", "waterfall"}));
+              (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality", "ranks",
+                                     "roofline", "selection", "serving", "sql", "timeline", "transfers", "waterfall"}));
 }
 
 } // namespace

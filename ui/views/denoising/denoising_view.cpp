@@ -208,10 +208,13 @@ void DenoisingView::runGrew() {
 
 void DenoisingView::cursorMoved() {
     const DenoiseRequest now = wanted();
-    if (run() && feed_.active() &&
-        (now.layer != shown_.layer || now.kvHead != shown_.kvHead || now.sequence != shown_.sequence)) {
-        runChanged();
-        return;
+    if (run() && (now.layer != shown_.layer || now.kvHead != shown_.kvHead || now.sequence != shown_.sequence)) {
+        if (feed_.active()) {
+            runChanged();
+            return;
+        }
+        shown_ = now; // a run that this view has nothing of: the pickers follow the cursor all the same
+        showPickers();
     }
     placeMark();
 }
