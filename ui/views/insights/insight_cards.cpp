@@ -192,7 +192,8 @@ InsightCards::InsightCards(QWidget* parent) : QListView(parent), model_(new Insi
 const std::vector<Insight>& InsightCards::insights() const { return model_->insights(); }
 
 void InsightCards::setInsights(std::vector<Insight> insights, bool tries, const QString& whyNoRun, bool runs) {
-    const int row = currentIndex().row();
+    // A list that gets the focus makes its first card current without choosing it.
+    const int row = selectionModel()->isSelected(currentIndex()) ? currentIndex().row() : -1;
     const std::string before =
         row >= 0 && row < int(this->insights().size()) ? this->insights()[std::size_t(row)].id : "";
     model_->set(std::move(insights));
