@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/eval_results.h"
 #include "app/cli/long_action.h"
+#include "app/cli/scored_text.h"
 #include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -14,9 +15,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -113,21 +112,6 @@ std::vector<EvalCase> casesOf(const Arguments& arguments, const Model& model) {
     return cases;
 }
 
-std::vector<std::int32_t> textOf(const Arguments& arguments, const Model& model, int tokens) {
-    if (arguments.textFile.empty()) return evalText(model.tokenizer(), tokens);
-    std::ifstream file(arguments.textFile, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!file.is_open() || file.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read the text file {}", arguments.textFile),
-                    "check its name and permissions");
-    auto ids = model.tokenizer().encode(text);
-    if (int(ids.size()) < tokens)
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("{} has {} tokens, {} are needed", arguments.textFile, ids.size(), tokens),
-                    "give a longer text, smaller --contexts or --text-tokens");
-    return ids;
-}
-
 /// The score of full attention on the same text, to which all perplexities at this context are compared.
 TextScore fullScore(const std::shared_ptr<const Model>& model, const Arguments& arguments, int context,
                     std::span<const std::int32_t> text, const Progress& progress, const std::stop_token& stop) {
@@ -214,7 +198,9 @@ int run(Arguments& arguments, const Options& command) {
     if (found > 0) printErr("{} rows of {} are there already\n", found, arguments.folder);
     const int longest = *std::max_element(arguments.contexts.begin(), arguments.contexts.end());
     std::vector<std::int32_t> text;
-    if (options.textTokens > 0) text = textOf(arguments, *model, longest + options.textTokens);
+    if (options.textTokens > 0)
+        text = scoredText(*model, arguments.textFile, longest + options.textTokens,
+                          "give a longer text, smaller --contexts or --text-tokens");
     std::size_t done = 0;
     const auto part = [&] {
         ++done;

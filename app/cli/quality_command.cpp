@@ -4,6 +4,7 @@
 #include "app/cli/finished_points.h"
 #include "app/cli/long_action.h"
 #include "app/cli/quality_report.h"
+#include "app/cli/scored_text.h"
 #include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -15,8 +16,6 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <span>
 
@@ -73,23 +72,6 @@ std::vector<QualityCell> cellsOf(const Arguments& arguments) {
     return cells;
 }
 
-/// Token ids for the bound: of the file, or of the built-in document.
-std::vector<std::int32_t> boundText(const Arguments& arguments, const Model& model) {
-    const int tokens = tokensOfBound(model, arguments.boundContext, arguments.boundBlocks);
-    if (arguments.textFile.empty()) return evalText(model.tokenizer(), tokens);
-    std::ifstream file(arguments.textFile, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!file.is_open() || file.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read the text file {}", arguments.textFile),
-                    "check its name and permissions");
-    auto ids = model.tokenizer().encode(text);
-    if (int(ids.size()) < tokens)
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("{} has {} tokens, {} are needed", arguments.textFile, ids.size(), tokens),
-                    "give a longer text, a smaller --bound-context or fewer --bound-blocks");
-    return ids;
-}
-
 /// The bound is one number for the model, and one for each budget of a method whose first forward reads pages.
 std::vector<QualityCell> boundCells(const Arguments& arguments) {
     std::vector<QualityCell> cells;
@@ -120,7 +102,10 @@ public:
                   perBound = (arguments_.boundBlocks + arguments_.batch - 1) / arguments_.batch;
         all_ = int(cells.size()) * perCell + int(bounds.size()) * perBound;
         std::vector<std::int32_t> text;
-        if (!bounds.empty()) text = boundText(arguments_, *model_);
+        if (!bounds.empty())
+            text = scoredText(*model_, arguments_.textFile,
+                              tokensOfBound(*model_, arguments_.boundContext, arguments_.boundBlocks),
+                              "give a longer text, a smaller --bound-context or fewer --bound-blocks");
         for (const QualityCell& cell : bounds)
             inBatches(arguments_.boundBlocks, [&](int first, int count) {
                 once(keyOf(cell, true, first, count), [&] { return boundOf(cell, first, count, text); });
