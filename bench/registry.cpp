@@ -19,6 +19,7 @@ nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
 nlohmann::ordered_json servedSteps(const Settings& settings, const Log& log);
 nlohmann::ordered_json gpuKernels(const Settings& settings, const Log& log);
 nlohmann::ordered_json losaAttention(const Settings& settings, const Log& log);
+nlohmann::ordered_json prefill(const Settings& settings, const Log& log);
 nlohmann::ordered_json transfers(const Settings& settings, const Log& log);
 #endif
 
@@ -60,6 +61,8 @@ std::span<const BenchEntry> benchmarks() {
         BenchEntry{"losa-attention",
                    "What does attention of a block take with LoSA, with Quest and with the whole prefix?", nullptr,
                    losaAttention},
+        BenchEntry{"prefill", "How long does a published model shape read a prompt on the GPU, library loading apart?",
+                   nullptr, prefill},
         BenchEntry{"served-steps", "What does a step of rows that come and go take beside the step of a fixed batch?",
                    nullptr, servedSteps},
         BenchEntry{"transfers", "How fast do scattered KV blocks come from host memory, and how else could they?",
