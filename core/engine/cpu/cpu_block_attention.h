@@ -34,6 +34,11 @@ public:
 
     CpuBlockAttention(Kernels& kernels, const Shape& shape) : kernels_(kernels), shape_(shape) {}
 
+    /// Bytes of scratch memory of a call whose work has all query heads of so many tokens.
+    static std::int64_t scratchBytes(const Shape& shape, std::int64_t tokens) {
+        return tokens * shape.queryHeads * (shape.dim + shape.valueDim + 1) * std::int64_t(sizeof(float));
+    }
+
     /// Without views a token gets zeros and a log sum of -inf.
     void run(std::span<const Work> work);
 

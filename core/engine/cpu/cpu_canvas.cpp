@@ -54,7 +54,14 @@ std::int64_t keptFloats(const CanvasSetup& setup) {
     return blocks * c.layers * c.kvHeads * std::int64_t(layoutOf(setup).floats());
 }
 
-MemoryPlan memoryOf(const CanvasSetup& setup) {
+CpuBlockAttention::Shape attentionShapeOf(const CanvasSetup& setup) {
+    const ModelConfig& c = setup.model->config();
+    return {c.queryHeads, c.kvHeads, c.headDim, c.valueDim(), layoutOf(setup).blockSize, c.attentionScale()};
+}
+
+} // namespace
+
+MemoryPlan cpuCanvasMemory(const CanvasSetup& setup) {
     const ModelConfig& c = setup.model->config();
     const std::int64_t number = sizeof(float), rows = std::int64_t(longestOf(setup));
     std::int64_t blocks = 0;
@@ -77,17 +84,15 @@ MemoryPlan memoryOf(const CanvasSetup& setup) {
         add("computed_rows", "streams of computed tokens", Holds::Scratch, 2 * rows * c.hidden * number);
     }
     add("hidden", "hidden states", Holds::Scratch, all * c.hidden * number);
-    add("projections", "projections", Holds::Scratch,
-        rows *
-            (2 * std::int64_t(c.queryHeads) * c.headDim + 2 * std::int64_t(c.kvHeads) * c.headDim +
-             std::int64_t(c.hidden) + 3 * std::int64_t(c.ffn)) *
-            number);
-    add("logits", "logits", Holds::Scratch,
-        std::int64_t(setup.mostWanted) * (std::int64_t(c.vocab) + c.hidden) * number);
+    add("attention_rows", "queries and outputs in the order of the attention", Holds::Scratch,
+        CpuBlockAttention::scratchBytes(attentionShapeOf(setup), rows) + rows * c.queryHeads * number);
+    plan.add(cpuActivations(c, Abilities(), rows, std::int64_t(setup.mostWanted), std::max(1, setup.threads)));
     add("rotary_tables", "rotary tables", Holds::Scratch,
         (c.rope.dependsOnLength() ? all : rows) * c.rope.dim * number);
     return plan;
 }
+
+namespace {
 
 class CpuCanvas final : public CanvasEngine {
 public:
@@ -99,9 +104,7 @@ public:
           x_(allOf(setup) * std::size_t(config_.hidden)), wanted_(setup.mostWanted * std::size_t(config_.hidden)),
           logits_(setup.mostWanted * std::size_t(config_.vocab)),
           passes_(*kernels_, *model_, longestOf(setup), Abilities(), clock_),
-          attention_(*kernels_, {config_.queryHeads, config_.kvHeads, config_.headDim, config_.valueDim(),
-                                 layout_.blockSize, config_.attentionScale()}),
-          sums_(longestOf(setup) * std::size_t(config_.queryHeads)) {
+          attention_(*kernels_, attentionShapeOf(setup)), sums_(longestOf(setup) * std::size_t(config_.queryHeads)) {
         for (const RowId sequence : idsUpTo<RowId>(int(maxTokens_.size())))
             store_.emplace_back(storeOf(sequence).size() * layout_.floats());
         if (options_.tiles()) tiles_.emplace(*kernels_, config_, options_, setup.promptTokens, maxTokens_);
@@ -479,7 +482,7 @@ void CpuCanvas::keepWanted(const CanvasRow& row, const float* x) {
 } // namespace
 
 std::unique_ptr<CanvasEngine> makeCpuCanvas(const CanvasSetup& setup) {
-    refuseTooLarge(memoryOf(setup));
+    refuseTooLarge(cpuCanvasMemory(setup));
     return std::make_unique<CpuCanvas>(setup);
 }
 

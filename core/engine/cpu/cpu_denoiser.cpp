@@ -38,12 +38,51 @@ std::size_t mostRows(const DenoiseSetup& setup) {
                     std::size_t(pieceTokens(setup.options.block)));
 }
 
-MemoryPlan memoryOf(const DenoiseSetup& setup) {
+CpuBlockAttention::Shape attentionShapeOf(const DenoiseSetup& setup) {
     const ModelConfig& c = setup.model->config();
-    const std::int64_t number = sizeof(float), sequences = std::int64_t(setup.prompts.size()),
-                       queries = std::int64_t(c.queryHeads) * c.headDim,
-                       values = std::int64_t(c.queryHeads) * c.valueDim(), rows = std::int64_t(mostRows(setup)),
-                       tokens = sequences * setup.options.block;
+    return {c.queryHeads, c.kvHeads, c.headDim, c.valueDim(), setup.spec.blockSize, c.attentionScale()};
+}
+
+/// What every forward keeps or works with beyond activations: of one layer at a time, but for `block_memory` and
+/// `block_changes`. longest: most positions of a sequence.
+std::vector<MemoryNeed> blockNeeds(const DenoiseSetup& setup, std::int64_t longest) {
+    const ModelConfig& c = setup.model->config();
+    const std::int64_t number = sizeof(float), queries = std::int64_t(c.queryHeads) * c.headDim,
+                       values = std::int64_t(c.queryHeads) * c.valueDim(),
+                       tokens = std::int64_t(setup.prompts.size()) * setup.options.block, size = setup.spec.blockSize,
+                       pages = (longest + size - 1) / size, heads = std::int64_t(setup.prompts.size()) * c.kvHeads;
+    const BlockLayout layout = cacheOptionsOf(setup).layout;
+    std::vector<MemoryNeed> needs;
+    const auto add = [&](const char* key, const char* what, std::int64_t bytes) {
+        needs.push_back(
+            {key, what, MemoryTier::Host, Holds::Scratch, Lifetime::Session, Per::One, bytes, LayerSet::None});
+    };
+    add("block_memory", "queries and outputs of the blocks",
+        tokens * c.layers * (queries + values + c.queryHeads) * number);
+    if (CpuDenoiseStages::recordsKv(setup))
+        add("block_changes", "keys and values of the blocks' forwards before", tokens * c.kvNumbersPerToken() * number);
+    add("own_blocks", "keys and values of the blocks",
+        heads * ((setup.options.block + size - 1) / size) * layout.bytes());
+    add("own_attention", "attention within the blocks", tokens * (values + c.queryHeads) * number);
+    const std::int64_t piece = pieceTokens(setup.options.block);
+    add("attention_rows", "queries and outputs in the order of the attention",
+        CpuBlockAttention::scratchBytes(attentionShapeOf(setup), tokens) +
+            CpuBlockAttention::scratchBytes(attentionShapeOf(setup), piece) + piece * c.queryHeads * number);
+    add("views", "lists of what is attended to",
+        std::int64_t(sizeof(KvBlockView)) * pages * (heads + piece / setup.options.block * c.kvHeads));
+    if (!setup.options.pages || setup.options.tiles) return needs;
+    add("page_scores", "scores of pages",
+        tokens * c.queryHeads * (pages * number + std::int64_t(sizeof(RangeBoundItem))));
+    add("page_lists", "chosen pages", heads * pages * (std::int64_t(sizeof(std::int32_t)) + 2));
+    return needs;
+}
+
+} // namespace
+
+MemoryPlan cpuDenoiserMemory(const DenoiseSetup& setup) {
+    const ModelConfig& c = setup.model->config();
+    const std::int64_t number = sizeof(float), rows = std::int64_t(mostRows(setup)),
+                       tokens = std::int64_t(setup.prompts.size()) * setup.options.block;
     MemoryPlan plan(c, plansOf(setup));
     std::int64_t longest = 0, all = 0, longestPrompt = 0, index = 0, masks = 0;
     for (std::size_t s = 0; s < setup.prompts.size(); ++s) {
@@ -65,21 +104,16 @@ MemoryPlan memoryOf(const DenoiseSetup& setup) {
         add("kv_slots", "device slots", Holds::Kv, Lifetime::Session, KvCache::poolBytes(cacheOptionsOf(setup)));
     add("block_index", "key ranges", Holds::Index, Lifetime::Session, index);
     add("tile_masks", "masks of tiles", Holds::Index, Lifetime::Session, masks);
-    add("block_memory", "queries and outputs of the blocks", Holds::Scratch, Lifetime::Session,
-        tokens * c.layers * (queries + values + c.queryHeads) * number);
-    if (CpuDenoiseStages::recordsKv(setup))
-        add("block_changes", "keys and values of the blocks' forwards before", Holds::Scratch, Lifetime::Session,
-            tokens * c.kvNumbersPerToken() * number);
-    add("projections", "projections", Holds::Scratch, Lifetime::Session,
-        rows * (queries + values + 2 * std::int64_t(c.kvHeads) * c.headDim + c.hidden + 3 * std::int64_t(c.ffn)) *
-            number);
-    add("logits", "logits", Holds::Scratch, Lifetime::Session, tokens * (std::int64_t(c.vocab) + c.hidden) * number);
+    plan.add(blockNeeds(setup, longest));
+    plan.add(cpuActivations(c, Abilities(), rows, tokens, std::max(1, setup.threads)));
     add("prompt_stream", "a prompt's residual stream", Holds::Scratch, Lifetime::Prompt,
         longestPrompt * c.hidden * number);
     add("rotary_tables", "rotary tables", Holds::Scratch, Lifetime::Session,
         (c.rope.dependsOnLength() ? all : longest) * c.rope.dim * number);
     return plan;
 }
+
+namespace {
 
 class CpuDenoiser final : public DenoiseEngine {
 public:
@@ -92,9 +126,7 @@ public:
           logits_(Extents<int, int, int>(int(setup.prompts.size()), block_, model_->config().vocab).size()),
           passes_(*kernels_, *model_, mostRows(setup), Abilities(), clock_),
           stages_(setup, *kernels_, cache_, rope_, passes_, clock_, {x_.data(), logits_.data()}),
-          promptAttention_(*kernels_,
-                           {model_->config().queryHeads, model_->config().kvHeads, model_->config().headDim,
-                            model_->config().valueDim(), setup.spec.blockSize, model_->config().attentionScale()}) {}
+          promptAttention_(*kernels_, attentionShapeOf(setup)) {}
 
     std::string description() const override { return kernels_->description(); }
     void prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) override;
@@ -203,7 +235,7 @@ void CpuDenoiser::forward(std::span<const DenoiseRow> rows, StepRecord& record) 
 } // namespace
 
 std::unique_ptr<DenoiseEngine> makeCpuDenoiser(const DenoiseSetup& setup) {
-    refuseTooLarge(memoryOf(setup));
+    refuseTooLarge(cpuDenoiserMemory(setup));
     return std::make_unique<CpuDenoiser>(setup);
 }
 

@@ -21,38 +21,6 @@ MemoryNeed session(const char* key, const char* what, std::int64_t bytes) {
     return {key, what, MemoryTier::Host, Holds::Scratch, Lifetime::Session, Per::One, bytes, LayerSet::None};
 }
 
-/// Buffers for `rows` tokens of a layer. They include the kernels' own buffers: the two products of a feed-forward, the
-/// normalised copy of its input, a step's inputs in the order in which weights are read, and a panel of unpacked
-/// weights.
-std::vector<MemoryNeed> activations(const ModelConfig& c, const Abilities& needs, std::int64_t rows, int sequences,
-                                    int threads) {
-    constexpr std::int64_t kFewInputs = 8, kPanelOutputs = 32;
-    const std::int64_t q = std::int64_t(c.queryHeads) * c.headDim, kv = std::int64_t(c.kvHeads) * c.headDim;
-    std::int64_t projected = q + kv + std::int64_t(c.queryHeads) * c.valueDim();
-    if (needs.input) projected += c.hidden;
-    if (needs.plain) projected += q + kv;
-    if (c.latent)
-        projected += std::int64_t(c.queryHeads) * c.queryDim() + c.latent->queryRank +
-                     std::int64_t(c.queryHeads) * c.outputDim();
-    else
-        projected += kv + c.kvHeads;
-    std::int64_t width = c.ffn, experts = 0;
-    if (c.experts) {
-        width = std::max({width, std::int64_t(c.experts->width), std::int64_t(c.experts->sharedWidth)});
-        experts = c.experts->count + 3 * c.hidden + 1;
-    }
-    return {session("projections", "projections", rows * projected * kFloat),
-            session("feed_forward", "the feed-forward", rows * (width + experts) * kFloat),
-            session("products", "the feed-forward's products", rows * 2 * width * kFloat),
-            session("step_inputs", "a step's inputs", 2 * kFewInputs * width * kFloat),
-            session("weight_panel", "unpacked weights",
-                    threads * kPanelOutputs * std::min<std::int64_t>(width, 2048) * kFloat),
-            session("rotations", "the rows' rotations", rows * c.rope.dim * kFloat),
-            session("normed", "normalised inputs", rows * c.hidden * kFloat),
-            session("residual", "the residual stream", std::int64_t(sequences) * c.hidden * kFloat),
-            session("logits", "logits", std::int64_t(sequences) * c.vocab * kFloat)};
-}
-
 /// What one sequence needs in both tiers, in the block index and in the lists that a step makes.
 std::vector<MemoryNeed> tiers(const EngineSetup& setup, ContextLength length) {
     const ModelConfig& c = setup.model->config();
@@ -80,6 +48,37 @@ std::vector<MemoryNeed> tiers(const EngineSetup& setup, ContextLength length) {
 
 } // namespace
 
+/// The kernels' own buffers are the two products of a feed-forward, the normalised copy of its input, a step's inputs
+/// in the order in which weights are read, and a panel of unpacked weights.
+std::vector<MemoryNeed> cpuActivations(const ModelConfig& c, const Abilities& needs, std::int64_t rows,
+                                       std::int64_t outputs, int threads) {
+    constexpr std::int64_t kFewInputs = 8, kPanelOutputs = 32;
+    const std::int64_t q = std::int64_t(c.queryHeads) * c.headDim, kv = std::int64_t(c.kvHeads) * c.headDim;
+    std::int64_t projected = q + kv + std::int64_t(c.queryHeads) * c.valueDim();
+    if (needs.input) projected += c.hidden;
+    if (needs.plain) projected += q + kv;
+    if (c.latent)
+        projected += std::int64_t(c.queryHeads) * c.queryDim() + c.latent->queryRank +
+                     std::int64_t(c.queryHeads) * c.outputDim();
+    else
+        projected += kv + c.kvHeads;
+    std::int64_t width = c.ffn, experts = 0;
+    if (c.experts) {
+        width = std::max({width, std::int64_t(c.experts->width), std::int64_t(c.experts->sharedWidth)});
+        experts = c.experts->count + 3 * c.hidden + 1;
+    }
+    return {session("projections", "projections", rows * projected * kFloat),
+            session("feed_forward", "the feed-forward", rows * (width + experts) * kFloat),
+            session("products", "the feed-forward's products", rows * 2 * width * kFloat),
+            session("step_inputs", "a step's inputs", 2 * kFewInputs * width * kFloat),
+            session("weight_panel", "unpacked weights",
+                    threads * kPanelOutputs * std::min<std::int64_t>(width, 2048) * kFloat),
+            session("rotations", "the rows' rotations", rows * c.rope.dim * kFloat),
+            session("normed", "normalised inputs", rows * c.hidden * kFloat),
+            session("residual", "the residual stream", outputs * c.hidden * kFloat),
+            session("logits", "logits", outputs * c.vocab * kFloat)};
+}
+
 MemoryPlan cpuMemory(const EngineSetup& setup) {
     const ModelConfig& config = setup.model->config();
     MemoryPlan plan(config, setup.plans);
@@ -93,7 +92,8 @@ MemoryPlan cpuMemory(const EngineSetup& setup) {
         plan.add(tiers(setup, length));
         if (setup.methodMemory) plan.add(setup.methodMemory(length));
     }
-    plan.add(activations(config, setup.abilities, rows, int(setup.prompts.size()), std::max(1, setup.options.threads)));
+    plan.add(cpuActivations(config, setup.abilities, rows, std::int64_t(setup.prompts.size()),
+                            std::max(1, setup.options.threads)));
     const std::int64_t tableRows = config.rope.dependsOnLength() ? all : longest;
     plan.add(session("rotary_tables", "rotary tables", tableRows * config.rope.dim * kFloat));
     return plan;
