@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/attention/attention_cluster.h"
 #include "kernels/cuda/attention/attention_latent.h"
-#include "kernels/cuda/attention/attention_parts.cuh"
 #include "kernels/cuda/attention/attention_ring.h"
+#include "kernels/cuda/attention/attention_stage.cuh"
 #include "kernels/cuda/attention/hopper_prefill.h"
 #include "kernels/cuda/device/launch.cuh"
 
@@ -206,8 +206,7 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         };
         if (firstToken + row < a.n) low = load(firstToken + row);
         if (firstToken + row + 8 < a.n) high = load(firstToken + row + 8);
-        q[c][0][0] = low.x, q[c][0][1] = high.x, q[c][0][2] = low.y, q[c][0][3] = high.y;
-        q[c][1][0] = low.z, q[c][1][1] = high.z, q[c][1][2] = low.w, q[c][1][3] = high.w;
+        setFragment(low, high, q[c]);
     }
     const int lastToken = min(a.n, (tile + 1) * kQueryTokens) - 1;
     const int keyTiles = (a.firstPosition + lastToken) / kKeyTokens + 1;
@@ -215,28 +214,25 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         a.window > 0 ? max(0, a.firstPosition + tile * kQueryTokens + 1 - a.window) / kKeyTokens : 0;
     const unsigned reach = reachOf(a.window);
     const int knownTokens = a.firstPosition + a.n; // blocks exist up to here
-    const auto copy = [](void* to, const void* from, bool valid) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(unsigned(__cvta_generic_to_shared(to))),
-                     "l"(from), "r"(valid ? 16 : 0));
-    };
     const auto fetch = [&](int keyTile) {
         uint4* stage = shared + keyTile % 2 * Places::kSize;
         for (int at = threadIdx.x; at < Places::kPieces; at += kPrefillWarps * kWarp) {
             const int token = at / Places::kRow, piece = at % Places::kRow, id = keyTile * kKeyTokens + token;
             const bool known = id < knownTokens;
             const int from = known ? id : 0;
-            copy(stage + Places::key(token, piece),
-                 blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(from % bs) * kDim + piece * 8,
-                 known);
+            copyPiece(stage + Places::key(token, piece),
+                      blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(from % bs) * kDim +
+                          piece * 8,
+                      known);
         }
         for (int at = threadIdx.x; at < Places::kPieces; at += kPrefillWarps * kWarp) {
             const int channel = at / 8, piece = at % 8, id = keyTile * kKeyTokens + piece * 8;
             const bool known = id < knownTokens; // tokens of a piece past the last one are finite numbers, and masked
             const int from = known ? id : 0;
-            copy(stage + Places::value(channel, piece),
-                 blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(bs) * kDim +
-                     std::size_t(channel) * bs + from % bs,
-                 known);
+            copyPiece(stage + Places::value(channel, piece),
+                      blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(bs) * kDim +
+                          std::size_t(channel) * bs + from % bs,
+                      known);
         }
     };
     Accumulator<kDim> acc;
@@ -250,15 +246,7 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         __syncthreads();
         const uint4* stage = shared + keyTile % 2 * Places::kSize;
         float logits[8][4] = {};
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-#pragma unroll
-            for (int c = 0; c < kDim / 32; ++c) {
-                const uint4 k = stage[Places::keyOf(j, row, c, quad)];
-                mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
-                mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
-            }
-        }
+        multiplyKeys<kDim>(stage, row, quad, q, logits);
         const int q0 = a.firstPosition + firstToken + row, q1 = q0 + 8;
 #pragma unroll
         for (int j = 0; j < 8; ++j)
@@ -271,15 +259,7 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
             }
         std::uint32_t p[8][2];
         advanceSoftmax<kDim, 8>(logits, acc, p);
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const uint4 v = stage[Places::value(i * 8 + row, half * 4 + quad)];
-                const int j = half * 4;
-                mma16816(acc.out[i], p[j][0], p[j][1], p[j + 1][0], p[j + 1][1], v.x, v.y);
-                mma16816(acc.out[i], p[j + 2][0], p[j + 2][1], p[j + 3][0], p[j + 3][1], v.z, v.w);
-            }
+        multiplyValues<kDim>(stage, row, quad, p, acc);
         __syncthreads();
     }
 #pragma unroll
@@ -288,20 +268,11 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
         const int token = firstToken + row + 8 * h;
         if (token >= a.n) continue;
-        const float inverse = acc.sum[h] > 0 ? 1.f / acc.sum[h] : 0.f;
         if (quad == 0 && a.logSums != nullptr)
             a.logSums[std::size_t(token) * a.shape.queryHeads + head] = acc.maximum[h] + logf(acc.sum[h]);
-        Bf16* out = a.out + (std::size_t(token) * a.shape.queryHeads + head) * kDim;
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i)
-            *reinterpret_cast<std::uint32_t*>(out + i * 8 + quad * 2) =
-                packBf16(acc.out[i][2 * h] * inverse, acc.out[i][2 * h + 1] * inverse);
+        writeOut<kDim>(a.out + (std::size_t(token) * a.shape.queryHeads + head) * kDim, quad, acc, h);
     }
 }
-
-} // namespace
-
-namespace {
 
 /// How a launch divides the work of one (row, KV head).
 struct Division {

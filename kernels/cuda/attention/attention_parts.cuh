@@ -53,46 +53,6 @@ __device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kD
     }
 }
 
-/// Keys and values of 64 tokens in shared memory, in pieces of 16 bytes: keys [token][kDim/8], then values
-/// [channel][8]. Eight lanes of a warp read at once: four neighbouring pieces of each of two neighbouring rows. The
-/// pieces of a row are permuted by the row's number, so that these eight lie in different banks.
-template <int kDim> struct StagePlaces {
-    static constexpr int kTokens = 64, kRow = kDim / 8, kPieces = kTokens * kRow, kSize = 2 * kPieces;
-    static __host__ __device__ constexpr int key(int token, int piece) { return token * kRow + (piece ^ mixed(token)); }
-    static __host__ __device__ constexpr int value(int channel, int piece) {
-        return kPieces + channel * 8 + (piece ^ mixed(channel));
-    }
-    /// The token whose key lane row `row` multiplies as column tile j. The probabilities then leave the product as
-    /// operands of the product with the values.
-    static __host__ __device__ constexpr int tokenOf(int j, int row) {
-        return j / 4 * 32 + 8 * (row / 2) + 2 * (j % 4) + row % 2;
-    }
-    /// key(tokenOf(j, row), four * 4 + quad), in terms that need few registers while j and four are unrolled.
-    static __host__ __device__ constexpr int keyOf(int j, int row, int four, int quad) {
-        return tokenOf(j, row) * kRow + four / 2 * 8 + ((four ^ row) & 1) * 4 + (quad ^ (j & 3));
-    }
-    /// Whether keyOf agrees with key, and no eight lanes that read at once meet a bank twice.
-    static constexpr bool meetsNoBankTwice() {
-        for (int firstLane = 0; firstLane < kWarp; firstLane += 8)
-            for (int tile = 0; tile < 8; ++tile)
-                for (int four = 0; four < kRow / 4; ++four) {
-                    unsigned keys = 0, values = 0;
-                    for (int lane = firstLane; lane < firstLane + 8; ++lane) {
-                        const int place = key(tokenOf(tile, lane / 4), four * 4 + lane % 4);
-                        if (place != keyOf(tile, lane / 4, four, lane % 4)) return false;
-                        keys |= 1u << (place % 8);
-                        values |= 1u << (value(tile * 8 + lane / 4, four % 2 * 4 + lane % 4) % 8);
-                    }
-                    if (keys != 0xff || values != 0xff) return false;
-                }
-        return true;
-    }
-
-private:
-    static __host__ __device__ constexpr int mixed(int row) { return (row & 1) << 2 | (row >> 1 & 3); }
-};
-static_assert(StagePlaces<64>::meetsNoBankTwice() && StagePlaces<128>::meetsNoBankTwice());
-
 /// Keeps the block ids of a stage's entries: lane i has the id of entry i as `mine`. Lane 0 writes all of them, because
 /// it is lane 0 that arrives at the stage's barrier afterwards, for which the readers of the ids wait. All lanes of a
 /// warp call this.
@@ -131,6 +91,13 @@ __device__ inline int firstInSight(int position, int window, const Divider& byBl
     return window > 0 ? byBlock(max(0, position + 1 - window)) : 0;
 }
 
+/// Writes one 64-byte piece of two queries, 16 bytes of each from this lane, as the fragments of two instructions,
+/// columns permuted like the keys'. low: of query lane / 4 of a tile of 16, high: of query lane / 4 + 8.
+__device__ inline void setFragment(const uint4& low, const uint4& high, std::uint32_t (&fragment)[2][4]) {
+    fragment[0][0] = low.x, fragment[0][1] = high.x, fragment[0][2] = low.y, fragment[0][3] = high.y;
+    fragment[1][0] = low.z, fragment[1][1] = high.z, fragment[1][2] = low.w, fragment[1][3] = high.w;
+}
+
 /// The queries as tensor-core fragments, [64-byte piece][instruction][fragment], columns permuted like the keys'.
 template <int kDim>
 __device__ inline void loadQueries(const DecodeAttentionArgs& a, const DecodePlace& place,
@@ -143,8 +110,7 @@ __device__ inline void loadQueries(const DecodeAttentionArgs& a, const DecodePla
         if (rowInTile < place.heads) low = *reinterpret_cast<const uint4*>(qRow + rowInTile * kDim + c * 32 + quad * 8);
         if (rowInTile + 8 < place.heads)
             high = *reinterpret_cast<const uint4*>(qRow + (rowInTile + 8) * kDim + c * 32 + quad * 8);
-        q[c][0][0] = low.x, q[c][0][1] = high.x, q[c][0][2] = low.y, q[c][0][3] = high.y;
-        q[c][1][0] = low.z, q[c][1][1] = high.z, q[c][1][2] = low.w, q[c][1][3] = high.w;
+        setFragment(low, high, q[c]);
     }
 }
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/diffusion/block_attention.h"
 
-#include "kernels/cuda/attention/attention_parts.cuh"
+#include "kernels/cuda/attention/attention_stage.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/shared_room.cuh"
 #include "kernels/cuda/diffusion/active_tokens.cuh"
@@ -38,11 +38,6 @@ struct Share {
 
 /// Splits that a list of so many tiles fills.
 __device__ inline int filledSplits(int tiles, int splits) { return min(tiles, splits); }
-
-__device__ inline void copyPiece(void* to, const void* from, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(unsigned(__cvta_generic_to_shared(to))),
-                 "l"(from), "r"(valid ? 16 : 0));
-}
 
 /// Copies keys and values of 64 tokens to shared memory; what lies behind the last one is zero.
 template <int kDim>
@@ -82,18 +77,9 @@ __device__ inline void fetchTile(uint4* stage, const Bf16* blocks, const Keys& k
 template <int kDim>
 __device__ inline void attendStage(const uint4* stage, const std::uint32_t (&q)[kDim / 32][2][4], const Keys& keys,
                                    int tile, float scale, const Divider& byBlock, Accumulator<kDim>& acc) {
-    using S = StagePlaces<kDim>;
     const int lane = int(threadIdx.x) % kWarp, row = lane / 4, quad = lane % 4;
     float logits[8][4] = {};
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-#pragma unroll
-        for (int c = 0; c < kDim / 32; ++c) {
-            const uint4 k = stage[S::keyOf(j, row, c, quad)];
-            mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
-            mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
-        }
-    }
+    multiplyKeys<kDim>(stage, row, quad, q, logits);
     // Tokens are masked behind the last one, and in the last listed page, which may be incomplete.
     const bool whole = (tile + 1) * kKeyTokens <= keys.tokens - (keys.pages != nullptr ? byBlock.divisor : 0);
 #pragma unroll
@@ -117,15 +103,7 @@ __device__ inline void attendStage(const uint4* stage, const std::uint32_t (&q)[
     }
     std::uint32_t p[8][2];
     advanceSoftmax<kDim, 8>(logits, acc, p);
-#pragma unroll
-    for (int i = 0; i < kDim / 8; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const uint4 v = stage[S::value(i * 8 + row, half * 4 + quad)];
-            const int j = half * 4;
-            mma16816(acc.out[i], p[j][0], p[j][1], p[j + 1][0], p[j + 1][1], v.x, v.y);
-            mma16816(acc.out[i], p[j + 2][0], p[j + 2][1], p[j + 3][0], p[j + 3][1], v.z, v.w);
-        }
+    multiplyValues<kDim>(stage, row, quad, p, acc);
 }
 
 /// Grid (splits, kvHeads, rows * query tiles). A thread block takes 64 queries of a (row, KV head) and one share of its
@@ -174,8 +152,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
             low = *reinterpret_cast<const uint4*>(a.q + headOf(mine + rowInTile) * kDim + c * 32 + quad * 8);
         if (mine + rowInTile + 8 < queries)
             high = *reinterpret_cast<const uint4*>(a.q + headOf(mine + rowInTile + 8) * kDim + c * 32 + quad * 8);
-        q[c][0][0] = low.x, q[c][0][1] = high.x, q[c][0][2] = low.y, q[c][0][3] = high.y;
-        q[c][1][0] = low.z, q[c][1][1] = high.z, q[c][1][2] = low.w, q[c][1][3] = high.w;
+        setFragment(low, high, q[c]);
     }
     Accumulator<kDim> acc;
     acc.clear();
@@ -202,12 +179,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
             if (quad == 0) a.states[cell] = make_float2(acc.maximum[h], acc.sum[h]);
             continue;
         }
-        const float inverse = acc.sum[h] > 0 ? 1.f / acc.sum[h] : 0.f;
-        Bf16* const out = a.out + headOf(query) * kDim;
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i)
-            *reinterpret_cast<std::uint32_t*>(out + i * 8 + quad * 2) =
-                packBf16(acc.out[i][2 * h] * inverse, acc.out[i][2 * h + 1] * inverse);
+        writeOut<kDim>(a.out + headOf(query) * kDim, quad, acc, h);
     }
 }
 
