@@ -78,10 +78,10 @@ option(KVSCOPE_CUDA "Build the CUDA backend (needs nvcc 12.4 or later)" ${cuda_d
 if(gpu_nodes)
     set(architectures_default native)
 else()
-    set(architectures_default "80-real;90-real;100-real;100-virtual")
+    set(architectures_default "80-real;90a-real;100-real;100-virtual")
 endif()
 set(KVSCOPE_CUDA_ARCHITECTURES "${architectures_default}" CACHE STRING
-    "GPU generations to compile for: this machine's own, else all; \"80-real;90-real;100-real;100-virtual\" is all")
+    "GPU generations to compile for: this machine's own, else all; \"80-real;90a-real;100-real;100-virtual\" is all")
 list(LENGTH KVSCOPE_CUDA_ARCHITECTURES generations)
 if(generations GREATER 1)
     set(compress_default ON)

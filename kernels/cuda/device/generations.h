@@ -5,7 +5,7 @@
 
 namespace kvscope::cuda {
 
-/// The generations that the CUDA kernels were compiled for, as CMake names them: "80-real, 90-real".
+/// The generations that the CUDA kernels were compiled for, as CMake names them: "80-real, 90a-real".
 std::string compiledGenerations();
 
 /// Whether the GPU in use can run the kernels: the program holds code for its generation, or PTX that its driver
