@@ -32,7 +32,8 @@ struct TileOrder {
 /// A tile of query tokens of one query head.
 struct QueryTile {
     int head, number; // query head, tile of its query tokens
-    /// Tile number `item`: heads that are taken together one after another, of each the tiles with most keys first.
+    /// Tile number `item`. Groups of heads that are taken together come one after another; in a group the tiles with
+    /// most keys come first, and tiles with as many keys by head.
     __device__ QueryTile(const TileOrder& order, int item) {
         const int section = item / (order.tiles * order.together),
                   within = item - section * order.tiles * order.together;
@@ -42,7 +43,7 @@ struct QueryTile {
     }
 };
 
-/// Thread block b of g takes the tiles b, 2g-1-b, 2g+b, ..: each that has a long one takes a short one next.
+/// Thread block b of g takes the tiles b, 2g-1-b, 2g+b, ..: after a tile with many keys it takes one with few.
 __device__ inline int itemOf(int round) {
     const int blocks = int(gridDim.x), mine = int(blockIdx.x);
     return round * blocks + (round % 2 == 0 ? mine : blocks - 1 - mine);
@@ -175,8 +176,8 @@ public:
         if ((keys.last + 1) * kTileKeys > keys.known) clearValues(keys.known - keys.last * kTileKeys);
 
         int at = keys.last - 1;
-        // Key tiles that end after the first query, then those that all queries see whole, then those at the window's
-        // other end.
+        // First the key tiles that end behind the first query, with masks; then those that all queries see whole,
+        // without masks; then those in which the window of some query begins, with masks.
         const int seen = a_.window > 0 ? (max(0, firstRow + kGroupRows - a_.window) + kTileKeys - 1) / kTileKeys : 0;
         for (; at >= keys.first && (at + 1) * kTileKeys - 1 > firstRow; --at) step<true>(at, work);
         for (; at >= max(keys.first, seen); --at) step<false>(at, work);
@@ -195,8 +196,8 @@ public:
     }
 
 private:
-    /// Heads of 128 leave registers for the queries. From there they cost less than from shared memory, which the
-    /// products then read for keys and values alone.
+    /// With heads of 128 a thread has registers left for the queries. Products read queries from registers faster than
+    /// from shared memory, which they then read for keys and values alone.
     static constexpr bool kHoldsQueries = kDim == 128;
 
     struct Work {

@@ -41,9 +41,9 @@ __device__ inline void maskLogits(float (&logits)[64], int row, int key, unsigne
         if (unsigned(row + i / 2 % 2 * 8 - (key + i / 4 * 8 + i % 2)) >= reach) logits[i] = -INFINITY;
 }
 
-/// Takes a key tile's products into the running maxima. shift: what is to be taken from the products, scaled, before
-/// their exponentials; factor: by what the results so far are to be scaled. scaleLog2: the scale over ln 2. kMasked: a
-/// row may have seen no key yet.
+/// Takes a key tile's products into the running maxima. shift: the caller subtracts it from the scaled products before
+/// it takes exponentials. factor: the caller multiplies the results so far by it. scaleLog2: the scale over ln 2.
+/// kMasked: a row may have seen no key yet.
 template <bool kMasked, int kDim>
 __device__ inline void findMaxima(const float (&logits)[64], Running<kDim>& running, float scaleLog2, float (&shift)[2],
                                   float (&factor)[2]) {

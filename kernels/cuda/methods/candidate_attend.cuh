@@ -1,4 +1,4 @@
-// Attention to the chosen places, and the merge of the results of a cluster's thread blocks.
+// AsyncTLS: the attention to the chosen places, and the merge of the results of a cluster's thread blocks.
 #pragma once
 
 #include "kernels/cuda/methods/candidate_parts.cuh"

@@ -1,5 +1,5 @@
-// What all phases of the attention over candidates (candidate_attention.h) use: which places a thread block has and
-// where arrays lie in shared memory. Also the choice of places.
+// AsyncTLS: what all phases of the attention over candidates (candidate_attention.h) use: which places a thread block
+// has, where arrays lie in shared memory, and the choice of places.
 #pragma once
 
 #include "kernels/cuda/attention/attention_parts.cuh"
@@ -69,8 +69,8 @@ struct CandidateShared {
 /// The places of one thread block of a cluster: the groups number rank, rank + ranks, .. of the list.
 struct CandidatePart {
     int item, row, rank, ranks, stride;
-    // all: places of the whole list up to the position; count: those of this thread block, in its first `groups`
-    // groups; listedGroups: its groups with those behind the position
+    // all: places of the whole list up to the position. count: how many of them this thread block has; they are in its
+    // first `groups` groups. listedGroups: its groups, those behind the position included
     int all = 0, count = 0, groups = 0, listedGroups = 0;
     unsigned char* raw;
     const CandidatePlan& plan;

@@ -1,4 +1,5 @@
-// Scores of places by their labels: logits through the tensor cores, and a softmax over the parts of the whole cluster.
+// AsyncTLS: the scores of places by their labels. The tensor cores make logits, and all thread blocks of a cluster make
+// one softmax of them.
 #pragma once
 
 #include "kernels/cuda/methods/candidate_parts.cuh"

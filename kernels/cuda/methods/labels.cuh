@@ -1,4 +1,4 @@
-// How a token's label is made of its key; see labels.h.
+// Double Sparsity and AsyncTLS: how a token's label is made of its key; see labels.h.
 #pragma once
 
 #include "kernels/cuda/device/common.cuh"
