@@ -3,6 +3,7 @@
 #include "app/cli/eval_results.h"
 #include "app/cli/long_action.h"
 #include "app/cli/scored_text.h"
+#include "app/cli/setting_options.h"
 #include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -18,7 +19,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 namespace kvscope::cli {
 namespace {
@@ -42,9 +42,7 @@ Setting parseSetting(const std::string& text, const char* option) {
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
         throw Error(ErrorKind::BadInput, fmt::format("cannot read {} '{}'", option, text),
                     fmt::format("write {} key=value", option));
-    Setting setting{text.substr(0, equals), {}};
-    std::istringstream values(text.substr(equals + 1));
-    for (std::string value; std::getline(values, value, ',');) setting.values.push_back(value);
+    Setting setting{text.substr(0, equals), listedValues(option, text.substr(equals + 1))};
     if (setting.key == "k") setting.key = "total_blocks";
     if (setting.key == "k_q") setting.key = "select_blocks";
     return setting;

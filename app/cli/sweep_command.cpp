@@ -20,7 +20,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,12 +52,9 @@ struct Point {
 std::vector<Axis> axesOf(const std::vector<std::string>& texts) {
     std::vector<Axis> axes;
     for (auto& [key, values] : parseSettings("--sweep", texts)) {
-        Axis axis{key == "k" ? "total_blocks" : key == "k_q" ? "select_blocks" : key, {}};
-        std::istringstream list(values);
-        for (std::string value; std::getline(list, value, ',');)
-            if (!value.empty()) axis.values.push_back(value);
-        if (axis.values.empty())
+        if (values.empty())
             throw Error(ErrorKind::BadInput, fmt::format("--sweep {} has no value", key), "write --sweep key=a,b,c");
+        Axis axis{key == "k" ? "total_blocks" : key == "k_q" ? "select_blocks" : key, listedValues("--sweep", values)};
         if (std::any_of(axes.begin(), axes.end(), [&](const Axis& other) { return other.key == axis.key; }))
             throw Error(ErrorKind::BadInput, fmt::format("--sweep gives '{}' twice", axis.key),
                         "leave one of them out");

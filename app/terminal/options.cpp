@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -35,12 +36,83 @@ std::string whyNotPositive(const std::string& text) {
     return number && !(std::strtod(text.c_str(), nullptr) > 0) ? text + " is not above 0" : "";
 }
 
+/// How many letters must be added, left out, replaced or exchanged with the next one to make `a` of `b`.
+std::size_t lettersApart(const std::string& a, const std::string& b) {
+    std::vector<std::size_t> beforeLast, last(b.size() + 1), row(b.size() + 1); // of a's beginnings, by b's
+    std::iota(last.begin(), last.end(), std::size_t(0));
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = std::min(row[j], beforeLast[j - 2] + 1);
+        }
+        beforeLast = std::exchange(last, row);
+    }
+    return last.back();
+}
+
+/// " (did you mean --budget?)" with the name that is written most like `wrong`, or nothing where more
+/// than one letter in three would have to change.
+std::string nearestName(const std::string& wrong, const std::vector<std::string>& names) {
+    const auto lettersOf = [](const std::string& name) {
+        return name.substr(std::min(name.find_first_not_of('-'), name.size()));
+    };
+    const std::string letters = lettersOf(wrong);
+    std::size_t least = (letters.size() + 2) / 3;
+    const std::string* nearest = nullptr;
+    for (const std::string& name : names)
+        if (const std::size_t apart = lettersApart(letters, lettersOf(name));
+            apart <= least && (!nearest || apart < least))
+            least = apart, nearest = &name;
+    return nearest ? fmt::format(" (did you mean {}?)", *nearest) : "";
+}
+
+std::vector<std::string> optionNames(const CLI::App& command) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options())
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    return names;
+}
+
+std::vector<std::string> commandNames(const CLI::App& program) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
+    return names;
+}
+
 /// What is wrong with arguments that nothing takes. An option's value stands behind it, and is not named.
-std::string unexpected(const std::vector<std::string>& arguments) {
+std::string unexpected(const std::vector<std::string>& arguments, const CLI::App& command) {
     for (const std::string& argument : arguments)
-        if (argument.size() > 1 && argument.front() == '-')
-            return "there is no option " + argument.substr(0, argument.find('='));
+        if (argument.size() > 1 && argument.front() == '-') {
+            const std::string name = argument.substr(0, argument.find('='));
+            return "there is no option " + name + nearestName(name, optionNames(command));
+        }
     return "there is no place for the argument '" + (arguments.empty() ? "" : arguments.front()) + "'";
+}
+
+/// What is wrong with a list such as "16,,24", whose empty value CLI11 would skip; nothing where no list has one.
+std::string whyEmptyInList(const CLI::App& program, const std::vector<std::string>& arguments) {
+    const CLI::App* command = &program;
+    const CLI::Option* option = nullptr; // the last one that was named
+    for (const std::string& argument : arguments) {
+        std::string values = argument;
+        if (command == &program) {
+            const auto chosen = program.get_subcommands([&](const CLI::App* c) { return c->check_name(argument); });
+            if (!chosen.empty()) command = chosen.front();
+        }
+        if (argument.size() > 1 && argument.front() == '-') {
+            const std::size_t equals = argument.find('=');
+            if (const CLI::Option* named = command->get_option_no_throw(argument.substr(0, equals))) {
+                option = named;
+                values = equals == std::string::npos ? "" : argument.substr(equals + 1);
+            }
+        }
+        if (option == nullptr || option->get_delimiter() != ',' || values.find(',') == std::string::npos) continue;
+        if (values.front() == ',' || values.back() == ',' || values.find(",,") != std::string::npos)
+            return fmt::format("{} has an empty value in the list '{}'", option->get_name(), values);
+    }
+    return {};
 }
 
 } // namespace
@@ -207,6 +279,11 @@ CommandLine::~CommandLine() = default;
 void CommandLine::requireCommand() { owned_->require_subcommand(1); }
 
 std::optional<int> CommandLine::parse(int argc, char** argv) {
+    if (const std::string what = whyEmptyInList(*owned_, std::vector<std::string>(argv + 1, argv + argc));
+        !what.empty()) {
+        printErr("{}: {}; leave out the comma that has no value beside it\n", owned_->get_name(), what);
+        return 2;
+    }
     try {
         owned_->parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -219,10 +296,12 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
         std::string program = owned_->get_name();
         for (const CLI::App* command : owned_->get_subcommands()) program += " " + command->get_name();
         std::string what = error.what();
-        if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) what = unexpected(owned_->remaining(true));
+        if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+            what = unexpected(owned_->remaining(true),
+                              owned_->get_subcommands().empty() ? *owned_ : *owned_->get_subcommands().back());
         if (owned_->get_subcommands().empty() && owned_->get_require_subcommand_min() > 0 && argc > 1 &&
             *argv[1] != '-')
-            what = fmt::format("there is no command {}", argv[1]);
+            what = fmt::format("there is no command {}{}", argv[1], nearestName(argv[1], commandNames(*owned_)));
         if (const std::size_t twice = what.find(": At Most 1 required but received"); twice != std::string::npos)
             what = what.substr(0, twice) + " is given more than once";
         printErr("{}: {}; see {} --help\n", owned_->get_name(), what, program);

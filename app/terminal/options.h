@@ -35,7 +35,7 @@ public:
     Option oneOf(std::initializer_list<const char*> words);
     /// The target's present value is the default, and --help shows it.
     Option showsDefault();
-    /// One argument can hold several values with commas between them.
+    /// One argument can hold several values with commas between them. An empty one ("16,,24") is refused.
     Option commaSeparated();
     /// The option can stand without a value, which then is `value`.
     Option valueOptional(const std::string& value);
@@ -105,7 +105,8 @@ protected:
     CLI::App* app_;
 };
 
-/// A program's whole command line.
+/// A program's whole command line. Where an option or a command does not exist, the message names the one that is
+/// written most like it.
 class CommandLine final : public Options {
 public:
     CommandLine(const std::string& program, const std::string& help, const std::string& version);

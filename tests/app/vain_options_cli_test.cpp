@@ -157,9 +157,57 @@ TEST_F(VainOptions, OptionsThatNoCommandHasAreNamed) {
               "kvscope-cli: there is no option --run; see kvscope-cli check --help\n");
     EXPECT_EQ(refusal({"check", "a.kvtrace", "b.kvtrace"}),
               "kvscope-cli: there is no place for the argument 'b.kvtrace'; see kvscope-cli check --help\n");
-    EXPECT_EQ(refusal({"chekc"}), "kvscope-cli: there is no command chekc; see kvscope-cli --help\n");
+    EXPECT_EQ(refusal({"chekc"}),
+              "kvscope-cli: there is no command chekc (did you mean check?); see kvscope-cli --help\n");
+    EXPECT_EQ(refusal({"paint"}), "kvscope-cli: there is no command paint; see kvscope-cli --help\n");
     EXPECT_EQ(refusal({"check", "a.kvtrace", "--limit", "1", "--limit", "1"}),
               "kvscope-cli: --limit is given more than once; see kvscope-cli check --help\n");
+}
+
+TEST_F(VainOptions, TheOptionThatIsWrittenMostAlikeIsNamed) {
+    for (const auto& [wrong, meant] :
+         std::vector<std::pair<const char*, const char*>>{{"--modle", "--model"},      // two letters exchanged
+                                                          {"--promt", "--prompt"},     // one left out
+                                                          {"--bbackend", "--backend"}, // one too many
+                                                          {"--max-new-tokans", "--max-new-tokens"}, // another one
+                                                          {"-backend", "--backend"},                // a dash left out
+                                                          {"--cache_policy", "--cache-policy"}})
+        EXPECT_EQ(refusal({"run", "--prompt", "a", wrong, "7"}),
+                  fmt::format("kvscope-cli: there is no option {} (did you mean {}?); see kvscope-cli run --help\n",
+                              wrong, meant));
+    EXPECT_THAT(refusal({"run", "--prompt", "a", "--modle=x"}),
+                HasSubstr("no option --modle (did you mean --model?);"));
+    EXPECT_EQ(refusal({"run", "--prompt", "a", "--colour", "red"}),
+              "kvscope-cli: there is no option --colour; see kvscope-cli run --help\n");
+}
+
+TEST_F(VainOptions, AnEmptyValueInAListIsRefused) {
+    const auto refused = [](const std::string& option, const std::string& list) {
+        return option + " has an empty value in the list '" + list + "'";
+    };
+    for (const char* list : {"16,,24", ",16", "16,", ","}) {
+        EXPECT_EQ(refusal({"replay", "a.kvtrace", "--cache-blocks", list}),
+                  "kvscope-cli: " + refused("--cache-blocks", list) +
+                      "; leave out the comma that has no value beside it\n");
+        EXPECT_THAT(refusal({"replay", "a.kvtrace", std::string("--cache-blocks=") + list}),
+                    HasSubstr(refused("--cache-blocks", list)));
+        EXPECT_THAT(refusal({"replay", "--cache-blocks", "8", list, "--json"}),
+                    HasSubstr(refused("--cache-blocks", list)));
+    }
+    // Every list that CLI11 takes apart goes this way; those that commands take apart themselves are these.
+    for (const auto& [command, option] : std::vector<std::pair<const char*, const char*>>{{"roofline", "--context"},
+                                                                                          {"eval", "--contexts"},
+                                                                                          {"tune", "--budgets"},
+                                                                                          {"quality", "--tasks"},
+                                                                                          {"simulate", "--rate"},
+                                                                                          {"compare", "--run-a"}})
+        EXPECT_THAT(refusal({command, option, "1,,2"}), HasSubstr(refused(option, "1,,2"))) << command;
+    EXPECT_THAT(refusal({"sweep", "--prompt", "a", "--trace", path("a.kvtrace"), "--sweep", "k_q=1,,3"}),
+                HasSubstr(refused("--sweep", "1,,3")));
+    EXPECT_THAT(refusal({"eval", "--sweep", "k_q=1,"}), HasSubstr(refused("--sweep", "1,")));
+    EXPECT_THAT(refusal({"simulate", "--slo", "ttft=1000,"}), HasSubstr(refused("--slo", "ttft=1000,")));
+    EXPECT_THAT(refusal({"simulate", "--rungs", "full,", "--rate", "1"}), HasSubstr(refused("--rungs", "full,")));
+    EXPECT_EQ(cli({"tokenize", "--text", "a,,b"}).status, 0); // no list
 }
 
 TEST_F(VainOptions, ARunIsNoRepeatOfItself) {
