@@ -30,8 +30,6 @@ void PrintTo(const TokenCase& c, std::ostream* out) {
     if (c.byToken) *out << ", values by token";
 }
 
-class CudaToken : public CudaTest, public ::testing::WithParamInterface<TokenCase> {};
-
 /// A layer's projections, and what they make of an input in float64.
 struct Projections {
     int rows, cols;
@@ -63,191 +61,253 @@ struct Projections {
     }
 };
 
-TEST_P(CudaToken, RotatesStoresScoresAndPools) {
-    const TokenCase c = GetParam();
-    constexpr int kKvHeads = 2, kSteps = 70;
-    const int rows = c.rows(), heads = rows * kKvHeads;
-    const int dim = c.dim, half = dim / 2, bs = c.blockSize, queryHeads = kKvHeads * c.group;
-    const int width = (queryHeads + 2 * kKvHeads) * dim, most = 150, blocks = (most + bs - 1) / bs + 1;
-    const auto cosines = floats(std::size_t(rows * most * half)), sines = floats(cosines.size());
-    const auto delta = floats(std::size_t(kKvHeads * kKvHeads * dim), 0.1f), gain = floats(kKvHeads);
-    const auto queryNorm = floats(std::size_t(dim)), keyNorm = floats(std::size_t(dim));
-    Projections layer{width,
-                      c.cols,
-                      halves(std::size_t((width + 2 * kKvHeads) * c.cols), 1 / std::sqrt(float(c.cols))),
-                      floats(std::size_t(c.cols)),
-                      {}};
-    if (c.biased) layer.bias = floats(std::size_t(width));
-    const OnDevice<Half> weights(layer.weights);
-    const OnDevice<float> dnorm(layer.norm), dbias(layer.bias);
-    std::vector<std::int64_t> windowFirst, blockFirst, tokenFirst;
-    for (int h = 0; h < heads; ++h) {
-        windowFirst.push_back(std::int64_t(h) * most);
-        blockFirst.push_back(std::int64_t(h) * blocks);
-        tokenFirst.push_back(std::int64_t(h) * most);
+/// Decodes tokens of some sequences one after the other, and keeps what the kernels wrote in every step.
+class CudaToken : public CudaTest, public ::testing::WithParamInterface<TokenCase> {
+protected:
+    static constexpr int kKvHeads = 2, kSteps = 70, kMost = 150; // kMost: tokens that a sequence has room for
+    static constexpr int kCapacity = 3;                          // of a list of blocks
+
+    /// What one step was given and what it wrote.
+    struct Step {
+        std::vector<float> qkv, plain;           // [rows, width]; plain: as the kernel projected them
+        std::vector<Half> q, key, value, blocks; // rotated queries; the new tokens; all KV blocks
+    };
+
+    void SetUp() override {
+        CudaTest::SetUp();
+        if (IsSkipped()) return;
+        layer_ = {width(),
+                  c_.cols,
+                  halves(std::size_t((width() + 2 * kKvHeads) * c_.cols), 1 / std::sqrt(float(c_.cols))),
+                  floats(std::size_t(c_.cols)),
+                  {}};
+        if (c_.biased) layer_.bias = floats(std::size_t(width()));
+        cosines_ = floats(std::size_t(c_.rows() * kMost * c_.dim / 2));
+        sines_ = floats(cosines_.size());
+        delta_ = floats(std::size_t(kKvHeads * kKvHeads * c_.dim), 0.1f);
+        gain_ = floats(kKvHeads);
+        queryNorm_ = floats(std::size_t(c_.dim));
+        keyNorm_ = floats(std::size_t(c_.dim));
+        decode();
     }
-    const OnDevice<float> dcos(cosines), dsin(sines), ddelta(delta), dgain(gain), dqn(queryNorm), dkn(keyNorm);
-    const OnDevice<std::int64_t> dwf(windowFirst), dbf(blockFirst), dtf(tokenFirst);
-    const OnDevice<Half> recent(std::vector<Half>(std::size_t(heads * c.kernel * dim), 0)),
-        pooled(std::size_t(heads * most * dim)), ranges(std::size_t(heads * blocks * 2 * dim)),
-        cache(std::size_t(heads * blocks) * blockElements(bs, dim)), q(std::size_t(rows * queryHeads * dim)),
-        newKey(std::size_t(heads * dim)), newValue(std::size_t(heads * dim));
-    const OnDevice<float> recentScores(std::vector<float>(std::size_t(heads * c.kernel), 0)),
-        pooledScores(std::size_t(heads * most)), tokenScores(std::size_t(heads * most));
-    std::vector<std::int32_t> ropeFirst;
-    for (int r = 0; r < rows; ++r) ropeFirst.push_back(r * most);
-    const OnDevice<std::int32_t> dropeFirst(ropeFirst);
-    const DeviceMatrix matrix{weights.bf16(), width, c.cols};
-    if (c.cols > 0 && c.scored()) foldEvictionHead(launch, matrix, ddelta.get(), kKvHeads, kKvHeads * dim);
-    const OnDevice<float> plain(std::size_t(rows * width));
-    // A list whose last entry is the newest block, which lies in another slot than its number.
-    constexpr int kCapacity = 3;
-    const auto slotOf = [&](int block) { return c.listed ? blocks - 1 - block : block; };
-    const OnDevice<std::int32_t> listCount(std::vector<std::int32_t>(std::size_t(heads), 2));
-    std::vector<std::vector<std::vector<float>>> keys(static_cast<std::size_t>(heads));
-    std::vector<std::vector<double>> scores(static_cast<std::size_t>(heads));
+
+    int half() const { return c_.dim / 2; }
+    int heads() const { return c_.rows() * kKvHeads; }
+    int queryHeads() const { return kKvHeads * c_.group; }
+    int width() const { return (queryHeads() + 2 * kKvHeads) * c_.dim; }
+    int blocksOfHead() const { return (kMost + c_.blockSize - 1) / c_.blockSize + 1; }
+    /// Where a block lies: with lists in another slot than its number.
+    int slotOf(int block) const { return c_.listed ? blocksOfHead() - 1 - block : block; }
+    int ropeFirst(int row) const { return row * kMost; }
+    /// What a step's projections made for a KV head: its key or its value, and where the values of all heads begin.
+    const float* keyOf(const Step& step, int h) const {
+        return step.qkv.data() + h / kKvHeads * width() + (queryHeads() + h % kKvHeads) * c_.dim;
+    }
+    const float* valuesOf(const Step& step, int h) const {
+        return step.qkv.data() + h / kKvHeads * width() + (queryHeads() + kKvHeads) * c_.dim;
+    }
+    /// A head of a row's token as it must be rotated at a step's position, in float64.
+    std::vector<double> rotated(int row, int position, const float* x, const std::vector<float>& norm) const {
+        double squares = 0;
+        for (int i = 0; i < c_.dim; ++i) squares += double(x[i]) * double(x[i]);
+        const double inverse = 1 / std::sqrt(squares / c_.dim + 1e-5);
+        std::vector<double> y(static_cast<std::size_t>(c_.dim));
+        for (int i = 0; i < half(); ++i) {
+            const int low = c_.interleaved ? 2 * i : i, high = c_.interleaved ? 2 * i + 1 : i + half();
+            const auto scaled = [&](int at) {
+                return double(x[at]) * (c_.normed ? inverse * double(norm[std::size_t(at)]) : 1.0);
+            };
+            const std::size_t angle = std::size_t((ropeFirst(row) + position) * half() + i);
+            y[std::size_t(low)] = scaled(low) * double(cosines_[angle]) - scaled(high) * double(sines_[angle]);
+            y[std::size_t(high)] = scaled(high) * double(cosines_[angle]) + scaled(low) * double(sines_[angle]);
+        }
+        return y;
+    }
+    /// How near a number that is rounded to bf16 must be. What the kernel projected itself comes from float sums in
+    /// another order.
+    double near(double want) const { return (c_.cols > 0 ? 1e-4 : 1e-5) + std::abs(want) * 0x1.1p-8; }
+    /// A channel of a KV head's key of a step, as it was stored.
+    float storedKey(int h, int step, int channel) const {
+        return toFloat(steps_[std::size_t(step)].key[std::size_t(h * c_.dim + channel)]);
+    }
+    /// The eviction score of a KV head's token in float64.
+    double score(int h, int step) const {
+        double sum = 0;
+        const float* const values = valuesOf(steps_[std::size_t(step)], h);
+        for (int i = 0; i < kKvHeads * c_.dim; ++i)
+            sum += double(delta_[std::size_t(h % kKvHeads * kKvHeads * c_.dim + i)]) * double(values[i]);
+        return double(gain_[std::size_t(h % kKvHeads)]) * std::log1p(std::exp(sum));
+    }
+
+    const TokenCase c_ = GetParam();
+    Projections layer_{};
+    std::vector<float> cosines_, sines_, delta_, gain_, queryNorm_, keyNorm_;
+    std::vector<Step> steps_;
+    // The block index after the last step: [heads, kMost, dim], [heads, blocks, 2, dim], [heads, kMost].
+    std::vector<Half> pooledKeys_, ranges_;
+    std::vector<float> pooledScores_, tokenScores_;
+
+private:
+    void decode();
+};
+
+void CudaToken::decode() {
+    const int rows = c_.rows(), blocks = blocksOfHead(), bs = c_.blockSize;
+    const OnDevice<Half> weights(layer_.weights);
+    const OnDevice<float> norm(layer_.norm), bias(layer_.bias), cosines(cosines_), sines(sines_), delta(delta_),
+        gain(gain_), queryNorm(queryNorm_), keyNorm(keyNorm_);
+    std::vector<std::int64_t> firstOfTokens, firstOfBlocks;
+    for (int h = 0; h < heads(); ++h) {
+        firstOfTokens.push_back(std::int64_t(h) * kMost);
+        firstOfBlocks.push_back(std::int64_t(h) * blocks);
+    }
+    const OnDevice<std::int64_t> tokenFirst(firstOfTokens), blockFirst(firstOfBlocks);
+    const OnDevice<Half> recent(std::vector<Half>(std::size_t(heads() * c_.kernel * c_.dim), 0)),
+        pooled(std::size_t(heads() * kMost * c_.dim)), ranges(std::size_t(heads() * blocks * 2 * c_.dim)),
+        cache(std::size_t(heads() * blocks) * blockElements(bs, c_.dim)), q(std::size_t(rows * queryHeads() * c_.dim)),
+        newKey(std::size_t(heads() * c_.dim)), newValue(std::size_t(heads() * c_.dim));
+    const OnDevice<float> recentScores(std::vector<float>(std::size_t(heads() * c_.kernel), 0)),
+        pooledScores(std::size_t(heads() * kMost)), tokenScores(std::size_t(heads() * kMost)),
+        plain(std::size_t(rows * width()));
+    std::vector<std::int32_t> firstOfRope;
+    for (int r = 0; r < rows; ++r) firstOfRope.push_back(ropeFirst(r));
+    const OnDevice<std::int32_t> ropeFirsts(firstOfRope),
+        listCount(std::vector<std::int32_t>(std::size_t(heads()), 2)); // the last entry is the newest block
+    const DeviceMatrix matrix{weights.bf16(), width(), c_.cols};
+    if (c_.cols > 0 && c_.scored()) foldEvictionHead(launch, matrix, delta.get(), kKvHeads, kKvHeads * c_.dim);
+    AppendArgs a;
+    a.shape = {queryHeads(), kKvHeads, c_.dim, bs};
+    a.cos = cosines.get();
+    a.sin = sines.get();
+    a.interleaved = c_.interleaved;
+    if (c_.scored()) a.eviction = {delta.get(), gain.get(), c_.cols > 0};
+    if (c_.normed) a.norms = {queryNorm.get(), keyNorm.get(), 1e-5f};
+    a.q = q.bf16();
+    a.index.kernel = c_.kernel;
+    a.index.stride = c_.stride;
+    a.index.recentKeys = recent.bf16();
+    if (c_.scored()) a.index.recentScores = recentScores.get();
+    a.index.pooledKeys = pooled.bf16();
+    a.index.pooledScores = pooledScores.get();
+    a.index.ranges = ranges.bf16();
+    a.index.tokenScores = tokenScores.get();
+    a.index.windowFirst = a.index.tokenFirst = tokenFirst.get();
+    a.index.blockFirst = blockFirst.get();
+    a.rows = rows;
+    a.ropeFirst = ropeFirsts.get();
+    if (c_.resident) a.blocks = cache.bf16(), a.headFirst = blockFirst.get();
+    a.newKey = newKey.bf16();
+    a.newValue = newValue.bf16();
+    a.valuesByToken = c_.byToken;
     for (int step = 0; step < kSteps; ++step) {
-        const auto input = floats(std::size_t(c.cols * c.inputs));
-        const auto qkv = c.cols > 0 ? layer.of(input) : floats(std::size_t(rows * width));
-        const OnDevice<float> dqkv(qkv), dinput(input);
-        std::vector<std::int32_t> slots(std::size_t(heads * kCapacity), -1);
-        for (int h = 0; h < heads; ++h) slots[std::size_t(h * kCapacity + 1)] = slotOf(step / bs);
-        const OnDevice<std::int32_t> listSlot(slots);
-        const OnDevice<std::int32_t> position(std::vector<std::int32_t>(std::size_t(rows), step));
-        AppendArgs a;
-        a.shape = {queryHeads, kKvHeads, dim, bs};
-        a.qkv = dqkv.get();
-        a.cos = dcos.get();
-        a.sin = dsin.get();
-        a.interleaved = c.interleaved;
-        if (c.scored()) a.eviction = {ddelta.get(), dgain.get(), c.cols > 0};
-        if (c.normed) a.norms = {dqn.get(), dkn.get(), 1e-5f};
-        a.q = q.bf16();
-        a.index.kernel = c.kernel;
-        a.index.stride = c.stride;
-        a.index.recentKeys = recent.bf16();
-        if (c.scored()) a.index.recentScores = recentScores.get();
-        a.index.pooledKeys = pooled.bf16();
-        a.index.pooledScores = pooledScores.get();
-        a.index.ranges = ranges.bf16();
-        a.index.tokenScores = tokenScores.get();
-        a.index.windowFirst = dwf.get();
-        a.index.blockFirst = dbf.get();
-        a.index.tokenFirst = dtf.get();
-        a.rows = rows;
+        const auto input = floats(std::size_t(c_.cols * c_.inputs));
+        Step& now = steps_.emplace_back();
+        now.qkv = c_.cols > 0 ? layer_.of(input) : floats(std::size_t(rows * width()));
+        const OnDevice<float> qkv(now.qkv), dinput(input);
+        std::vector<std::int32_t> slots(std::size_t(heads() * kCapacity), -1);
+        for (int h = 0; h < heads(); ++h) slots[std::size_t(h * kCapacity + 1)] = slotOf(step / bs);
+        const OnDevice<std::int32_t> listSlot(slots), position(std::vector<std::int32_t>(std::size_t(rows), step));
+        a.qkv = qkv.get();
         a.position = position.get();
-        a.ropeFirst = dropeFirst.get();
-        if (c.resident) a.blocks = cache.bf16(), a.headFirst = dbf.get();
-        a.newKey = newKey.bf16();
-        a.newValue = newValue.bf16();
-        if (c.listed) a.listSlot = listSlot.get(), a.listCount = listCount.get(), a.capacity = kCapacity;
-        a.valuesByToken = c.byToken;
-        if (c.cols > 0) {
+        if (c_.listed) a.listSlot = listSlot.get(), a.listCount = listCount.get(), a.capacity = kCapacity;
+        if (c_.cols > 0) {
             ASSERT_TRUE(canProjectAndAppend(matrix, a));
             Launch how = launch;
             if (step % 2 != 0) how.multiprocessors = 4; // a thread block then takes several lots of outputs
-            projectAndAppend(how,
-                             {matrix,
-                              dinput.get(),
-                              {dnorm.get(), Projections::kEps},
-                              c.biased ? dbias.get() : nullptr,
-                              plain.get(),
-                              nullptr},
+            const float* const added = c_.biased ? bias.get() : nullptr;
+            projectAndAppend(how, {matrix, dinput.get(), {norm.get(), Projections::kEps}, added, plain.get(), nullptr},
                              a);
         } else {
             rotateAndAppend(launch, a);
         }
         check(cudaStreamSynchronize(launch.stream), "testing");
-        const auto gotQ = q.read(), gotKey = newKey.read(), gotValue = newValue.read(), gotCache = cache.read();
-        if (c.cols > 0) {
-            EXPECT_LT(relativeError(plain.read(), qkv), 1e-5);
+        now.q = q.read(), now.key = newKey.read(), now.value = newValue.read(), now.blocks = cache.read();
+        if (c_.cols > 0) now.plain = plain.read();
+    }
+    pooledKeys_ = pooled.read(), ranges_ = ranges.read();
+    pooledScores_ = pooledScores.read(), tokenScores_ = tokenScores.read();
+}
+
+TEST_P(CudaToken, QueriesAndKeysAreRotated) {
+    for (int step = 0; step < kSteps; ++step) {
+        const Step& now = steps_[std::size_t(step)];
+        if (c_.cols > 0) {
+            EXPECT_LT(relativeError(now.plain, now.qkv), 1e-5) << step;
         }
-        // Of what was projected here: float sums in another order, rounded to bf16.
-        const double near = c.cols > 0 ? 1e-4 : 1e-5;
-        const auto rotated = [&](int row, const float* x, const std::vector<float>& weight) {
-            double squares = 0;
-            for (int i = 0; i < dim; ++i) squares += double(x[i]) * double(x[i]);
-            const double inverse = 1 / std::sqrt(squares / dim + 1e-5);
-            std::vector<double> y(static_cast<std::size_t>(dim));
-            for (int i = 0; i < half; ++i) {
-                const int low = c.interleaved ? 2 * i : i, high = c.interleaved ? 2 * i + 1 : i + half;
-                const auto scaled = [&](int at) {
-                    return double(x[at]) * (c.normed ? inverse * double(weight[std::size_t(at)]) : 1.0);
-                };
-                const std::size_t angle = std::size_t((ropeFirst[std::size_t(row)] + step) * half + i);
-                y[std::size_t(low)] = scaled(low) * double(cosines[angle]) - scaled(high) * double(sines[angle]);
-                y[std::size_t(high)] = scaled(high) * double(cosines[angle]) + scaled(low) * double(sines[angle]);
-            }
-            return y;
-        };
-        for (int h = 0; h < heads; ++h) {
+        for (int h = 0; h < heads(); ++h) {
             SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
-            const int row = h / kKvHeads, g = h % kKvHeads;
-            const float *in = &qkv[std::size_t(row * width)], *key = in + (queryHeads + g) * dim,
-                        *values = in + (queryHeads + kKvHeads) * dim, *value = values + g * dim;
-            for (int head = 0; head < c.group; ++head) {
-                const int at = g * c.group + head;
-                const auto want = rotated(row, in + at * dim, queryNorm);
-                for (int i = 0; i < dim; ++i)
-                    EXPECT_NEAR(toFloat(gotQ[std::size_t((row * queryHeads + at) * dim + i)]), want[std::size_t(i)],
-                                near + std::abs(want[std::size_t(i)]) * 0x1.1p-8); // rounded to bf16
+            const int row = h / kKvHeads;
+            for (int head = 0; head < c_.group; ++head) {
+                const int at = h % kKvHeads * c_.group + head;
+                const auto want = rotated(row, step, now.qkv.data() + row * width() + at * c_.dim, queryNorm_);
+                for (int i = 0; i < c_.dim; ++i)
+                    EXPECT_NEAR(toFloat(now.q[std::size_t((row * queryHeads() + at) * c_.dim + i)]),
+                                want[std::size_t(i)], near(want[std::size_t(i)]));
             }
-            const auto want = rotated(row, key, keyNorm);
-            keys[std::size_t(h)].emplace_back();
-            const std::size_t block = (std::size_t(h * blocks + slotOf(step / bs))) * blockElements(bs, dim);
-            for (int i = 0; i < dim; ++i) {
-                const Half got = gotKey[std::size_t(h * dim + i)];
-                EXPECT_NEAR(toFloat(got), want[std::size_t(i)], near + std::abs(want[std::size_t(i)]) * 0x1.1p-8);
-                keys[std::size_t(h)].back().push_back(toFloat(got));
-                const Half stored = gotValue[std::size_t(h * dim + i)];
-                if (c.cols > 0)
-                    EXPECT_NEAR(toFloat(stored), value[i], near + std::abs(double(value[i])) * 0x1.1p-8);
+            const auto want = rotated(row, step, keyOf(now, h), keyNorm_);
+            for (int i = 0; i < c_.dim; ++i)
+                EXPECT_NEAR(storedKey(h, step, i), want[std::size_t(i)], near(want[std::size_t(i)]));
+        }
+    }
+}
+
+TEST_P(CudaToken, KeysAndValuesGoToTheirPlaces) {
+    const int bs = c_.blockSize;
+    for (int step = 0; step < kSteps; ++step)
+        for (int h = 0; h < heads(); ++h) {
+            SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
+            const Step& now = steps_[std::size_t(step)];
+            const float* const value = valuesOf(now, h) + h % kKvHeads * c_.dim;
+            const std::size_t block = std::size_t(h * blocksOfHead() + slotOf(step / bs)) * blockElements(bs, c_.dim);
+            for (int i = 0; i < c_.dim; ++i) {
+                const Half stored = now.value[std::size_t(h * c_.dim + i)];
+                if (c_.cols > 0)
+                    EXPECT_NEAR(toFloat(stored), value[i], near(double(value[i])));
                 else
                     EXPECT_EQ(stored, toBf16(value[i]));
-                if (c.resident) { // as well
-                    const int place = c.byToken ? step % bs * dim + i : i * bs + step % bs;
-                    EXPECT_EQ(gotCache[block + std::size_t(bs * dim + place)], stored);
-                    EXPECT_EQ(gotCache[block + std::size_t(step % bs * dim + i)], got);
-                }
+                if (!c_.resident) continue;
+                const int place = c_.byToken ? step % bs * c_.dim + i : i * bs + step % bs;
+                EXPECT_EQ(now.blocks[block + std::size_t(bs * c_.dim + place)], stored);
+                EXPECT_EQ(now.blocks[block + std::size_t(step % bs * c_.dim + i)],
+                          now.key[std::size_t(h * c_.dim + i)]);
             }
+        }
+}
+
+TEST_P(CudaToken, ScoresArePooledOverWindows) {
+    if (!c_.scored()) GTEST_SKIP() << "without an eviction head";
+    for (int h = 0; h < heads(); ++h) {
+        for (int t = 0; t < kSteps; ++t) EXPECT_NEAR(tokenScores_[std::size_t(h * kMost + t)], score(h, t), 1e-4);
+        for (int w = 0; w * c_.stride + c_.kernel <= kSteps; ++w) {
             double sum = 0;
-            for (int i = 0; i < kKvHeads * dim; ++i)
-                sum += double(delta[std::size_t(g * kKvHeads * dim + i)]) * double(values[i]);
-            scores[std::size_t(h)].push_back(double(gain[std::size_t(g)]) * std::log1p(std::exp(sum)));
+            for (int t = 0; t < c_.kernel; ++t) sum += score(h, w * c_.stride + t);
+            EXPECT_NEAR(pooledScores_[std::size_t(h * kMost + w)], sum / c_.kernel, 1e-4);
         }
     }
-    // What was pooled of the keys as they are stored.
-    const auto gotPooled = pooled.read(), gotRanges = ranges.read();
-    const auto gotPooledScores = pooledScores.read(), gotScores = tokenScores.read();
-    for (int h = 0; h < heads; ++h) {
-        const auto& mine = keys[std::size_t(h)];
-        for (int t = 0; t < kSteps && c.scored(); ++t)
-            EXPECT_NEAR(gotScores[std::size_t(h * most + t)], scores[std::size_t(h)][std::size_t(t)], 1e-4);
-        for (int w = 0; w * c.stride + c.kernel <= kSteps; ++w) {
-            double score = 0;
-            for (int t = 0; t < c.kernel; ++t) score += scores[std::size_t(h)][std::size_t(w * c.stride + t)];
-            if (c.scored()) {
-                EXPECT_NEAR(gotPooledScores[std::size_t(h * most + w)], score / c.kernel, 1e-4);
-            }
-            for (int i = 0; i < dim; ++i) {
+}
+
+/// Keys are pooled, and ranged, as they are stored.
+TEST_P(CudaToken, KeysArePooledOverWindowsAndRangedOverBlocks) {
+    const int bs = c_.blockSize;
+    for (int h = 0; h < heads(); ++h)
+        for (int i = 0; i < c_.dim; ++i) {
+            for (int w = 0; w * c_.stride + c_.kernel <= kSteps; ++w) {
                 double sum = 0;
-                for (int t = 0; t < c.kernel; ++t) sum += double(mine[std::size_t(w * c.stride + t)][std::size_t(i)]);
-                EXPECT_NEAR(toFloat(gotPooled[std::size_t((h * most + w) * dim + i)]), sum / c.kernel,
-                            1e-5 + std::abs(sum / c.kernel) * 0x1.1p-8);
+                for (int t = 0; t < c_.kernel; ++t) sum += double(storedKey(h, w * c_.stride + t, i));
+                EXPECT_NEAR(toFloat(pooledKeys_[std::size_t((h * kMost + w) * c_.dim + i)]), sum / c_.kernel,
+                            1e-5 + std::abs(sum / c_.kernel) * 0x1.1p-8);
             }
-        }
-        for (int b = 0; b * bs < kSteps; ++b)
-            for (int i = 0; i < dim; ++i) {
+            for (int b = 0; b * bs < kSteps; ++b) {
                 float low = INFINITY, high = -INFINITY;
                 for (int t = b * bs; t < std::min((b + 1) * bs, kSteps); ++t) {
-                    low = std::min(low, mine[std::size_t(t)][std::size_t(i)]);
-                    high = std::max(high, mine[std::size_t(t)][std::size_t(i)]);
+                    low = std::min(low, storedKey(h, t, i));
+                    high = std::max(high, storedKey(h, t, i));
                 }
-                const std::size_t at = std::size_t((h * blocks + b) * 2 * dim + i);
-                EXPECT_EQ(toFloat(gotRanges[at]), low);
-                EXPECT_EQ(toFloat(gotRanges[at + std::size_t(dim)]), high);
+                const std::size_t at = std::size_t((h * blocksOfHead() + b) * 2 * c_.dim + i);
+                EXPECT_EQ(toFloat(ranges_[at]), low);
+                EXPECT_EQ(toFloat(ranges_[at + std::size_t(c_.dim)]), high);
             }
-    }
+        }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -270,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(
         TokenCase{64, 4, 32, 16, 16, true, false, true, 512, false, true, true, 4}));
 
 /// Sequences of different lengths, one of which has ended: what is projected together goes where the kernel for
-/// projected tokens, which a test above compares with float64, puts it.
+/// projected tokens, which the tests above compare with float64, puts it.
 TEST_F(CudaTest, ProjectedRowsGoWhereTheirOwnPositionsSay) {
     constexpr int kRows = 4, kKvHeads = 2, kQueryHeads = 4, kDim = 64, kCols = 256, kBlock = 16, kMost = 48;
     constexpr int kHeads = kRows * kKvHeads, kBlocks = kMost / kBlock, kWidth = (kQueryHeads + 2 * kKvHeads) * kDim;
