@@ -33,128 +33,177 @@ std::vector<double> rounded(const std::vector<double>& x) {
     return result;
 }
 
-class CudaLabels : public CudaTest, public ::testing::WithParamInterface<Case> {};
+/// Labels the prompts of two sequences and one more token of each, and lets the kernel choose tokens.
+class CudaLabels : public CudaTest, public ::testing::WithParamInterface<Case> {
+protected:
+    static constexpr int kKvHeads = 2, kRows = 2, kHeads = kRows * kKvHeads, kWanted = 50, kCapacity = 64;
 
-TEST_P(CudaLabels, ChooseTheTokensOfTheRule) {
-    const Case c = GetParam();
-    if (c.processors > 0) launch.multiprocessors = c.processors;
-    const int kvHeads = 2, rows = 2, heads = rows * kvHeads, queryHeads = kvHeads * c.group, wanted = 50, capacity = 64;
-    const int perHead = (c.maxTokens + c.blockSize - 1) / c.blockSize, stride = (c.maxTokens + 31) / 32 * 32;
-    const AttentionShape shape{queryHeads, kvHeads, c.dim, c.blockSize};
-    const std::size_t element = blockElements(c.blockSize, c.dim), headElements = std::size_t(perHead) * element;
-    const std::vector<std::int32_t> position{c.maxTokens - 1, std::max(1, c.maxTokens / 3)};
-    const auto blocks = halves(std::size_t(heads) * headElements), q = halves(std::size_t(rows * queryHeads * c.dim));
-    const auto promptQ = halves(std::size_t(c.maxTokens) * std::size_t(queryHeads * c.dim));
-    const auto key = [&](int head, int token, int ch) {
-        return double(toFloat(blocks[std::size_t(head) * headElements + std::size_t(token / c.blockSize) * element +
-                                     std::size_t(token % c.blockSize * c.dim + ch)]));
-    };
-    const OnDevice<Half> dblocks(blocks), dq(q), dpromptQ(promptQ);
-    const OnDevice<double> sums(std::vector<double>(std::size_t(kvHeads * kObservers * c.dim), 0));
+    void SetUp() override {
+        CudaTest::SetUp();
+        if (IsSkipped()) return;
+        if (c_.processors > 0) launch.multiprocessors = c_.processors;
+        blocks_ = halves(std::size_t(kHeads) * headElements());
+        q_ = halves(std::size_t(kRows * queryHeads() * c_.dim));
+        promptQ_ = halves(std::size_t(c_.maxTokens) * std::size_t(queryHeads() * c_.dim));
+        for (int head = 0; head < kHeads; ++head)
+            for (int ch = 0; ch < c_.dim; ++ch) newKey_.push_back(toBf16(float(key(head, lastOf(head), ch))));
+        newValue_ = halves(newKey_.size());
+        labelAndChoose();
+    }
+
+    int queryHeads() const { return kKvHeads * c_.group; }
+    AttentionShape shape() const { return {queryHeads(), kKvHeads, c_.dim, c_.blockSize}; }
+    std::size_t headElements() const { // of a head's blocks
+        return std::size_t((c_.maxTokens + c_.blockSize - 1) / c_.blockSize) * blockElements(c_.blockSize, c_.dim);
+    }
+    /// The newest token of a head's sequence, which comes as a decode step's; those before it are the prompt.
+    int lastOf(int head) const { return position_[std::size_t(head / kKvHeads)]; }
+    double key(int head, int token, int ch) const {
+        return double(toFloat(blocks_[std::size_t(head) * headElements() +
+                                      std::size_t(token / c_.blockSize) * blockElements(c_.blockSize, c_.dim) +
+                                      std::size_t(token % c_.blockSize * c_.dim + ch)]));
+    }
+    std::vector<int> channelsOf(int head) const {
+        const auto from = channels_.begin() + head * c_.channels;
+        return {from, from + c_.channels};
+    }
+    std::vector<double> shares(int head) const;
+
+    const Case c_ = GetParam();
+    const std::vector<std::int32_t> position_{c_.maxTokens - 1, std::max(1, c_.maxTokens / 3)};
+    const float scale_ = 1 / std::sqrt(float(c_.channels));
+    std::vector<Half> blocks_, q_, promptQ_, newKey_, newValue_;
+    std::vector<std::int32_t> channels_, tokens_, count_; // chosen: [heads, channels], [heads, capacity], [heads]
+    std::vector<float> scores_;                           // [heads, capacity]
+    std::vector<Half> store_;                             // [heads, maxTokens, 2*dim]
+
+private:
+    void labelAndChoose();
+    void labelPrompts(const LabelStore& labels);
+};
+
+void CudaLabels::labelPrompts(const LabelStore& labels) {
+    const OnDevice<Half> blocks(blocks_), promptQ(promptQ_);
+    const OnDevice<double> sums(std::vector<double>(std::size_t(kKvHeads * kObservers * c_.dim), 0));
+    for (int row = 0; row < kRows; ++row) {
+        const int tokens = position_[std::size_t(row)];
+        const __nv_bfloat16* of = blocks.bf16() + std::size_t(row * kKvHeads) * headElements();
+        check(cudaMemset(sums.get(), 0, std::size_t(kKvHeads * kObservers * c_.dim) * sizeof(double)), "test");
+        for (int begin = 0; begin < tokens; begin += 77)
+            observeChannels(launch, {shape(), std::min(77, tokens - begin), begin,
+                                     promptQ.bf16() + std::size_t(begin) * std::size_t(queryHeads() * c_.dim), of,
+                                     std::int64_t(headElements()), sums.get()});
+        pickChannels(launch, sums.get(), tokens, shape(), row, labels);
+        labelPrompt(launch, {shape(), row, tokens, of, std::int64_t(headElements()), labels});
+    }
+    check(cudaStreamSynchronize(launch.stream), "labelling");
+}
+
+void CudaLabels::labelAndChoose() {
+    const int stride = (c_.maxTokens + 31) / 32 * 32;
     LabelStore labels;
-    labels.channels = c.channels;
-    labels.bits = c.bits;
+    labels.channels = c_.channels;
+    labels.bits = c_.bits;
     labels.stride = stride;
-    const OnDevice<std::uint32_t> codes(std::size_t(heads * labels.words() * stride));
-    const OnDevice<float> steps(std::size_t(heads * stride)), lowest(std::size_t(heads * stride));
-    const OnDevice<std::int32_t> channel(std::size_t(heads * c.channels));
+    const OnDevice<std::uint32_t> codes(std::size_t(kHeads * labels.words() * stride));
+    const OnDevice<float> steps(std::size_t(kHeads * stride)), lowest(std::size_t(kHeads * stride));
+    const OnDevice<std::int32_t> channel(std::size_t(kHeads * c_.channels));
     labels.codes = codes.get();
     labels.steps = steps.get();
     labels.lowest = lowest.get();
     labels.channel = channel.get();
-    std::vector<Half> newKey, newValue;
-    std::vector<std::int64_t> first;
-    for (int row = 0; row < rows; ++row) {
-        const int tokens = position[std::size_t(row)]; // the last one comes as a decode step's
-        const __nv_bfloat16* of = dblocks.bf16() + std::size_t(row * kvHeads) * headElements;
-        check(cudaMemset(sums.get(), 0, std::size_t(kvHeads * kObservers * c.dim) * sizeof(double)), "test");
-        for (int begin = 0; begin < tokens; begin += 77)
-            observeChannels(launch, {shape, std::min(77, tokens - begin), begin,
-                                     dpromptQ.bf16() + std::size_t(begin) * std::size_t(queryHeads * c.dim), of,
-                                     std::int64_t(headElements), sums.get()});
-        pickChannels(launch, sums.get(), tokens, shape, row, labels);
-        labelPrompt(launch, {shape, row, tokens, of, std::int64_t(headElements), labels});
-        for (int g = 0; g < kvHeads; ++g) {
-            const int head = row * kvHeads + g;
-            first.push_back(std::int64_t(head) * c.maxTokens);
-            for (int ch = 0; ch < c.dim; ++ch) newKey.push_back(toBf16(float(key(head, tokens, ch))));
-        }
-    }
-    newValue = halves(newKey.size());
-    const OnDevice<Half> dkey(newKey), dvalue(newValue),
-        store(std::size_t(heads * c.maxTokens) * std::size_t(2 * c.dim));
-    const OnDevice<std::int32_t> dposition(position);
-    const OnDevice<std::int64_t> dfirst(first);
-    labelToken(launch,
-               {shape, rows, dposition.get(), nullptr, dkey.bf16(), dvalue.bf16(), labels, store.bf16(), dfirst.get()});
-    const OnDevice<std::int32_t> tokens(std::size_t(heads * capacity)), count(static_cast<std::size_t>(heads));
-    const OnDevice<float> scores(std::size_t(heads * capacity));
+    labelPrompts(labels);
+    std::vector<std::int64_t> firsts;
+    for (int head = 0; head < kHeads; ++head) firsts.push_back(std::int64_t(head) * c_.maxTokens);
+    const OnDevice<Half> newKey(newKey_), newValue(newValue_), q(q_),
+        store(std::size_t(kHeads * c_.maxTokens) * std::size_t(2 * c_.dim));
+    const OnDevice<std::int32_t> position(position_);
+    const OnDevice<std::int64_t> first(firsts);
+    labelToken(launch, {shape(), kRows, position.get(), nullptr, newKey.bf16(), newValue.bf16(), labels, store.bf16(),
+                        first.get()});
+    const OnDevice<std::int32_t> tokens(std::size_t(kHeads * kCapacity)), count(std::size_t{kHeads});
+    const OnDevice<float> scores(std::size_t(kHeads * kCapacity));
     LabelChoiceArgs args;
-    args.shape = shape;
-    args.rows = rows;
-    args.position = dposition.get();
-    args.q = dq.bf16();
+    args.shape = shape();
+    args.rows = kRows;
+    args.position = position.get();
+    args.q = q.bf16();
     args.labels = labels;
-    args.scale = 1 / std::sqrt(float(c.channels));
-    args.maxTokens = c.maxTokens;
-    args.wanted = wanted;
+    args.scale = scale_;
+    args.maxTokens = c_.maxTokens;
+    args.wanted = kWanted;
     args.tokens = tokens.get();
     args.tokenScores = scores.get();
     args.count = count.get();
-    args.capacity = capacity;
+    args.capacity = kCapacity;
     chooseByLabels(launch, args);
     check(cudaStreamSynchronize(launch.stream), "choosing");
+    channels_ = channel.read(), tokens_ = tokens.read(), count_ = count.read(), scores_ = scores.read();
+    store_ = store.read();
+}
 
-    const auto gotTokens = tokens.read(), gotCount = count.read(), gotChannels = channel.read();
-    const auto gotScores = scores.read();
-    const auto rowsStored = store.read();
-    for (int head = 0; head < heads; ++head) {
+/// Every token's score in float64: the mean over the group of the softmax of the labels' products with the query.
+std::vector<double> CudaLabels::shares(int head) const {
+    const int row = head / kKvHeads, g = head % kKvHeads, last = lastOf(head);
+    const std::vector<int> chosen = channelsOf(head);
+    const auto cut = [&](auto&& at) {
+        std::vector<double> x;
+        for (const int ch : chosen) x.push_back(at(ch));
+        return c_.bits == 4 ? rounded(x) : x;
+    };
+    std::vector<double> want(std::size_t(last + 1), 0.0);
+    for (int h = g * c_.group; h < (g + 1) * c_.group; ++h) {
+        const auto query =
+            cut([&](int ch) { return double(toFloat(q_[std::size_t((row * queryHeads() + h) * c_.dim + ch)])); });
+        std::vector<double> weights;
+        double sum = 0;
+        for (int t = 0; t <= last; ++t) {
+            const auto label = cut([&](int ch) { return key(head, t, ch); });
+            const double logit = std::inner_product(query.begin(), query.end(), label.begin(), 0.0);
+            weights.push_back(std::exp(double(scale_) * logit));
+            sum += weights.back();
+        }
+        for (std::size_t t = 0; t < weights.size(); ++t) want[t] += weights[t] / sum / c_.group;
+    }
+    return want;
+}
+
+TEST_P(CudaLabels, HaveTheMostImportantChannels) {
+    for (int head = 0; head < kHeads; ++head) {
         SCOPED_TRACE(head);
-        const int row = head / kvHeads, g = head % kvHeads, last = position[std::size_t(row)];
-        std::vector<double> importance(std::size_t(c.dim), 0.0);
-        for (int t = 0; t < last; ++t)
-            for (int h = g * c.group; h < (g + 1) * c.group; ++h)
-                for (int ch = 0; ch < c.dim; ++ch)
-                    importance[std::size_t(ch)] += std::abs(
-                        double(toFloat(promptQ[std::size_t((t * queryHeads + h) * c.dim + ch)])) * key(head, t, ch));
-        std::vector<int> chosen(gotChannels.begin() + head * c.channels, gotChannels.begin() + (head + 1) * c.channels);
+        const int g = head % kKvHeads;
+        std::vector<double> importance(std::size_t(c_.dim), 0.0);
+        for (int t = 0; t < lastOf(head); ++t)
+            for (int h = g * c_.group; h < (g + 1) * c_.group; ++h)
+                for (int ch = 0; ch < c_.dim; ++ch)
+                    importance[std::size_t(ch)] +=
+                        std::abs(double(toFloat(promptQ_[std::size_t((t * queryHeads() + h) * c_.dim + ch)])) *
+                                 key(head, t, ch));
+        const std::vector<int> chosen = channelsOf(head);
         std::vector<double> ranked = importance;
         std::sort(ranked.rbegin(), ranked.rend());
-        for (int i = 0; i < c.channels; ++i) // the i-th best, or one as good within what float32 sums round
-            ASSERT_NEAR(importance[std::size_t(chosen[std::size_t(i)])], ranked[std::size_t(i)],
-                        1e-5 * ranked[std::size_t(i)]);
-        const auto cut = [&](auto&& at) {
-            std::vector<double> x;
-            for (const int ch : chosen) x.push_back(at(ch));
-            return c.bits == 4 ? rounded(x) : x;
-        };
-        std::vector<double> want(std::size_t(last + 1), 0.0);
-        for (int h = g * c.group; h < (g + 1) * c.group; ++h) {
-            const auto query =
-                cut([&](int ch) { return double(toFloat(q[std::size_t((row * queryHeads + h) * c.dim + ch)])); });
-            std::vector<double> weights;
-            double sum = 0;
-            for (int t = 0; t <= last; ++t) {
-                const auto label = cut([&](int ch) { return key(head, t, ch); });
-                const double logit = std::inner_product(query.begin(), query.end(), label.begin(), 0.0);
-                weights.push_back(std::exp(double(args.scale) * logit));
-                sum += weights.back();
-            }
-            for (std::size_t t = 0; t < weights.size(); ++t) want[t] += weights[t] / sum / c.group;
-        }
-        const int n = gotCount[std::size_t(head)];
-        ASSERT_EQ(n, std::min(wanted, last + 1));
+        for (std::size_t i = 0; i < chosen.size(); ++i) // the i-th best, or one as good within what float32 sums round
+            ASSERT_NEAR(importance[std::size_t(chosen[i])], ranked[i], 1e-5 * ranked[i]);
+    }
+}
+
+TEST_P(CudaLabels, ChooseTheTokensOfTheRule) {
+    for (int head = 0; head < kHeads; ++head) {
+        SCOPED_TRACE(head);
+        const int last = lastOf(head), n = count_[std::size_t(head)];
+        ASSERT_EQ(n, std::min(kWanted, last + 1));
+        const std::vector<double> want = shares(head);
         std::vector<double> best = want;
         std::sort(best.rbegin(), best.rend());
         const double limit = best[std::size_t(n - 1)];
         std::vector<bool> in(want.size(), false);
         for (int i = 0; i < n; ++i) {
-            const auto at = std::size_t(head * capacity + i);
-            ASSERT_TRUE(i == 0 || gotTokens[at] > gotTokens[at - 1]);
-            ASSERT_LE(gotTokens[at], last);
-            in[std::size_t(gotTokens[at])] = true;
+            const auto at = std::size_t(head * kCapacity + i);
+            ASSERT_TRUE(i == 0 || tokens_[at] > tokens_[at - 1]);
+            ASSERT_LE(tokens_[at], last);
+            in[std::size_t(tokens_[at])] = true;
             // float32 logits of up to about 10, then exp
-            ASSERT_NEAR(gotScores[at], want[std::size_t(gotTokens[at])], 1e-4 * want[std::size_t(gotTokens[at])]);
+            ASSERT_NEAR(scores_[at], want[std::size_t(tokens_[at])], 1e-4 * want[std::size_t(tokens_[at])]);
         }
         for (std::size_t t = 0; t < want.size(); ++t) { // with room for what float32 rounds
             if (in[t]) {
@@ -163,11 +212,16 @@ TEST_P(CudaLabels, ChooseTheTokensOfTheRule) {
                 ASSERT_LE(want[t], limit * (1 + 1e-4)) << t;
             }
         }
-        for (int i = 0; i < 2 * c.dim; ++i)
-            ASSERT_EQ(rowsStored[std::size_t((head * c.maxTokens + last) * 2 * c.dim + i)],
-                      i < c.dim ? newKey[std::size_t(head * c.dim + i)]
-                                : newValue[std::size_t(head * c.dim + i - c.dim)]);
     }
+}
+
+TEST_P(CudaLabels, StoreTheNewestTokenBesideItsLabel) {
+    for (int head = 0; head < kHeads; ++head)
+        for (int i = 0; i < 2 * c_.dim; ++i)
+            ASSERT_EQ(store_[std::size_t((head * c_.maxTokens + lastOf(head)) * 2 * c_.dim + i)],
+                      i < c_.dim ? newKey_[std::size_t(head * c_.dim + i)]
+                                 : newValue_[std::size_t(head * c_.dim + i - c_.dim)])
+                << head << " " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaLabels,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace kvscope::cuda {
 namespace {
@@ -46,120 +47,156 @@ struct Source {
     }
 };
 
-class CudaTokenPack : public CudaTest, public ::testing::WithParamInterface<Case> {};
+/// Packs random tokens of every (row, KV head); the second row is not active.
+class CudaTokenPack : public CudaTest, public ::testing::WithParamInterface<Case> {
+protected:
+    static constexpr int kRows = 3, kKvHeads = 2, kHeads = kRows * kKvHeads, kBlocksOfHead = 12, kPackedBlocks = 6;
 
-TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
-    const Case c = GetParam();
-    const int rows = 3, kvHeads = 2, heads = rows * kvHeads, queryHeads = kvHeads * c.group, perHead = 12;
-    const AttentionShape shape{queryHeads, kvHeads, c.dim, c.blockSize};
-    const int tokens = perHead * c.blockSize, capacity = 5 * c.blockSize + 3, packedBlocks = 6;
-    const Source source{heads, tokens, c.dim, c.blockSize,
-                        halves(std::size_t(heads * tokens) * std::size_t(2 * c.dim))};
-    const auto bias = floats(std::size_t(heads * tokens));
-    std::vector<std::int32_t> list(std::size_t(heads * capacity), -1), count, position, place;
-    std::vector<std::int64_t> first, biasFirst, packedFirst;
-    const std::vector<std::uint8_t> active{1, 0, 1};
-    for (int row = 0; row < rows; ++row) position.push_back(uniform(tokens / 2, tokens - 1));
-    for (int h = 0; h < heads; ++h) {
-        std::vector<std::int32_t> all(std::size_t(position[std::size_t(h / kvHeads)] + 1)), blocks(perHead);
-        std::iota(all.begin(), all.end(), 0);
-        std::swap(all.front(), all.back()); // the newest is always among them
-        std::shuffle(all.begin() + 1, all.end(), random);
-        all.resize(std::size_t(h == 0 ? capacity : h == 5 ? 1 : uniform(1, capacity)));
-        std::sort(all.begin(), all.end());
-        count.push_back(int(all.size()));
-        std::copy(all.begin(), all.end(), list.begin() + h * capacity);
-        std::iota(blocks.begin(), blocks.end(), 0);
-        if (c.from == Case::PlacedBlocks) std::shuffle(blocks.begin(), blocks.end(), random);
-        place.insert(place.end(), blocks.begin(), blocks.end());
-        const bool byBlock = c.from == Case::Blocks || c.from == Case::PlacedBlocks;
-        first.push_back(std::int64_t(h) * (byBlock ? perHead : tokens));
-        biasFirst.push_back(std::int64_t(h) * tokens);
-        packedFirst.push_back(std::int64_t(h) * packedBlocks);
+    void SetUp() override {
+        CudaTest::SetUp();
+        if (IsSkipped()) return;
+        source_ = {kHeads, tokens(), c_.dim, c_.blockSize,
+                   halves(std::size_t(kHeads * tokens()) * std::size_t(2 * c_.dim))};
+        bias_ = floats(std::size_t(kHeads * tokens()));
+        for (int row = 0; row < kRows; ++row) position_.push_back(uniform(tokens() / 2, tokens() - 1));
+        list_.assign(std::size_t(kHeads * capacity()), -1);
+        for (int h = 0; h < kHeads; ++h) listTokens(h);
+        packed_.emplace(std::size_t(kHeads * kPackedBlocks) * blockElements(c_.blockSize, c_.dim));
+        packedBias_.emplace(std::size_t(kHeads * kPackedBlocks * c_.blockSize));
+        pack();
     }
+
+    int tokens() const { return kBlocksOfHead * c_.blockSize; }
+    int capacity() const { return 5 * c_.blockSize + 3; }
+    bool byBlock() const { return c_.from == Case::Blocks || c_.from == Case::PlacedBlocks; }
+    int queryHeads() const { return kKvHeads * c_.group; }
+    AttentionShape shape() const { return {queryHeads(), kKvHeads, c_.dim, c_.blockSize}; }
+    int countOf(int h) const { return count_[std::size_t(h)]; }
+    int tokenOf(int h, int i) const { return list_[std::size_t(h * capacity() + i)]; }
+    bool isActive(int row) const { return active_[std::size_t(row)] != 0; }
+    /// A table with where the parts of every head begin, `size` apart.
+    static std::vector<std::int64_t> firsts(int size) {
+        std::vector<std::int64_t> first;
+        for (int h = 0; h < kHeads; ++h) first.push_back(std::int64_t(h) * size);
+        return first;
+    }
+
+    const Case c_ = GetParam();
+    const std::vector<std::uint8_t> active_{1, 0, 1};
+    Source source_{};
+    std::vector<float> bias_;
+    std::vector<std::int32_t> list_, count_, position_, place_;
+    std::optional<OnDevice<Half>> packed_;
+    std::optional<OnDevice<float>> packedBias_;
+
+private:
+    void listTokens(int h);
+    void pack();
+};
+
+/// Draws ascending tokens, the newest always among them, and where the head's blocks lie.
+void CudaTokenPack::listTokens(int h) {
+    std::vector<std::int32_t> all(std::size_t(position_[std::size_t(h / kKvHeads)] + 1)), blocks(kBlocksOfHead);
+    std::iota(all.begin(), all.end(), 0);
+    std::swap(all.front(), all.back());
+    std::shuffle(all.begin() + 1, all.end(), random);
+    all.resize(std::size_t(h == 0 ? capacity() : h == 5 ? 1 : uniform(1, capacity())));
+    std::sort(all.begin(), all.end());
+    count_.push_back(int(all.size()));
+    std::copy(all.begin(), all.end(), list_.begin() + h * capacity());
+    std::iota(blocks.begin(), blocks.end(), 0);
+    if (c_.from == Case::PlacedBlocks) std::shuffle(blocks.begin(), blocks.end(), random);
+    place_.insert(place_.end(), blocks.begin(), blocks.end());
+}
+
+void CudaTokenPack::pack() {
     // The newest token's place holds something else: it must come from newKey and newValue.
-    Source stored = source;
-    std::vector<Half> newKey, newValue;
-    for (int h = 0; h < heads; ++h) {
-        const int newest = position[std::size_t(h / kvHeads)];
-        newKey.insert(newKey.end(), source.key(h, newest), source.key(h, newest) + c.dim);
-        newValue.insert(newValue.end(), source.value(h, newest), source.value(h, newest) + c.dim);
-        std::fill_n(stored.rows.begin() + (h * tokens + newest) * 2 * c.dim, 2 * c.dim, toBf16(30.f));
+    Source stored = source_;
+    std::vector<Half> newKeys, newValues;
+    for (int h = 0; h < kHeads; ++h) {
+        const int newest = position_[std::size_t(h / kKvHeads)];
+        newKeys.insert(newKeys.end(), source_.key(h, newest), source_.key(h, newest) + c_.dim);
+        newValues.insert(newValues.end(), source_.value(h, newest), source_.value(h, newest) + c_.dim);
+        std::fill_n(stored.rows.begin() + (h * tokens() + newest) * 2 * c_.dim, 2 * c_.dim, toBf16(30.f));
     }
-    const OnDevice<Half> dstore(stored.rows), dblocks(stored.blocks(place)), dkey(newKey), dvalue(newValue),
-        packed(std::size_t(heads * packedBlocks) * blockElements(c.blockSize, c.dim));
-    const OnDevice<std::int32_t> dlist(list), dcount(count), dposition(position), dplace(place);
-    const OnDevice<std::int64_t> dfirst(first), dbiasFirst(biasFirst), dpackedFirst(packedFirst);
-    const OnDevice<std::uint8_t> dactive(active);
-    const OnDevice<float> dbias(bias), packedBias(std::size_t(heads * packedBlocks * c.blockSize));
+    const OnDevice<Half> store(stored.rows), blocks(stored.blocks(place_)), newKey(newKeys), newValue(newValues);
+    const OnDevice<std::int32_t> list(list_), count(count_), position(position_), place(place_);
+    const OnDevice<std::int64_t> first(firsts(byBlock() ? kBlocksOfHead : tokens())), biasFirst(firsts(tokens()));
+    const OnDevice<std::uint8_t> active(active_);
+    const OnDevice<float> bias(bias_);
     const PinnedMemory host(stored.rows.size() * sizeof(Half), "the store");
     std::memcpy(host.data(), stored.rows.data(), stored.rows.size() * sizeof(Half));
-    PackArgs pack;
-    pack.shape = shape;
-    pack.rows = rows;
-    pack.active = dactive.get();
-    pack.tokens = dlist.get();
-    pack.count = dcount.get();
-    pack.capacity = capacity;
-    if (c.from == Case::Store) pack.store = dstore.bf16();
-    if (c.from == Case::HostStore) pack.store = host.as<const __nv_bfloat16>();
-    if (pack.store == nullptr) pack.blocks = dblocks.bf16();
-    if (c.from == Case::PlacedBlocks) pack.place = dplace.get(), pack.maxBlocks = perHead;
-    if (c.from == Case::Blocks)
-        pack.stride = perHead;
+    PackArgs a;
+    a.shape = shape();
+    a.rows = kRows;
+    a.active = active.get();
+    a.tokens = list.get();
+    a.count = count.get();
+    a.capacity = capacity();
+    if (c_.from == Case::Store) a.store = store.bf16();
+    if (c_.from == Case::HostStore) a.store = host.as<const __nv_bfloat16>();
+    if (a.store == nullptr) a.blocks = blocks.bf16();
+    if (c_.from == Case::PlacedBlocks) a.place = place.get(), a.maxBlocks = kBlocksOfHead;
+    if (c_.from == Case::Blocks)
+        a.stride = kBlocksOfHead;
     else
-        pack.first = dfirst.get();
-    pack.position = dposition.get();
-    pack.newKey = dkey.bf16();
-    pack.newValue = dvalue.bf16();
-    pack.bias = dbias.get();
-    pack.biasFirst = dbiasFirst.get();
-    pack.packed = packed.bf16();
-    pack.packedBias = packedBias.get();
-    pack.packedBlocks = packedBlocks;
-    packTokens(launch, pack);
+        a.first = first.get();
+    a.position = position.get();
+    a.newKey = newKey.bf16();
+    a.newValue = newValue.bf16();
+    a.bias = bias.get();
+    a.biasFirst = biasFirst.get();
+    a.packed = packed_->bf16();
+    a.packedBias = packedBias_->get();
+    a.packedBlocks = kPackedBlocks;
+    packTokens(launch, a);
     check(cudaStreamSynchronize(launch.stream), "packing");
+}
 
-    const auto blocks = packed.read();
-    const std::size_t element = blockElements(c.blockSize, c.dim);
-    for (int h = 0; h < heads; ++h) {
-        if (active[std::size_t(h / kvHeads)] == 0) {
-            EXPECT_EQ(blocks[std::size_t(h * packedBlocks) * element], 0xffff) << "written for an inactive row";
+TEST_P(CudaTokenPack, PackedTokensAreThoseOfTheList) {
+    const auto blocks = packed_->read();
+    const std::size_t element = blockElements(c_.blockSize, c_.dim);
+    for (int h = 0; h < kHeads; ++h) {
+        if (!isActive(h / kKvHeads)) {
+            EXPECT_EQ(blocks[std::size_t(h * kPackedBlocks) * element], 0xffff) << "written for an inactive row";
             continue;
         }
-        const int n = count[std::size_t(h)], whole = (n + c.blockSize - 1) / c.blockSize * c.blockSize;
+        const int n = countOf(h), whole = (n + c_.blockSize - 1) / c_.blockSize * c_.blockSize;
         for (int i = 0; i < whole; ++i) {
-            const Half* block = blocks.data() + std::size_t(h * packedBlocks + i / c.blockSize) * element;
-            const int at = i % c.blockSize, token = i < n ? list[std::size_t(h * capacity + i)] : -1;
-            for (int ch = 0; ch < c.dim; ++ch) {
-                ASSERT_EQ(block[at * c.dim + ch], token < 0 ? 0 : source.key(h, token)[ch]) << h << " " << i;
-                ASSERT_EQ(block[c.blockSize * c.dim + ch * c.blockSize + at],
-                          token < 0 ? 0 : source.value(h, token)[ch])
+            const Half* block = blocks.data() + std::size_t(h * kPackedBlocks + i / c_.blockSize) * element;
+            const int at = i % c_.blockSize, token = i < n ? tokenOf(h, i) : -1;
+            for (int ch = 0; ch < c_.dim; ++ch) {
+                ASSERT_EQ(block[at * c_.dim + ch], token < 0 ? 0 : source_.key(h, token)[ch]) << h << " " << i;
+                ASSERT_EQ(block[c_.blockSize * c_.dim + ch * c_.blockSize + at],
+                          token < 0 ? 0 : source_.value(h, token)[ch])
                     << h << " " << i;
             }
         }
     }
+}
 
-    const auto q = halves(std::size_t(rows * queryHeads * c.dim));
+/// With the packed biases, against float64 over the listed tokens.
+TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
+    const auto q = halves(std::size_t(kRows * queryHeads() * c_.dim));
     const OnDevice<Half> dq(q), out(q.size());
-    const OnDevice<float> logSums(std::size_t(rows * queryHeads)),
-        partial(attentionPartialFloats(launch, shape, rows, packedBlocks));
-    const OnDevice<std::uint32_t> arrivals(std::vector<std::uint32_t>(attentionArrivals(shape, rows), 0));
+    const OnDevice<float> logSums(std::size_t(kRows * queryHeads())),
+        partial(attentionPartialFloats(launch, shape(), kRows, kPackedBlocks));
+    const OnDevice<std::uint32_t> arrivals(std::vector<std::uint32_t>(attentionArrivals(shape(), kRows), 0));
+    const OnDevice<std::int64_t> headFirst(firsts(kPackedBlocks)), biasFirst(firsts(kPackedBlocks * c_.blockSize));
+    const OnDevice<std::int32_t> count(count_), position(position_);
+    const OnDevice<std::uint8_t> active(active_);
     DecodeAttentionArgs a;
-    a.shape = shape;
-    a.rows = rows;
-    a.position = dposition.get();
-    a.active = dactive.get();
+    a.shape = shape();
+    a.rows = kRows;
+    a.position = position.get();
+    a.active = active.get();
     a.q = dq.bf16();
-    a.blocks = packed.bf16();
-    a.headFirst = a.biasFirst = dpackedFirst.get();
-    std::vector<std::int64_t> packedTokenFirst;
-    for (const std::int64_t at : packedFirst) packedTokenFirst.push_back(at * c.blockSize);
-    const OnDevice<std::int64_t> dpackedTokenFirst(packedTokenFirst);
-    a.biasFirst = dpackedTokenFirst.get();
-    a.packedTokens = dcount.get();
-    a.maxBlocks = packedBlocks;
-    a.tokenBias = packedBias.get();
+    a.blocks = packed_->bf16();
+    a.headFirst = headFirst.get();
+    a.biasFirst = biasFirst.get();
+    a.packedTokens = count.get();
+    a.maxBlocks = kPackedBlocks;
+    a.tokenBias = packedBias_->get();
     a.scale = 0.11f;
     a.biasScale = 0.7f;
     a.out = out.bf16();
@@ -172,30 +209,29 @@ TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
     const auto sums = logSums.read();
     std::vector<float> got;
     std::vector<double> want;
-    for (int row = 0; row < rows; ++row)
-        for (int h = 0; h < queryHeads; ++h) {
-            const int item = row * kvHeads + h / c.group, at = row * queryHeads + h;
-            if (active[std::size_t(row)] == 0) continue;
-            std::vector<double> logits, result(std::size_t(c.dim), 0.0);
-            double sum = 0;
-            for (int i = 0; i < count[std::size_t(item)]; ++i) {
-                const int token = list[std::size_t(item * capacity + i)];
-                double dot = 0;
-                for (int ch = 0; ch < c.dim; ++ch)
-                    dot +=
-                        double(toFloat(q[std::size_t(at * c.dim + ch)])) * double(toFloat(source.key(item, token)[ch]));
-                const double p = std::exp(double(a.scale) * dot +
-                                          double(a.biasScale) * double(bias[std::size_t(item * tokens + token)]));
-                sum += p;
-                for (int ch = 0; ch < c.dim; ++ch)
-                    result[std::size_t(ch)] += p * double(toFloat(source.value(item, token)[ch]));
-            }
-            EXPECT_NEAR(sums[std::size_t(at)], std::log(sum), 1e-4); // float32 logits of size up to about 10
-            for (int ch = 0; ch < c.dim; ++ch) {
-                want.push_back(result[std::size_t(ch)] / sum);
-                got.push_back(toFloat(raw[std::size_t(at * c.dim + ch)]));
-            }
+    for (int at = 0; at < kRows * queryHeads(); ++at) {
+        const int row = at / queryHeads(), item = row * kKvHeads + at % queryHeads() / c_.group;
+        if (!isActive(row)) continue;
+        std::vector<double> result(std::size_t(c_.dim), 0.0);
+        double sum = 0;
+        for (int i = 0; i < countOf(item); ++i) {
+            const int token = tokenOf(item, i);
+            double dot = 0;
+            for (int ch = 0; ch < c_.dim; ++ch)
+                dot +=
+                    double(toFloat(q[std::size_t(at * c_.dim + ch)])) * double(toFloat(source_.key(item, token)[ch]));
+            const double p = std::exp(double(a.scale) * dot +
+                                      double(a.biasScale) * double(bias_[std::size_t(item * tokens() + token)]));
+            sum += p;
+            for (int ch = 0; ch < c_.dim; ++ch)
+                result[std::size_t(ch)] += p * double(toFloat(source_.value(item, token)[ch]));
         }
+        EXPECT_NEAR(sums[std::size_t(at)], std::log(sum), 1e-4); // float32 logits of size up to about 10
+        for (int ch = 0; ch < c_.dim; ++ch) {
+            want.push_back(result[std::size_t(ch)] / sum);
+            got.push_back(toFloat(raw[std::size_t(at * c_.dim + ch)]));
+        }
+    }
     EXPECT_LT(relativeError(got, want), 6e-3); // probabilities and results are rounded to bf16
 }
 
