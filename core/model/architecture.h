@@ -84,6 +84,10 @@ bool readExpertLayers(const ConfigReader& reader, ModelConfig& config);
 /// The keys of DeepSeek-V3's experts, in the layers that mlp_layer_types names or, where it names none, from layer
 /// first_k_dense_replace on.
 void readSigmoidExperts(const ConfigReader& reader, ModelConfig& config);
+/// By DeepSeek's keys: how many experts there are and a token uses, how wide they are, how their sum is scaled.
+void readExpertSizes(const ConfigReader& reader, ExpertConfig& experts);
+/// DeepSeek-V3's choice of experts: scores by a sigmoid, with a bias, in the best groups.
+void readSigmoidChoice(const ConfigReader& reader, ExpertConfig& experts);
 /// MiniCPM's muP scales, those that are stated.
 void readScales(const ConfigReader& reader, ModelConfig& config);
 

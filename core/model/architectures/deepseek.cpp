@@ -29,6 +29,11 @@ bool readLayers(const ConfigReader& reader, ModelConfig& config, bool byTypes) {
     return dense < config.layers;
 }
 
+void readExpertGroups(const ConfigReader& reader, ExpertConfig& experts) {
+    experts.groups = reader.integer("n_group", 1, experts.count);
+    experts.groupsUsed = reader.integer("topk_group", 1, experts.groups);
+}
+
 /// byTypes: mlp_layer_types, where it is stated, goes before first_k_dense_replace.
 void readExperts(const ConfigReader& reader, ModelConfig& config, bool third, bool byTypes = false) {
     config.expertBias = Bias::None;
@@ -44,31 +49,35 @@ void readExperts(const ConfigReader& reader, ModelConfig& config, bool third, bo
     config.experts.emplace();
     if (!readLayers(reader, config, byTypes)) return config.experts.reset();
     ExpertConfig& experts = *config.experts;
+    readExpertSizes(reader, experts);
+    if (third) {
+        readSigmoidChoice(reader, experts);
+        experts.normalise = reader.flagOr("norm_topk_prob", false); // null is false
+        return;
+    }
+    const std::string method = reader.text("topk_method"); // V2's norm_topk_prob has no effect in the library
+    if (method == "group_limited_greedy") return readExpertGroups(reader, experts);
+    if (method != "greedy")
+        reader.refuseUnsupported(fmt::format("the expert choice '{}' (topk_method) is not supported", shown(method)),
+                                 "DeepSeek-V2 files say greedy or group_limited_greedy");
+}
+
+} // namespace
+
+void readExpertSizes(const ConfigReader& reader, ExpertConfig& experts) {
     experts.count = reader.integer("n_routed_experts", 1, 4096);
     experts.used = reader.integer("num_experts_per_tok", 1, experts.count);
     experts.width = reader.integer("moe_intermediate_size", 1, 1 << 20);
     experts.sharedWidth = experts.width * reader.integer("n_shared_experts", 0, 64);
     experts.scale = float(reader.number("routed_scaling_factor", 0, 1e6));
-    bool groups = third;
-    if (third) {
-        experts.score = ExpertScore::Sigmoid;
-        experts.groupScore = GroupScore::BestTwo;
-        experts.choiceBias = true;
-        experts.normalise = reader.flagOr("norm_topk_prob", false); // null is false
-    } else {
-        const std::string method = reader.text("topk_method"); // V2's norm_topk_prob has no effect in the library
-        groups = method == "group_limited_greedy";
-        if (method != "greedy" && !groups)
-            reader.refuseUnsupported(
-                fmt::format("the expert choice '{}' (topk_method) is not supported", shown(method)),
-                "DeepSeek-V2 files say greedy or group_limited_greedy");
-    }
-    if (!groups) return;
-    experts.groups = reader.integer("n_group", 1, experts.count);
-    experts.groupsUsed = reader.integer("topk_group", 1, experts.groups);
 }
 
-} // namespace
+void readSigmoidChoice(const ConfigReader& reader, ExpertConfig& experts) {
+    experts.score = ExpertScore::Sigmoid;
+    experts.groupScore = GroupScore::BestTwo;
+    experts.choiceBias = true;
+    readExpertGroups(reader, experts);
+}
 
 void readSigmoidExperts(const ConfigReader& reader, ModelConfig& config) { readExperts(reader, config, true, true); }
 

@@ -32,16 +32,8 @@ Architecture glm4LiteArchitecture() {
             experts.layers.assign(std::size_t(config.layers), true);
             experts.layers.front() = false;
         }
-        experts.count = reader.integer("n_routed_experts", 1, 4096);
-        experts.used = reader.integer("num_experts_per_tok", 1, experts.count);
-        experts.width = reader.integer("moe_intermediate_size", 1, 1 << 20);
-        experts.sharedWidth = experts.width * reader.integer("n_shared_experts", 0, 64);
-        experts.scale = float(reader.number("routed_scaling_factor", 0, 1e6));
-        experts.groups = reader.integer("n_group", 1, experts.count);
-        experts.groupsUsed = reader.integer("topk_group", 1, experts.groups);
-        experts.score = ExpertScore::Sigmoid;
-        experts.groupScore = GroupScore::BestTwo;
-        experts.choiceBias = true;
+        readExpertSizes(reader, experts);
+        readSigmoidChoice(reader, experts);
         experts.normalise = reader.flag("norm_topk_prob");
         if (std::find(experts.layers.begin(), experts.layers.end(), true) == experts.layers.end())
             config.experts.reset();
