@@ -101,6 +101,26 @@ private:
     Stream stream_;
 };
 
+/// Writes a token to place `within` of a KV block of `size` tokens. key, value: [dim]
+inline void putToken(Half* block, int size, int dim, int within, const Half* key, const Half* value) {
+    std::copy_n(key, dim, block + within * dim);
+    for (int i = 0; i < dim; ++i) block[size * dim + i * size + within] = value[i];
+}
+
+/// A head in float64 whose pairs of channels are rotated by the angles of these cosines and sines, [dim/2]. Pairs are
+/// neighbours, or channels that lie half a head apart.
+inline std::vector<double> rotatedPairs(const std::vector<double>& x, const float* cos, const float* sin,
+                                        bool neighbours) {
+    const std::size_t half = x.size() / 2;
+    std::vector<double> y(x.size());
+    for (std::size_t i = 0; i < half; ++i) {
+        const std::size_t low = neighbours ? 2 * i : i, high = neighbours ? low + 1 : i + half;
+        y[low] = x[low] * double(cos[i]) - x[high] * double(sin[i]);
+        y[high] = x[high] * double(cos[i]) + x[low] * double(sin[i]);
+    }
+    return y;
+}
+
 /// Ascending random numbers below `limit`, with `last` as the last.
 inline std::vector<std::int32_t> randomBlocks(int count, int last, std::mt19937& random) {
     std::set<std::int32_t> chosen{last};

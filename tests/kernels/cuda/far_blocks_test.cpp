@@ -80,11 +80,8 @@ struct FarInputs {
         std::vector<Half> all(std::size_t(c.kvHeads * maxBlocks) * element, 0);
         for (int t = 0; t < tokens; ++t)
             for (int g = 0; g < c.kvHeads; ++g)
-                for (int i = 0; i < c.dim; ++i) {
-                    Half* block = all.data() + std::size_t(g * maxBlocks + t / c.size) * element;
-                    block[t % c.size * c.dim + i] = key(t, g)[i];
-                    block[c.size * c.dim + i * c.size + t % c.size] = value(t, g)[i];
-                }
+                putToken(all.data() + std::size_t(g * maxBlocks + t / c.size) * element, c.size, c.dim, t % c.size,
+                         key(t, g), value(t, g));
         return all;
     }
 

@@ -78,30 +78,21 @@ struct ShadowInputs {
         for (int g = 0; g < c.kvHeads; ++g) {
             const auto &k = key[std::size_t(row * c.kvHeads + g)], &v = value[std::size_t(row * c.kvHeads + g)];
             for (int t = 0; t < prompt; ++t)
-                for (int i = 0; i < c.dim; ++i) {
-                    Half* block = stored.data() + std::size_t(g * blocks + t / c.size) * element;
-                    block[t % c.size * c.dim + i] = k[std::size_t(t * c.dim + i)];
-                    block[c.size * c.dim + i * c.size + t % c.size] = v[std::size_t(t * c.dim + i)];
-                }
+                putToken(stored.data() + std::size_t(g * blocks + t / c.size) * element, c.size, c.dim, t % c.size,
+                         k.data() + t * c.dim, v.data() + t * c.dim);
         }
         return stored;
     }
     /// A key made of the factors in float64, rotated.
     std::vector<double> rebuilt(int head, int token) const {
         const std::size_t row = std::size_t(head / c.kvHeads);
-        std::vector<double> plain(std::size_t(c.dim), 0.0), out(plain);
+        std::vector<double> plain(std::size_t(c.dim), 0.0);
         for (int i = 0; i < c.dim; ++i)
             for (int r = 0; r < c.rank; ++r)
                 plain[std::size_t(i)] += double(toFloat(u[factorAt.offset(int(tokenFirst[row]) + token, r)])) *
                                          double(toFloat(basis[basisAt.offset(head, i, r)]));
-        for (int i = 0; i < half; ++i) {
-            const int low = c.interleaved ? 2 * i : i, high = c.interleaved ? 2 * i + 1 : i + half;
-            const std::size_t angle = angleAt.offset(ropeFirst[row] + token, i);
-            const double x = plain[std::size_t(low)], y = plain[std::size_t(high)];
-            out[std::size_t(low)] = x * double(cos[angle]) - y * double(sin[angle]);
-            out[std::size_t(high)] = y * double(cos[angle]) + x * double(sin[angle]);
-        }
-        return out;
+        const std::size_t angle = angleAt.first(ropeFirst[row] + token);
+        return rotatedPairs(plain, cos.data() + angle, sin.data() + angle, c.interleaved);
     }
 
     const ShadowCase c;

@@ -35,14 +35,9 @@ struct Source {
         const std::size_t element = blockElements(bs, dim);
         std::vector<Half> out(std::size_t(heads * perHead) * element);
         for (int h = 0; h < heads; ++h)
-            for (int t = 0; t < tokens; ++t) {
-                Half* block =
-                    out.data() + std::size_t(h * perHead + place[std::size_t(h * perHead + t / bs)]) * element;
-                for (int c = 0; c < dim; ++c) {
-                    block[t % bs * dim + c] = key(h, t)[c];
-                    block[bs * dim + c * bs + t % bs] = value(h, t)[c];
-                }
-            }
+            for (int t = 0; t < tokens; ++t)
+                putToken(out.data() + std::size_t(h * perHead + place[std::size_t(h * perHead + t / bs)]) * element, bs,
+                         dim, t % bs, key(h, t), value(h, t));
         return out;
     }
 };

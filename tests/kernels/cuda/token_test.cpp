@@ -91,7 +91,6 @@ protected:
         decode();
     }
 
-    int half() const { return c_.dim / 2; }
     int heads() const { return c_.rows() * kKvHeads; }
     int queryHeads() const { return kKvHeads * c_.group; }
     int width() const { return (queryHeads() + 2 * kKvHeads) * c_.dim; }
@@ -111,17 +110,11 @@ protected:
         double squares = 0;
         for (int i = 0; i < c_.dim; ++i) squares += double(x[i]) * double(x[i]);
         const double inverse = 1 / std::sqrt(squares / c_.dim + 1e-5);
-        std::vector<double> y(static_cast<std::size_t>(c_.dim));
-        for (int i = 0; i < half(); ++i) {
-            const int low = c_.interleaved ? 2 * i : i, high = c_.interleaved ? 2 * i + 1 : i + half();
-            const auto scaled = [&](int at) {
-                return double(x[at]) * (c_.normed ? inverse * double(norm[std::size_t(at)]) : 1.0);
-            };
-            const std::size_t angle = std::size_t((ropeFirst(row) + position) * half() + i);
-            y[std::size_t(low)] = scaled(low) * double(cosines_[angle]) - scaled(high) * double(sines_[angle]);
-            y[std::size_t(high)] = scaled(high) * double(cosines_[angle]) + scaled(low) * double(sines_[angle]);
-        }
-        return y;
+        std::vector<double> scaled;
+        for (int i = 0; i < c_.dim; ++i)
+            scaled.push_back(double(x[i]) * (c_.normed ? inverse * double(norm[std::size_t(i)]) : 1.0));
+        const int angle = (ropeFirst(row) + position) * c_.dim / 2;
+        return rotatedPairs(scaled, cosines_.data() + angle, sines_.data() + angle, c_.interleaved);
     }
     /// How near a number that is rounded to bf16 must be. What the kernel projected itself comes from float sums in
     /// another order.
