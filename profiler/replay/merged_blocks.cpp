@@ -91,21 +91,7 @@ SelectionTrace withMergedBlocks(const SelectionTrace& trace, int factor, const s
         throw Error(ErrorKind::BadInput, fmt::format("cannot merge {} recorded blocks to one", factor),
                     "use --block-size with a multiple of the recorded one, up to some thousand blocks");
     if (factor == 1) return trace;
-    SelectionTrace merged{trace.run,
-                          trace.cachePolicy,
-                          trace.link,
-                          trace.steps,
-                          trace.layerTimes,
-                          {},
-                          0,
-                          trace.hits,
-                          trace.misses,
-                          trace.h2dBytes,
-                          trace.exposedNs,
-                          false,
-                          trace.leaves,
-                          trace.coldHits,
-                          trace.coldMisses};
+    SelectionTrace merged = trace.withoutPools();
     merged.run.blockSize *= factor;
     merged.run.blockBytes *= factor;
     merged.run.deviceSlots = (trace.run.deviceSlots + factor - 1) / factor;

@@ -391,21 +391,8 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
 }
 
 SelectionTrace withSharedPools(const SelectionTrace& trace) {
-    SelectionTrace shared{trace.run,
-                          trace.cachePolicy,
-                          trace.link,
-                          trace.steps,
-                          trace.layerTimes,
-                          {},
-                          0,
-                          trace.hits,
-                          trace.misses,
-                          trace.h2dBytes,
-                          trace.exposedNs,
-                          true,
-                          trace.leaves,
-                          trace.coldHits,
-                          trace.coldMisses};
+    SelectionTrace shared = trace.withoutPools();
+    shared.shared = true;
     std::map<std::pair<int, int>, std::vector<SharedPart>> parts; // by layer and KV head
     for (const PoolTrace& pool : trace.pools) parts[{pool.layer, pool.kvHead}].push_back({&pool, 0, 0, {}, false});
     for (auto& [place, members] : parts) {

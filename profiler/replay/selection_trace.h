@@ -66,6 +66,11 @@ struct SelectionTrace {
     bool isCold(std::int32_t step) const { return step >= 0 && steps[std::size_t(step)].cold; } // an index into steps
     /// [request] of a pool: 1 in cold steps. Empty: there are none.
     std::vector<std::uint8_t> coldRequests(const PoolTrace& pool) const;
+    /// The same run, whose pools, and the largest request of them, the caller makes anew.
+    SelectionTrace withoutPools() const {
+        return {run,    cachePolicy, link,      steps,  layerTimes, {},       0,         hits,
+                misses, h2dBytes,    exposedNs, shared, leaves,     coldHits, coldMisses};
+    }
 };
 
 /// The pools of a serving run are those of its requests: a row that another request has had before begins empty.

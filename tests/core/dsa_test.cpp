@@ -9,6 +9,7 @@
 #include "core/session/row_engine.h"
 #include "tests/core/files.h"
 #include "tests/core/golden_file.h"
+#include "tests/core/library_reference.h"
 #include "tests/core/small_session.h"
 #include "tests/support/packed_blocks.h"
 
@@ -36,16 +37,7 @@ constexpr int kEvery = 17;    // queries of a prompt, of which the reference has
 
 const fs::path kSparse = test::source("tests/golden/sparse");
 
-std::vector<std::string> folders() {
-    std::vector<std::string> found;
-    const char* more = std::getenv("KVSCOPE_SPARSE");
-    for (const std::string& root : {kSparse.string(), std::string(more ? more : "")})
-        if (fs::is_directory(root))
-            for (const auto& entry : fs::directory_iterator(root))
-                if (fs::exists(entry.path() / "reference.safetensors")) found.push_back(entry.path().string());
-    std::sort(found.begin(), found.end());
-    return found;
-}
+std::vector<std::string> folders() { return test::referenceFolders(kSparse.string(), "KVSCOPE_SPARSE"); }
 
 struct Outcome {
     std::vector<Ids> ids;                   // [sequence]

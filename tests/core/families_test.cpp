@@ -5,6 +5,7 @@
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
 #include "tests/core/golden_file.h"
+#include "tests/core/library_reference.h"
 #include "tests/support/places.h"
 
 #include <algorithm>
@@ -17,16 +18,10 @@ namespace kvscope {
 namespace {
 
 namespace fs = std::filesystem;
+using test::relativeError;
 
 std::vector<std::string> folders() {
-    std::vector<std::string> found;
-    const char* more = std::getenv("KVSCOPE_FAMILIES");
-    for (const std::string& root : {test::source("tests/golden/families"), std::string(more ? more : "")})
-        if (fs::is_directory(root))
-            for (const auto& entry : fs::directory_iterator(root))
-                if (fs::exists(entry.path() / "reference.safetensors")) found.push_back(entry.path().string());
-    std::sort(found.begin(), found.end());
-    return found;
+    return test::referenceFolders(test::source("tests/golden/families"), "KVSCOPE_FAMILIES");
 }
 
 struct Outcome {
@@ -34,16 +29,6 @@ struct Outcome {
     std::vector<std::vector<float>> logits; // [step], the prompt's last position first
     SessionSummary summary;
 };
-
-/// Largest difference relative to the largest logit.
-double relativeError(const std::vector<float>& got, const float* want) {
-    double difference = 0, scale = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-        difference = std::max(difference, std::abs(double(got[i]) - double(want[i])));
-        scale = std::max(scale, std::abs(double(want[i])));
-    }
-    return std::isfinite(difference) ? difference / scale : INFINITY;
-}
 
 class Family : public ::testing::TestWithParam<std::string> {
 protected:

@@ -18,17 +18,9 @@
 namespace kvscope {
 namespace {
 
-const std::string kFolder = test::source("tests/golden/hf_llama");
+using test::relativeError;
 
-/// Largest difference relative to the largest logit of the step.
-double relativeError(const std::vector<float>& got, const float* want) {
-    double difference = 0, scale = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-        difference = std::max(difference, std::abs(double(got[i]) - double(want[i])));
-        scale = std::max(scale, std::abs(double(want[i])));
-    }
-    return std::isfinite(difference) ? difference / scale : INFINITY;
-}
+const std::string kFolder = test::source("tests/golden/hf_llama");
 
 TEST(Transformers, ACheckpointWrittenByTheLibraryIsReadAsWritten) {
     const auto model = Model::load(kFolder);
