@@ -1,5 +1,5 @@
-// 16-bit floating point to float32, exactly. In an unnamed namespace on purpose: translation units compiled for several
-// instruction sets must not share inline functions.
+// 16-bit floating point to float32, exactly, and back. In an unnamed namespace on purpose: translation units compiled
+// for several instruction sets must not share inline functions.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -24,6 +24,32 @@ namespace {
     float value;
     std::memcpy(&value, &wide, 4);
     return value;
+}
+
+/// Rounded to nearest, ties to even. A number that is too large becomes infinite.
+[[maybe_unused]] inline std::uint16_t floatToHalf(float value) {
+    std::uint32_t raw;
+    std::memcpy(&raw, &value, 4);
+    const std::uint32_t sign = raw >> 16 & 0x8000, rest = raw & 0x7FFFFFFF;
+    if (rest > 0x7F800000) return std::uint16_t(sign | 0x7E00); // NaN
+    if (rest >= 0x47800000) return std::uint16_t(sign | 0x7C00);
+    if (rest < 0x38800000) { // below the smallest normal number, 2^-14: a sum whose last bit is 2^-24
+        float magnitude;
+        std::memcpy(&magnitude, &rest, 4);
+        magnitude += 0.5f;
+        std::uint32_t sum;
+        std::memcpy(&sum, &magnitude, 4);
+        return std::uint16_t(sign | (sum - 0x3F000000));
+    }
+    return std::uint16_t(sign | ((rest - 0x38000000 + 0xFFF + (rest >> 13 & 1)) >> 13));
+}
+
+/// Rounded to nearest, ties to even.
+[[maybe_unused]] inline std::uint16_t floatToBfloat(float value) {
+    std::uint32_t raw;
+    std::memcpy(&raw, &value, 4);
+    if ((raw & 0x7FFFFFFF) > 0x7F800000) return std::uint16_t(raw >> 16 | 64); // NaN
+    return std::uint16_t((raw + 0x7FFF + (raw >> 16 & 1)) >> 16);
 }
 
 /// Element `index` of an array of any type and alignment.

@@ -9,6 +9,8 @@
 // - Repeatability. The same inputs, thread count and instruction set give the same bits.
 #pragma once
 
+#include "kernels/kv_format.h"
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -112,12 +114,14 @@ struct EvictionScoreArgs {
 /// so that scores need no sum across a register. Decoding, prompts and pooled keys share the inner loop over such
 /// tiles.
 struct KvBlockView {
-    const float* keys = nullptr;   // [dim, blockSize], rotated; columns >= tokens are finite and not used
-    const float* values = nullptr; // [blockSize, valueDim]; rows >= tokens are finite and not used. Null: a token's
-                                   // value is the first valueDim channels of its key (latent attention)
-    const float* bias = nullptr;   // [blockSize] eviction scores, or null
-    std::int32_t tokens = 0;       // the valid tokens are [begin, tokens), tokens at most blockSize
-    std::int32_t begin = 0;        // above 0 where a sliding window begins inside the block
+    const float* keys = nullptr;     // [dim, blockSize], rotated; columns >= tokens are finite and not used
+    const float* values = nullptr;   // [blockSize, valueDim]; rows >= tokens are finite and not used. Null: a token's
+                                     // value is the first valueDim channels of its key (latent attention)
+    const float* bias = nullptr;     // [blockSize] eviction scores, or null
+    std::int32_t tokens = 0;         // the valid tokens are [begin, tokens), tokens at most blockSize
+    std::int32_t begin = 0;          // above 0 where a sliding window begins inside the block
+    const void* quantised = nullptr; // in place of keys and values: a block of AttentionArgs::format. blockAttention
+                                     // alone takes such views
 };
 
 /// One query token of one KV head: its `group` query heads attend to a list of blocks.
@@ -134,7 +138,8 @@ struct AttentionArgs {
     float scale = 1.f;     // logits = scale * q.k + biasScale * bias
     float biasScale = 0.f; // 0 ignores the bias
     std::span<const AttentionItem> items;
-    int valueDim = 0; // 0: dim
+    int valueDim = 0;     // 0: dim
+    KvFormat format = {}; // of quantised views
 };
 
 /// Causal attention of n consecutive query tokens, all heads: each token attends to every token up to itself.

@@ -12,6 +12,8 @@
 #include "core/session/decode_session.h"
 #include "core/trace/gpu_trace.h"
 
+#include <cuda_bf16.h>
+#include <optional>
 #include <vector>
 
 namespace kvscope {
@@ -45,7 +47,15 @@ struct CudaEngineOptions {
     RowTransfers transfers;                 // loads other than by a kernel: only on demand, outside of graphs
     Scatter* scatter = nullptr;             // with StorePlan::Bounce; must outlive the engine
     const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
-    const PinnedMemory* store = nullptr;    // used as the host store if large enough; must outlive the engine
+    /// Of full blocks on the host and on the link; in the GPU's memory they are the numbers that come back from this
+    /// format. Nothing: bf16 everywhere. Not with selectors, lookahead, pools and engines that serve many.
+    std::optional<KvFormat> quantised;
+    const PinnedMemory* store = nullptr; // used as the host store if large enough; must outlive the engine
+
+    /// Bytes of a block on the host, whose numbers are `elements` bf16 numbers.
+    std::int64_t hostBlockBytes(std::size_t elements) const {
+        return quantised ? quantised->blockBytes() : std::int64_t(elements * sizeof(__nv_bfloat16));
+    }
 };
 
 } // namespace kvscope

@@ -92,7 +92,7 @@ void CudaSequences::makeSelector() {
 void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {
     for (DeviceLayerState& layer : layers) planLayer(arena, layer);
     storeBytes = std::size_t(p_.options.plans.offloaded()) * std::size_t(p_.layout.blocksTotal) *
-                 p_.layout.blockElements * sizeof(Bf16);
+                 std::size_t(p_.options.hostBlockBytes(p_.layout.blockElements));
     arena.planHost(store_, storeBytes / sizeof(Bf16), {"kv_store", "the KV store", Holds::Kv}, p_.options.store);
     prompts.plan(prompt);
     rows.plan(arena);
@@ -184,7 +184,8 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
 /// Sets the pointers into the host store that each offloaded layer's kernels use, and empties the slot maps.
 void CudaSequences::openStore() {
     const BatchLayout& layout = p_.layout;
-    const std::size_t layerElements = std::size_t(layout.blocksTotal) * layout.blockElements;
+    const std::size_t layerElements =
+        std::size_t(layout.blocksTotal) * std::size_t(p_.options.hostBlockBytes(layout.blockElements)) / sizeof(Bf16);
     const std::size_t mapBytes = layout.heads() * std::size_t(p_.options.slots) * sizeof(std::int32_t);
     std::size_t next = 0;
     for (int i = 0; i < int(layers.size()); ++i) {

@@ -5,6 +5,7 @@
 #include "core/cuda/gpu_memory.h"
 #include "core/select/method.h"
 #include "core/session/end_rule.h"
+#include "kernels/cuda/transfer/quantised_blocks.h"
 
 #include <algorithm>
 
@@ -98,6 +99,13 @@ CudaEngineOptions gpuEngineOptions(const EngineSetup& setup) {
     options.parameters = setup.parameters;
     options.model = setup.model.get();
     options.offload = setup.options.offload;
+    if (setup.options.kvType.value_or(KvType::BF16) != KvType::BF16) {
+        options.quantised = kvFormat(Backend::Cuda, setup.model->config(), setup.spec, setup.options.kvType);
+        cuda::checkQuantisedFormat(*options.quantised);
+        if (options.oracle)
+            throw Error(ErrorKind::Unsupported, "the oracle on a GPU reads bf16 blocks on the host",
+                        "leave --oracle or --kv-type out, or use --backend cpu");
+    }
     return options;
 }
 

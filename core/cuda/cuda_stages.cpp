@@ -1,6 +1,7 @@
 #include "core/cuda/cuda_stages.h"
 
 #include "kernels/cuda/attention/block_mass.h"
+#include "kernels/cuda/transfer/quantised_blocks.h"
 
 namespace kvscope {
 
@@ -136,6 +137,21 @@ void CudaStages::attend(LayerId id) {
     if (isMethods(layer) && p_.selector->attend(deviceStep(layer), attention_)) return;
     cuda::decodeAttention(attentionLaunch_, attention_);
 }
+    if (p_.options.quantised && !stateOf(layer).offloaded) roundNewest(layer);
+}
+
+/// Quantises, in a layer without slots, the blocks that the step's tokens have filled. In a layer with slots the
+/// transfer does this.
+void CudaStages::roundNewest(int layer) const {
+    cuda::RoundNewestArgs args;
+    args.format = *p_.options.quantised;
+    args.blocks = stateOf(layer).blocks;
+    args.headFirst = p_.rows.blockFirst;
+    args.position = p_.rows.position;
+    args.active = p_.rows.active;
+    args.rows = p_.layout.rows;
+    args.kvHeads = p_.layout.kvHeads;
+    cuda::roundNewest(p_.launch, args);
 
 void CudaStages::after(LayerId id) {
     const int layer = int(id);

@@ -77,6 +77,7 @@ private:
     const StepReport* report_ = nullptr;
     float* logits_ = nullptr;
     // The attention of the layer that is being launched.
+    void roundNewest(int layer) const;
     cuda::DecodeAttentionArgs attention_;
     cuda::Launch attentionLaunch_;
 };

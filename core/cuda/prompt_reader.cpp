@@ -3,6 +3,7 @@
 #include "core/cuda/prompt_piece.h"
 #include "core/cuda/scatter.h"
 #include "kernels/cuda/methods/candidate_attention.h"
+#include "kernels/cuda/transfer/quantised_blocks.h"
 #include "kernels/cuda/transfer/store_blocks.h"
 
 #include <algorithm>
@@ -148,6 +149,9 @@ void PromptReader::finishLayer(const Blocks& blocks, int from, LayerRecord& out)
         cuda::stampNow(p_.launch, marksOf(index) + (piecesOf(blocks.tokens) - 1) * kMarks +
                                       kPooling); // ends the time of the selector's work
     }
+    if (p_.options.quantised && !p_.layers[std::size_t(index)].offloaded)
+        cuda::roundBlocks(p_.launch, {*p_.options.quantised, blocks.blocks, blocks.headStride, p_.layout.kvHeads,
+                                      blocks.tokens / spec_.blockSize});
     if (!p_.layers[std::size_t(index)].offloaded) return;
     placeTail(blocks);
     storePieces(blocks, inChunks() ? from : 0, piecesOf(blocks.tokens), out);
@@ -322,9 +326,28 @@ void PromptReader::store(const Blocks& filled, cudaStream_t stream) const {
 /// Copies the blocks [first, end) of every head to the host store, in the way that the options ask for.
 void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStream_t stream) const {
     if (end <= first) return;
+/// Stores the blocks [first, end) of every head in the host's format.
+void PromptReader::storeQuantised(const Blocks& filled, int first, int end, cudaStream_t stream) const {
+    const BatchLayout& layout = p_.layout;
+    const std::int64_t blockBytes = p_.options.hostBlockBytes(layout.blockElements);
+    const std::int64_t firstBlock = layout.blockFirst[layout.headOf(filled.sequence)] + first;
+    const Bf16* const store = p_.layers[std::size_t(filled.layer)].store;
+    cuda::StoreQuantisedArgs args;
+    args.format = *p_.options.quantised;
+    args.from = filled.blocks + std::size_t(first) * layout.blockElements;
+    args.to = reinterpret_cast<char*>(const_cast<Bf16*>(store)) + firstBlock * blockBytes;
+    args.fromStride = filled.headStride;
+    args.toStride = layout.blocks[std::size_t(filled.sequence)] * blockBytes;
+    args.heads = layout.kvHeads, args.blocks = end - first;
+    cuda::Launch beside = p_.launch;
+    beside.stream = stream, beside.joined = true;
+    cuda::storeQuantised(beside, args);
+}
+
     const BatchLayout& layout = p_.layout;
     const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
     const std::size_t head = layout.headOf(filled.sequence), skipped = std::size_t(first) * layout.blockElements,
+    if (p_.options.quantised) return storeQuantised(filled, first, end, stream);
                       elements = std::size_t(end - first) * layout.blockElements,
                       blockBytes = layout.blockElements * sizeof(Bf16),
                       fromStride = std::size_t(filled.headStride) * sizeof(Bf16),

@@ -107,6 +107,7 @@ private:
     void readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const;
     void finishLayer(const Blocks& blocks, int from, LayerRecord& out) const;
     void storePieces(const Blocks& blocks, int from, int to, LayerRecord& out) const;
+    void storeQuantised(const Blocks& filled, int first, int end, cudaStream_t stream) const;
     void storeRange(const Blocks& filled, int first, int end, cudaStream_t stream) const;
     void readPiece(const Blocks& blocks, const Piece& piece) const;
     void attend(const DevicePromptChunk& chunk) const;

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/transfer/gather.h"
+#include "kernels/cuda/transfer/quantised_blocks.h"
 
 namespace kvscope {
 
@@ -71,7 +72,9 @@ void Transfers::onDemand(int index, const StepReport& report) {
     gather.mark = report.mark(index, kGather);
     gather.endMark = report.mark(index, kLoaded);
     stages_.at(index, Stage::Offloading);
-    if (options_.transfers.loads == TransferPlan::Kernel)
+    if (options_.quantised)
+        cuda::gatherQuantised(launch_, gather, *options_.quantised);
+    else if (options_.transfers.loads == TransferPlan::Kernel)
         cuda::gatherBlocks(launch_, gather);
     else
         byCalls(index, gather);

@@ -141,6 +141,7 @@ EvalResult evaluate(const std::shared_ptr<const Model>& model, const EvalCase& r
     result.context = context;
     SessionOptions session;
     session.backend = options.backend;
+    session.kvType = options.kvType;
     session.method = row.method;
     session.settings = row.settings;
     session.link = options.link;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@ struct EvalOptions {
     int textTokens = 128;  // tokens fed after the text's first part to measure the perplexity; 0: none
     bool oracle = true;    // also measure what the selection captures
     Backend backend = Backend::Cpu;
+    std::optional<KvType> kvType; // of full KV blocks; nothing: the backend's own
     Link link;
     int threads = 0;
     std::uint64_t seed = 1; // of the first needle prompt; the next prompts have the next seeds

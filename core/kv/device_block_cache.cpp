@@ -4,9 +4,9 @@
 
 namespace kvscope {
 
-DeviceBlockCache::DeviceBlockCache(const BlockLayout& layout, float* slotData, int slots, int maxBlocks,
+DeviceBlockCache::DeviceBlockCache(std::int64_t blockBytes, float* slotData, int slots, int maxBlocks,
                                    const CachePolicy& policy)
-    : data_(slotData), floats_(layout.floats()), blockBytes_(layout.bytes()), policy_(&policy),
+    : data_(slotData), floats_(std::size_t(blockBytes) / sizeof(float)), blockBytes_(blockBytes), policy_(&policy),
       map_(std::size_t(slots), -1), load_(std::size_t(slots), -1), lastUse_(std::size_t(slots), -1),
       slotOf_(std::size_t(maxBlocks), -1) {
     order_.reserve(std::size_t(slots));

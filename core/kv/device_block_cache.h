@@ -3,7 +3,6 @@
 
 #include "base/ids.h"
 #include "core/cache/cache_policy.h"
-#include "core/kv/block_layout.h"
 #include "kernels/kernels.h"
 #include "kernels/selection.h"
 
@@ -17,8 +16,8 @@ namespace kvscope {
 class DeviceBlockCache {
 public:
     DeviceBlockCache() = default;
-    /// slotData: [slots] blocks of `layout`, owned by the caller.
-    DeviceBlockCache(const BlockLayout& layout, float* slotData, int slots, int maxBlocks, const CachePolicy& policy);
+    /// slotData: [slots] blocks of `blockBytes`, a multiple of a float's size; owned by the caller.
+    DeviceBlockCache(std::int64_t blockBytes, float* slotData, int slots, int maxBlocks, const CachePolicy& policy);
 
     /// Makes room for `wanted` (ascending, no duplicates, at most slots()): afterwards every wanted block has a slot.
     /// hit[i] tells whether wanted[i] was resident. `fresh` is a block, if there is one, that begins now and has no

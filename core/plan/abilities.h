@@ -36,6 +36,8 @@ struct Abilities {
     bool pastWindow = false;   // sequences that grow past a layer's sliding window
     bool headNorms = false;    // models that normalise the queries and keys of each head
     bool sparsePrompt = false; // reads prompts by its own choice of blocks (SelectionSpec::sparsePrefill, or its own)
+    bool quantisedKv = false; // runs with KV blocks of another type than the backend's own: it reads no keys and values
+                              // of the blocks itself, or only while a prompt is read
     bool rowsIndependent = false; // what a sequence attends to does not depend on the others of its batch
 
     bool looksAhead() const { return ahead != Ahead::No; }

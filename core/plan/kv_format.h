@@ -1,42 +1,31 @@
-// How many bytes one KV block of one KV head takes, on any tier. Everyone who counts such bytes asks here.
+// Which format the KV blocks of a session have. Everyone who counts their bytes asks here.
 #pragma once
 
 #include "core/model/model_config.h"
 #include "core/plan/backend.h"
 #include "core/plan/selection_spec.h"
+#include "kernels/kv_format.h"
 
-#include <cstdint>
+#include <optional>
 
 namespace kvscope {
 
-/// The type of the numbers in a block.
-enum class KvType : std::uint8_t { F32, BF16 };
-constexpr int bytesOf(KvType type) { return type == KvType::F32 ? 4 : 2; }
+/// The type that a backend computes and stores with where nobody asks for another.
+constexpr KvType ownKvType(Backend backend) { return backend == Backend::Cpu ? KvType::F32 : KvType::BF16; }
 
-struct KvFormat {
-    KvType type = KvType::F32;
-    int blockTokens = 64;
-    int dim = 64;      // channels of a key
-    int valueDim = 64; // channels of a value that the block stores; 0: keys only (latent attention)
-    bool bias = false; // the block also holds a float32 eviction score for each token
+/// The format of full blocks in both tiers of a session. Eviction scores are in the block on the CPU, where the
+/// method's attention uses them; on a GPU they are in an array of their own.
+/// @param type nothing: the backend's own
+inline KvFormat kvFormat(Backend backend, const ModelConfig& config, const SelectionSpec& spec,
+                         std::optional<KvType> type = {}) {
+    return {type.value_or(ownKvType(backend)), spec.blockSize, config.headDim, config.storedValueDim(),
+            backend == Backend::Cpu && spec.bias.scale != 0.f};
+}
 
-    /// Keys and values of all tokens of a block.
-    std::int64_t numbers() const { return std::int64_t(blockTokens) * (dim + valueDim); }
-    /// Key and value of one token.
-    std::int64_t tokenBytes() const { return std::int64_t(dim + valueDim) * bytesOf(type); }
-    /// Float32 blocks are rounded up to 64 bytes, which keeps every block of an array aligned for vector loads.
-    std::int64_t blockBytes() const {
-        const std::int64_t used = numbers() * bytesOf(type) + (bias ? std::int64_t(blockTokens) * 4 : 0);
-        return type == KvType::F32 ? (used + 63) / 64 * 64 : used;
-    }
-};
-
-/// The format of both tiers of a session. On the CPU: float32, eviction scores in the block where the method's
-/// attention uses them. On a GPU: bf16, eviction scores in an array of their own.
-inline KvFormat kvFormat(Backend backend, const ModelConfig& config, const SelectionSpec& spec) {
-    const bool cpu = backend == Backend::Cpu;
-    return {cpu ? KvType::F32 : KvType::BF16, spec.blockSize, config.headDim, config.storedValueDim(),
-            cpu && spec.bias.scale != 0.f};
+/// The format of full blocks on the device. A GPU holds there, as bf16, the numbers that come back from the type.
+inline KvFormat deviceKvFormat(Backend backend, const ModelConfig& config, const SelectionSpec& spec,
+                               std::optional<KvType> type = {}) {
+    return kvFormat(backend, config, spec, backend == Backend::Cuda ? std::nullopt : type);
 }
 
 } // namespace kvscope

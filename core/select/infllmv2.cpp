@@ -124,7 +124,7 @@ MethodEntry infllmV2Method() {
         if (use.values.text("lse") == "exact") return dataAbilities(use.spec);
         Abilities a = select::usualAbilities(use.backend);
         a.scores = true;
-        a.sparsePrompt = use.backend == Backend::Cpu;
+        a.sparsePrompt = a.quantisedKv = use.backend == Backend::Cpu;
         return a;
     };
     return entry;

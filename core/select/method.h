@@ -5,11 +5,13 @@
 #include "core/model/model_config.h"
 #include "core/plan/abilities.h"
 #include "core/plan/backend.h"
+#include "core/plan/kv_format.h"
 #include "core/plan/memory_need.h"
 #include "core/plan/selection_spec.h"
 #include "core/select/parameters.h"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,8 +32,9 @@ struct MethodUse {
     const SelectionSpec& spec;
     const ModelConfig& config;
     Backend backend = Backend::Cpu;
-    bool offload = true;          // false: nothing leaves the device
-    const Model* model = nullptr; // for weights that only the method knows; null: they are not counted
+    bool offload = true;               // false: nothing leaves the device
+    const Model* model = nullptr;      // for weights that only the method knows; null: they are not counted
+    std::optional<KvType> kvType = {}; // of full KV blocks; nothing: the backend's own
 };
 
 using DeviceSelectorMaker = std::unique_ptr<DeviceSelector> (*)(const ParameterValues&, const DeviceSelectorContext&);

@@ -124,7 +124,8 @@ public:
                              item.lse.empty() ? nullptr : item.lse.data() + h});
         }
         context_.kernels.blockAttention({1, int(dim), context_.spec.blockSize, int(dim), int(valueDim),
-                                         context_.rules.scale, context_.spec.bias.scale, items, int(valueDim)});
+                                         context_.rules.scale, context_.spec.bias.scale, items, int(valueDim),
+                                         context_.cache.format()});
         return true;
     }
 
@@ -241,6 +242,7 @@ MethodEntry questMethod() {
         a.prompt = products;
         return a;
     };
+        a.quantisedKv = use.backend == Backend::Cpu;
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         if (use.config.diffusion || use.values.text("bound") == "max") return {}; // the ranges of the block index
         return {select::digestsOf(select::Sizes(use, length))};

@@ -38,6 +38,16 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
                                   longest, window),
                       "a shorter context"};
     if (use.config.queryKeyNorm && !can.headNorms)
+    if (const KvType own = ownKvType(use.backend), wanted = use.kvType.value_or(own); wanted != own) {
+        if (cuda && (wanted == KvType::F32 || use.config.latent))
+            return Reason{fmt::format("does not keep KV blocks as {}{}", nameOf(wanted),
+                                      use.config.latent ? " with latent attention" : ""),
+                          "--kv-type bf16"};
+        if (!can.quantisedKv)
+            return Reason{
+                fmt::format("reads single keys and values of its KV blocks, which are kept as {} alone", nameOf(own)),
+                fmt::format("--kv-type {}", nameOf(own))};
+    }
         return Reason{"does not run with models that normalise queries and keys", {}};
     if (readsSparsely(use.values) && !can.sparsePrompt)
         return Reason{"reads prompts with full attention", "prefill=full"};
@@ -68,7 +78,9 @@ bool couldRunInstead(const MethodEntry& method, const MethodUse& use, int longes
     if (model != nullptr && !hasWeightsFor(method, *model)) return false;
     const auto defaults = defaultsOf(method, use.config, readsSparsely(use.values));
     return defaults &&
-           !reasonAgainst(method, {defaults->values, defaults->spec, use.config, use.backend, use.offload}, longest);
+           !reasonAgainst(method,
+                          {defaults->values, defaults->spec, use.config, use.backend, use.offload, nullptr, use.kvType},
+                          longest);
 }
 
 } // namespace
@@ -110,6 +122,22 @@ Error refusalOnDenoisers(const MethodEntry& method, const BlockDiffusion& diffus
             fmt::format("method {} does not run on {}, and {} is one", method.name, deniedModels(diffusion), model),
             fmt::format("use method {}", fmt::join(able, ", "))};
 }
+std::vector<KvType> kvTypesOf(const MethodEntry& method, Backend backend) {
+    ModelConfig config;
+    config.headDim = 64, config.queryHeads = config.kvHeads = 1;
+    const auto defaults = defaultsOf(method, config, false);
+    std::vector<KvType> types;
+    for (int i = 0; i < int(std::size(kKvTypeNames)); ++i) {
+        const KvType type{std::uint8_t(i)};
+        const bool own = type == ownKvType(backend);
+        if (own ||
+            (defaults && method.decodesTokens &&
+             !reasonAgainst(method, {defaults->values, defaults->spec, config, backend, true, nullptr, type}, 1)))
+            types.push_back(type);
+    }
+    return types;
+}
+
 
 bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest) {
     const auto defaults = defaultsOf(method, config, false);

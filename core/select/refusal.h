@@ -23,6 +23,10 @@ std::string_view deniedModels(const BlockDiffusion& diffusion);
 /// The refusal of a method that has no way to denoise blocks, on a model that needs one.
 Error refusalOnDenoisers(const MethodEntry& method, const BlockDiffusion& diffusion, const std::string& model);
 
+/// The types of full KV blocks with which the method, with its own parameters, runs on the backend; the backend's own
+/// where the method runs on models of its own kind alone.
+std::vector<KvType> kvTypesOf(const MethodEntry& method, Backend backend);
+
 /// Whether the method, with its own parameters for this model, runs on the backend in a sequence of so many tokens.
 bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest);
 

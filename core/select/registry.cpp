@@ -89,7 +89,7 @@ bool hasWeightsFor(const MethodEntry& method, const Model& model) {
 Abilities dataAbilities(const SelectionSpec& spec) {
     Abilities a;
     a.scores = spec.queryScore != QueryScore::None;
-    a.latent = a.pastWindow = a.headNorms = a.sparsePrompt = a.rowsIndependent = true;
+    a.latent = a.pastWindow = a.headNorms = a.sparsePrompt = a.quantisedKv = a.rowsIndependent = true;
     return a;
 }
 

@@ -116,6 +116,7 @@ MethodEntry spardaMethod() {
     entry.abilities = [](const MethodUse& use) {
         Abilities a = select::usualAbilities(use.backend);
         a.input = a.scores = a.sparsePrompt = true;
+        a.quantisedKv = use.backend == Backend::Cpu;
         a.prompt = use.spec.sparsePrefill;
         a.ahead = Ahead::NextLayer;
         return a;

@@ -93,7 +93,7 @@ void storeViews(const SelectorContext& context, LayerId layer, RowId sequence, K
     views.clear();
     for (int b = range.begin / layout.blockSize; b * layout.blockSize < range.end; ++b) {
         const int first = b * layout.blockSize;
-        views.push_back(layout.view(context.cache.storeBlock(head, BlockId{b}),
+        views.push_back(layout.view(context.cache.promptBlock(head, BlockId{b}),
                                     std::min(layout.blockSize, range.end - first), std::max(0, range.begin - first)));
     }
 }

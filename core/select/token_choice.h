@@ -36,7 +36,7 @@ void weightedValues(std::span<const KvBlockView> views, const float* weights, in
 /// for each, those from `firstRecent` on are labelled as window.
 void chooseTokens(HeadStep& item, std::span<const float> scores, Origin origin, std::int32_t firstRecent);
 
-/// Blocks of the store that hold positions [begin, end) of a sequence.
+/// Blocks that hold positions [begin, end) of a prompt that is being read, or of a store of float32 blocks.
 void storeViews(const SelectorContext& context, LayerId layer, RowId sequence, KvHeadId kvHead, TokenRange range,
                 std::vector<KvBlockView>& views);
 

@@ -96,8 +96,8 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
         info.link = "PCIe (measured)";
     }
     info.deviceSlots = setup.slots;
-    info.blockBytes =
-        kvFormat(options.backend, model->config(), spec).blockBytes() * spec.unitTokens() / spec.blockSize;
+    info.blockBytes = kvFormat(options.backend, model->config(), spec, options.kvType).blockBytes() *
+                      spec.unitTokens() / spec.blockSize;
     if (spec.unitTokens() != spec.blockSize)
         info.meta.emplace_back(run_meta::kKvBlockTokens, std::to_string(spec.blockSize));
     sink.beginRun(info);
@@ -264,6 +264,11 @@ DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std
                                 "from one of its steps",
                                 model->name()),
                     "use a model that decodes token by token");
+    if (diffusion && options.kvType && *options.kvType != ownKvType(options.backend))
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{} denoises its text, and its KV blocks are kept as {} alone", model->name(),
+                                nameOf(ownKvType(options.backend))),
+                    "leave --kv-type out, or use a model that decodes token by token");
     if (diffusion && diffusion->canvas)
         run_ = makeCanvasRun(std::move(model), std::move(prompts), std::move(options), sink);
     else if (diffusion)

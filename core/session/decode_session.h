@@ -3,6 +3,7 @@
 
 #include "core/model/model.h"
 #include "core/plan/backend.h"
+#include "core/plan/kv_format.h"
 #include "core/select/method.h"
 #include "core/trace/gpu_trace.h"
 #include "core/trace/oracle.h"
@@ -50,6 +51,7 @@ struct SessionOptions {
     std::optional<std::int64_t> deviceKvBytes;  // instead: bytes of all slots together
     std::string cachePolicy;                    // empty: keep-selected, or lru when the pool has slots to spare
     bool offload = true;                        // false: every block stays resident
+    std::optional<KvType> kvType;               // of full KV blocks; nothing: the backend's own
     Link link;
     DenoiseObserver* denoiseObserver =
         nullptr;                              // block diffusion: told what every forward computed; outlives the session

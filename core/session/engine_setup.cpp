@@ -75,12 +75,12 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     };
     for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
     const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
-    const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get()};
+    const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get(), options.kvType};
     // without a GPU this refusal comes before the refusals about the method
     if (cuda && method.makeSelector) requireGpu();
     refuseUnable(method, use, longest, model.get());
     setup.abilities = abilitiesOf(method, use);
-    const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
+    const std::int64_t blockBytes = deviceKvFormat(options.backend, config, spec, options.kvType).blockBytes();
     const int maxBlocks = spec.grid.blocks(longest);
     setup.plans =
         LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, setup.abilities.ahead, longest});

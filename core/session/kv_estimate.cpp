@@ -28,31 +28,35 @@ std::int64_t blockIndexBytes(Backend backend, const SelectionSpec& spec, int dim
 std::vector<MemoryNeed> tierNeeds(const TierUse& use, int tokens) {
     const ModelConfig& config = use.config;
     const SelectionSpec& spec = use.spec;
-    KvFormat format = kvFormat(use.backend, config, spec);
-    format.bias = format.bias && use.evictionHead;
-    const std::int64_t blockBytes = format.blockBytes(), blocks = spec.grid.blocks(tokens);
+    KvFormat format = kvFormat(use.backend, config, spec, use.kvType), own = kvFormat(use.backend, config, spec);
+    format.bias = own.bias = format.bias && use.evictionHead;
+    const bool gpu = use.backend == Backend::Cuda;
+    const std::int64_t blockBytes = format.blockBytes(), blocks = spec.grid.blocks(tokens),
+                       deviceBytes = (gpu ? own : format).blockBytes();
     const auto perHead = [](const char* key, const char* what, MemoryTier tier, Holds holds, std::int64_t bytes,
                             LayerSet layers) {
         return MemoryNeed{key, what, tier, holds, Lifetime::Session, Per::KvHead, bytes, layers};
     };
     using enum MemoryTier;
-    const bool gpu = use.backend == Backend::Cuda;
     std::vector<MemoryNeed> needs{perHead("kv_store", "KV blocks", Host, Holds::Kv, blocks * blockBytes,
                                           gpu ? LayerSet::Offloaded : LayerSet::All),
                                   perHead("kv_slots", gpu ? "KV slots" : "device slots", Device, Holds::Kv,
-                                          use.deviceSlots * blockBytes, LayerSet::Offloaded),
+                                          use.deviceSlots * deviceBytes, LayerSet::Offloaded),
                                   perHead("block_index", "block index", Device, Holds::Index,
                                           blockIndexBytes(use.backend, spec, config.headDim, tokens),
                                           LayerSet::Sparse)};
+    if (!gpu && format.type != own.type)
+        needs.push_back(
+            perHead("kv_tails", "KV blocks that are being written", Host, Holds::Kv, own.blockBytes(), LayerSet::All));
     if (!gpu) return needs;
     needs.push_back(
-        perHead("kv_resident", "resident KV cache", Device, Holds::Kv, blocks * blockBytes, LayerSet::Resident));
+        perHead("kv_resident", "resident KV cache", Device, Holds::Kv, blocks * deviceBytes, LayerSet::Resident));
     if (use.evictionHead)
         needs.push_back(perHead("token_scores", "eviction scores", Device, Holds::Index,
                                 blocks * spec.blockSize * std::int64_t(sizeof(float)), LayerSet::All));
     if (use.oracle && spec.tiersLackKeys()) // keys that the method forgets or stores in another form
-        needs.push_back(
-            perHead("oracle_keys", "the oracle's keys", Device, Holds::Scratch, blocks * blockBytes, LayerSet::Sparse));
+        needs.push_back(perHead("oracle_keys", "the oracle's keys", Device, Holds::Scratch, blocks * deviceBytes,
+                                LayerSet::Sparse));
     return needs;
 }
 
@@ -62,7 +66,7 @@ KvEstimate estimateKv(const Model& model, const MethodEntry& method, const Metho
     const SelectionSpec& spec = use.spec;
     const int tokens = length.tokens(), blocks = spec.grid.blocks(tokens);
     const LayerPlans plans(config, spec, {.offload = use.offload, .longest = tokens});
-    TierUse tiers{use.backend, config, spec, 0, model.hasEvictionHead(), oracle};
+    TierUse tiers{use.backend, config, spec, 0, model.hasEvictionHead(), oracle, use.kvType};
     KvEstimate estimate;
     if (plans.offloaded() > 0) {
         estimate.neededSlots = std::min(spec.neededSlots(), blocks);
@@ -80,7 +84,7 @@ KvEstimate estimateKv(const Model& model, const MethodEntry& method, const Metho
     estimate.indexBytes = plan.bytes(Device, Holds::Index);
     estimate.oracleBytes = plan.bytes("oracle_keys");
 
-    const std::int64_t blockBytes = kvFormat(use.backend, config, spec).blockBytes();
+    const std::int64_t blockBytes = deviceKvFormat(use.backend, config, spec, use.kvType).blockBytes();
     if (use.backend == Backend::Cuda) {
         for (const MemoryNeed& need : own)
             if (need.tier == Device && need.holds == Holds::Kv && need.per == Per::KvHead && use.offload)

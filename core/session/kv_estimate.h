@@ -1,6 +1,7 @@
 // The memory of the two KV tiers: what a session declares of it, and the sums before a session exists.
 #pragma once
 
+#include "core/plan/kv_format.h"
 #include "core/plan/memory_plan.h"
 #include "core/select/method.h"
 #include "core/session/decode_session.h"
@@ -31,9 +32,10 @@ struct TierUse {
     Backend backend = Backend::Cpu;
     const ModelConfig& config;
     const SelectionSpec& spec;
-    int deviceSlots = 0;       // per (sequence, offloaded layer, KV head)
-    bool evictionHead = false; // the model has one
-    bool oracle = false;       // the oracle measures all keys
+    int deviceSlots = 0;               // per (sequence, offloaded layer, KV head)
+    bool evictionHead = false;         // the model has one
+    bool oracle = false;               // the oracle measures all keys
+    std::optional<KvType> kvType = {}; // of full blocks; nothing: the backend's own
 };
 
 /// What one sequence takes in the tiers that all methods share: KV blocks, the block index and eviction scores. The

@@ -28,6 +28,7 @@ void SessionRun::describe(const std::string& device) {
     auto params = nlohmann::ordered_json::parse(parameters.toJson(parametersFor(method, config)));
     params["cache_policy"] = options.cachePolicy;
     params["offload"] = options.offload;
+    if (options.kvType && *options.kvType != ownKvType(options.backend)) params["kv_type"] = nameOf(*options.kvType);
     // The options that a person needs to run this again. Those that are not here had their defaults.
     params["max_new_tokens"] = options.maxNewTokens;
     if (!options.stopAtEos) params["ignore_eos"] = true;

@@ -2,6 +2,7 @@
 // The scores of these keys are the sum, over the channels, of the query's channel times that register; no sum across
 // the lanes of a register is needed.
 #include "kernels/cpu/simd.h"
+#include "kernels/quantised_kv.h"
 
 #include <algorithm>
 #include <cmath>
@@ -185,6 +186,32 @@ HWY_INLINE void RaiseMaximum(float candidate, float& maximum, float& sum, float*
     ScaleRow(out, dim, factor);
 }
 
+float* RoomFor(std::size_t floats, std::vector<float>& room) {
+    if (room.size() < floats) room.resize(floats);
+    return room.data();
+}
+
+/// The keys of a block, [dim, width]; those of a quantised block are read into `room`.
+const float* KeysOf(const AttentionArgs& args, const KvBlockView& block, std::vector<float>& room) {
+    if (block.quantised == nullptr) return block.keys;
+    float* keys = RoomFor(std::size_t(args.dim) * std::size_t(args.blockSize), room);
+    readKeys(args.format, block.quantised, keys);
+    return keys;
+}
+
+/// The values of a block's valid tokens, [tokens, valueDim], of quantised blocks too.
+const float* ValuesOf(const AttentionArgs& args, const KvBlockView& block, int valueDim, AttentionScratch& scratch) {
+    KvBlockView readable = block;
+    if (block.quantised != nullptr && args.format.valueDim == 0) {
+        readable.keys = KeysOf(args, block, scratch.readKeys);
+    } else if (block.quantised != nullptr) {
+        float* values = RoomFor(std::size_t(valueDim) * std::size_t(args.blockSize), scratch.readValues);
+        readValues(args.format, block.quantised, block.tokens, values);
+        readable.values = values;
+    }
+    return ValuesOf(readable, block.tokens, valueDim, args.blockSize, scratch.values);
+}
+
 void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int first, int last, float* out,
                   std::int64_t outStride, float* maxima, float* sums, AttentionScratch& scratch) {
     const int group = args.group, dim = args.dim, width = args.blockSize;
@@ -207,7 +234,8 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
         for (int b = from; b < to; ++b) {
             const KvBlockView& block = item.blocks[b];
             float* at = scores + std::int64_t(b - from) * width;
-            Multiply<false>(item.q, args.qStride, group, block.keys, width, dim, width, at, columns);
+            Multiply<false>(item.q, args.qStride, group, KeysOf(args, block, scratch.readKeys), width, dim, width, at,
+                            columns);
             if (block.begin > 0)
                 for (int h = 0; h < group; ++h) HideBefore(block.begin, at + h * columns);
             for (int h = 0; h < group; ++h)
@@ -223,8 +251,7 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
         for (int b = from; b < to; ++b) {
             const KvBlockView& block = item.blocks[b];
             Multiply<true>(scores + std::int64_t(b - from) * width, columns, group,
-                           ValuesOf(block, block.tokens, valueDim, width, scratch.values), valueDim, block.tokens,
-                           valueDim, out, outStride);
+                           ValuesOf(args, block, valueDim, scratch), valueDim, block.tokens, valueDim, out, outStride);
         }
     }
 }

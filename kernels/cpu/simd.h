@@ -47,6 +47,7 @@ constexpr int kMostGroup = 128;
 /// Work space of the attention on one thread. It grows when a call needs more.
 struct AttentionScratch {
     std::vector<float> scores, rows, out, sums, values;
+    std::vector<float> readKeys, readValues; // of a quantised block
 };
 
 /// Unnormalised softmax attention of one item over blocks [first, last): out[h] = sum_t exp(s_t - max_h) v_t.

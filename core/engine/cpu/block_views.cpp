@@ -38,7 +38,12 @@ KvBlockView viewOf(const SelectorContext& context, const HeadStep& item, const f
     const int size = context.spec.blockSize;
     const int begin = id == BlockId{item.firstBlock} ? item.firstToken % size : 0;
     const bool current = id == BlockId{item.position / size};
-    return context.cache.layout().view(block, current ? item.position % size + 1 : size, begin);
+    const int tokens = current ? item.position % size + 1 : size;
+    const KvCache& cache = context.cache;
+    if (!cache.quantised()) return cache.layout().view(block, tokens, begin);
+    if (item.head->prompt != nullptr) return cache.layout().view(cache.promptBlock(*item.head, id), tokens, begin);
+    const bool isWritten = current && tokens < size;
+    return isWritten ? cache.layout().view(item.head->tail, tokens, begin) : cache.view(block, tokens, begin);
 }
 
 const float* attendedBlock(const SelectorContext& context, const HeadStep& item, BlockId id) {

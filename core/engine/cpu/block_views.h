@@ -18,7 +18,9 @@ void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& ro
 void wantAll(const SelectorContext& context, HeadStep& item);
 
 /// The view of a block's tokens, from the oldest token in the item's sliding window to the item's own token.
-/// @param block memory of block `id`
+/// With quantised blocks the item's own block is float32 until it is full, and while a prompt is read all its blocks
+/// are.
+/// @param block memory of block `id` in one of the tiers
 KvBlockView viewOf(const SelectorContext& context, const HeadStep& item, const float* block, BlockId id);
 
 /// Where a step attends to block `id`: in its device slot, or in the store of a layer that has no slots.

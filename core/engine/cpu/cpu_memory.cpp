@@ -27,7 +27,8 @@ std::vector<MemoryNeed> tiers(const EngineSetup& setup, ContextLength length) {
     const SelectionSpec& spec = setup.spec;
     const std::int64_t blocks = spec.grid.blocks(length.tokens()), windows = spec.grid.windows(length.tokens());
     std::vector<MemoryNeed> needs =
-        tierNeeds({Backend::Cpu, c, spec, setup.slots, setup.model->hasEvictionHead()}, length.tokens());
+        tierNeeds({Backend::Cpu, c, spec, setup.slots, setup.model->hasEvictionHead(), false, setup.options.kvType},
+                  length.tokens());
     const auto perHead = [&](const char* key, const char* what, std::int64_t bytes, LayerSet layers) {
         needs.push_back({key, what, MemoryTier::Host, Holds::Scratch, Lifetime::Session, Per::KvHead, bytes, layers});
     };
@@ -43,6 +44,10 @@ std::vector<MemoryNeed> tiers(const EngineSetup& setup, ContextLength length) {
     needs.push_back({"prompt_stream", "a prompt's residual stream", MemoryTier::Host, Holds::Scratch, Lifetime::Prompt,
                      Per::One, std::int64_t(length.prompt) * c.hidden * kFloat,
                      LayerSet::None}); // prompts are read one by one
+    if (const KvFormat own = kvFormat(Backend::Cpu, c, spec); setup.options.kvType.value_or(own.type) != own.type)
+        needs.push_back({"prompt_blocks", "a prompt's KV blocks of one layer", MemoryTier::Host, Holds::Scratch,
+                         Lifetime::Prompt, Per::One,
+                         std::int64_t(spec.grid.blocks(length.prompt)) * c.kvHeads * own.blockBytes(), LayerSet::None});
     return needs;
 }
 

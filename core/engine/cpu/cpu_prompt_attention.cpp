@@ -23,6 +23,7 @@ CpuPromptAttention::CpuPromptAttention(const SelectorContext& context, Selector&
       full_(context), attention_(context) {}
 
 void CpuPromptAttention::read(const PromptChunk& chunk, LayerRecord& layer) {
+    if (chunk.first == 0) context_.cache.beginPrompt(chunk.sequence, chunk.layer, chunk.promptTokens);
     if (context_.cache.indexed(chunk.layer)) clock_.run(layer, Stage::Compression, [&] { appendToIndex(chunk); });
     clock_.run(layer, Stage::Offloading, [&] { store(chunk); });
     const bool sparse = context_.plans[chunk.layer].sparse;
@@ -39,6 +40,11 @@ void CpuPromptAttention::finish(LayerId layerId, RowId sequence, int tokens, Lay
     clock_.run(layer, Stage::Compression, [&] {
         seeds_.clear();
         if (needs_.prompt) selector_.promptDone(layerId, sequence, tokens, seeds_);
+        if (context_.cache.quantised()) {
+            context_.forEachKvHead(
+                [&](KvHeadId g) { context_.cache.storePrompt(context_.cache.head(sequence, layerId, g), tokens); });
+            context_.cache.endPrompt(sequence, layerId);
+        }
         transfers_.keepOnDevice(layerId, sequence, tokens, seeds_);
     });
     transfers_.recordStored(layerId, tokens, layer);
@@ -63,7 +69,7 @@ void CpuPromptAttention::store(const PromptChunk& chunk) {
         for (int token = 0; token < chunk.n; ++token) {
             const int position = chunk.first + token;
             const std::size_t at = keyAt.first(token, g);
-            layout.write(context_.cache.storeBlock(head, layout.blockOf(position)), layout.rowOf(position),
+            layout.write(context_.cache.promptBlock(head, layout.blockOf(position)), layout.rowOf(position),
                          chunk.rows.k + at, chunk.rows.v ? chunk.rows.v + at : nullptr,
                          scoreOf(chunk, scoreAt, token, g));
         }

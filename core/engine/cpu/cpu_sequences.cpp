@@ -12,6 +12,7 @@ KvCacheOptions cacheOptionsOf(const EngineSetup& setup) {
     options.shape = {config.layers, config.kvHeads, config.headDim, config.valueDim()};
     options.layout = {setup.spec.blockSize, config.headDim, setup.spec.bias.scale != 0.f, config.storedValueDim()};
     options.maxTokens = setup.maxTokens;
+    options.type = setup.options.kvType.value_or(KvType::F32);
     options.plans = setup.plans;
     options.slots = setup.slots;
     return options;

@@ -41,7 +41,7 @@ void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<Prefet
         AheadTransfer& transfer = aheadTransfers_[index(request.layer)];
         ahead.firstLoad = transfer.blocks;
         transfer.blocks += ahead.loads;
-        transfer.bytes += ahead.loads * context_.cache.layout().bytes();
+        transfer.bytes += ahead.loads * context_.cache.blockBytes();
     }
     context_.kernels.copy(copies_);
     start(requests);
@@ -65,7 +65,7 @@ void CpuTransfers::load(LayerId layerId, std::span<HeadStep> work, int step, Lay
     AheadTransfer ahead;
     if (looksAhead_) ahead = arrive(layerId, work, layer);
     copyBlocks(work, layer);
-    const std::int64_t blockBytes = context_.cache.layout().bytes();
+    const std::int64_t blockBytes = context_.cache.blockBytes();
     const std::int64_t onDemand = layer.h2dBlocks * blockBytes, onDemandNs = link_.link().transferNs(onDemand);
     // On demand the attention waits for the whole transfer, which queues behind transfers that are still on their way.
     if (looksAhead_ && onDemand > 0) {
@@ -93,9 +93,17 @@ void CpuTransfers::admit(HeadStep& item, int step) {
     if (offloaded)
         item.loads = item.head->device.admit(item.wanted, row == 0 ? std::optional(current) : std::nullopt, step,
                                              item.head->store, item.hit, item.copies);
-    float* tail = offloaded ? item.head->device.block(current) : context_.cache.storeBlock(*item.head, current);
-    layout.write(tail, row, item.key, item.value, item.score);
+    float* place = placeOf(item, current);
+    const bool quantised = context_.cache.quantised();
+    layout.write(quantised ? item.head->tail : place, row, item.key, item.value, item.score);
+    if (quantised && row + 1 == layout.blockSize) context_.cache.quantiseTail(*item.head, place);
     listViews(context_, item);
+}
+
+/// Where block `id` lies in a step: in its slot, or in the store of a layer that has no slots.
+float* CpuTransfers::placeOf(const HeadStep& item, BlockId id) const {
+    return context_.cache.offloaded(item.layer) ? item.head->device.block(id)
+                                                : context_.cache.storeBlock(*item.head, id);
 }
 
 void CpuTransfers::loadOwnTier(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer) {
@@ -124,8 +132,7 @@ void CpuTransfers::loadOwnTier(LayerId layerId, std::span<HeadStep> work, LayerR
 CpuTransfers::AheadTransfer CpuTransfers::arrive(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer) {
     AheadTransfer& transfer = aheadTransfers_[index(layerId)];
     const std::int64_t now = link_.modelled(now_());
-    const int arrived =
-        transfer.blocks - int(link_.missingBytes(transfer.transfer, now) / context_.cache.layout().bytes());
+    const int arrived = transfer.blocks - int(link_.missingBytes(transfer.transfer, now) / context_.cache.blockBytes());
     for (HeadStep& item : work) {
         Ahead& ahead = aheadOf(layerId, item.sequence, item.kvHead);
         if (ahead.waiting) compareWithAhead(item, ahead, arrived);
@@ -168,7 +175,7 @@ void CpuTransfers::copyBlocks(std::span<HeadStep> work, LayerRecord& layer) {
         if ((item.position + 1) % context_.spec.blockSize != 0) continue;
         const BlockId current = context_.cache.layout().blockOf(item.position);
         copies_.push_back({item.head->device.block(current), context_.cache.storeBlock(*item.head, current),
-                           std::size_t(context_.cache.layout().bytes())});
+                           std::size_t(context_.cache.blockBytes())});
         ++layer.d2hBlocks;
     }
     context_.kernels.copy(copies_);
@@ -197,7 +204,7 @@ void CpuTransfers::recordStored(LayerId layerId, int tokens, LayerRecord& layer)
     if (context_.cache.offloaded(layerId)) {
         const int blocks = tokens / context_.spec.blockSize * context_.shape.kvHeads;
         layer.d2hBlocks += blocks;
-        layer.d2hBytes += blocks * context_.cache.layout().bytes();
+        layer.d2hBytes += blocks * context_.cache.blockBytes();
     }
     layer.transferNs = link_.link().transferNs(layer.d2hBytes);
 }

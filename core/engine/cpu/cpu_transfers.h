@@ -59,6 +59,7 @@ private:
 
     void start(std::span<const PrefetchRequest> requests);
     void admit(HeadStep& item, int step);
+    float* placeOf(const HeadStep& item, BlockId id) const;
     void loadOwnTier(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer);
     void copyBlocks(std::span<HeadStep> work, LayerRecord& layer);
     AheadTransfer arrive(LayerId layerId, std::span<HeadStep> work, LayerRecord& layer);

@@ -23,7 +23,8 @@ void ViewAttention::runApart(const float* queries, std::span<const KvBlockView> 
 void ViewAttention::attend() {
     const KvShape& shape = context_.shape;
     context_.kernels.blockAttention({context_.group(), shape.dim, context_.spec.blockSize, shape.dim, shape.valueDim,
-                                     context_.rules.scale, context_.spec.bias.scale, items_, shape.valueDim});
+                                     context_.rules.scale, context_.spec.bias.scale, items_, shape.valueDim,
+                                     context_.cache.format()});
 }
 
 } // namespace kvscope

@@ -1,0 +1,55 @@
+// KV blocks that cross the link and lie on the host in 8 or 4 bits, and in the GPU's memory as the bf16 numbers that
+// come back from these bits. Attention reads bf16 whatever the type, and a block gives the same bits wherever it has
+// been.
+#pragma once
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/kv_shape.h"
+#include "kernels/cuda/transfer/gather.h"
+#include "kernels/kv_format.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+/// Codes lie in the order in which a bf16 block has its numbers (kv_shape.h); of INT4 two neighbours share a byte, the
+/// first one in the low half. The parts begin where `KvFormat` says. Formats: FP8, INT8 and INT4 with values, without
+/// eviction scores; dim and blockTokens multiples of 16, blockTokens up to 256, dim 64 or 128.
+/// @throws Error(Unsupported) otherwise
+void checkQuantisedFormat(const KvFormat& format);
+
+/// Writes the blocks [0, blocks) of every head, bf16, to the host in `format`.
+struct StoreQuantisedArgs {
+    KvFormat format;
+    const __nv_bfloat16* from = nullptr; // head h's blocks begin at from + h*fromStride
+    void* to = nullptr;                  // pinned host memory, as the device sees it; head h's at to + h*toStride bytes
+    std::int64_t fromStride = 0, toStride = 0;
+    int heads = 0, blocks = 0;
+};
+void storeQuantised(const Launch& launch, const StoreQuantisedArgs& args);
+
+/// Replaces the numbers of the blocks [0, blocks) of every head by those that come back from `format`.
+struct RoundBlocksArgs {
+    KvFormat format;
+    __nv_bfloat16* blocks = nullptr; // head h's begin at blocks + h*stride
+    std::int64_t stride = 0;
+    int heads = 0, count = 0;
+};
+void roundBlocks(const Launch& launch, const RoundBlocksArgs& args);
+
+/// Does the same with the newest block of each head, where the step's token has filled it.
+struct RoundNewestArgs {
+    KvFormat format;
+    __nv_bfloat16* blocks = nullptr;
+    const std::int64_t* headFirst = nullptr; // [rows*kvHeads] first block of the head, in blocks
+    const std::int32_t* position = nullptr;  // [rows]
+    const std::uint8_t* active = nullptr;    // [rows] 0: skip the row
+    int rows = 0, kvHeads = 0;
+};
+void roundNewest(const Launch& launch, const RoundNewestArgs& args);
+
+/// gatherBlocks with a host store in `format`: a load writes to the slot what comes back, and a write-back leaves in
+/// the slot what a load of the block would bring. `args.store` counts blocks of `format`.
+void gatherQuantised(const Launch& launch, const GatherArgs& args, const KvFormat& format, int blocks = 32);
+
+} // namespace kvscope::cuda

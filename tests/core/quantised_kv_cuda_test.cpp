@@ -1,0 +1,106 @@
+// Sessions whose full KV blocks are kept in 8 or 4 bits on the GPU (--kv-type), against the CPU's.
+#include "core/session/decode_session.h"
+#include "tests/core/backend.h"
+#include "tests/core/embedded_model.h"
+#include "tests/core/small_budgets.h"
+#include "tests/support/random_prompt.h"
+#include "tests/support/refusal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kvscope {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::shared_ptr<const Model>& model() {
+    static const auto loaded = Model::load(kDefaultModel);
+    return loaded;
+}
+
+struct Outcome {
+    CollectingSink sink;
+    std::vector<std::vector<std::int32_t>> ids;
+    std::vector<std::vector<float>> logits; // [step] of sequence 0
+    SessionSummary summary;
+};
+
+Outcome run(Backend backend, const std::string& method, KvType type, bool offload, int newTokens = 40) {
+    Outcome out;
+    SessionOptions options;
+    options.backend = backend;
+    options.method = method;
+    options.settings = test::smallBudgets(resolveDefaults(findMethod(method), model()->config()));
+    options.maxNewTokens = newTokens;
+    options.stopAtEos = false;
+    options.offload = offload;
+    options.kvType = type;
+    options.twoInFlight = false; // whose logits would be of the step after
+    DecodeSession session(model(), {test::randomPrompt(331, 1), test::randomPrompt(304, 2)}, options, out.sink);
+    session.prefill();
+    const auto keep = [&] { out.logits.emplace_back(session.logits(0), session.logits(0) + model()->config().vocab); };
+    keep();
+    while (session.step()) keep();
+    session.end(RunStatus::Finished);
+    out.ids = session.generated();
+    out.summary = session.summary();
+    return out;
+}
+
+constexpr KvType kTypes[] = {KvType::FP8, KvType::INT8, KvType::INT4};
+
+class QuantisedOnCuda : public ::testing::Test {
+protected:
+    void SetUp() override {
+        if (!test::onCuda()) GTEST_SKIP() << "with KVSCOPE_TEST_BACKEND=cuda";
+        KVSCOPE_NEEDS_NOSA_TINY();
+    }
+};
+
+TEST_F(QuantisedOnCuda, TokensAreTheSameWhereverTheBlocksLie) {
+    for (const KvType type : kTypes)
+        for (const char* method : {"streaming", "quest", "infllmv2", "dma", "nosa"}) {
+            SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << method);
+            const Outcome offloaded = run(Backend::Cuda, method, type, true),
+                          resident = run(Backend::Cuda, method, type, false);
+            EXPECT_EQ(offloaded.ids, resident.ids);
+            EXPECT_EQ(offloaded.logits, resident.logits);
+        }
+}
+
+TEST_F(QuantisedOnCuda, BytesAreThoseOfQuantisedBlocks) {
+    for (const KvType type : kTypes) {
+        SCOPED_TRACE(nameOf(type));
+        const Outcome out = run(Backend::Cuda, "infllmv2", type, true);
+        const int dim = model()->config().headDim;
+        const std::int64_t bytes = KvFormat{type, out.sink.info.blockSize, dim, dim, false}.blockBytes();
+        EXPECT_EQ(out.sink.info.blockBytes, bytes);
+        EXPECT_GT(out.summary.misses, 0);
+        EXPECT_EQ(out.summary.h2dBytes, out.summary.misses * bytes);
+    }
+}
+
+/// The first two steps, before texts part: bf16 and float32 differ by less than int4 moves the logits.
+TEST_F(QuantisedOnCuda, LogitsAreThoseOfTheCpu) {
+    for (const KvType type : kTypes) {
+        SCOPED_TRACE(nameOf(type));
+        const Outcome gpu = run(Backend::Cuda, "full", type, true, 2), cpu = run(Backend::Cpu, "full", type, true, 2);
+        double most = 0;
+        for (std::size_t i = 0; i < cpu.logits[1].size(); ++i)
+            most = std::max(most, std::abs(double(cpu.logits[1][i]) - double(gpu.logits[1][i])));
+        EXPECT_LT(most, 1.5);
+    }
+}
+
+TEST_F(QuantisedOnCuda, WhatCannotIsRefused) {
+    for (const char* method : {"sparda", "asynctls", "arkvale", "infllm"})
+        if (hasWeightsFor(findMethod(method), *model()))
+            test::refusalOf([&] { run(Backend::Cuda, method, KvType::INT8, true); }, "single keys and values", 700);
+    EXPECT_THAT(test::failureOf([&] { run(Backend::Cuda, "nosa", KvType::F32, true); }), HasSubstr("--kv-type bf16"));
+}
+
+} // namespace
+} // namespace kvscope
