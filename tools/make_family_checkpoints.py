@@ -329,24 +329,52 @@ def save_weights(tensors, folder, dtype, shards, mixed=False):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
-def write_case(name, spec, seed, root):
-    folder = root / name
-    model = make_model(spec, seed)
+def save_model(model, folder):
+    """The library's files, in an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model.save_pretrained(folder)
+
+
+def random_prompt(spec, seed):
+    """The ids, and the generator from which what else a case needs is drawn."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    drawn = torch.randint(2, spec["config"]["vocab_size"], (spec["prompt"] - 1,), generator=generator)
+    return [0] + drawn.tolist(), generator
+
+
+def smallest_gap(logits):
+    """Between the two best of a step, relative to its largest."""
+    best = logits.topk(2, dim=1).values
+    return ((best[:, 0] - best[:, 1]) / logits.abs().amax(dim=1)).min().item()
+
+
+def write_config(folder, changes):
+    """The library's config.json with these keys, in sorted order; without the file that it writes for generating."""
+    config = json.loads((folder / "config.json").read_text())
+    config.update(changes)
+    (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def report_of(name, seed, folder, ids, logits, exact):
+    error = ((exact - logits).abs().amax(dim=1) / exact.abs().amax(dim=1)).max().item()
+    return {"case": name, "seed": seed, "gap": round(smallest_gap(logits), 5), "float32 error": error, "distinct ids": len(set(ids)),
+            "bytes": sum(file.stat().st_size for file in folder.iterdir())}
+
+
+def write_case(name, spec, seed, root):
+    folder = root / name
+    model = make_model(spec, seed)
+    save_model(model, folder)
     if spec.get("older_keys"):
         written = json.loads((folder / "config.json").read_text())
         to_older_keys(written, spec["kind"], spec["mup"] or spec["eviction"])
         (folder / "config.json").write_text(json.dumps(written))
-    vocab = spec["config"]["vocab_size"]
-    generator = torch.Generator().manual_seed(seed + 1)
-    prompt = [0] + torch.randint(2, vocab, (spec["prompt"] - 1,), generator=generator).tolist()
+    prompt, generator = random_prompt(spec, seed)
     ids, logits, kept = decode(fresh(spec, model, folder, False), prompt)
     exact_ids, exact, _ = decode(fresh(spec, model, folder, True), prompt)
-    best = logits.topk(2, dim=1).values
-    gap = ((best[:, 0] - best[:, 1]) / logits.abs().amax(dim=1)).min().item()
-    if exact_ids != ids or gap < SMALLEST_GAP or len(set(ids)) < FEWEST_IDS:
+    if exact_ids != ids or smallest_gap(logits) < SMALLEST_GAP or len(set(ids)) < FEWEST_IDS:
         return None
     tensors = load_file(folder / "model.safetensors")
     shapes = spec["config"]
@@ -359,28 +387,27 @@ def write_case(name, spec, seed, root):
             tensors[prefix + "A"] = torch.linspace(1.0, -0.7, shapes["num_key_value_heads"])
     save_weights(tensors, folder, getattr(torch, spec.get("dtype", "bfloat16")), spec.get("shards", 1),
                  spec.get("mixed", False))
-    config = json.loads((folder / "config.json").read_text())
-    config["torch_dtype" if spec.get("older_keys") else "dtype"] = spec.get("dtype", "bfloat16")
+    changes = {"torch_dtype" if spec.get("older_keys") else "dtype": spec.get("dtype", "bfloat16")}
     if spec["sparse"]:
-        config["sparse_config"] = spec["sparse"]
+        changes["sparse_config"] = spec["sparse"]
     if spec["mup"]:
-        config.update(spec["mup"], architectures=["MiniCPMForCausalLM"], model_type="minicpm")
+        changes.update(spec["mup"], architectures=["MiniCPMForCausalLM"], model_type="minicpm")
     if spec["eviction"]:
-        config.update(architectures=["NosaLlamaForCausalLM"])
-    (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    (folder / "generation_config.json").unlink(missing_ok=True)
+        changes.update(architectures=["NosaLlamaForCausalLM"])
+    write_config(folder, changes)
     save_file({"prompt_ids": torch.tensor(prompt, dtype=torch.int32),
                "generated_ids": torch.tensor(ids, dtype=torch.int32),
                "prompt_logits": kept.float().contiguous(), "logits": logits.float().contiguous()},
               folder / "reference.safetensors")
-    error = ((exact - logits).abs().amax(dim=1) / exact.abs().amax(dim=1)).max().item()
-    return {"case": name, "seed": seed, "gap": round(gap, 5), "float32 error": error, "distinct ids": len(set(ids)),
-            "bytes": sum(file.stat().st_size for file in folder.iterdir())}
+    return report_of(name, seed, folder, ids, logits, exact)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=pathlib.Path, default=FOLDER)
+def make_cases(what, folder, cases, random_case, write_case, seeds, about):
+    """What the program does: writes the named cases, all, or random ones, each with the first seed that it accepts.
+    what: the first line of --help; seeds: how many are tried for a case, of fixed and of random ones; about: of a report
+    and its case, what is printed beside it."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("-o", "--output", type=pathlib.Path, default=folder)
     parser.add_argument("--random", type=int, default=0, help="so many random cases instead of the fixed ones")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("names", nargs="*")
@@ -389,24 +416,28 @@ def main():
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     rng = random.Random(arguments.seed)
-    cases = {f"random-{arguments.seed}-{i}": random_case(rng) for i in range(arguments.random)} or CASES
+    cases = {f"random-{arguments.seed}-{i}": random_case(rng) for i in range(arguments.random)} or cases
     total = 0
     for name, spec in cases.items():
         if arguments.names and name not in arguments.names:
             continue
-        for seed in range(1000 * arguments.seed, 1000 * arguments.seed + 40):
+        first = 1000 * arguments.seed
+        for seed in range(first, first + seeds[1 if arguments.random else 0]):
             if report := write_case(name, spec, seed, arguments.output):
                 break
         else:
-            if arguments.random:  # a size whose logits lie too close together
-                shutil.rmtree(arguments.output / name, ignore_errors=True)
+            shutil.rmtree(arguments.output / name, ignore_errors=True)
+            if arguments.random:  # a size whose numbers lie too close together
                 continue
-            raise SystemExit(f"{name}: no seed gives unambiguous ids")
+            raise SystemExit(f"{name}: no seed gives an unambiguous case")
         total += report["bytes"]
-        if arguments.random:
-            report.update(kind=spec["kind"], rope=spec["config"]["rope_parameters"]["rope_type"])
-        print(json.dumps(report), flush=True)
+        print(json.dumps({**report, **about(spec)}), flush=True)
     print(json.dumps({"total bytes": total, "torch": torch.__version__, "transformers": transformers.__version__}))
+
+
+def main():
+    make_cases(__doc__.splitlines()[0], FOLDER, CASES, random_case, write_case, (40, 40),
+               lambda spec: {"kind": spec["kind"], "rope": spec["config"]["rope_parameters"]["rope_type"]})
 
 
 if __name__ == "__main__":

@@ -20,15 +20,10 @@ seed tried, when a float64 run generates other ids or selects other tokens anywh
 SMALLEST_GAP, or a margin of any query, of the prompt too, is below SMALLEST_MARGIN.
 """
 
-import argparse
-import json
 import pathlib
-import random
-import shutil
 
 import make_family_checkpoints as families
 import torch
-import transformers
 from make_family_checkpoints import EXPERTS, LATENT, STEPS, case, rope
 from safetensors.torch import load_file, save_file
 
@@ -149,27 +144,19 @@ def by_query(taken, queries, width):
 def write_case(name, spec, seed, root):
     folder = root / name
     model = families.make_model(spec, seed)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    model.save_pretrained(folder)
-    generator = torch.Generator().manual_seed(seed + 1)
-    prompt = [0] + torch.randint(2, spec["config"]["vocab_size"], (spec["prompt"] - 1,), generator=generator).tolist()
+    families.save_model(model, folder)
+    prompt, _ = families.random_prompt(spec, seed)
     ids, logits, taken = decode(families.fresh(spec, model, folder, False), prompt)
     exact_ids, exact, exactly = decode(families.fresh(spec, model, folder, True), prompt)
-    best = logits.topk(2, dim=1).values
-    gap = ((best[:, 0] - best[:, 1]) / logits.abs().amax(dim=1)).min().item()
     margin = min(value for _, margins in taken for layer in margins for value in layer)
     differs = sum(one != other for (tokens, _), (others, _) in zip(taken, exactly)
                   for layer, otherwise in zip(tokens, others) for one, other in zip(layer, otherwise))
-    if (exact_ids != ids or differs or gap < families.SMALLEST_GAP or margin < SMALLEST_MARGIN
+    if (exact_ids != ids or differs or families.smallest_gap(logits) < families.SMALLEST_GAP or margin < SMALLEST_MARGIN
             or len(set(ids)) < families.FEWEST_IDS):
         return None
-    families.save_weights(load_file(folder / "model.safetensors"), folder,
-                          getattr(torch, spec.get("dtype", "bfloat16")), 1)
-    config = json.loads((folder / "config.json").read_text())
-    config["dtype"] = spec.get("dtype", "bfloat16")
-    (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    dtype = spec.get("dtype", "bfloat16")
+    families.save_weights(load_file(folder / "model.safetensors"), folder, getattr(torch, dtype), 1)
+    families.write_config(folder, {"dtype": dtype})
     width = spec["config"]["index_topk"]
     steps = [by_query(step, [0], width) for step in taken[1:]]
     prompt_tokens, prompt_margins = by_query(taken[0], range(0, len(prompt), EVERY), width)
@@ -178,36 +165,12 @@ def write_case(name, spec, seed, root):
                "selected": torch.cat([tokens for tokens, _ in steps]),
                "margin": torch.cat([margins for _, margins in steps]),
                "prompt_selected": prompt_tokens, "prompt_margin": prompt_margins}, folder / "reference.safetensors")
-    error = ((exact - logits).abs().amax(dim=1) / exact.abs().amax(dim=1)).max().item()
-    return {"case": name, "seed": seed, "gap": round(gap, 5), "margin": margin, "float32 error": error,
-            "distinct ids": len(set(ids)), "bytes": sum(file.stat().st_size for file in folder.iterdir())}
+    return {**families.report_of(name, seed, folder, ids, logits, exact), "margin": margin}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=pathlib.Path, default=FOLDER)
-    parser.add_argument("--random", type=int, default=0, help="so many random cases instead of the fixed ones")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("names", nargs="*")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    rng = random.Random(arguments.seed)
-    cases = {f"random-{arguments.seed}-{i}": random_case(rng) for i in range(arguments.random)} or CASES
-    for name, spec in cases.items():
-        if arguments.names and name not in arguments.names:
-            continue
-        for seed in range(1000 * arguments.seed, 1000 * arguments.seed + (6 if arguments.random else 200)):
-            if report := write_case(name, spec, seed, arguments.output):
-                break
-        else:
-            shutil.rmtree(arguments.output / name, ignore_errors=True)
-            if arguments.random:  # a size whose scores lie too close together
-                continue
-            raise SystemExit(f"{name}: no seed gives unambiguous ids and choices")
-        print(json.dumps({**report, "kind": spec["kind"]}), flush=True)
-    print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__}))
+    families.make_cases(__doc__.splitlines()[0], FOLDER, CASES, random_case, write_case, (200, 6),
+                        lambda spec: {"kind": spec["kind"]})
 
 
 if __name__ == "__main__":
