@@ -1,4 +1,4 @@
-// The forwards of block-diffusion runs, one JSON object each, with the keys that tests/golden-losa/README.md explains.
+// The forwards of block-diffusion runs, one JSON object each, with the keys that tests/golden/losa/README.md explains.
 #pragma once
 
 #include "profiler/export/export.h"

@@ -1,5 +1,5 @@
 // The report of one or several recorded runs, side by side, as data: what ran, where the time went, how sure that is,
-// and how to repeat it. HTML (html.h), PDF (ui/report_pdf.cpp) and CSV write it.
+// and how to repeat it. HTML (html.h), PDF (ui/output/report_pdf.cpp) and CSV write it.
 #pragma once
 
 #include "profiler/insights/insight.h"

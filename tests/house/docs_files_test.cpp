@@ -1,9 +1,10 @@
-// The files, folders and names of the code that the documents mention are there.
+// The files, folders and names of the code that the documents and the comments of the sources mention are there.
 #include "tests/support/places.h"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
 #include <filesystem>
 #include <fnmatch.h>
 #include <fstream>
@@ -11,8 +12,10 @@
 #include <iterator>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -59,13 +62,35 @@ bool isIn(const std::vector<std::string>& paths, const std::string& name) {
     });
 }
 
-/// The names of files and folders among quoted words that the tree lacks: those that end like a source or a document,
-/// and those that begin with a folder of the tree, which may leave the ending out (`core/serve/engine` is two files).
-std::vector<std::string> missingFiles(const std::string& text, const std::vector<std::string>& paths) {
+/// The words of the comments behind // on any line, each with all that belongs to a path. Addresses are left out.
+std::vector<std::string> commentWords(const std::string& text) {
+    const auto ofPath = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_./*-", c);
+    };
+    std::vector<std::string> found;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t slashes = line.find("//");
+        if (slashes == std::string::npos || (slashes > 0 && line[slashes - 1] == ':')) continue;
+        for (auto at = line.begin() + std::ptrdiff_t(slashes) + 2; at != line.end();) {
+            const auto begin = std::find_if(at, line.end(), ofPath);
+            at = std::find_if_not(begin, line.end(), ofPath);
+            std::string word(begin, at);
+            while (word.ends_with('.') || word.ends_with('-')) word.pop_back();
+            if (word.find_first_of("/.") != std::string::npos && word.find("//") == std::string::npos)
+                found.push_back(std::move(word));
+        }
+    }
+    return found;
+}
+
+/// The names of files and folders among words that the tree lacks: those that end like a source or a document, and
+/// those that begin with a folder of the tree, which may leave the ending out (`core/serve/engine` is two files).
+std::vector<std::string> missingFiles(const std::vector<std::string>& words, const std::vector<std::string>& paths) {
     static const std::regex path(R"(([\w./*-]*[\w*])/?(?::\d+)?)"),
         ending(R"(.*[\w*]\.(?:h|cpp|cu|cuh|py|sh|md|sql|cmake|\*))");
     std::vector<std::string> missing;
-    for (const std::string& word : quoted(text)) {
+    for (const std::string& word : words) {
         std::smatch parts;
         if (!std::regex_match(word, parts, path)) continue;
         const std::string name = parts[1];
@@ -127,8 +152,31 @@ TEST(Documents, NameFilesThatAreThere) {
     for (const std::string& document : documents()) {
         const std::string text = contents(test::source(document));
         ASSERT_FALSE(text.empty()) << document;
-        for (const std::string& name : missingFiles(text, paths)) ADD_FAILURE() << document << ": " << name;
+        for (const std::string& name : missingFiles(quoted(text), paths)) ADD_FAILURE() << document << ": " << name;
     }
+}
+
+TEST(Comments, NameFilesThatAreThere) {
+    const std::vector<std::string> paths = treePaths();
+    const std::set<std::string> kinds{".h", ".cpp", ".cu", ".cuh"},
+        ofOthers{"highway.h", "cupti_result.h", "nvml.h"}; // headers of Highway, CUPTI and NVML
+    int read = 0;
+    for (const std::string& path : paths) {
+        if (!kinds.contains(fs::path(path).extension().string()) || path.starts_with("tests/house/")) continue;
+        ++read;
+        for (const std::string& name : missingFiles(commentWords(contents(fs::path(test::source("")) / path)), paths))
+            if (!ofOthers.contains(name)) ADD_FAILURE() << path << ": a comment names " << name;
+    }
+    EXPECT_GT(read, 1000);
+}
+
+TEST(Comments, AFileThatIsNotThereIsFound) {
+    const std::vector<std::string> paths{"core/model/model.h", "core/model/model.cpp", "core/model", "core"};
+    const std::string text = "#include \"core/gone.h\" // before core/model/gone_too.h and model.h\n"
+                             "// see core/model/model, core/model/*.cpp and (core/lost/file.h).\n"
+                             "    int a; /// gone.cpp: and/or https://example.com/core/gone.html\n";
+    EXPECT_EQ(missingFiles(commentWords(text), paths),
+              (std::vector<std::string>{"core/model/gone_too.h", "core/lost/file.h", "gone.cpp"}));
 }
 
 TEST(Documents, NameWhatTheCodeHas) {
@@ -142,14 +190,27 @@ TEST(Documents, NameWhatTheCodeHas) {
             ADD_FAILURE() << entry.path().filename() << ": " << name;
 }
 
+TEST(Documents, EveryDecisionIsInTheList) {
+    const std::string list = contents(test::source("docs/decisions/README.md"));
+    int pages = 0;
+    for (const auto& entry : fs::directory_iterator(test::source("docs/decisions"))) {
+        const std::string name = entry.path().filename().string();
+        if (name == "README.md") continue;
+        ++pages;
+        EXPECT_NE(list.find("](" + name + ")"), std::string::npos) << name;
+    }
+    EXPECT_GE(pages, 10);
+}
+
 TEST(Documents, WhatIsNotThereIsFound) {
     const std::vector<std::string> paths = treePaths();
     const std::string files =
         "`core/model/model.h:12`, `core/model/gone.h`, `ui/plots/mask_*.h`, `ui/plots/gone.*`, "
         "`gone.h`, `model.h`, `core/gone`, `core/gone/`, `core/model/`, `core/model/model`, `.cu`, "
         "`*_gone.py`, `*_methods.py`, `not a file.h`";
-    EXPECT_EQ(missingFiles(files, paths), (std::vector<std::string>{"core/model/gone.h", "ui/plots/gone.*", "gone.h",
-                                                                    "core/gone", "core/gone", "*_gone.py"}));
+    EXPECT_EQ(missingFiles(quoted(files), paths),
+              (std::vector<std::string>{"core/model/gone.h", "ui/plots/gone.*", "gone.h", "core/gone", "core/gone",
+                                        "*_gone.py"}));
     const std::set<std::string> words{"blocksOf", "givenScores", "TraceReader"};
     EXPECT_EQ(missingNames("`blocksOf(row)`, `TraceReader::goneAway`, `given*`, `givenSc*`, `goneBy*`\n"
                            "```cpp\ncode `notLooked At`\n```",

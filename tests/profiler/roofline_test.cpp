@@ -411,8 +411,7 @@ TEST(CostModelAgainstTheH200, FindsTheMemoryFromWhichKeepingWholeSequencesWins) 
 }
 
 /// Table 2 of the NOSA paper, 16K: full attention (the better of vLLM and SGLang), InfLLM-V2 and NOSA from host memory,
-/// and the milliseconds of exposed transfer that the table itself gives: offloaded less resident steps
-/// (systems.md 2.2).
+/// and the milliseconds of exposed transfer that the table itself gives: offloaded less resident steps.
 struct PaperCell {
     int equivalentBatch;
     double full, infllm, nosa, infllmExposed, nosaExposed;

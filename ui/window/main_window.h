@@ -62,7 +62,7 @@ public:
     /// says why.
     void runAgainWhenOpen(const QString& path);
     void setTheme(const QString& id); // "light" or "dark"; of all windows
-    /// Ids of ui/colour_maps.h, for all windows. Remembered unless it is only tried.
+    /// Ids of ui/look/colour_maps.h, for all windows. Remembered unless it is only tried.
     void setColourMaps(const QString& sequential, const QString& diverging, bool remember = true);
     /// Opens another window with the same traces, which shows the same place in the same view.
     MainWindow* newWindow();
