@@ -218,7 +218,40 @@ Json jsonOf(const RecordingCost& cost) {
     return out;
 }
 
+/// An imported run has a timeline, and none of the things that are counted of others.
+Json describeImported(const TraceReader& reader, const RunRow& run) {
+    const SpanTotals totals = spanTotals(reader, run.runId);
+    Json imported{{"run_id", run.runId},
+                  {"name", run.name},
+                  {"status", run.statusMessage},
+                  {"created_utc", run.createdUtc},
+                  {"device", run.device},
+                  {"spans", totals.spans},
+                  {"counter_values", totals.counterValues},
+                  {"flows", totals.flows},
+                  {"span_ms", double(totals.lastNs - totals.firstNs) / 1e6},
+                  {"tracks", Json::array()}};
+    for (const SpanTotals::Track& track : totals.tracks)
+        imported["tracks"].push_back(
+            {{"track", track.name}, {"spans", track.spans}, {"total_ms", double(track.totalNs) / 1e6}});
+    return imported;
+}
+
+/// What the link's counters say beside what the engine moved.
+void addPcieTraffic(const PcieTraffic& traffic, Json& out) {
+    const auto beside = [](std::int64_t counted, std::int64_t engine, std::int64_t inPackets) {
+        return Json{{"counted_bytes", counted},
+                    {"engine_bytes", engine},
+                    {"difference", std::int64_t(std::uint64_t(counted) - std::uint64_t(engine))},
+                    {"engine_packet_bytes", inPackets}};
+    };
+    out["pcie_counted_by"] = traffic.sampled ? "pm" : "nvml";
+    out["pcie_to_device"] = beside(traffic.countedToDevice, traffic.engineToDevice, traffic.expectedToDevice());
+    out["pcie_to_host"] = beside(traffic.countedToHost, traffic.engineToHost, traffic.expectedToHost());
+}
+
 Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& progress) {
+    if (run.backend == RunBackend::Imported) return describeImported(reader, run);
     const RunSummary s = summarize(reader, run.runId, progress);
     const auto known = [&](Known what, Json value) { return run.knows.has(what) ? std::move(value) : Json(); };
     Json out{{"run_id", run.runId},
@@ -284,36 +317,8 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
     if (const std::string& fork = run.metaOr(run_meta::kFork); !fork.empty())
         out["fork"] = Json::parse(fork, nullptr, false);
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
-    // an imported run has a timeline, and none of the things that are counted above
-    if (run.backend == RunBackend::Imported) {
-        const SpanTotals totals = spanTotals(reader, run.runId);
-        Json imported{{"run_id", run.runId},
-                      {"name", run.name},
-                      {"status", run.statusMessage},
-                      {"created_utc", run.createdUtc},
-                      {"device", run.device},
-                      {"spans", totals.spans},
-                      {"counter_values", totals.counterValues},
-                      {"flows", totals.flows},
-                      {"span_ms", double(totals.lastNs - totals.firstNs) / 1e6},
-                      {"tracks", Json::array()}};
-        for (const SpanTotals::Track& track : totals.tracks)
-            imported["tracks"].push_back(
-                {{"track", track.name}, {"spans", track.spans}, {"total_ms", double(track.totalNs) / 1e6}});
-        return imported;
-    }
     if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = jsonOf(*serving);
-    if (const auto traffic = pcieTraffic(reader, run.runId)) {
-        const auto beside = [](std::int64_t counted, std::int64_t engine, std::int64_t inPackets) {
-            return Json{{"counted_bytes", counted},
-                        {"engine_bytes", engine},
-                        {"difference", std::int64_t(std::uint64_t(counted) - std::uint64_t(engine))},
-                        {"engine_packet_bytes", inPackets}};
-        };
-        out["pcie_counted_by"] = traffic->sampled ? "pm" : "nvml";
-        out["pcie_to_device"] = beside(traffic->countedToDevice, traffic->engineToDevice, traffic->expectedToDevice());
-        out["pcie_to_host"] = beside(traffic->countedToHost, traffic->engineToHost, traffic->expectedToHost());
-    }
+    if (const auto traffic = pcieTraffic(reader, run.runId)) addPcieTraffic(*traffic, out);
     if (const auto ahead = lookaheadTotals(reader, run.runId)) {
         out["lookahead"] = {
             {"predicted", ahead->predicted}, {"used", ahead->used}, {"wasted", ahead->wasted}, {"late", ahead->late}};
