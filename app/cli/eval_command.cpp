@@ -24,7 +24,7 @@ namespace kvscope::cli {
 namespace {
 
 struct Arguments {
-    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", textFile, folder;
+    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", textFile, folder, kvType;
     std::vector<std::string> methods, settings, sweeps;
     std::vector<int> contexts{2048};
     EvalOptions options;
@@ -149,6 +149,7 @@ int run(Arguments& arguments, const Options& command) {
     options.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
     options.link = Link::parse(arguments.link);
     options.oracle = !arguments.noOracle;
+    options.kvType = kvTypeNamed(arguments.kvType);
     if (options.promptsPerDepth == 0 && options.textTokens == 0)
         throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without text",
                     "give --prompts or --text-tokens a number above 0");
@@ -176,6 +177,7 @@ int run(Arguments& arguments, const Options& command) {
          {"calibration", stampOf(arguments.calibration)},
          {"backend", arguments.backend},
          {"threads", options.threads},
+         {"kv_type", nameOf(options.kvType.value_or(ownKvType(options.backend)))},
          {"link", nameOf(options.backend == Backend::Cpu ? Timing::Modelled : Timing::Measured)},
          {"link_description", options.backend == Backend::Cpu ? options.link.describe() : "PCIe (measured)"},
          {"prompts_per_depth", options.promptsPerDepth},
@@ -270,6 +272,10 @@ Command addEval(Options& program) {
     sub.add("--text", arguments->textFile, "Text file for the perplexity; default: the built-in document");
     sub.flag("--no-oracle", arguments->noOracle, "Leave out attention mass and recall, which are slow");
     sub.add("--backend", arguments->backend, "cpu or cuda").oneOf({"cpu", "cuda"}).showsDefault();
+    sub.add("--kv-type", arguments->kvType,
+            "Type of full KV blocks: f32, bf16, fp8, int8 or int4; default: the backend's own. Full attention, to which "
+            "perplexities are compared, keeps the backend's own type")
+        .oneOf({"f32", "bf16", "fp8", "int8", "int4"});
     sub.add("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s").showsDefault();
     sub.add("--threads", options.threads, "CPU threads; 0: all cores").range(0, 4096).showsDefault();
     sub.add("--seed", options.seed, "Of the first needle prompt; the others follow").showsDefault();

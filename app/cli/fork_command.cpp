@@ -72,6 +72,7 @@ ForkChange changeOf(const RunArguments& arguments, const Options& given, int ste
     }
     if (given.has("--cache-policy")) change.cachePolicy = session.cachePolicy;
     if (given.has("--no-offload")) change.offload = false;
+    if (given.has("--kv-type")) change.kvType = kvTypeNamed(arguments.kvType);
     if (given.has("--link")) change.link = Link::parse(arguments.link);
     if (given.has("--backend")) change.backend = parseBackend(arguments.backend);
     if (given.has("--max-new-tokens")) change.maxNewTokens = session.maxNewTokens;

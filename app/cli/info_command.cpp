@@ -296,6 +296,8 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"dropped_steps", s.droppedSteps},
              {"writer_busy_ms", double(run.writerBusyNs) / 1e6},
              {"recording_overhead", jsonOf(recordingCost(reader, run))}};
+    const Json parameters = Json::parse(run.paramsJson, nullptr, false);
+    if (parameters.is_object() && parameters.contains("kv_type")) out["kv_type"] = parameters["kv_type"];
     if (!run.statusMessage.empty()) out["status_message"] = run.statusMessage;
     if (!run.error.empty()) out["error"] = run.error;
     for (const char* key : {run_meta::kEngine, run_meta::kEngineVersion, run_meta::kModelPath,

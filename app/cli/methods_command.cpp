@@ -4,6 +4,7 @@
 #include "app/terminal/output.h"
 
 #include "core/select/method.h"
+#include "core/select/refusal.h"
 #include "core/serve/engine.h"
 
 #include <cstdlib>
@@ -54,6 +55,9 @@ void printJson() {
             on["serves"] = because.empty();
             if (!because.empty()) on["because"] = because;
         }
+        for (const Backend backend : {Backend::Cpu, Backend::Cuda})
+            for (const KvType type : kvTypesOf(method, backend))
+                entry["kv_types"][nameOf(backend)].push_back(nameOf(type));
         entry["parameters"] = nlohmann::ordered_json::array();
         for (const Parameter& parameter : method.parameters) entry["parameters"].push_back(describe(parameter));
         if (!method.denoisingParameters.empty()) { // on block-diffusion models

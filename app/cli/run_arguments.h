@@ -18,7 +18,7 @@ namespace kvscope::cli {
 
 struct RunArguments {
     std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace,
-                logits, pcieCounters = nameOf(PcieCounting::Auto), fork;
+                logits, pcieCounters = nameOf(PcieCounting::Auto), fork, kvType;
     PromptArguments prompts;
     std::vector<std::string> settings;
     SessionOptions session;

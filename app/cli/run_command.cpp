@@ -104,6 +104,7 @@ SessionOptions sessionOptions(const RunArguments& arguments, const Options& give
     options.link = Link::parse(arguments.link);
     options.stopAtEos = !arguments.noEos;
     options.offload = !arguments.resident;
+    options.kvType = kvTypeNamed(arguments.kvType);
     options.recordModelPath = !arguments.noModelPath;
     refuseVain(options, given);
     return options;
@@ -326,6 +327,11 @@ Command addRun(Options& program) {
                 "Device tier: block slots per (sequence, layer, KV head), or the pool's size such as 256MiB");
     sub.flag("--no-offload", arguments->resident, "Keep every block on the device; nothing is transferred")
         .excludes(deviceKv);
+    sub.add(
+           "--kv-type", arguments->kvType,
+           "Type of full KV blocks, on the device, on the host and on the link: f32, bf16, fp8, int8 or int4; default: "
+           "the backend's own, f32 on the CPU and bf16 on a GPU")
+        .oneOf({"f32", "bf16", "fp8", "int8", "int4"});
     sub.add("--cache-policy", arguments->session.cachePolicy,
             "keep-selected, lru, or lru-s with infllm; default: lru when there are slots to spare");
     sub.add("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s").showsDefault();

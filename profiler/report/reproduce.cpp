@@ -123,6 +123,7 @@ Reproduction reproduce(const RunData& run) {
         if (params.contains(key) && !vainOption(option, choices)) add(option, settingText(params.at(key)));
     add("--backend", row.backend.text());
     if (!choices.offload) out.push_back("--no-offload");
+    if (params.contains("kv_type")) add("--kv-type", settingText(params.at("kv_type")));
     if (choices.sizesDeviceTier) add("--device-kv", fmt::format("{}", row.deviceSlots));
     if (!vainOption("--cache-policy", choices)) add("--cache-policy", settingText(params.at("cache_policy")));
     if (row.timing == Timing::Modelled && !vainOption("--link", choices)) add("--link", linkWord(row));

@@ -75,6 +75,11 @@ void changeCache(SessionOptions& options, const ForkChange& change, const ModelC
         options.cachePolicy = *change.cachePolicy;
         words.push_back("cache policy " + options.cachePolicy);
     }
+    const KvType own = ownKvType(options.backend);
+    if (change.kvType && *change.kvType != options.kvType.value_or(own)) {
+        options.kvType = change.kvType;
+        words.push_back(fmt::format("KV blocks as {}", nameOf(*change.kvType)));
+    }
     if (change.link && change.link->describe() != options.link.describe()) {
         options.link = *change.link;
         words.push_back("link " + options.link.describe());

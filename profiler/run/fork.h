@@ -26,6 +26,7 @@ struct ForkChange {
     std::optional<std::int64_t> deviceKvBlocks, deviceKvBytes; // one of them, as SessionOptions has them
     std::optional<std::string> cachePolicy;
     std::optional<bool> offload;
+    std::optional<KvType> kvType; // of full KV blocks
     std::optional<Link> link;
     std::optional<Backend> backend;
     std::optional<int> maxNewTokens;

@@ -146,6 +146,14 @@ RecordedSettings recordedSettings(const RunRow& row, const std::string& model) {
     options.cachePolicy = parameters.text("cache_policy");
     if (!options.cachePolicy.empty()) findCachePolicy(options.cachePolicy);
     options.offload = parameters.flag("offload", true);
+    if (parameters.has("kv_type")) {
+        const std::string type = parameters.text("kv_type");
+        options.kvType = kvTypeNamed(type);
+        if (!options.kvType)
+            throw refusal(
+                row, fmt::format("has KV blocks of type '{}', which this program does not know", type.substr(0, 60)),
+                "run it again with the version that recorded it");
+    }
     // The recorded session had fewer slots than the method needs, because each block of its short sequence had one. A
     // session that is not asked for a number gets the same again, and enough slots when its sequence becomes longer.
     ModelConfig config;

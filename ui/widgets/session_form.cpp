@@ -127,6 +127,7 @@ SessionOptions SessionForm::options() const {
         options.cachePolicy = cachePolicy_->currentData().toString().toStdString();
     }
     options.offload = offload_->isChecked();
+    options.kvType = kvTypeNamed(kvType_->currentData().toString().toStdString());
     const QString link = link_->currentData().toString();
     options.link =
         Link::parse(link.isEmpty() ? QString::number(linkGbps_->value(), 'g', 10).toStdString() : link.toStdString());
@@ -183,7 +184,8 @@ QString SessionForm::findProblem() {
     } catch (const Error& error) {
         return refuse(QString::fromStdString(oneLine(error)));
     }
-    const MethodUse use{values, spec, loaded_->config(), options().backend, offload_->isChecked()};
+    const MethodUse use{
+        values, spec, loaded_->config(), options().backend, offload_->isChecked(), loaded_.get(), options().kvType};
 
     const bool pooled =
         offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // whether blocks go through the device tier
@@ -290,6 +292,7 @@ QVariantMap SessionForm::values() const {
             {"topK", topK_->value()},
             {"seed", seed_->value()},
             {"offload", offload_->isChecked()},
+            {"kvType", kvType_->currentData()},
             {"deviceSlots", deviceSlots_->value()},
             {"cachePolicy", cachePolicy_->currentData()},
             {"link", link_->currentIndex()},
@@ -331,6 +334,7 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("topK", [&](const QVariant& v) { topK_->setValue(v.toInt()); });
     restore("seed", [&](const QVariant& v) { seed_->setValue(v.toInt()); });
     restore("offload", [&](const QVariant& v) { offload_->setChecked(v.toBool()); });
+    restore("kvType", [&](const QVariant& v) { choose(kvType_, v); });
     restore("deviceSlots", [&](const QVariant& v) { deviceSlots_->setValue(v.toInt()); });
     restore("cachePolicy", [&](const QVariant& v) { choose(cachePolicy_, v); });
     restore("link", [&](const QVariant& v) { link_->setCurrentIndex(v.toInt()); });
@@ -354,6 +358,12 @@ void SessionForm::setValues(const QVariantMap& values) {
     showMethod();
 }
 
+namespace {
+
+QString wordOf(KvType type) { return QString::fromStdString(std::string(nameOf(type))); }
+
+} // namespace
+
 QVariantMap SessionForm::valuesOf(const SessionOptions& options) const {
     QVariantMap settings;
     for (const auto& [key, value] : options.settings)
@@ -370,6 +380,7 @@ QVariantMap SessionForm::valuesOf(const SessionOptions& options) const {
             {"topK", options.sampling.topK},
             {"seed", QVariant::fromValue(options.sampling.seed)},
             {"offload", options.offload},
+            {"kvType", options.kvType ? wordOf(*options.kvType) : QString()},
             {"deviceSlots", int(options.deviceKvBlocks.value_or(0))},
             {"cachePolicy", QString::fromStdString(options.cachePolicy)},
             {"link", link},

@@ -108,7 +108,7 @@ private:
     QString findDifference(const SessionToRepeat& recorded) const;
 
     QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr,
-              *backend_ = nullptr, *pcieCounting_ = nullptr;
+              *backend_ = nullptr, *pcieCounting_ = nullptr, *kvType_ = nullptr;
     MutedLabel *modelFacts_ = nullptr, *backendFacts_ = nullptr, *methodSummary_ = nullptr, *budget_ = nullptr,
                *estimate_ = nullptr;
     InlineMessage *modelMessage_ = nullptr, *parameterMessage_ = nullptr, *runMessage_ = nullptr;

@@ -240,7 +240,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
         connect(spin, &QSpinBox::valueChanged, this, &SessionForm::revalidate);
     for (QDoubleSpinBox* spin : {temperature_, topP_, linkGbps_})
         connect(spin, &QDoubleSpinBox::valueChanged, this, &SessionForm::revalidate);
-    for (QComboBox* combo : {cachePolicy_, link_, level_})
+    for (QComboBox* combo : {kvType_, cachePolicy_, link_, level_})
         connect(combo, &QComboBox::currentIndexChanged, this, &SessionForm::revalidate);
     for (QCheckBox* check : {stopAtEos_, offload_, oracle_})
         connect(check, &QCheckBox::toggled, this, &SessionForm::revalidate);
@@ -269,6 +269,12 @@ void SessionForm::addSamplingRows(QFormLayout* form) {
 void SessionForm::addTierRows(QFormLayout* form) {
     offload_ = named(
         new QCheckBox(tr("Keep the KV cache in host memory")), "offload",
+    kvType_ = named(new QComboBox, "kvType",
+                    tr("Type of full KV blocks, on the device, on the host and on the link. The newest block keeps the "
+                       "backend's own type until it is full."));
+    kvType_->addItem(tr("The backend's own type"), QLatin1String(""));
+    for (const std::string_view name : kKvTypeNames)
+        kvType_->addItem(QString::fromStdString(std::string(name)), QString::fromStdString(std::string(name)));
         tr("On: the device tier holds only some blocks, and misses are copied over the link. Off: every block stays "
            "resident."));
     offload_->setChecked(true);
@@ -279,6 +285,7 @@ void SessionForm::addTierRows(QFormLayout* form) {
     cachePolicy_->addItem(tr("Automatic"), QLatin1String(""));
     cachePolicy_->setItemData(0, tr("Least recently used where the device has slots to spare, else keep selected."),
                               Qt::ToolTipRole);
+    form->addRow(tr("KV blocks as"), kvType_);
     for (const CachePolicy& policy : cachePolicies()) {
         cachePolicy_->addItem(QString::fromStdString(policy.title), QString::fromStdString(policy.name));
         cachePolicy_->setItemData(cachePolicy_->count() - 1, QString::fromStdString(policy.help), Qt::ToolTipRole);
