@@ -7,6 +7,7 @@
 #include "ui/models/format.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/widgets/form_helpers.h"
 
 #include <QCheckBox>
 #include <QComboBox>
@@ -27,22 +28,6 @@
 
 namespace kvscope::ui {
 namespace {
-
-template <class Widget> Widget* named(Widget* widget, const char* name, const QString& help) {
-    widget->setObjectName(QLatin1String(name));
-    widget->setToolTip(help);
-    return widget;
-}
-
-QSpinBox* makeSpin(const char* name, int least, int most, int value, const QString& unit, const QString& help) {
-    auto* spin = named(new QSpinBox, name, help);
-    spin->setRange(least, most);
-    spin->setValue(value);
-    spin->setGroupSeparatorShown(true);
-    setUnit(spin, unit);
-    ignoreWheelUnlessFocused(spin);
-    return spin;
-}
 
 template <class Quality> double meanOf(const std::vector<Quality>& layers, double Quality::*value) {
     double sum = 0;
@@ -115,10 +100,10 @@ void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
     teacher_->addItem(tr("The backbone's own score"), int(ForecastTeacher::Backbone));
     teacher_->addItem(tr("Exact attention (SparDA's recipe)"), int(ForecastTeacher::Attention));
     const CalibrateOptions defaults;
-    texts_ = makeSpin("calibrateTexts", 2, 4096, defaults.texts, tr("texts"),
-                      tr("Pieces of text that are read; an eighth of them is left out of the training"));
-    tokens_ = makeSpin("calibrateTokens", 64, 1 << 20, defaults.tokens, tr("tokens"), tr("Tokens of one piece"));
-    steps_ = makeSpin("calibrateSteps", 1, 1'000'000, defaults.training.steps, tr("steps"), tr("Training steps"));
+    texts_ = countField("calibrateTexts", 2, 4096, defaults.texts,
+                        tr("Pieces of text that are read; an eighth of them is left out of the training"), tr("texts"));
+    tokens_ = countField("calibrateTokens", 64, 1 << 20, defaults.tokens, tr("Tokens of one piece"), tr("tokens"));
+    steps_ = countField("calibrateSteps", 1, 1'000'000, defaults.training.steps, tr("Training steps"), tr("steps"));
     auto* form = new QFormLayout;
     form->addRow(tr("Forecast learns"), teacher_);
     form->addRow(tr("Read"), texts_);

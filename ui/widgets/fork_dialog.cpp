@@ -5,6 +5,7 @@
 #include "core/select/method.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
+#include "ui/widgets/form_helpers.h"
 #include "ui/widgets/parameter_panel.h"
 
 #include <QCheckBox>
@@ -22,18 +23,9 @@
 namespace kvscope::ui {
 namespace {
 
-template <class Widget> Widget* named(Widget* widget, const char* name, const QString& label, const QString& help) {
-    widget->setObjectName(QLatin1String(name));
-    widget->setAccessibleName(label);
-    widget->setToolTip(help);
-    return widget;
-}
-
 QSpinBox* makeSpin(const char* name, const QString& label, const QString& help, int least, int most, int value) {
-    auto* spin = named(new QSpinBox, name, label, help);
-    spin->setRange(least, most);
-    spin->setValue(value);
-    ignoreWheelUnlessFocused(spin);
+    QSpinBox* spin = numberField(name, least, most, value, help);
+    spin->setAccessibleName(label);
     return spin;
 }
 

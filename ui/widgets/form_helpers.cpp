@@ -17,6 +17,20 @@ QString told(const char* text) { return QCoreApplication::translate("FormHelpers
 
 } // namespace
 
+QSpinBox* numberField(const char* name, int least, int most, int value, const QString& help, const QString& unit) {
+    auto* spin = named(new QSpinBox, name, help);
+    spin->setRange(least, most);
+    spin->setValue(value);
+    setUnit(spin, unit);
+    return spin;
+}
+
+QSpinBox* countField(const char* name, int least, int most, int value, const QString& help, const QString& unit) {
+    QSpinBox* spin = numberField(name, least, most, value, help, unit);
+    spin->setGroupSeparatorShown(true);
+    return spin;
+}
+
 QFormLayout* addForm(QVBoxLayout* body) {
     auto* form = new QFormLayout;
     form->setContentsMargins(0, 0, 0, 0);

@@ -1,4 +1,4 @@
-// What the forms of sessions and of servers lay out in the same way.
+// What forms and dialogs lay out in the same way.
 #pragma once
 
 #include "ui/frame/small_widgets.h"
@@ -7,6 +7,7 @@
 
 class QComboBox;
 class QFormLayout;
+class QSpinBox;
 class QVBoxLayout;
 class QVariant;
 
@@ -25,6 +26,11 @@ template <class Editor> Editor* named(Editor* editor, const char* name, const QS
     editor->setAccessibleName(title);
     return named(editor, name, help);
 }
+
+/// A field for a whole number, with its unit, in the plural, behind it.
+QSpinBox* numberField(const char* name, int least, int most, int value, const QString& help, const QString& unit = {});
+/// The same for a number that can be long: 1,000,000.
+QSpinBox* countField(const char* name, int least, int most, int value, const QString& help, const QString& unit = {});
 
 /// Adds a form of narrow rows to a section.
 QFormLayout* addForm(QVBoxLayout* body);

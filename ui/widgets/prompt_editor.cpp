@@ -4,6 +4,7 @@
 #include "core/model/model.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
+#include "ui/widgets/form_helpers.h"
 
 #include <QCheckBox>
 #include <QComboBox>
@@ -26,18 +27,6 @@ namespace {
 
 /// A first answer comes within seconds on two cores, and the needle in the middle is outside of sink and window.
 constexpr int kFirstNeedleTokens = 3000;
-
-QSpinBox* makeSpin(int low, int high, int value, const QString& unit, const char* name, const QString& tip) {
-    auto* spin = new QSpinBox;
-    spin->setRange(low, high);
-    spin->setValue(value);
-    setUnit(spin, unit);
-    spin->setObjectName(QLatin1String(name));
-    spin->setToolTip(tip);
-    spin->setWhatsThis(tip);
-    ignoreWheelUnlessFocused(spin);
-    return spin;
-}
 
 QFormLayout* makeForm(QWidget* page) {
     auto* form = new QFormLayout(page);
@@ -103,11 +92,11 @@ QWidget* PromptEditor::makeNeedlePage() {
     auto* page = new QWidget;
     auto* form = makeForm(page);
     const NeedleOptions defaults;
-    needleTokens_ = makeSpin(64, 1 << 20, kFirstNeedleTokens, tr("tokens"), "needleTokens",
-                             tr("Length of the whole prompt, question included."));
+    needleTokens_ = numberField("needleTokens", 64, 1 << 20, kFirstNeedleTokens,
+                                tr("Length of the whole prompt, question included."), tr("tokens"));
     needleTokens_->setSingleStep(500);
-    needles_ = makeSpin(1, 64, defaults.needles, tr("facts"), "needleCount",
-                        tr("Facts hidden in the text; the question asks for one of them."));
+    needles_ = numberField("needleCount", 1, 64, defaults.needles,
+                           tr("Facts hidden in the text; the question asks for one of them."), tr("facts"));
     depth_ = new QDoubleSpinBox;
     depth_->setRange(0, 100);
     depth_->setDecimals(0);
@@ -117,8 +106,8 @@ QWidget* PromptEditor::makeNeedlePage() {
     depth_->setObjectName(QStringLiteral("needleDepth"));
     depth_->setToolTip(tr("Where the fact asked for is hidden: 0 % is the start of the text, 100 % its end."));
     ignoreWheelUnlessFocused(depth_);
-    seed_ = makeSpin(0, 1 << 30, int(defaults.seed), {}, "needleSeed",
-                     tr("Chooses text and facts; further sequences of a batch count up from it."));
+    seed_ = numberField("needleSeed", 0, 1 << 30, int(defaults.seed),
+                        tr("Chooses text and facts; further sequences of a batch count up from it."));
     needleTokens_->setAccessibleName(tr("Length"));
     auto* length = new QHBoxLayout;
     length->setSpacing(4);
@@ -146,8 +135,9 @@ QWidget* PromptEditor::makeNeedlePage() {
 QWidget* PromptEditor::makeDocumentPage() {
     auto* page = new QWidget;
     auto* form = makeForm(page);
-    documentTokens_ = makeSpin(16, 1 << 20, PromptSource().documentTokens, tr("tokens"), "documentTokens",
-                               tr("A built-in document is cut to this length; the model continues it."));
+    documentTokens_ =
+        numberField("documentTokens", 16, 1 << 20, PromptSource().documentTokens,
+                    tr("A built-in document is cut to this length; the model continues it."), tr("tokens"));
     documentTokens_->setSingleStep(500);
     documentTokens_->setAccessibleName(tr("Length"));
     form->addRow(alignedLabel(tr("Length")), documentTokens_);

@@ -25,14 +25,6 @@
 namespace kvscope::ui {
 namespace {
 
-QSpinBox* makeSpin(int low, int high, int value, const QString& unit, const char* name, const QString& tip) {
-    auto* spin = named(new QSpinBox, name, tip);
-    spin->setRange(low, high);
-    spin->setValue(value);
-    setUnit(spin, unit);
-    return spin;
-}
-
 QDoubleSpinBox* makeDouble(double low, double high, double value, double step, const char* name, const QString& tip) {
     auto* spin = named(new QDoubleSpinBox, name, tip);
     spin->setRange(low, high);
@@ -188,10 +180,11 @@ void SessionForm::makePromptSection(QVBoxLayout* layout) {
     prompt_ = new PromptEditor;
     section->body()->addWidget(prompt_);
     QFormLayout* form = addForm(section->body());
-    sequences_ = makeSpin(1, kMostSequences, 1, {}, "sequences",
-                          tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
+    sequences_ =
+        numberField("sequences", 1, kMostSequences, 1,
+                    tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
     maxNewTokens_ =
-        makeSpin(1, 100000, 128, tr("tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));
+        numberField("maxNewTokens", 1, 100000, 128, tr("Decoding ends after so many new tokens."), tr("tokens"));
     sequences_->setAccessibleName(tr("Sequences"));
     form->addRow(alignedLabel(tr("Sequences")), sequences_);
     form->addRow(tr("Generate"), maxNewTokens_);
@@ -252,9 +245,9 @@ void SessionForm::addSamplingRows(QFormLayout* form) {
     temperature_->setSpecialValueText(tr("0 (greedy)"));
     topP_ = makeDouble(0.01, 1, 1, 0.05, "topP",
                        tr("Draw among the most likely tokens that hold this share of probability."));
-    topK_ = makeSpin(0, 100000, 0, {}, "topK", tr("Draw among so many most likely tokens; 0: all."));
+    topK_ = numberField("topK", 0, 100000, 0, tr("Draw among so many most likely tokens; 0: all."));
     topK_->setSpecialValueText(tr("all"));
-    seed_ = makeSpin(0, 1 << 30, 0, {}, "samplingSeed", tr("The same seed draws the same tokens."));
+    seed_ = numberField("samplingSeed", 0, 1 << 30, 0, tr("The same seed draws the same tokens."));
     stopAtEos_ =
         named(new QCheckBox(tr("Stop at the end-of-text token")), "stopAtEos", tr("Off: always generate all tokens."));
     stopAtEos_->setChecked(true);
@@ -269,17 +262,20 @@ void SessionForm::addSamplingRows(QFormLayout* form) {
 void SessionForm::addTierRows(QFormLayout* form) {
     offload_ = named(
         new QCheckBox(tr("Keep the KV cache in host memory")), "offload",
-    kvType_ = named(new QComboBox, "kvType",
-                    tr("Type of full KV blocks, on the device, on the host and on the link. The newest block keeps the "
-                       "backend's own type until it is full."));
-    kvType_->addItem(tr("The backend's own type"), QLatin1String(""));
-    for (const std::string_view name : kKvTypeNames)
-        kvType_->addItem(QString::fromStdString(std::string(name)), QString::fromStdString(std::string(name)));
+        kvType_ =
+            named(new QComboBox, "kvType",
+                  tr("Type of full KV blocks, on the device, on the host and on the link. The newest block keeps the "
+                     "backend's own type until it is full."));
+        kvType_->addItem(tr("The backend's own type"), QLatin1String(""));
+        for (const std::string_view name
+             : kKvTypeNames)
+            kvType_->addItem(QString::fromStdString(std::string(name)), QString::fromStdString(std::string(name)));
         tr("On: the device tier holds only some blocks, and misses are copied over the link. Off: every block stays "
            "resident."));
     offload_->setChecked(true);
-    deviceSlots_ = makeSpin(0, 1 << 20, 0, tr("blocks"), "deviceSlots",
-                            tr("Block slots of the device tier for every sequence, layer and KV head."));
+    deviceSlots_ =
+        numberField("deviceSlots", 0, 1 << 20, 0,
+                    tr("Block slots of the device tier for every sequence, layer and KV head."), tr("blocks"));
     deviceSlots_->setSpecialValueText(tr("as the budget"));
     cachePolicy_ = named(new QComboBox, "cachePolicy", tr("Which resident block makes room for a missing one."));
     cachePolicy_->addItem(tr("Automatic"), QLatin1String(""));

@@ -10,6 +10,7 @@
 #include "ui/models/format.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/widgets/form_helpers.h"
 
 #include <QApplication>
 #include <QCheckBox>
@@ -36,32 +37,16 @@ namespace {
 enum Column { Place, Name, Blocks, Memory, PredictedMs, MeasuredMs, PredictedBytes, MeasuredBytes, Quality, Columns };
 constexpr int kFileItem = 2; // of the prompt sets
 
-template <class Widget> Widget* withHelp(Widget* widget, const char* name, const QString& help) {
-    widget->setObjectName(QLatin1String(name));
-    widget->setToolTip(help);
-    return widget;
-}
-
-QSpinBox* countField(const char* name, int least, int most, int value, const QString& help) {
-    auto* spin = withHelp(new QSpinBox, name, help);
-    spin->setRange(least, most);
-    spin->setValue(value);
-    spin->setGroupSeparatorShown(true);
-    ignoreWheelUnlessFocused(spin);
-    return spin;
-}
-
 QDoubleSpinBox* amountField(const char* name, double most, int decimals, double value, const QString& help) {
-    auto* spin = withHelp(new QDoubleSpinBox, name, help);
+    auto* spin = named(new QDoubleSpinBox, name, help);
     spin->setRange(0, most);
     spin->setDecimals(decimals);
     spin->setValue(value);
-    ignoreWheelUnlessFocused(spin);
     return spin;
 }
 
 QLineEdit* listField(const char* name, const QString& otherwise, const QString& help) {
-    auto* edit = withHelp(new QLineEdit, name, help);
+    auto* edit = named(new QLineEdit, name, help);
     edit->setPlaceholderText(otherwise);
     return edit;
 }
@@ -69,7 +54,8 @@ QLineEdit* listField(const char* name, const QString& otherwise, const QString& 
 /// "512, 1024" as numbers. @throws Error(BadInput) naming what is none
 std::vector<int> numbersOf(const QLineEdit& edit, const QString& what) {
     std::vector<int> numbers;
-    for (const QString& part : edit.text().split(QLatin1Char(','), Qt::SkipEmptyParts)) {
+    if (edit.text().trimmed().isEmpty()) return numbers;
+    for (const QString& part : edit.text().split(QLatin1Char(','))) {
         bool valid = false;
         numbers.push_back(part.trimmed().toInt(&valid));
         if (!valid || numbers.back() < 1)
@@ -132,7 +118,8 @@ TuneDialog::TuneDialog(QWidget* parent) : QDialog(parent) {
 }
 
 void TuneDialog::makeOptions(QVBoxLayout* layout) {
-    title_ = withHelp(new QLabel, "tuneTitle", {});
+    title_ = new QLabel;
+    title_->setObjectName(QStringLiteral("tuneTitle"));
     title_->setTextFormat(Qt::PlainText);
     QFont bold = title_->font();
     bold.setBold(true);
@@ -145,7 +132,7 @@ void TuneDialog::makeOptions(QVBoxLayout* layout) {
     memory_->setSuffix(QStringLiteral(" MiB"));
     memory_->setSpecialValueText(tr("no limit"));
     form->addRow(tr("Memory"), memory_);
-    link_ = withHelp(new QComboBox, "tuneLink", tr("Over which blocks travel; modelled on the CPU"));
+    link_ = named(new QComboBox, "tuneLink", tr("Over which blocks travel; modelled on the CPU"));
     link_->addItem(QStringLiteral("PCIe 5 x16"), QStringLiteral("pcie5"));
     link_->addItem(QStringLiteral("PCIe 4 x16"), QStringLiteral("pcie4"));
     link_->addItem(tr("Other…"));
@@ -160,7 +147,7 @@ void TuneDialog::makeOptions(QVBoxLayout* layout) {
     form->addRow(tr("Link"), linkRow);
     batch_ = countField("tuneBatch", 1, 256, usual.batch, tr("Sequences decoded together"));
     form->addRow(tr("Batch"), batch_);
-    prompts_ = withHelp(new QComboBox, "tunePrompts", tr("The prompts on which the answers are judged"));
+    prompts_ = named(new QComboBox, "tunePrompts", tr("The prompts on which the answers are judged"));
     prompts_->addItem(tr("Needles"), QStringLiteral("needles"));
     prompts_->addItem(tr("Document"), QStringLiteral("document"));
     prompts_->addItem(tr("File…"));
@@ -171,15 +158,15 @@ void TuneDialog::makeOptions(QVBoxLayout* layout) {
     form->addRow(tr("Context"), context_);
     newTokens_ = countField("tuneNewTokens", 2, 100'000, usual.newTokens, tr("Generated for every prompt"));
     form->addRow(tr("New tokens"), newTokens_);
-    measure_ = withHelp(new QComboBox, "tuneMeasure",
-                        tr("Prompts whose text begins with the answer, or tokens that full attention chooses too"));
+    measure_ = named(new QComboBox, "tuneMeasure",
+                     tr("Prompts whose text begins with the answer, or tokens that full attention chooses too"));
     measure_->addItem(tr("Prompts answered"), int(QualityMeasure::Answered));
     measure_->addItem(tr("Tokens as full attention"), int(QualityMeasure::Agreement));
     form->addRow(tr("Judged by"), measure_);
     floor_ = amountField("tuneFloor", 100, 0, 100 * usual.floor, tr("The least share that is good enough"));
     floor_->setSuffix(QStringLiteral(" %"));
-    sure_ = withHelp(new QCheckBox(tr("surely")), "tuneSure",
-                     tr("The lower end of the share's 95 % interval must reach the floor"));
+    sure_ = named(new QCheckBox(tr("surely")), "tuneSure",
+                  tr("The lower end of the share's 95 % interval must reach the floor"));
     floor_->setAccessibleName(tr("Least share of good answers"));
     auto* floorRow = new QHBoxLayout;
     floorRow->addWidget(floor_, 1);
@@ -195,7 +182,7 @@ void TuneDialog::makeOptions(QVBoxLayout* layout) {
     form->addRow(tr("Run the best"), runs_);
     more_ = countField("tuneMore", 0, 10'000, usual.more, tr("Others that are run while none of these is good enough"));
     form->addRow(tr("then up to"), more_);
-    backend_ = withHelp(new QComboBox, "tuneBackend", tr("Where the candidates run"));
+    backend_ = named(new QComboBox, "tuneBackend", tr("Where the candidates run"));
     backend_->addItem(tr("CPU"), int(Backend::Cpu));
     backend_->addItem(tr("NVIDIA GPU"), int(Backend::Cuda));
     form->addRow(tr("On"), backend_);
@@ -214,7 +201,8 @@ void TuneDialog::makeOptions(QVBoxLayout* layout) {
 }
 
 void TuneDialog::makePlot(QVBoxLayout* layout) {
-    plot_ = withHelp(new PlotCanvas, "tunePlot", {});
+    plot_ = new PlotCanvas;
+    plot_->setObjectName(QStringLiteral("tunePlot"));
     plot_->setAccessibleName(tr("Quality against the time of a step"));
     plot_->setMinimumSize(480, 200);
     legend_ = new LegendStrip(plot_);
@@ -238,7 +226,8 @@ void TuneDialog::makePlot(QVBoxLayout* layout) {
 }
 
 void TuneDialog::makeTable(QVBoxLayout* layout) {
-    table_ = withHelp(new QTableWidget(0, Columns), "tuneTable", {});
+    table_ = new QTableWidget(0, Columns);
+    table_->setObjectName(QStringLiteral("tuneTable"));
     table_->setAccessibleName(tr("Candidates, fastest predicted first"));
     table_->setHorizontalHeaderLabels({tr("#"), tr("Candidate"), tr("Blocks"), tr("MiB"), tr("ms/step\npredicted"),
                                        tr("ms/step\nmeasured"), tr("KiB/token\npredicted"), tr("KiB/token\nmeasured"),
@@ -270,7 +259,8 @@ void TuneDialog::makeFooter(QVBoxLayout* layout) {
     message_ = new InlineMessage;
     message_->setObjectName(QStringLiteral("tuneMessage"));
     layout->addWidget(message_);
-    bar_ = withHelp(new QProgressBar, "tuneProgress", {});
+    bar_ = new QProgressBar;
+    bar_->setObjectName(QStringLiteral("tuneProgress"));
     bar_->setAccessibleName(tr("Progress of the tuning"));
     bar_->setRange(0, 1000);
     bar_->setTextVisible(false);
@@ -278,12 +268,12 @@ void TuneDialog::makeFooter(QVBoxLayout* layout) {
     layout->addWidget(bar_);
     what_ = new MutedLabel;
     what_->setObjectName(QStringLiteral("tuneWhat"));
-    start_ = withHelp(new QPushButton(tr("Tune")), "tuneStart", {});
+    start_ = named(new QPushButton(tr("Tune")), "tuneStart", {});
     start_->setDefault(true);
-    cancel_ = withHelp(new QPushButton(tr("Cancel")), "tuneCancel", tr("Stop; what was measured stays"));
-    run_ = withHelp(new QPushButton(tr("Run This")), "tuneRun", tr("Decode with the chosen row and record it"));
-    copy_ = withHelp(new QPushButton(tr("Copy Command")), "tuneCopy", tr("The command line of the chosen row"));
-    save_ = withHelp(new QPushButton(tr("Save JSON…")), "tuneSave", tr("All candidates, their numbers and the choice"));
+    cancel_ = named(new QPushButton(tr("Cancel")), "tuneCancel", tr("Stop; what was measured stays"));
+    run_ = named(new QPushButton(tr("Run This")), "tuneRun", tr("Decode with the chosen row and record it"));
+    copy_ = named(new QPushButton(tr("Copy Command")), "tuneCopy", tr("The command line of the chosen row"));
+    save_ = named(new QPushButton(tr("Save JSON…")), "tuneSave", tr("All candidates, their numbers and the choice"));
     connect(start_, &QPushButton::clicked, this, &TuneDialog::start);
     connect(cancel_, &QPushButton::clicked, &job_, &TuningJob::cancel);
     connect(run_, &QPushButton::clicked, this, [this] {

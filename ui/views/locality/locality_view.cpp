@@ -6,6 +6,7 @@
 #include "ui/plots/colour_bar.h"
 #include "ui/plots/margins.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/views/heat_choices.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/widgets/loading_strip.h"
@@ -78,19 +79,10 @@ void LocalityView::addPickers() {
     sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"), tr("One sequence of the batch, or all of them"));
     aggregate_ =
         addPicker(QStringLiteral("aggregate"), tr("Zoomed out"), tr("What a pixel shows that covers several steps"));
-    aggregate_->addItem(tr("Mean"));
-    aggregate_->addItem(tr("Minimum"));
-    aggregate_->addItem(tr("Maximum"));
+    addAggregates(*aggregate_);
     range_ = addPicker(QStringLiteral("colourRange"), tr("Colours"),
                        tr("From which to which value the colours go; the scale beside the plot shows it"));
-    range_->addItem(tr("Natural range"));
-    range_->setItemData(0, tr("The metric's own, such as 0 to 1: colours of two runs can be compared"),
-                        Qt::ToolTipRole);
-    range_->addItem(tr("Lowest to highest"));
-    range_->setItemData(1, tr("Of the cells of this run: shows small differences"), Qt::ToolTipRole);
-    range_->addItem(tr("Without outliers"));
-    range_->setItemData(2, tr("First to 99th percentile of the cells: a few that stand out do not count"),
-                        Qt::ToolTipRole);
+    addColourRanges(*range_);
     sort_ = addPicker(QStringLiteral("sort"), tr("Sort"),
                       tr("Order of the rows: by their mean over the steps in view. Choose again after zooming to "
                          "sort by what is in view then"));
@@ -437,12 +429,7 @@ void LocalityView::chooseColours() {
     const MetricInfo& metric = info();
     scale_ = colourScale(data_, metric, ColourRange(std::max(range_->currentIndex(), 0)));
     const QCPRange colours(scale_.low, scale_.high);
-    bar_->setDataRange(colours);
-    for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) {
-        values->setRange(colours);
-        setUnitAxis(values, tr("Mean"), unit().unit);
-        values->ticker()->setTickCount(2);
-    }
+    showColourRange(colours, unit().unit, *bar_, *margins_);
     const QString title = QString::fromUtf8(metric.title);
     setUnitAxis(bar_->axis(),
                 unit().unit == Unit::Count ? QStringLiteral("%1 (%2)").arg(title, QString::fromUtf8(metric.unit))

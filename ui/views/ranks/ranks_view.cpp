@@ -11,6 +11,7 @@
 #include "ui/plots/margins.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/headline.h"
+#include "ui/views/heat_choices.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 
@@ -51,10 +52,9 @@ RanksView::RanksView(Workspace& workspace, QWidget* parent)
     number_ = addPicker(QStringLiteral("rankNumber"), tr("Show"), tr("What the colour of a cell shows"));
     aggregate_ =
         addPicker(QStringLiteral("aggregate"), tr("Zoomed out"), tr("What a pixel shows that covers several steps"));
-    for (const QString& name : {tr("Mean"), tr("Minimum"), tr("Maximum")}) aggregate_->addItem(name);
+    addAggregates(*aggregate_);
     range_ = addPicker(QStringLiteral("colourRange"), tr("Colours"), tr("From which to which value the colours go"));
-    for (const QString& name : {tr("Natural range"), tr("Lowest to highest"), tr("Without outliers")})
-        range_->addItem(name);
+    addColourRanges(*range_);
     buildHeader();
     buildPlot();
     connect(number_, &QComboBox::currentIndexChanged, this, &RanksView::fillCells);
@@ -266,12 +266,7 @@ void RanksView::chooseColours() {
     if (unit != Unit::Fraction) metric.fixedMax = std::numeric_limits<double>::quiet_NaN();
     scale_ = colourScale(cells_, metric, ColourRange(std::max(range_->currentIndex(), 0)));
     const QCPRange colours(scale_.low, scale_.high);
-    bar_->setDataRange(colours);
-    for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) {
-        values->setRange(colours);
-        setUnitAxis(values, tr("Mean"), unit);
-        values->ticker()->setTickCount(2);
-    }
+    showColourRange(colours, unit, *bar_, *margins_);
     setUnitAxis(bar_->axis(), unit == Unit::Count ? tr("%1 (blocks)").arg(tr(shown.title)) : tr(shown.title), unit);
     heat_->setColours(colours, Theme::current().undefinedCell);
 }
