@@ -262,14 +262,6 @@ void SessionForm::addSamplingRows(QFormLayout* form) {
 void SessionForm::addTierRows(QFormLayout* form) {
     offload_ = named(
         new QCheckBox(tr("Keep the KV cache in host memory")), "offload",
-        kvType_ =
-            named(new QComboBox, "kvType",
-                  tr("Type of full KV blocks, on the device, on the host and on the link. The newest block keeps the "
-                     "backend's own type until it is full."));
-        kvType_->addItem(tr("The backend's own type"), QLatin1String(""));
-        for (const std::string_view name
-             : kKvTypeNames)
-            kvType_->addItem(QString::fromStdString(std::string(name)), QString::fromStdString(std::string(name)));
         tr("On: the device tier holds only some blocks, and misses are copied over the link. Off: every block stays "
            "resident."));
     offload_->setChecked(true);
@@ -277,17 +269,23 @@ void SessionForm::addTierRows(QFormLayout* form) {
         numberField("deviceSlots", 0, 1 << 20, 0,
                     tr("Block slots of the device tier for every sequence, layer and KV head."), tr("blocks"));
     deviceSlots_->setSpecialValueText(tr("as the budget"));
+    kvType_ = named(new QComboBox, "kvType",
+                    tr("Type of full KV blocks, on the device, on the host and on the link. The newest block keeps the "
+                       "backend's own type until it is full."));
+    kvType_->addItem(tr("The backend's own type"), QLatin1String(""));
+    for (const std::string_view name : kKvTypeNames)
+        kvType_->addItem(QString::fromStdString(std::string(name)), QString::fromStdString(std::string(name)));
     cachePolicy_ = named(new QComboBox, "cachePolicy", tr("Which resident block makes room for a missing one."));
     cachePolicy_->addItem(tr("Automatic"), QLatin1String(""));
     cachePolicy_->setItemData(0, tr("Least recently used where the device has slots to spare, else keep selected."),
                               Qt::ToolTipRole);
-    form->addRow(tr("KV blocks as"), kvType_);
     for (const CachePolicy& policy : cachePolicies()) {
         cachePolicy_->addItem(QString::fromStdString(policy.title), QString::fromStdString(policy.name));
         cachePolicy_->setItemData(cachePolicy_->count() - 1, QString::fromStdString(policy.help), Qt::ToolTipRole);
     }
     form->addRow(offload_);
     form->addRow(tr("Device KV"), deviceSlots_);
+    form->addRow(tr("KV blocks as"), kvType_);
     form->addRow(tr("Cache policy"), cachePolicy_);
 }
 
