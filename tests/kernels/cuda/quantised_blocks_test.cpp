@@ -12,7 +12,7 @@
 namespace kvscope::cuda {
 namespace {
 
-class QuantisedBlocks : public test::CudaTest {
+class CudaQuantisedBlocks : public test::CudaTest {
 protected:
     static constexpr int kHeads = 3, kBlocks = 5;
 
@@ -62,7 +62,7 @@ double boundOf(const KvFormat& f, const test::Half* block, int i) {
     return (high - low) / 15 * (0.5 + 15 * kHalf) + std::abs(low) * 2 * kHalf + bf16;
 }
 
-TEST_F(QuantisedBlocks, ComeBackWithinTheBoundOfTheirType) {
+TEST_F(CudaQuantisedBlocks, ComeBackWithinTheBoundOfTheirType) {
     for (const KvType type : kTypes)
         for (const auto& [tokens, dim] : {std::pair{64, 128}, {16, 64}, {48, 64}, {256, 128}}) {
             SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim);
@@ -81,7 +81,7 @@ TEST_F(QuantisedBlocks, ComeBackWithinTheBoundOfTheirType) {
 
 /// A block that goes to the host with its prompt and comes back, one that a write-back leaves in its slot, and one that
 /// is rounded where it lies have the same bits.
-TEST_F(QuantisedBlocks, AreTheSameOnEveryWay) {
+TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
     for (const KvType type : kTypes)
         for (const auto& [tokens, dim] : {std::pair{64, 128}, {16, 64}, {48, 128}}) {
             SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim);
@@ -128,7 +128,7 @@ TEST_F(QuantisedBlocks, AreTheSameOnEveryWay) {
         }
 }
 
-TEST_F(QuantisedBlocks, ATokenThatFillsABlockRoundsItAndNoOther) {
+TEST_F(CudaQuantisedBlocks, ATokenThatFillsABlockRoundsItAndNoOther) {
     const KvFormat f{KvType::INT8, 16, 64, 64, false};
     const auto before = blocksOf(f), all = rounded(f, before);
     const test::OnDevice<test::Half> blocks(before);
@@ -147,7 +147,7 @@ TEST_F(QuantisedBlocks, ATokenThatFillsABlockRoundsItAndNoOther) {
     EXPECT_NE(expected, before);
 }
 
-TEST(QuantisedFormats, HaveHeadsOf64Or128Channels) {
+TEST(CudaQuantisedFormats, HaveHeadsOf64Or128Channels) {
     EXPECT_NO_THROW(checkQuantisedFormat({KvType::INT4, 64, 128, 128, false}));
     EXPECT_THROW(checkQuantisedFormat({KvType::INT8, 64, 80, 80, false}), Error);
     EXPECT_THROW(checkQuantisedFormat({KvType::INT8, 64, 128, 0, false}), Error);
