@@ -53,7 +53,7 @@ nlohmann::ordered_json rankGroupsOf(const TraceReader& reader, const std::vector
         if (const std::string missing = missingSentence(group); !missing.empty()) out["remark"] = missing;
         out["layout"] = layoutSentence(group);
         if (!numbers.differing.empty())
-            out["not_replicas"] = numbers.differing; // they hold the same heads and select something else
+            out["not_replicas"] = numbers.differing; // ranks that hold the same heads and select other blocks
         out["common_steps"] = numbers.commonSteps;
         out["hits"] = orNull(numbers.hits);
         out["misses"] = orNull(numbers.misses);

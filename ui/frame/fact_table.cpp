@@ -58,7 +58,7 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
             connect(nameLabel, &QLabel::linkActivated, this, &FactTable::definitionRequested);
         }
         auto* valueLabel = new MeasuredLabel;
-        valueLabel->setTextFormat(Qt::PlainText); // it may stand in a file
+        valueLabel->setTextFormat(Qt::PlainText); // the value may be text of a file
         valueLabel->setWordWrap(true);
         valueLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         valueLabel->setTextInteractionFlags(Qt::TextSelectableByMouse);

@@ -482,7 +482,7 @@ void Workspace::setCurrent(const RunKey& key) {
     if (!run) return;
     if (current_ == run->key) return setCursor(cursor_); // clamps: the run may have been replaced by a shorter one
     const auto place = std::find(compared_.begin(), compared_.end(), run->key);
-    const bool exchanges = place != compared_.end(); // then there is a current run
+    const bool exchanges = place != compared_.end(); // with the current run, which a compared run implies
     if (exchanges) *place = *current_;
     current_ = run->key;
     impl_->cursorIntoCurrent(exchanges);

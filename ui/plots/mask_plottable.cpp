@@ -95,7 +95,7 @@ struct MaskPlottable::Lines {
             top = std::max(top + gap, 0);
             bottom = std::min(bottom, height);
             if (top >= bottom) continue;                           // all its lines are outside of the image
-            const bool shares = !starts.empty() && top >= highest; // it lies on the line of the block before
+            const bool shares = !starts.empty() && top >= highest; // on one line of the image with the block before
             if (!shares) starts.push_back(block);
             for (int y = top; y < std::min(bottom, highest); ++y) bandOf[std::size_t(y)] = int(starts.size()) - 1;
             highest = std::min(highest, top);

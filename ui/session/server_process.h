@@ -72,7 +72,7 @@ public:
 signals:
     void changed(); // the state, the address or the sentence
     void logged(const QString& line);
-    void ready(); // it answers, and its run is in the trace within a moment
+    void ready(); // the server answers; its run is in the trace within a moment
 
 private:
     void read();

@@ -167,7 +167,7 @@ public:
 
 protected:
     void runChanged() override {
-        canvas().clearPlottables(); // they use the data of the sides
+        canvas().clearPlottables(); // the plottables read the data of the sides
         bars_ = nullptr;
         sides_.clear();
         const std::size_t count = std::max<std::size_t>(workspace().sides().size(), 1);

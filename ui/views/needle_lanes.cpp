@@ -33,7 +33,7 @@ NeedleLanes::NeedleLanes(Workspace& workspace, PlotCanvas& plot, QCPAxisRect* ma
     : QObject(parent), workspace_(workspace), plot_(plot), main_(main), mainRow_(mainRow) {
     rect_ = plot.addPanel(false);
     panel_ = int(plot.panels().size()) - 1;
-    plot.plotLayout()->take(rect_); // it has a row while there are lanes
+    plot.plotLayout()->take(rect_); // the panel stands in the layout only while there are lanes
     plot.plotLayout()->simplify();
     QCPAxis* lanes = rect_->axis(QCPAxis::atLeft);
     lanes->setRangeReversed(true);

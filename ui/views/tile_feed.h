@@ -178,7 +178,7 @@ private:
         asking_ = goesOn; // so that what is drawn now says that it is not all
         const unsigned epoch = epoch_;
         take_(std::move(arrival));
-        if (epoch != epoch_) return; // it started over
+        if (epoch != epoch_) return; // take_ made the feed start over
         if (active_ && goesOn && !paused_) ask();
     }
 

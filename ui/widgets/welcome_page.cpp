@@ -33,7 +33,7 @@ QString sampleFile(const resources::SampleTrace& sample) {
     const QDir folder(QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation) +
                       QStringLiteral("/samples/") + QString::fromLatin1(content));
     const QString path = folder.filePath(QString::fromUtf8(sample.file.data(), qsizetype(sample.file.size())));
-    if (QFileInfo(path).size() >= bytes.size()) return path; // it grows when the user adds notes
+    if (QFileInfo(path).size() >= bytes.size()) return path; // notes of the user make the copy longer
     QSaveFile file(path);                                    // the file appears when it is complete
     const bool written = folder.mkpath(QStringLiteral(".")) && file.open(QIODevice::WriteOnly) &&
                          file.write(bytes.data(), bytes.size()) == bytes.size() && file.commit();

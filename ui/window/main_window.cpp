@@ -134,9 +134,10 @@ MainWindow::~MainWindow() {
     if (journal_) journal_->end();
     controller_->disconnect();
     workspace_->disconnect(this);
-    delete findChild<ServeDialog*>(); // it uses the server
+    delete findChild<ServeDialog*>(); // the dialog uses the server
     delete server_;                   // stops the server and waits for its end
-    for (QProcess* report : findChildren<QProcess*>()) report->disconnect(this); // it is ended with its window
+    for (QProcess* report : findChildren<QProcess*>())
+        report->disconnect(this); // a report's process ends with its window
     delete history_;
     delete link_;
     controller_.reset(); // waits for the worker, which uses the workspace

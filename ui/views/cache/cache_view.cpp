@@ -252,7 +252,7 @@ private:
         for (std::size_t i = 0; i < below.size(); ++i) {
             below[i] = canvas().addPanel(true, i == 0 ? SpeedGroup : Windows);
             canvas().plotLayout()->take(below[i]);
-            below[i]->setMarginGroup(QCP::msAll, nullptr); // they stand side by side
+            below[i]->setMarginGroup(QCP::msAll, nullptr); // the panels below stand side by side
         }
         canvas().plotLayout()->simplify();
         top->setMarginGroup(QCP::msAll, nullptr);

@@ -64,7 +64,8 @@ public:
         rest();
     }
     void resume() {
-        if (std::exchange(paused_, false) && active_ && !enough_ && error_.isEmpty()) align(); // they may have grown
+        if (std::exchange(paused_, false) && active_ && !enough_ && error_.isEmpty())
+            align(); // the runs may have grown
     }
     const Alignment& alignment() const { return alignment_; }
     int loaded() const { return loaded_; }

@@ -305,7 +305,7 @@ private:
             },
             [this](std::optional<Insight> roof) {
                 if (!report_) return;
-                if (roof_ && !passes(*roof_)) --hidden_; // it is counted again
+                if (roof_ && !passes(*roof_)) --hidden_; // the roof that follows is counted anew
                 roof_ = std::move(roof);
                 putRoofFirst();
                 present();

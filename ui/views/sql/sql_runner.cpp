@@ -54,7 +54,7 @@ void SqlRunner::work() {
                 session_->rearm();
             }
             job.work(session_.get());
-            continue; // it told what came of it
+            continue; // the job has reported its own result
         } catch (const Error& error) {
             cancelled = error.kind == ErrorKind::Cancelled;
             sentence = QString::fromStdString(oneLine(error));
