@@ -6,11 +6,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sqlite3.h>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvscope::test {
@@ -57,6 +59,25 @@ protected:
         const Finished result = cli(arguments);
         EXPECT_EQ(result.status, status) << result.err;
         return nlohmann::json::parse(result.out, nullptr, false);
+    }
+
+    /// What a command line that is refused says: one line on the standard error, and nothing on the standard output.
+    static std::string refusal(const std::vector<std::string>& arguments) {
+        const Finished result = cli(arguments);
+        EXPECT_TRUE(result.status == 1 || result.status == 2) << result.status << result.out;
+        EXPECT_EQ(linesOf(result.err).size(), 1u) << result.err;
+        EXPECT_EQ(result.out, "");
+        return result.err;
+    }
+    /// Arguments, and words of the sentence that refuses them.
+    using Mistakes = std::vector<std::pair<std::vector<std::string>, std::string>>;
+    /// The command is refused with the arguments of each mistake behind its own.
+    static void expectRefusals(const std::vector<std::string>& command, const Mistakes& mistakes) {
+        for (const auto& [arguments, words] : mistakes) {
+            std::vector<std::string> all = command;
+            all.insert(all.end(), arguments.begin(), arguments.end());
+            EXPECT_THAT(refusal(all), testing::HasSubstr(words));
+        }
     }
 
     std::filesystem::path folder_;

@@ -107,18 +107,12 @@ TEST_F(CompareCli, RunsThatCannotBeComparedAreRefusedWithTheReason) {
     record(b, {"--prompt-needle", "1200", "--max-new-tokens", "12", "--overwrite"});
     EXPECT_THAT(cli({"compare", a_, b}).err, HasSubstr("a verdict needs 20"));
 
-    for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-             {{"compare", a_}, "b is required"},
-             {{"compare", a_, path("none.kvtrace")}, "none.kvtrace"},
-             {{"compare", a_, a_, "--run-b", "7"}, "no run 7"},
-             {{"compare", a_, a_, "--fail-over", "3"}, "--fail-over 3%"},
-             {{"compare", a_, a_, "--fail-over", "-3%"}, "--fail-over 3%"},
-             {{"compare", a_, a_, "--confidence", "100"}, "confidence"}}) {
-        const Finished result = cli(arguments);
-        EXPECT_TRUE(result.status == 1 || result.status == 2) << expected;
-        EXPECT_THAT(result.err, HasSubstr(expected));
-        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
-    }
+    expectRefusals({"compare"}, {{{a_}, "b is required"},
+                                 {{a_, path("none.kvtrace")}, "none.kvtrace"},
+                                 {{a_, a_, "--run-b", "7"}, "no run 7"},
+                                 {{a_, a_, "--fail-over", "3"}, "--fail-over 3%"},
+                                 {{a_, a_, "--fail-over", "-3%"}, "--fail-over 3%"},
+                                 {{a_, a_, "--confidence", "100"}, "confidence"}});
 }
 
 } // namespace

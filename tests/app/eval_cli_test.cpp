@@ -59,27 +59,18 @@ TEST_F(EvalCli, SweepsMakeARowEachAndTheDocumentIsComplete) {
 
 TEST_F(EvalCli, MistakesGetOneSentence) {
     std::ofstream(path("short.txt")) << "too short";
-    for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-             {{"--methods", "magic"}, "known methods"},
-             {{"--set", "colour=red"}, "none of the methods has a parameter 'colour'"},
-             {{"--methods", "full", "--sweep", "k_q=1,2"}, "select_blocks"},
-             {{"--sweep", "k_q"}, "--sweep key=value"},
-             {{"--sweep", "k_q=1,many"}, "whole number"},
-             {{"--contexts", "60000"}, "16384"},
-             {{"--text", path("none.txt")}, "none.txt"},
-             {{"--text", path("short.txt")}, "are needed"},
-             {{"--prompts", "0", "--text-tokens", "0"}, "nothing is left to measure"},
-             {{"--backend", "abacus"}, "backend"},
-             {{"--depths", "2"}, "depths"},
-             {{"--model", path("nowhere")}, "nosa-tiny"}}) {
-        std::vector<std::string> command{"eval"};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        const Finished result = cli(command);
-        EXPECT_TRUE(result.status == 1 || result.status == 2) << expected;
-        EXPECT_THAT(result.err, HasSubstr(expected));
-        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
-        EXPECT_EQ(result.out, "");
-    }
+    expectRefusals({"eval"}, {{{"--methods", "magic"}, "known methods"},
+                              {{"--set", "colour=red"}, "none of the methods has a parameter 'colour'"},
+                              {{"--methods", "full", "--sweep", "k_q=1,2"}, "select_blocks"},
+                              {{"--sweep", "k_q"}, "--sweep key=value"},
+                              {{"--sweep", "k_q=1,many"}, "whole number"},
+                              {{"--contexts", "60000"}, "16384"},
+                              {{"--text", path("none.txt")}, "none.txt"},
+                              {{"--text", path("short.txt")}, "are needed"},
+                              {{"--prompts", "0", "--text-tokens", "0"}, "nothing is left to measure"},
+                              {{"--backend", "abacus"}, "backend"},
+                              {{"--depths", "2"}, "depths"},
+                              {{"--model", path("nowhere")}, "nosa-tiny"}});
 }
 
 TEST_F(EvalCli, InterruptEndsALongCommandCleanly) {
@@ -166,21 +157,12 @@ TEST_F(ReplayCheckCli, PredictionsAreCheckedByRunningThem) {
     EXPECT_EQ(check.at("control").at("run").at("misses"), out.at("recorded").at("misses"));
     EXPECT_TRUE(check.at("tokens_per_s_error_percent").at("worst").is_number());
 
-    const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
-        {{"--check", "--backend", "cuda"}, "recorded on cpu"},
-        {{"--check", "--policy", "belady"}, "keep-selected,lru"},
-        {{"--check", "--shared-pool"}, "shared pools"},
-        {{"--check", "--model", path("nowhere")}, "nosa-tiny"},
-        {{"--block-size", "100"}, "--block-size 128"},
-        {{"--block-size", "64,128", "--curves"}, "one --block-size"}};
-    for (const auto& [arguments, expected] : mistakes) {
-        std::vector<std::string> command{"replay", trace};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        const Finished result = cli(command);
-        EXPECT_TRUE(result.status == 1 || result.status == 2) << expected;
-        EXPECT_THAT(result.err, HasSubstr(expected));
-        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
-    }
+    expectRefusals({"replay", trace}, {{{"--check", "--backend", "cuda"}, "recorded on cpu"},
+                                       {{"--check", "--policy", "belady"}, "keep-selected,lru"},
+                                       {{"--check", "--shared-pool"}, "shared pools"},
+                                       {{"--check", "--model", path("nowhere")}, "nosa-tiny"},
+                                       {{"--block-size", "100"}, "--block-size 128"},
+                                       {{"--block-size", "64,128", "--curves"}, "one --block-size"}});
     test::executeSql(trace, "update run set model = 'elsewhere'; delete from run_meta where key = 'model_path'");
     EXPECT_THAT(cli({"replay", trace, "--check"}).err, HasSubstr("give its folder with --model"));
     // A recording whose bytes are not the engine's is found out.

@@ -9,9 +9,6 @@ namespace {
 
 using nlohmann::json;
 using test::cli;
-using test::Finished;
-
-using ::testing::HasSubstr;
 
 class LabelCli : public test::CliFixture {};
 
@@ -38,19 +35,11 @@ TEST_F(LabelCli, NamesNotesAndTagsStayWithTheTrace) {
 TEST_F(LabelCli, MistakesGetOneSentence) {
     const std::string trace = path("a.kvtrace");
     record(trace, {"--prompt", "Once", "--max-new-tokens", "3", "--record", "counters"});
-    for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-             {{path("none.kvtrace")}, "none.kvtrace"},
-             {{trace, "--run", "9", "--pin"}, "9"},
-             {{trace, "--untag", "red"}, "no tag 'red'"},
-             {{trace, "--pin", "--unpin"}, "--pin"},
-             {{trace, "--note", std::string(70'000, 'x')}, "shorter note"}}) {
-        std::vector<std::string> command{"label"};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        const Finished result = cli(command);
-        EXPECT_TRUE(result.status == 1 || result.status == 2) << expected;
-        EXPECT_THAT(result.err, HasSubstr(expected));
-        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
-    }
+    expectRefusals({"label"}, {{{path("none.kvtrace")}, "none.kvtrace"},
+                               {{trace, "--run", "9", "--pin"}, "9"},
+                               {{trace, "--untag", "red"}, "no tag 'red'"},
+                               {{trace, "--pin", "--unpin"}, "--pin"},
+                               {{trace, "--note", std::string(70'000, 'x')}, "shorter note"}});
 }
 
 } // namespace

@@ -9,8 +9,6 @@ namespace kvscope {
 namespace {
 
 using nlohmann::json;
-using test::cli;
-using test::Finished;
 
 using ::testing::HasSubstr;
 
@@ -49,22 +47,15 @@ TEST_F(SweepCli, WhatCannotRunIsSaidAndTheOthersGoOn) {
     ASSERT_EQ(out.at("runs").size(), 2u);
     EXPECT_THAT(out["runs"][0].at("problem").get<std::string>(), HasSubstr("too small"));
     EXPECT_EQ(out["runs"][1].at("completed"), true);
-    for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-             {{"--sweep", "colour=red"}, "none of the methods has a parameter 'colour'"},
-             {{"--sweep", "k_q"}, "--sweep key=value"},
-             {{"--sweep", "k_q="}, "has no value"},
-             {{"--sweep", "k_q=1,many"}, "whole number"},
-             {{"--sweep", "seed=x"}, "seed=x"},
-             {{"--sweep", "method=magic"}, "known methods"},
-             {{"--sweep", "k=7", "--sweep", "total_blocks=8"}, "'total_blocks' twice"}}) {
-        std::vector<std::string> command{"sweep", "--prompt-needle", "300", "--trace", path("none.kvtrace")};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        const Finished result = cli(command);
-        EXPECT_EQ(result.status, 1) << expected;
-        EXPECT_THAT(result.err, HasSubstr(expected));
-        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
-        EXPECT_FALSE(std::filesystem::exists(path("none.kvtrace"))) << "nothing was begun";
-    }
+    expectRefusals({"sweep", "--prompt-needle", "300", "--trace", path("none.kvtrace")},
+                   {{{"--sweep", "colour=red"}, "none of the methods has a parameter 'colour'"},
+                    {{"--sweep", "k_q"}, "--sweep key=value"},
+                    {{"--sweep", "k_q="}, "has no value"},
+                    {{"--sweep", "k_q=1,many"}, "whole number"},
+                    {{"--sweep", "seed=x"}, "seed=x"},
+                    {{"--sweep", "method=magic"}, "known methods"},
+                    {{"--sweep", "k=7", "--sweep", "total_blocks=8"}, "'total_blocks' twice"}});
+    EXPECT_FALSE(std::filesystem::exists(path("none.kvtrace"))) << "nothing was begun";
 }
 
 } // namespace

@@ -20,14 +20,6 @@ using ::testing::HasSubstr;
 
 class VainOptions : public test::CliFixture {
 protected:
-    /// What a command line that is refused says.
-    static std::string refusal(const std::vector<std::string>& arguments) {
-        const Finished result = cli(arguments);
-        EXPECT_TRUE(result.status == 1 || result.status == 2) << result.status << result.out;
-        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
-        EXPECT_EQ(result.out, "");
-        return result.err;
-    }
     static std::string refusalOfRun(std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), {"run", "--prompt", "one two", "--max-new-tokens", "2"});
         return refusal(arguments);
