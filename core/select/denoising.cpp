@@ -33,6 +33,17 @@ void refuseUneven(const char* what, int tokens) {
                     fmt::format("use {}=16, 32, 48 ... up to 256", what));
 }
 
+/// Gives a share of the pages of a query to those that are chosen once a block.
+void shareWithAgnostic(double share, DenoiseOptions& options) {
+    options.agnosticPages = int(options.pagesPerQuery * share);
+    options.pagesPerQuery -= options.agnosticPages;
+    if (options.agnosticPages > 0 && options.firstSparse)
+        throw Error(ErrorKind::BadInput,
+                    "a query-agnostic share is chosen by the attention of a block's dense first forward, and that one "
+                    "is sparse",
+                    "use first=dense, or agnostic_share=0");
+}
+
 } // namespace
 
 std::vector<Parameter> denoisingParameters() {
@@ -123,6 +134,17 @@ std::vector<Parameter> pageDenoisingParameters(bool activeSets) {
                              "layer: one active set for all heads of a layer, by the mean change of its query heads; "
                              "kv_head: one for each KV head.",
                              {"layer", "kv_head"}));
+        all.push_back(
+            {"agnostic_share",
+             ParameterType::Number,
+             "0",
+             0,
+             1,
+             "",
+             "Share of a query's pages that does not follow the query, as in NOSA: floor(pages * share) of them are "
+             "chosen once a block for each KV head, those to which the block's tokens gave most attention in its dense "
+             "first forward. Each active query chooses the rest among the other pages. 0: queries choose all.",
+             {}});
     }
     all.push_back(choice("first", "dense",
                          "A block's first forward. dense: every token attends to the whole prefix; sparse: every token "
@@ -213,6 +235,7 @@ DenoiseOptions denoiseOptions(const ParameterValues& values) {
         options.fetchAhead = values.text("fetch") == "ahead";
     }
     options.firstSparse = values.text("first") == "sparse";
+    if (!options.everyToken) shareWithAgnostic(values.number("agnostic_share"), options);
     return options;
 }
 

@@ -34,7 +34,8 @@ struct DenoiseOptions {
     bool pages = false; // active tokens attend to chosen pages of the prefix; false: all tokens attend to all of it
     bool everyToken = false; // every token is active in every sparse forward (Quest)
     int page = 64;           // tokens, a multiple of 16
-    int pagesPerQuery = 0;
+    int pagesPerQuery = 0;   // that each query chooses
+    int agnosticPages = 0;   // chosen once a block for each KV head, whatever the later queries, on top of those
     int active = 5;
     std::optional<double> activeThreshold; // replaces `active`
     bool activePerHead = false;            // an active set for each KV head instead of one for the layer
@@ -46,6 +47,8 @@ struct DenoiseOptions {
     double skip = 0;    // share of the steps that are dense
     bool scaledByHeads = false; // the mask's scores are divided by sqrt(query heads) instead of sqrt(channels)
 
+    /// Whether queries choose pages by the ranges of their keys.
+    bool choosesPages() const { return pages && !tiles; }
     /// The first step of a block that does not attend to the whole prefix.
     int firstSparseStep() const { return tiles ? int(steps * skip) + 1 : firstSparse ? 0 : 1; }
 

@@ -52,11 +52,10 @@ void CpuDenoiseStages::forecast(LayerId layer) {
         for (const KvHeadId g : kvHeads()) {
             if (!asks(row)) continue;
             const RowId sequence = rowAt(row).sequence;
-            const std::size_t at = headAt_.offset(row, g), complete = std::size_t(rowAt(row).first / options_.page);
+            const auto complete = std::size_t(rowAt(row).first / options_.page);
             const KvHead& head = cache_.head(sequence, layer, g);
             chosen.assign(complete, 0);
-            for (std::size_t i = boundsOf_[at]; i < boundsOf_[at + 1]; ++i)
-                choosePages({bounds_[i].scores, complete}, options_.pagesPerQuery, chosen, order_);
+            choosePagesOf(layer, row, g, chosen);
             if (head.hasPrevious)
                 for (const std::int32_t page : head.previous)
                     if (std::size_t(page) < complete) chosen[std::size_t(page)] = 1;

@@ -114,9 +114,11 @@ void CpuDenoiseStages::nameActive(int row) {
 void CpuDenoiseStages::choose(LayerId layer) {
     if (!options_.pages) return;
     clock_.run(recordOf(layer), Stage::Stage1, [&] {
-        if (!tiles_) return scorePages(layer);
-        for (int row = 0; row < rowCount(); ++row)
+        if (!tiles_) scorePages(layer);
+        for (int row = 0; row < rowCount(); ++row) {
             if (makesMask(rowAt(row))) makeMask(layer, row);
+            if (options_.agnosticPages > 0 && rowAt(row).step == 0) chooseAgnostic(layer, row);
+        }
     });
     clock_.run(recordOf(layer), Stage::Pooling, [&] {
         for (int row = 0; row < rowCount(); ++row)
@@ -177,9 +179,7 @@ void CpuDenoiseStages::unite(LayerId layer, int row, KvHeadId kvHead) {
     if (tiles_) {
         tiles_->unite(layer, rowAt(row).sequence, kvHead, head.chosen);
     } else {
-        const std::size_t at = headAt_.offset(row, kvHead);
-        for (std::size_t i = boundsOf_[at]; i < boundsOf_[at + 1]; ++i)
-            choosePages({bounds_[i].scores, std::size_t(complete)}, options_.pagesPerQuery, head.chosen, order_);
+        if (head.active != 0) choosePagesOf(layer, row, kvHead, std::span(head.chosen).first(std::size_t(complete)));
         if (pages > complete && head.active != 0) head.chosen.back() = 1;
     }
     head.pages.clear();
@@ -377,8 +377,13 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
         }));
     kept.previous = head.pages;
     kept.hasPrevious = !of.clean;
-    for (std::size_t i = 0; i < head.pages.size(); ++i)
-        record_->blocks.emplace_back(head.pages[i], Origin::QueryAware, !transfers_ || head.hit[i] != 0);
+    const std::span<const std::uint8_t> agnostic = agnosticPages(layer, of.sequence, kvHead);
+    for (std::size_t i = 0; i < head.pages.size(); ++i) {
+        const auto page = std::size_t(head.pages[i]);
+        const bool always = page < agnostic.size() && agnostic[page] != 0;
+        record_->blocks.emplace_back(head.pages[i], always ? Origin::QueryAgnostic : Origin::QueryAware,
+                                     !transfers_ || head.hit[i] != 0);
+    }
     record_->selections.push_back(selection);
     LayerRecord& sums = recordOf(layer);
     const bool firstOfLayer = sums.selected == 0;

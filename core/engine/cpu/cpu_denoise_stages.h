@@ -68,6 +68,7 @@ private:
         AlignedBuffer<float> prefixSums; // [block, queryHeads] its log sums
         AlignedBuffer<float> keys;       // [block, kvHeads, dim], where changes of keys and values are recorded
         AlignedBuffer<float> values;     // likewise
+        std::vector<std::vector<std::uint8_t>> agnostic = {}; // [KV head][complete pages] chosen once for the block
     };
     /// One KV head of a row in the present layer.
     struct Head {
@@ -97,6 +98,9 @@ private:
         return tiles_ && row.first > 0 && !row.clean && row.step == options_.firstSparseStep() - 1;
     }
     void makeMask(LayerId layer, int row);
+    void chooseAgnostic(LayerId layer, int row);
+    std::span<const std::uint8_t> agnosticPages(LayerId layer, RowId sequence, KvHeadId kvHead);
+    void choosePagesOf(LayerId layer, int row, KvHeadId kvHead, std::span<std::uint8_t> chosen);
     void recordTiles(LayerId layer, int row, KvHeadId kvHead, DenoiseLayer& out);
     void recordKvChanges(LayerId layer, int row);
     void askAhead();

@@ -74,6 +74,7 @@ std::vector<MemoryNeed> blockNeeds(const DenoiseSetup& setup, std::int64_t longe
     add("page_scores", "scores of pages",
         tokens * c.queryHeads * (pages * number + std::int64_t(sizeof(RangeBoundItem))));
     add("page_lists", "chosen pages", heads * pages * (std::int64_t(sizeof(std::int32_t)) + 2));
+    if (setup.options.agnosticPages > 0) add("agnostic_pages", "pages chosen once a block", heads * c.layers * pages);
     return needs;
 }
 
