@@ -74,7 +74,7 @@ struct MethodEntry {
         denoisingParameters;                 // in their place, on block-diffusion models; empty: it does not run there
     std::vector<Parameter> canvasParameters; // on models that denoise a canvas; empty: it does not run there
     std::vector<Parameter> shiftedCanvasParameters; // on those of them that read a token from the position before it
-    bool denoisesOnCuda = true;                     // false: it denoises blocks on the CPU backend alone
+    bool canvasesOnCuda = true;                     // false: it denoises canvases on the CPU backend alone
     bool decodesTokens = true;                      // false: it runs on models that denoise alone
     bool blocksTravel = true;                       // false: no block ever crosses the link, with offloading as without
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
@@ -82,6 +82,9 @@ struct MethodEntry {
     /// SpecSelector is used.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
     DeviceHalf onDevice; // makes the selector on the GPU
+    /// Whether the selector on the GPU follows a prompt layer by layer. False: it needs no more of a prompt than its
+    /// blocks when all of them are there, so that prompts can be read in chunks.
+    bool readsWholePrompts = true;
     /// What the method can do. Every method with makeSelector has this function. Null: the method is data, see
     /// dataAbilities.
     Abilities (*abilities)(const MethodUse& use) = nullptr;

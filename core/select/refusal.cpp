@@ -22,9 +22,12 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
     const bool cuda = use.backend == Backend::Cuda;
     if (use.config.diffusion && denoisingParametersFor(method, *use.config.diffusion).empty())
         return Reason{fmt::format("does not run on {}", deniedModels(*use.config.diffusion)), {}};
-    if (use.config.diffusion && cuda && (use.config.diffusion->canvas || !method.denoisesOnCuda))
-        return Reason{
-            use.config.diffusion->canvas ? "denoises a canvas on the CPU only" : "denoises blocks on the CPU only", {}};
+    if (use.config.diffusion && cuda && use.config.diffusion->canvas && !method.canvasesOnCuda)
+        return Reason{"denoises a canvas on the CPU only", {}};
+    const KvType own = ownKvType(use.backend), wanted = use.kvType.value_or(own);
+    if (use.config.diffusion && wanted != own)
+        return Reason{fmt::format("denoises with KV blocks of type {} alone", nameOf(own)),
+                      fmt::format("--kv-type {}", nameOf(own))};
     if (use.config.diffusion) return std::nullopt;
     if (method.hasIndexer != nullptr && !method.hasIndexer(use.config))
         return Reason{fmt::format("needs {}", method.needs), {}};
@@ -38,7 +41,8 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
                                   longest, window),
                       "a shorter context"};
     if (use.config.queryKeyNorm && !can.headNorms)
-    if (const KvType own = ownKvType(use.backend), wanted = use.kvType.value_or(own); wanted != own) {
+        return Reason{"does not run with models that normalise queries and keys", {}};
+    if (wanted != own) {
         if (cuda && (wanted == KvType::F32 || use.config.latent))
             return Reason{fmt::format("does not keep KV blocks as {}{}", nameOf(wanted),
                                       use.config.latent ? " with latent attention" : ""),
@@ -48,7 +52,6 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
                 fmt::format("reads single keys and values of its KV blocks, which are kept as {} alone", nameOf(own)),
                 fmt::format("--kv-type {}", nameOf(own))};
     }
-        return Reason{"does not run with models that normalise queries and keys", {}};
     if (readsSparsely(use.values) && !can.sparsePrompt)
         return Reason{"reads prompts with full attention", "prefill=full"};
     return std::nullopt;
@@ -122,6 +125,7 @@ Error refusalOnDenoisers(const MethodEntry& method, const BlockDiffusion& diffus
             fmt::format("method {} does not run on {}, and {} is one", method.name, deniedModels(diffusion), model),
             fmt::format("use method {}", fmt::join(able, ", "))};
 }
+
 std::vector<KvType> kvTypesOf(const MethodEntry& method, Backend backend) {
     ModelConfig config;
     config.headDim = 64, config.queryHeads = config.kvHeads = 1;
@@ -137,7 +141,6 @@ std::vector<KvType> kvTypesOf(const MethodEntry& method, Backend backend) {
     }
     return types;
 }
-
 
 bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest) {
     const auto defaults = defaultsOf(method, config, false);

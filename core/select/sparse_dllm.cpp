@@ -20,7 +20,6 @@ MethodEntry sparseDllmMethod() {
     entry.parameters = select::evictingCanvasParameters(false);
     entry.canvasParameters = entry.parameters;
     entry.shiftedCanvasParameters = select::evictingCanvasParameters(true);
-    entry.denoisesOnCuda = false;
     entry.decodesTokens = false;
     entry.hasOwnWeights = [](const Model& model) {
         const auto& diffusion = model.config().diffusion;

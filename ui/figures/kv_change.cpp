@@ -98,7 +98,7 @@ const FigureEntry kKvChangeFigure{
     "kv-change",
     "Change of queries, keys and values",
     "LoSA, Fig. 7",
-    "give a trace recorded on the CPU at level selections or full of a block-diffusion model with full attention "
+    "give a trace recorded at level selections or full of a block-diffusion model with full attention "
     "(kvscope-cli run --model losa-tiny --method full --trace FILE)",
     refusal,
     make};

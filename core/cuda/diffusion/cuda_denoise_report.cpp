@@ -28,6 +28,9 @@ DenoiseReport::DenoiseReport(const DenoiseReportNeeds& needs, std::byte* base, s
     lay(active, base, bytes, needs.active ? layers * needs.items() : 0);
     lay(changes, base, bytes, layers * std::size_t(needs.sets) * tokens);
     lay(pages, base, bytes, layers * needs.items() * needs.words);
+    lay(agnostic, base, bytes, needs.agnostic ? layers * needs.items() * needs.words : 0);
+    lay(densities, base, bytes, layers * needs.densities());
+    lay(kvChanges, base, bytes, needs.kvChanges ? layers * 2 * tokens : 0);
 }
 
 DenoiseReportReader::DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs,
@@ -60,12 +63,12 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
     out.startNs = clock_.sinceOrigin(marks[kQkv]);
     std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]}, {Stage::Rope, marks[kRope]}};
     if (needs_.active) order.emplace_back(options_.pages ? Stage::Compression : Stage::Attention, marks[kCompression]);
-    if (shape.sparse) {
+    if (shape.choosesOnce || (shape.sparse && options_.choosesPages())) {
         order.emplace_back(Stage::Stage1, marks[kStage1]);
         order.emplace_back(Stage::Pooling, marks[kPooling]);
     }
     order.emplace_back(shape.sparse ? Stage::Stage2 : Stage::Attention, marks[kAttention]);
-    if (options_.pages && shape.cleans) order.emplace_back(Stage::Offloading, marks[kOffloading]);
+    if (options_.choosesPages() && shape.cleans) order.emplace_back(Stage::Offloading, marks[kOffloading]);
     order.emplace_back(Stage::OLinear, marks[kOLinear]);
     order.emplace_back(Stage::Ffn, marks[kFfn]);
     const bool last = layer + 1 == needs_.layers;
@@ -90,6 +93,7 @@ void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const
         out.firstChange = std::int64_t(denoise.changes.size());
         denoise.changes.insert(denoise.changes.end(), from, from + needs_.block);
     }
+    if (needs_.kvChanges && kvHead == 0 && row.step > 0) fillKvChanges(report, row, out, denoise);
     if (!out.sparse) {
         previous_[std::size_t(layer) * needs_.items() + item].known = false;
         denoise.layers.push_back(out);
@@ -105,15 +109,37 @@ void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const
     for (const std::int32_t page : pages) tokens += std::min(options_.page, row.first - page * options_.page);
     out.pages = std::int32_t(pages.size());
     out.density = float(double(tokens) / row.first);
+    if (needs_.tileRows > 0) fillTiles(report, layer, row, out, denoise);
     denoise.layers.push_back(out);
-    fillSelection(layer, row, kvHead, std::move(pages), record);
+    fillSelection(report, layer, row, kvHead, std::move(pages), record);
+}
+
+/// The share of the prefix that each query head of the group keeps for each row of tiles.
+void DenoiseReportReader::fillTiles(const DenoiseReport& report, int layer, const DenoiseRow& row, DenoiseLayer& out,
+                                    DenoiseStep& denoise) const {
+    const int group = needs_.queryHeads / needs_.kvHeads;
+    out.firstRow = std::int64_t(denoise.rowDensities.size());
+    out.rows = group * needs_.tileRows;
+    const float* const from =
+        report.densitiesOf(layer) +
+        std::size_t((int(row.sequence) * needs_.queryHeads + out.kvHead * group) * needs_.tileRows);
+    denoise.rowDensities.insert(denoise.rowDensities.end(), from, from + out.rows);
+}
+
+/// How much the block's keys changed, then its values.
+void DenoiseReportReader::fillKvChanges(const DenoiseReport& report, const DenoiseRow& row, DenoiseLayer& out,
+                                        DenoiseStep& denoise) const {
+    out.firstKvChange = std::int64_t(denoise.kvChanges.size());
+    const std::size_t numbers = 2 * std::size_t(needs_.block);
+    const float* const from = report.kvChangesOf(out.layer) + std::size_t(int(row.sequence)) * numbers;
+    denoise.kvChanges.insert(denoise.kvChanges.end(), from, from + numbers);
 }
 
 /// Comparable are the sparse forwards of one block, without the clean one.
-void DenoiseReportReader::fillSelection(int layer, const DenoiseRow& row, int kvHead, std::vector<std::int32_t> pages,
-                                        StepRecord& record) {
-    Pages& before =
-        previous_[std::size_t(layer) * needs_.items() + std::size_t(int(row.sequence) * needs_.kvHeads + kvHead)];
+void DenoiseReportReader::fillSelection(const DenoiseReport& report, int layer, const DenoiseRow& row, int kvHead,
+                                        std::vector<std::int32_t> pages, StepRecord& record) {
+    const std::size_t item = std::size_t(int(row.sequence) * needs_.kvHeads + kvHead);
+    Pages& before = previous_[std::size_t(layer) * needs_.items() + item];
     SelectionRecord selection;
     selection.layer = layer, selection.sequence = int(row.sequence), selection.kvHead = kvHead;
     selection.selected = selection.hits = std::int32_t(pages.size());
@@ -122,7 +148,11 @@ void DenoiseReportReader::fillSelection(int layer, const DenoiseRow& row, int kv
         selection.kept = std::int32_t(std::count_if(pages.begin(), pages.end(), [&](std::int32_t page) {
             return std::binary_search(before.list.begin(), before.list.end(), page);
         }));
-    for (const std::int32_t page : pages) record.blocks.emplace_back(page, Origin::QueryAware, true);
+    const std::uint32_t* const agnostic = needs_.agnostic ? report.agnosticOf(layer) + item * needs_.words : nullptr;
+    for (const std::int32_t page : pages) {
+        const bool always = agnostic != nullptr && (agnostic[page / 32] >> (page % 32) & 1) != 0;
+        record.blocks.emplace_back(page, always ? Origin::QueryAgnostic : Origin::QueryAware, true);
+    }
     record.selections.push_back(selection);
     before.list = std::move(pages);
     before.known = !row.clean;

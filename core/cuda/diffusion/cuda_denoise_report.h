@@ -19,7 +19,13 @@ struct DenoiseReportNeeds {
     int sets = 0;          // active sets of a layer; 0: queries are not compared
     bool active = false;   // which tokens were active
     std::size_t words = 0; // of a KV head's pages as bits; 0: no pages are chosen
+    int tileRows = 0;      // whose densities are told for every query head; 0: no tiles are chosen, or nobody asks
+    int queryHeads = 0;
+    bool agnostic = false;  // which pages were chosen once for the block
+    bool kvChanges = false; // how much keys and values changed
     std::size_t items() const { return std::size_t(rows) * std::size_t(kvHeads); }
+    /// Of one layer.
+    std::size_t densities() const { return std::size_t(rows) * std::size_t(queryHeads) * std::size_t(tileRows); }
 };
 
 /// One report, on the device or its copy on the host. What a forward does not make keeps the numbers of an earlier one.
@@ -40,6 +46,9 @@ struct DenoiseReport {
     std::int32_t* ids = nullptr;                // [rows*block] after writing, where the device writes
     float* changes = nullptr;                   // [layers][rows][sets][block], or null
     std::uint32_t* pages = nullptr;             // [layers][rows*kvHeads][words], or null
+    std::uint32_t* agnostic = nullptr;          // likewise: pages that were chosen once for the block, or null
+    float* densities = nullptr;                 // [layers][rows][queryHeads][tileRows], or null
+    float* kvChanges = nullptr;                 // [layers][rows][keys, values][block], or null
 
     std::uint64_t* mark(int layer, Mark which) const { return marks + layer * kMarks + which; }
     std::uint64_t* activeOf(int layer) const { return active == nullptr ? nullptr : active + at(layer); }
@@ -47,6 +56,17 @@ struct DenoiseReport {
     float* changesOf(int layer) const {
         const DenoiseReportNeeds& n = needs_;
         return changes == nullptr ? nullptr : changes + std::size_t(layer) * std::size_t(n.rows * n.sets * n.block);
+    }
+    std::uint32_t* agnosticOf(int layer) const {
+        return agnostic == nullptr ? nullptr : agnostic + at(layer) * needs_.words;
+    }
+    float* densitiesOf(int layer) const {
+        const std::size_t layers = std::size_t(layer) * needs_.densities();
+        return densities == nullptr ? nullptr : densities + layers;
+    }
+    float* kvChangesOf(int layer) const {
+        const auto numbers = std::size_t(layer) * 2 * std::size_t(needs_.rows * needs_.block);
+        return kvChanges == nullptr ? nullptr : kvChanges + numbers;
     }
     const DenoiseReportNeeds& needs() const { return needs_; }
 
@@ -57,11 +77,12 @@ private:
 
 /// Which kernels a forward has: forwards of one shape are one graph.
 struct ForwardShape {
-    bool writes = false; // some row has masked positions
-    bool sparse = false; // some row chooses pages
-    bool cleans = false; // some row's keys and values are kept
-    int number() const { return int(writes) | int(sparse) << 1 | int(cleans) << 2; }
-    static constexpr int kShapes = 8;
+    bool writes = false;      // some row has masked positions
+    bool sparse = false;      // some row chooses pages
+    bool cleans = false;      // some row's keys and values are kept
+    bool choosesOnce = false; // some row chooses for the block's forwards that follow
+    int number() const { return int(writes) | int(sparse) << 1 | int(cleans) << 2 | int(choosesOnce) << 3; }
+    static constexpr int kShapes = 16;
 };
 
 /// Makes records of reports. Remembers the pages of the forward before.
@@ -80,8 +101,12 @@ private:
     void fillStages(const DenoiseReport& report, ForwardShape shape, int layer, LayerRecord& out) const;
     void fillHead(const DenoiseReport& report, int layer, const DenoiseRow& row, std::uint32_t flags, int kvHead,
                   StepRecord& record);
-    void fillSelection(int layer, const DenoiseRow& row, int kvHead, std::vector<std::int32_t> pages,
-                       StepRecord& record);
+    void fillTiles(const DenoiseReport& report, int layer, const DenoiseRow& row, DenoiseLayer& out,
+                   DenoiseStep& denoise) const;
+    void fillKvChanges(const DenoiseReport& report, const DenoiseRow& row, DenoiseLayer& out,
+                       DenoiseStep& denoise) const;
+    void fillSelection(const DenoiseReport& report, int layer, const DenoiseRow& row, int kvHead,
+                       std::vector<std::int32_t> pages, StepRecord& record);
 
     const DenoiseOptions& options_;
     const DenoiseReportNeeds needs_;

@@ -5,10 +5,12 @@
 #include "core/cuda/cuda_sequences.h"
 #include "core/cuda/gpu_device.h"
 #include "core/cuda/prompt_piece.h"
+#include "core/diffusion/tile_mask.h"
 #include "core/session/stage_clock.h"
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -35,6 +37,19 @@ CudaEngineOptions engineOptionsOf(const DenoiseSetup& setup) {
     options.trace = setup.gpuTrace;
     options.offload = false;
     return options;
+}
+
+/// Where every query head has a list of pages of its own, it is a KV head of its own to the attention.
+cuda::AttentionShape shapeOfHeads(cuda::AttentionShape shape) {
+    shape.kvHeads = shape.queryHeads;
+    return shape;
+}
+
+int longestOf(const DenoiseSetup& setup) { return *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end()); }
+
+/// Most tiles that a row of a mask keeps, see tilesKept.
+int tileCapacity(const DenoiseOptions& options, int tiles) {
+    return std::min(tiles, options.budget / options.page + 2);
 }
 
 /// A row for each token of all sequences' blocks.
@@ -82,11 +97,13 @@ CudaDenoiser::CudaDenoiser(std::shared_ptr<const DeviceModel> model, const Denoi
                            const cuda::Launch& launch)
     : owner_(setup.model), model_(std::move(model)), config_(model_->config), prompts_(setup.prompts),
       options_(setup.options), sampling_(setup.sampling),
-      comparesAlways_(setup.level != RecordLevel::Counters || setup.observer != nullptr), observer_(setup.observer),
+      comparesAlways_(setup.level != RecordLevel::Counters || setup.observer != nullptr),
+      recordsKv_(setup.level != RecordLevel::Counters && !options_.pages), observer_(setup.observer),
       allowedIds_(setup.allowed), engine_(engineOptionsOf(setup)), layout_(config_, engine_),
       products_(productLayout(layout_, options_.block)), rows_(layout_.rows), block_(options_.block),
-      splits_(cuda::blockSplits(launch, {layout_.shape, rows_, block_},
-                                *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end()))),
+      splits_(cuda::blockSplits(launch, {layout_.shape, rows_, block_}, longestOf(setup))),
+      tileSplits_(
+          std::min(splits_, cuda::blockSplits(launch, {shapeOfHeads(layout_.shape), rows_, block_}, longestOf(setup)))),
       launch_(launch), ranges_(setup.gpuTrace), trace_(setup.gpuTrace),
       passes_(*model_, products_, buffers_, launch_, ranges_), table_(config_, engine_, layout_),
       layers_(std::size_t(config_.layers)), reader_(options_, reportNeeds(), clock_) {
@@ -94,7 +111,8 @@ CudaDenoiser::CudaDenoiser(std::shared_ptr<const DeviceModel> model, const Denoi
     if (config_.latent)
         throw Error(ErrorKind::Unsupported, "block diffusion with latent attention does not run on the GPU backend",
                     "use --backend cpu");
-    if (options_.pages) cuda::checkPageUnion(launch_, layout_.maxBlocks);
+    if (options_.choosesPages()) cuda::checkPageUnion(launch_, layout_.maxBlocks);
+    if (weighs()) cuda::checkTileMask(launch_, layout_.maxBlocks);
     plan();
 }
 
@@ -109,6 +127,10 @@ DenoiseReportNeeds CudaDenoiser::reportNeeds() const {
                                                                               : 1;
     needs.active = names();
     needs.words = options_.pages ? std::size_t(layout_.maxBlocks + 31) / 32 : 0;
+    needs.agnostic = options_.agnosticPages > 0;
+    needs.queryHeads = config_.queryHeads;
+    needs.tileRows = options_.tiles && comparesAlways_ ? (block_ + options_.page - 1) / options_.page : 0;
+    needs.kvChanges = recordsKv_;
     return needs;
 }
 
@@ -119,8 +141,10 @@ void CudaDenoiser::plan() {
     passes_.plan(arena_, engine_.useLibrary);
     table_.plan(arena_);
     planLayers();
-    if (options_.pages) planChoice();
+    if (options_.choosesPages()) planChoice();
+    if (weighs()) planTiles();
     arena_.plan(changes_, reportNeeds().sets > 0 ? tokens * heads : 0, kActivations);
+    arena_.plan(kvChanges_, recordsKv_ ? tokens * 2 * std::size_t(config_.kvHeads) : 0, kActivations);
     const std::size_t parts = std::size_t(splits_) * tokens * heads;
     arena_.plan(partial_, parts * dim, kActivations);
     arena_.plan(states_, parts, kActivations);
@@ -143,11 +167,36 @@ void CudaDenoiser::planLayers() {
                dim = std::size_t(config_.headDim), blocks = std::size_t(layout_.blocksTotal);
     for (Layer& layer : layers_) {
         arena_.plan(layer.blocks, blocks * layout_.blockElements, {"kv_resident", "resident KV cache", Holds::Kv});
-        if (options_.pages) arena_.plan(layer.ranges, blocks * 2 * dim, {"block_index", "block index", Holds::Index});
+        if (options_.choosesPages())
+            arena_.plan(layer.ranges, blocks * 2 * dim, {"block_index", "block index", Holds::Index});
         if (reportNeeds().sets > 0) arena_.plan(layer.before, queries * dim, kMemory);
         if (options_.pages && !options_.everyToken) arena_.plan(layer.prefix, queries * dim, kMemory);
         arena_.plan(layer.prefixSums, queries, kMemory);
+        if (recordsKv_)
+            arena_.plan(layer.beforeKv, queries / std::size_t(config_.group()) * 2 * dim,
+                        {"block_changes", "keys and values of the blocks' forwards before", Holds::Scratch});
     }
+}
+
+void CudaDenoiser::planTiles() {
+    constexpr MemoryKind kMasks("tile_masks", "masks of tiles", Holds::Index);
+    const cuda::TileMaskArgs args = maskOf(0);
+    const auto heads = std::size_t(rows_) * std::size_t(config_.queryHeads);
+    for (Layer& layer : layers_) {
+        if (!options_.tiles) break;
+        arena_.plan(layer.tiles, heads * std::size_t(args.tileRows()) * std::size_t(args.capacity), kMasks);
+        arena_.plan(layer.tileCount, heads, kMasks);
+    }
+    arena_.plan(tileWeights_, heads * std::size_t(block_) * std::size_t(args.pieces()), kActivations);
+    arena_.plan(tileHeadFirst_, options_.tiles ? heads : 0, kState);
+}
+
+void CudaDenoiser::uploadTileHeads() {
+    std::vector<std::int64_t> first;
+    for (int head = 0; head < rows_ * config_.queryHeads; ++head)
+        first.push_back(layout_.blockFirst[std::size_t(head / config_.group())]);
+    cuda::check(cudaMemcpy(tileHeadFirst_, first.data(), first.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
+                "preparing the session");
 }
 
 void CudaDenoiser::planChoice() {
@@ -170,6 +219,7 @@ void CudaDenoiser::open() {
     std::vector<std::uint8_t> all(allowedIds_.begin(), allowedIds_.end());
     all.resize(std::size_t(config_.vocab), 1);
     cuda::check(cudaMemcpy(allowed_, all.data(), all.size(), cudaMemcpyHostToDevice), "preparing the session");
+    if (options_.tiles) uploadTileHeads();
     cuda::check(cudaDeviceSynchronize(), "preparing the session");
     deviceInputs_ = Inputs(inputRegion_, rows_, block_, inputBytes_);
     for (int entry = 0; entry < kEntries; ++entry) {
@@ -183,7 +233,7 @@ void CudaDenoiser::open() {
     if (trace_ != nullptr) trace_->timesBeginAt(clock_.originNs());
     // One forward without rows outside a graph, because cuBLASLt's plans and the attributes of kernels must not be made
     // during a capture.
-    forwardKernels({true, true, true});
+    forwardKernels({true, true, true, weighs()});
     cuda::check(cudaStreamSynchronize(stream_.get()), "trying a step");
 }
 
@@ -206,7 +256,30 @@ cuda::PageUnionArgs CudaDenoiser::unionOf(int layer) const {
     args.arrivals = arrivals_;
     args.pages = pages_;
     args.count = count_;
+    args.always = deviceReport_.agnosticOf(layer);
     args.record = deviceReport_.pagesOf(layer);
+    return args;
+}
+
+/// The sequences with a KV head for every query head, all of whose tokens attend.
+cuda::BlockRows CudaDenoiser::tileHeads() const {
+    return {shapeOfHeads(layout_.shape), rows_, block_, deviceInputs_.table, nullptr, tileHeadFirst_};
+}
+
+cuda::TileMaskArgs CudaDenoiser::maskOf(int layer) const {
+    cuda::TileMaskArgs args;
+    args.rows = rowsOf(layer);
+    args.q = buffers_.q;
+    args.blocks = layers_[std::size_t(layer)].blocks;
+    args.scale = options_.scaledByHeads ? float(1 / std::sqrt(double(config_.queryHeads))) : config_.attentionScale();
+    args.maxTiles = layout_.maxBlocks;
+    args.capacity = tileCapacity(options_, layout_.maxBlocks);
+    args.weights = tileWeights_;
+    args.tiles = layers_[std::size_t(layer)].tiles;
+    args.count = layers_[std::size_t(layer)].tileCount;
+    // Stays there for the reports of the block's other forwards.
+    args.united = options_.tiles ? deviceReport_.pagesOf(layer) : deviceReport_.agnosticOf(layer);
+    args.densities = deviceReport_.densitiesOf(layer);
     return args;
 }
 
@@ -314,7 +387,20 @@ void CudaDenoiser::addTimes(LayerRecord& out) const {
 
 bool CudaDenoiser::isSparse(const DenoiseRow& row) const {
     if (!options_.pages || row.first == 0) return false;
-    return (row.step > 0 || options_.firstSparse) && (!row.clean || options_.finalSparse);
+    return row.step >= options_.firstSparseStep() && (!row.clean || options_.finalSparse);
+}
+
+/// Whether the forward chooses for those of its block that follow: the last dense one.
+bool CudaDenoiser::choosesOnce(const DenoiseRow& row) const {
+    return weighs() && row.first > 0 && !row.clean && row.step == options_.firstSparseStep() - 1;
+}
+
+/// Tiles that a row of a mask keeps, or the query-agnostic pages.
+int CudaDenoiser::keptOf(const FlightRow& of) const {
+    if ((of.flags & BlockRow::kChoosesOnce) == 0) return 0;
+    const int prefix = of.row.first, page = options_.page;
+    return options_.tiles ? tilesKept((prefix + page - 1) / page, options_.budget, prefix)
+                          : std::min(options_.agnosticPages, prefix / page);
 }
 
 std::uint32_t CudaDenoiser::flagsOf(const DenoiseRow& row) const {
@@ -324,6 +410,7 @@ std::uint32_t CudaDenoiser::flagsOf(const DenoiseRow& row) const {
     if (options_.everyToken || row.step == 0) flags |= BlockRow::kEveryToken;
     if (row.step > 0 && (comparesAlways_ || sparse) && reportNeeds().sets > 0) flags |= BlockRow::kCompares;
     if (row.clean) flags |= BlockRow::kClean;
+    if (choosesOnce(row)) flags |= BlockRow::kChoosesOnce;
     return flags;
 }
 
@@ -353,7 +440,8 @@ void CudaDenoiser::start(Flight flight, std::span<const DenoiseRow> rows, int st
     std::fill_n(inputs.table, rows_, BlockRow());
     for (const FlightRow& of : flight.rows) {
         const int sequence = int(of.row.sequence);
-        inputs.table[sequence] = {sequence, of.row.first, of.row.first, of.flags, writesOf(of)};
+        inputs.table[sequence] = {sequence, of.row.first, of.row.first, of.flags, writesOf(of), keptOf(of)};
+        flight.shape.choosesOnce |= (of.flags & BlockRow::kChoosesOnce) != 0;
         flight.shape.writes |= of.masks > 0 || observer_ != nullptr;
         flight.shape.sparse |= (of.flags & BlockRow::kSparse) != 0;
         flight.shape.cleans |= of.row.clean;
@@ -496,6 +584,8 @@ void CudaDenoiser::layerKernels(int layer, ForwardShape shape) {
     place.blocks = of.blocks;
     place.before = of.before;
     place.changes = changes_;
+    place.beforeKv = of.beforeKv;
+    place.kvChanges = kvChanges_;
     place.mark = report.mark(layer, kRope);
     cuda::placeBlocks(launch_, place);
     if (names()) {
@@ -505,33 +595,44 @@ void CudaDenoiser::layerKernels(int layer, ForwardShape shape) {
                           options_.active, options_.activeThreshold.has_value(), options_.activeThreshold.value_or(0),
                           report.activeOf(layer), report.changesOf(layer), report.mark(layer, kCompression)});
     }
+    if (recordsKv_) cuda::addKvChanges(launch_, {place.rows, kvChanges_, report.kvChangesOf(layer)});
+    choose(layer, shape);
     attend(layer, shape);
     if (observer_ != nullptr) observe(layer);
     passes_.finish(layer, buffers_.x, rows_ * block_, report.mark(layer, kOLinear), report.mark(layer, kFfn));
 }
 
+/// What the last dense forward of a block chooses for those that follow, and what the queries of sparse rows choose.
+void CudaDenoiser::choose(int layer, ForwardShape shape) {
+    const bool byQuery = shape.sparse && options_.choosesPages();
+    if (!shape.choosesOnce && !byQuery) return;
+    cuda::TileMaskArgs mask = weighs() ? maskOf(layer) : cuda::TileMaskArgs();
+    cuda::PageUnionArgs choice = byQuery ? unionOf(layer) : cuda::PageUnionArgs();
+    (shape.choosesOnce ? mask.scoreMark : choice.scoreMark) = deviceReport_.mark(layer, kStage1);
+    (shape.choosesOnce ? mask.chooseMark : choice.unionMark) = deviceReport_.mark(layer, kPooling);
+    ranges_.at(layer, Stage::Stage1);
+    if (shape.choosesOnce) cuda::weighTiles(launch_, mask);
+    if (byQuery) cuda::scoreUnionPages(launch_, choice);
+    ranges_.at(layer, Stage::Pooling);
+    if (shape.choosesOnce) options_.tiles ? cuda::chooseTiles(launch_, mask) : cuda::chooseTilesOfGroups(launch_, mask);
+    if (byQuery) cuda::unitePages(launch_, choice);
+}
+
 void CudaDenoiser::attend(int layer, ForwardShape shape) {
     const Layer& of = layers_[std::size_t(layer)];
     const DenoiseReport& report = deviceReport_;
-    if (shape.sparse && options_.pages) {
-        cuda::PageUnionArgs choice = unionOf(layer);
-        choice.scoreMark = report.mark(layer, kStage1);
-        choice.unionMark = report.mark(layer, kPooling);
-        ranges_.at(layer, Stage::Stage1);
-        cuda::scoreUnionPages(launch_, choice);
-        ranges_.at(layer, Stage::Pooling);
-        cuda::unitePages(launch_, choice);
-    }
+    const bool underMasks = options_.tiles && shape.sparse;
     ranges_.at(layer, shape.sparse ? Stage::Stage2 : Stage::Attention);
     cuda::BlockAttentionArgs attention;
-    attention.rows = rowsOf(layer);
+    attention.rows = underMasks ? tileHeads() : rowsOf(layer);
     attention.q = buffers_.q;
     attention.blocks = of.blocks;
-    attention.pages = pages_;
-    attention.pageCount = count_;
-    attention.capacity = layout_.maxBlocks;
+    attention.pages = options_.tiles ? of.tiles : pages_;
+    attention.pageCount = options_.tiles ? of.tileCount : count_;
+    attention.capacity = options_.tiles ? maskOf(layer).capacity : layout_.maxBlocks;
+    attention.listTokens = underMasks ? options_.page : 0;
     attention.scale = config_.attentionScale();
-    attention.splits = splits_;
+    attention.splits = underMasks ? tileSplits_ : splits_;
     attention.partial = partial_;
     attention.states = states_;
     attention.mark = report.mark(layer, kAttention);
@@ -540,18 +641,18 @@ void CudaDenoiser::attend(int layer, ForwardShape shape) {
     merge.rows = attention.rows;
     merge.q = buffers_.q;
     merge.blocks = of.blocks;
-    merge.pageCount = count_;
+    merge.pageCount = attention.pageCount;
     merge.scale = attention.scale;
-    merge.splits = splits_;
+    merge.splits = attention.splits;
     merge.partial = partial_;
     merge.states = states_;
     merge.prefix = of.prefix;
     merge.prefixSums = of.prefixSums;
     merge.out = buffers_.attended;
     cuda::mergeBlocks(launch_, merge);
-    if (!options_.pages || !shape.cleans) return;
+    if (!options_.choosesPages() || !shape.cleans) return;
     ranges_.at(layer, Stage::Offloading);
-    cuda::boundBlocks(launch_, {attention.rows, of.blocks, of.ranges, report.mark(layer, kOffloading)});
+    cuda::boundBlocks(launch_, {rowsOf(layer), of.blocks, of.ranges, report.mark(layer, kOffloading)});
 }
 
 // ---- What came of it ------------------------------------------------------------------------------------------------

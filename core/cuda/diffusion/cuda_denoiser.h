@@ -17,6 +17,7 @@
 #include "kernels/cuda/diffusion/block_attention.h"
 #include "kernels/cuda/diffusion/block_place.h"
 #include "kernels/cuda/diffusion/page_union.h"
+#include "kernels/cuda/diffusion/tile_mask.h"
 
 #include <memory>
 #include <string>
@@ -52,6 +53,9 @@ private:
         float* before = nullptr;         // queries of the forward before, where they are compared
         float* prefix = nullptr;         // attention over the prefix, where tokens reuse it
         float* prefixSums = nullptr;     // its log sums
+        std::int32_t* tiles = nullptr; // of the prefix that each query head keeps, where each has a mask (TileMaskArgs)
+        std::int32_t* tileCount = nullptr;
+        float* beforeKv = nullptr; // keys and values of the forward before, where their changes are recorded
     };
     /// What a forward is told: the host uploads all of it, or the table alone where the forward before has written on
     /// the device.
@@ -80,6 +84,8 @@ private:
     void plan();
     void planLayers();
     void planChoice();
+    void planTiles();
+    void uploadTileHeads();
     void open();
     DenoiseReportNeeds reportNeeds() const;
 
@@ -93,6 +99,8 @@ private:
 
     // Forwards
     bool isSparse(const DenoiseRow& row) const;
+    bool choosesOnce(const DenoiseRow& row) const;
+    int keptOf(const FlightRow& row) const;
     std::uint32_t flagsOf(const DenoiseRow& row) const;
     FlightRow flightOf(const DenoiseRow& row, int masks) const;
     bool writesOnDevice() const;
@@ -103,6 +111,7 @@ private:
     void launchForward(ForwardShape shape);
     void forwardKernels(ForwardShape shape);
     void layerKernels(int layer, ForwardShape shape);
+    void choose(int layer, ForwardShape shape);
     void attend(int layer, ForwardShape shape);
     void observe(int layer);
     void observeLogits();
@@ -110,6 +119,9 @@ private:
     bool names() const { return options_.pages || comparesAlways_; }
     cuda::BlockRows rowsOf(int layer) const;
     cuda::PageUnionArgs unionOf(int layer) const;
+    cuda::BlockRows tileHeads() const;
+    bool weighs() const { return options_.tiles || options_.agnosticPages > 0; }
+    cuda::TileMaskArgs maskOf(int layer) const;
 
     const std::shared_ptr<const Model> owner_; // of what the device's model came from
     const std::shared_ptr<const DeviceModel> model_;
@@ -118,12 +130,14 @@ private:
     const DenoiseOptions options_;
     const CandidateSampling sampling_;
     const bool comparesAlways_;
+    const bool recordsKv_; // the changes of keys and values, in runs of full attention
     DenoiseObserver* const observer_;
     const std::span<const std::uint8_t> allowedIds_;
     const CudaEngineOptions engine_; // what the layouts and tables are made from
     const BatchLayout layout_;       // of the sequences
     const BatchLayout products_;     // of what is projected together: a row for each token
     const int rows_, block_, splits_;
+    const int tileSplits_; // splits_ where every query head has a list of its own
     cuda::Launch launch_;
     StageRanges ranges_;
     GpuTrace* const trace_;
@@ -142,6 +156,9 @@ private:
     float* promptX_ = nullptr;              // [tokens of the longest prompt, hidden]
     std::uint8_t* allowed_ = nullptr;       // [vocab]
     float2* changes_ = nullptr;             // [rows*block, queryHeads]
+    float2* kvChanges_ = nullptr;           // [rows*block, 2 kvHeads]
+    float2* tileWeights_ = nullptr;         // see TileMaskArgs
+    std::int64_t* tileHeadFirst_ = nullptr; // [sequence*queryHeads] first KV block of the query head's KV head
     float *scores_ = nullptr, *partial_ = nullptr;
     float2* states_ = nullptr;
     std::uint32_t *words_ = nullptr, *arrivals_ = nullptr;

@@ -107,7 +107,7 @@ __device__ inline void attendStage(const uint4* stage, const std::uint32_t (&q)[
 }
 
 /// Grid (splits, kvHeads, rows * query tiles). A thread block takes 64 queries of a (row, KV head) and one share of its
-/// keys; each warp takes 16 of the queries.
+/// keys; each warp takes 16 of the queries. Where tokens have lists of their own, a query tile is the tokens of a list.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     attentionKernel(BlockAttentionArgs a, Divider byBlock, int queryTiles) {
@@ -123,9 +123,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     const BlockRow of = a.rows.table[row];
     if (!of.is(BlockRow::kTaken)) return;
     const std::uint64_t active = activeOf(a.rows, row, g);
-    const int queries = __popcll(active) * group, firstQuery = queryTile * kQueryRows;
+    const int ofTile = a.listTokens > 0 ? min(a.listTokens, kQueryRows) : kQueryRows, firstQuery = queryTile * ofTile;
+    const int queries = min(__popcll(active) * group, firstQuery + ofTile); // up to the tile's last one
     if (firstQuery >= queries) return;
-    const Keys keys = keysOf(of, a.pages, a.pageCount, item, a.capacity, bs);
+    const int lists = a.listTokens > 0 ? queryTiles : 1; // of a (row, KV head)
+    const std::int32_t* const firstList = a.pages + (lists > 1 ? std::size_t(queryTile) * a.capacity : 0);
+    const Keys keys = keysOf(of, firstList, a.pageCount, item, lists * a.capacity, bs);
     const int used = filledSplits(keys.tiles(), a.splits);
     if (int(blockIdx.x) >= used) return;
     const Share share(keys.tiles(), int(blockIdx.x), used);
@@ -401,16 +404,18 @@ template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel
 }
 
 int queryTilesOf(const BlockRows& rows) { return (rows.queries() + kQueryRows - 1) / kQueryRows; }
+int queryTilesOf(const BlockAttentionArgs& args) {
+    return args.listTokens > 0 ? args.lists() : queryTilesOf(args.rows);
+}
 
 template <int kDim> void launchAttention(const Launch& how, const BlockAttentionArgs& args) {
     constexpr std::size_t kShared = std::size_t(kStages) * StagePlaces<kDim>::kSize * sizeof(uint4);
     raiseShared(attentionKernel<kDim>, kShared, "preparing the attention of blocks");
-    launch(how,
-           {dim3(unsigned(args.splits), unsigned(args.rows.shape.kvHeads),
-                 unsigned(args.rows.rows * queryTilesOf(args.rows))),
-            dim3(kThreads), kShared},
-           attentionKernel<kDim>, "attending with blocks", args, Divider(args.rows.shape.blockSize),
-           queryTilesOf(args.rows));
+    launch(
+        how,
+        {dim3(unsigned(args.splits), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows * queryTilesOf(args))),
+         dim3(kThreads), kShared},
+        attentionKernel<kDim>, "attending with blocks", args, Divider(args.rows.shape.blockSize), queryTilesOf(args));
 }
 
 template <int kDim> void launchMerge(const Launch& how, const BlockMergeArgs& args) {

@@ -14,9 +14,10 @@ struct BlockAttentionArgs {
     const __nv_bfloat16* q = nullptr;      // [rows*block, queryHeads*dim]
     const __nv_bfloat16* blocks = nullptr; // of the layer
     // The pages of sparse rows; all others attend to [0, BlockRow::keys).
-    const std::int32_t* pages = nullptr;     // [rows, kvHeads, capacity] ascending
-    const std::int32_t* pageCount = nullptr; // [rows, kvHeads]
+    const std::int32_t* pages = nullptr;     // [rows, kvHeads, lists(), capacity] ascending
+    const std::int32_t* pageCount = nullptr; // [rows, kvHeads] of each list
     int capacity = 0;
+    int listTokens = 0; // so many tokens of the block share a list of pages; with one query head a KV head. 0: all do
     float scale = 1;
     int splits = 1; // thread blocks that share the keys of a (row, KV head), as blockSplits() says it
     // The result of every split. Null: `out` instead, with one split and no part of the block's own.
@@ -24,6 +25,8 @@ struct BlockAttentionArgs {
     float2* states = nullptr;     // [rows, kvHeads, splits, queries()] largest logit, sum of exponentials
     __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
     std::uint64_t* mark = nullptr;
+
+    int lists() const { return listTokens > 0 ? (rows.block + listTokens - 1) / listTokens : 1; }
 };
 
 /// Into how many parts the keys are cut, for rows of up to maxKeys tokens.

@@ -30,6 +30,24 @@ __device__ void rotateHead(const BlockPlaceArgs& a, const float* in, const float
     }
 }
 
+/// What a lane has seen of a head's change since the forward before.
+struct Change {
+    float change = 0, size = 0;
+    /// Compares a number with the one before, whose place it takes.
+    __device__ void add(float value, float& before) {
+        const float difference = value - before;
+        change = fmaf(difference, difference, change);
+        size = fmaf(value, value, size);
+        before = value;
+    }
+    /// Writes the warp's sums. All lanes of the warp call this.
+    __device__ void write(float2& to) {
+        change = warpSum(change);
+        size = warpSum(size);
+        if (threadIdx.x % kWarp == 0) to = make_float2(change, size);
+    }
+};
+
 /// Grid (tokens of all rows, heads / 8): a warp takes a query head, a key or a value of one token.
 __global__ void __launch_bounds__(kThreads) placeKernel(BlockPlaceArgs a) {
     letNextKernelStart();
@@ -46,41 +64,49 @@ __global__ void __launch_bounds__(kThreads) placeKernel(BlockPlaceArgs a) {
     if (unit < queries) {
         const std::size_t head = std::size_t(at) * queries + unit;
         Bf16* const q = a.q + head * dim;
-        float change = 0, size = 0;
+        Change change;
         rotateHead(a, in, a.norms.query, angles, [&](int c, float value) {
             q[c] = __float2bfloat16(value);
-            if (a.before == nullptr) return;
-            float& before = a.before[head * dim + c];
-            const float difference = value - before;
-            change = fmaf(difference, difference, change);
-            size = fmaf(value, value, size);
-            before = value;
+            if (a.before != nullptr) change.add(value, a.before[head * dim + c]);
         });
-        if (a.before == nullptr) return;
-        change = warpSum(change);
-        size = warpSum(size);
-        if (lane == 0) a.changes[head] = make_float2(change, size);
+        if (a.before != nullptr) change.write(a.changes[head]);
         return;
     }
     const bool key = unit < queries + heads;
     const int g = key ? unit - queries : unit - queries - heads, bs = shape.blockSize, within = position % bs;
     Bf16* const block =
         a.blocks + std::size_t(a.rows.headFirst[of.sequence * heads + g] + position / bs) * blockElements(bs, dim);
+    const std::size_t head = (std::size_t(at) * 2 + (key ? 0 : 1)) * heads + g; // among keys and values
+    Change change;
+    const auto put = [&](int c, float value) {
+        block[key ? std::size_t(within) * dim + c : std::size_t(bs) * dim + std::size_t(c) * bs + within] =
+            __float2bfloat16(value);
+        if (a.beforeKv != nullptr) change.add(value, a.beforeKv[head * dim + c]);
+    };
     if (key)
-        rotateHead(a, in, a.norms.key, angles,
-                   [&](int c, float value) { block[within * dim + c] = __float2bfloat16(value); });
+        rotateHead(a, in, a.norms.key, angles, put);
     else
-        for (int c = lane; c < dim; c += kWarp)
-            block[std::size_t(bs) * dim + std::size_t(c) * bs + within] = __float2bfloat16(in[c]);
+        for (int c = lane; c < dim; c += kWarp) put(c, in[c]);
+    if (a.beforeKv != nullptr) change.write(a.kvChanges[head]);
 }
 
-/// The mean square change of token i over the query heads [from, from + heads).
-__device__ inline float changeOf(const NameActiveArgs& a, int row, int i, int from, int heads) {
+/// The mean square change over so many heads of one token.
+__device__ inline float changeOf(const float2* sums, int heads, int dim) {
     constexpr double kSameNumbers = 1e-10;
-    const float2* const sums = a.changes + std::size_t(row * a.rows.block + i) * a.rows.shape.queryHeads + from;
     double change = 0, size = 0;
     for (int h = 0; h < heads; ++h) change += double(sums[h].x), size += double(sums[h].y);
-    return change < kSameNumbers * size ? 0.f : float(change / (double(heads) * double(a.rows.shape.dim)));
+    return change < kSameNumbers * size ? 0.f : float(change / (double(heads) * double(dim)));
+}
+
+/// Grid (rows, keys and values), a thread for each token.
+__global__ void __launch_bounds__(kMostDenoised) kvChangesKernel(KvChangesArgs a) {
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const int row = int(blockIdx.x), which = int(blockIdx.y), i = int(threadIdx.x), block = a.rows.block,
+              heads = a.rows.shape.kvHeads;
+    if (i >= block || !a.rows.table[row].is(BlockRow::kTaken)) return;
+    a.scores[(row * 2 + which) * block + i] =
+        changeOf(a.changes + (std::size_t(row * block + i) * 2 + which) * heads, heads, a.rows.shape.dim);
 }
 
 /// A number that sorts: NaN, which broken weights give, comes last.
@@ -100,7 +126,8 @@ __global__ void __launch_bounds__(kMostDenoised) activeKernel(NameActiveArgs a) 
     const bool compares = a.changes != nullptr && of.is(BlockRow::kCompares);
     float change = 0;
     if (compares && i < block) {
-        change = changeOf(a, row, i, set * heads, heads);
+        const std::size_t token = std::size_t(row * block + i);
+        change = changeOf(a.changes + token * a.rows.shape.queryHeads + set * heads, heads, a.rows.shape.dim);
         changes[i] = change;
         if (a.scores != nullptr) a.scores[std::size_t(row * sets + set) * block + i] = change;
     }
@@ -162,6 +189,12 @@ void nameActive(const Launch& how, const NameActiveArgs& args) {
     if (args.rows.rows == 0) return;
     const unsigned sets = args.perHead ? unsigned(args.rows.shape.kvHeads) : 1u;
     launch(how, {dim3(unsigned(args.rows.rows), sets), dim3(kMostDenoised)}, activeKernel, "naming active tokens",
+           args);
+}
+
+void addKvChanges(const Launch& how, const KvChangesArgs& args) {
+    if (args.rows.rows == 0) return;
+    launch(how, {dim3(unsigned(args.rows.rows), 2u), dim3(kMostDenoised)}, kvChangesKernel, "comparing keys and values",
            args);
 }
 

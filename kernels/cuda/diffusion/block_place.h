@@ -1,5 +1,5 @@
-// Stages rope, compression and offloading of a denoising forward: queries, keys and values of the blocks, how much the
-// queries changed since the forward before, and which tokens are active.
+// Stages rope, compression and offloading of a denoising forward: queries, keys and values of the blocks, how much they
+// changed since the forward before, and which tokens are active.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -22,6 +22,8 @@ struct BlockPlaceArgs {
     float* before = nullptr;         // [rows*block, queryHeads*dim] queries of the forward before; those of this
                                      // forward take their place. Null: nothing is compared
     float2* changes = nullptr;       // [rows*block, queryHeads] sums of (q - before)^2 and of q^2; with `before`
+    float* beforeKv = nullptr;       // [rows*block, keys, values, kvHeads*dim] likewise of keys, rotated, and values
+    float2* kvChanges = nullptr;     // [rows*block, keys, values, kvHeads]; with `beforeKv`
     std::uint64_t* mark = nullptr;
 };
 void placeBlocks(const Launch& launch, const BlockPlaceArgs& args);
@@ -40,6 +42,14 @@ struct NameActiveArgs {
 };
 /// The most changed tokens, of equal ones the lower. Rows that are not sparse, and those with kEveryToken: all tokens.
 void nameActive(const Launch& launch, const NameActiveArgs& args);
+
+struct KvChangesArgs {
+    BlockRows rows;
+    const float2* changes = nullptr; // BlockPlaceArgs::kvChanges
+    float* scores = nullptr;         // [rows, keys, values, block] out: mean square changes, over all KV heads
+};
+/// How much each token's keys and values changed, by the rule of NameActiveArgs::scores.
+void addKvChanges(const Launch& launch, const KvChangesArgs& args);
 
 /// Enters the clean rows' keys into the ranges of the pages that they touch. A page is a KV block.
 struct BoundBlocksArgs {

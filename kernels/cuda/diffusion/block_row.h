@@ -13,17 +13,19 @@ constexpr int kMostDenoised = 64; // tokens of a block: a set of them is one 64-
 /// of its blocks.
 struct BlockRow {
     enum Flag : std::uint32_t {
-        kTaken = 1,      // the row has a forward; without this flag kernels leave all of it alone
-        kSparse = 2,     // its active tokens attend to chosen pages of the prefix, the others keep their outputs
-        kEveryToken = 4, // every token is active
-        kCompares = 8,   // its queries are compared with those of the forward before
-        kClean = 16,     // keys and values become part of the prefix
+        kTaken = 1,        // the row has a forward; without this flag kernels leave all of it alone
+        kSparse = 2,       // its active tokens attend to chosen pages of the prefix, the others keep their outputs
+        kEveryToken = 4,   // every token is active
+        kCompares = 8,     // its queries are compared with those of the forward before
+        kClean = 16,       // keys and values become part of the prefix
+        kChoosesOnce = 32, // its attention to the prefix decides what the block's forwards that follow attend to
     };
     std::int32_t sequence = 0;
     std::int32_t first = 0; // position of the block's first token
     std::int32_t keys = 0;  // tokens that blockAttention attends to: [0, keys)
     std::uint32_t flags = 0;
     std::int32_t writes = 0; // candidates that the forward writes on the device
+    std::int32_t kept = 0;   // with kChoosesOnce: tiles or pages that are kept of the prefix
 #ifdef __CUDACC__
     __device__ bool is(Flag flag) const { return (flags & flag) != 0; }
 #endif

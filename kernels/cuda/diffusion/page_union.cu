@@ -1,12 +1,11 @@
 #include "kernels/cuda/diffusion/page_union.h"
 
 #include "kernels/cuda/device/launch.cuh"
-#include "kernels/cuda/device/ranking.cuh"
 #include "kernels/cuda/device/shared_room.cuh"
 #include "kernels/cuda/diffusion/active_tokens.cuh"
+#include "kernels/cuda/diffusion/ranked_pages.cuh"
 
 #include <algorithm>
-#include <string>
 
 namespace kvscope::cuda {
 namespace {
@@ -82,27 +81,20 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(Page
     }
 }
 
-/// All pages of the union as a list, by the thread block that came last.
-__device__ inline void listUnion(const PageUnionArgs& a, int item, int words, int pages, bool incomplete,
+/// All pages of the union as a list, by the thread block that came last. always: those of PageUnionArgs are in it
+__device__ inline void listUnion(const PageUnionArgs& a, int item, int words, int pages, bool incomplete, bool always,
                                  BlockCounter<kWarps>& counter) {
     std::uint32_t* const bits = a.words + std::size_t(item) * words;
     std::int32_t* const list = a.pages + std::size_t(item) * a.maxPages;
-    int before = 0;
-    for (int first = 0; first < words; first += kThreads) {
-        const int w = first + int(threadIdx.x);
-        std::uint32_t word = 0;
-        if (w < words) {
-            word = __ldcg(bits + w);
-            bits[w] = 0;
-            if (incomplete && w == pages / 32) word |= 1u << (pages % 32);
-            if (a.record != nullptr) a.record[std::size_t(item) * words + w] = word;
-        }
-        int total = 0;
-        int at = before + counter.prefix(__popc(word), total);
-        for (; word != 0; word &= word - 1) list[at++] = w * 32 + __ffs(int(word)) - 1;
-        before += total;
-    }
-    if (threadIdx.x == 0) a.count[item] = before;
+    const int count = listBits(words, list, counter, [&](int w) {
+        std::uint32_t word = __ldcg(bits + w);
+        bits[w] = 0;
+        if (always && a.always != nullptr) word |= a.always[std::size_t(item) * words + w];
+        if (incomplete && w == pages / 32) word |= 1u << (pages % 32);
+        if (a.record != nullptr) a.record[std::size_t(item) * words + w] = word;
+        return word;
+    });
+    if (threadIdx.x == 0) a.count[item] = count;
 }
 
 /// Grid (block * group, kvHeads, rows): a thread block chooses the pages of one query.
@@ -122,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int str
     const bool incomplete = of.first % shape.blockSize != 0 && queries > 0;
     BlockCounter<kWarps> counter(room);
     if (queries == 0) { // nothing is chosen: an empty list
-        if (query == 0) listUnion(a, item, words, pages, false, counter);
+        if (query == 0) listUnion(a, item, words, pages, false, false, counter);
         return;
     }
     if (query >= queries) return;
@@ -132,7 +124,9 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int str
         for (int w = int(threadIdx.x); w * 32 < pages; w += kThreads)
             atomicOr(bits + w, pages - w * 32 >= 32 ? 0xffffffffu : (1u << (pages - w * 32)) - 1);
     } else {
-        for (int i = int(threadIdx.x); i < pages; i += kThreads) keys[i] = rankingKey(scores[i]);
+        const std::uint32_t* const always = a.always != nullptr ? a.always + std::size_t(item) * words : nullptr;
+        for (int i = int(threadIdx.x); i < pages; i += kThreads)
+            keys[i] = always != nullptr && (always[i / 32] >> (i % 32) & 1) != 0 ? 0 : rankingKey(scores[i]);
         __syncthreads();
         takeLargest(keys, pages, a.pagesPerQuery, counter, [&](int i) { atomicOr(bits + i / 32, 1u << (i % 32)); });
     }
@@ -145,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int str
     __syncthreads();
     if (!last) return;
     __threadfence();
-    listUnion(a, item, words, pages, incomplete, counter);
+    listUnion(a, item, words, pages, incomplete, true, counter);
 }
 
 constexpr std::size_t keyBytes(int maxPages) { return std::size_t(maxPages) * sizeof(std::uint32_t); }
@@ -153,14 +147,7 @@ constexpr std::size_t keyBytes(int maxPages) { return std::size_t(maxPages) * si
 } // namespace
 
 void checkPageUnion(const Launch& how, int maxPages) {
-    constexpr std::size_t kFixed = 2048; // of the kernel's own
-    constexpr int kMostRanked = 65535;   // see takeLargest
-    if (maxPages > kMostRanked || keyBytes(maxPages) + kFixed > how.blockShared)
-        throw Error(ErrorKind::Unsupported,
-                    "a choice among " + std::to_string(maxPages) + " pages needs " +
-                        std::to_string((keyBytes(maxPages) + kFixed) >> 10) +
-                        " KiB of a multiprocessor's shared memory",
-                    "use larger pages (--set page=32), or a shorter context");
+    checkRanked(how, maxPages, keyBytes(maxPages), "pages", "page");
 }
 
 void scoreUnionPages(const Launch& how, const PageUnionArgs& args) {

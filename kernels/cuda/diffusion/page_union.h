@@ -15,6 +15,9 @@ struct PageUnionArgs {
     const __nv_bfloat16* ranges = nullptr; // [blocks, 2, dim] lowest, highest; heads at BlockRows::headFirst
     int maxPages = 0;                      // most of a prefix, an incomplete one included
     int pagesPerQuery = 1;
+    // [rows, kvHeads, wordsOf()] pages as bits that belong to every union that is not empty; queries choose among the
+    // others. Null: none
+    const std::uint32_t* always = nullptr;
     float* scores = nullptr; // [rows, kvHeads, queries(), scoreStride()] of complete pages
     // Of every (row, KV head); words and arrivals are zero before and after.
     std::uint32_t* words = nullptr;    // [rows, kvHeads, wordsOf()] pages as bits
