@@ -130,13 +130,6 @@ void CudaStages::load(LayerId id) {
     const int layer = int(id);
     p_.ranges.at(layer, stateOf(layer).sparse ? Stage::Stage2 : Stage::Attention);
     attentionLaunch_ = p_.transfers.join(layer);
-}
-
-void CudaStages::attend(LayerId id) {
-    const int layer = int(id);
-    if (isMethods(layer) && p_.selector->attend(deviceStep(layer), attention_)) return;
-    cuda::decodeAttention(attentionLaunch_, attention_);
-}
     if (p_.options.quantised && !stateOf(layer).offloaded) roundNewest(layer);
 }
 
@@ -152,6 +145,13 @@ void CudaStages::roundNewest(int layer) const {
     args.rows = p_.layout.rows;
     args.kvHeads = p_.layout.kvHeads;
     cuda::roundNewest(p_.launch, args);
+}
+
+void CudaStages::attend(LayerId id) {
+    const int layer = int(id);
+    if (isMethods(layer) && p_.selector->attend(deviceStep(layer), attention_)) return;
+    cuda::decodeAttention(attentionLaunch_, attention_);
+}
 
 void CudaStages::after(LayerId id) {
     const int layer = int(id);

@@ -71,13 +71,13 @@ private:
     void attendToList(int layer);
     void chooseNext(int layer);
     void measureMass(int layer);
+    void roundNewest(int layer) const;
 
     const CudaStagesParts p_;
     const SelectionSpec& spec_;
     const StepReport* report_ = nullptr;
     float* logits_ = nullptr;
     // The attention of the layer that is being launched.
-    void roundNewest(int layer) const;
     cuda::DecodeAttentionArgs attention_;
     cuda::Launch attentionLaunch_;
 };

@@ -323,9 +323,6 @@ void PromptReader::store(const Blocks& filled, cudaStream_t stream) const {
     storeRange(filled, 0, filled.tokens / spec_.blockSize, stream);
 }
 
-/// Copies the blocks [first, end) of every head to the host store, in the way that the options ask for.
-void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStream_t stream) const {
-    if (end <= first) return;
 /// Stores the blocks [first, end) of every head in the host's format.
 void PromptReader::storeQuantised(const Blocks& filled, int first, int end, cudaStream_t stream) const {
     const BatchLayout& layout = p_.layout;
@@ -344,10 +341,13 @@ void PromptReader::storeQuantised(const Blocks& filled, int first, int end, cuda
     cuda::storeQuantised(beside, args);
 }
 
+/// Copies the blocks [first, end) of every head to the host store, in the way that the options ask for.
+void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStream_t stream) const {
+    if (end <= first) return;
+    if (p_.options.quantised) return storeQuantised(filled, first, end, stream);
     const BatchLayout& layout = p_.layout;
     const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
     const std::size_t head = layout.headOf(filled.sequence), skipped = std::size_t(first) * layout.blockElements,
-    if (p_.options.quantised) return storeQuantised(filled, first, end, stream);
                       elements = std::size_t(end - first) * layout.blockElements,
                       blockBytes = layout.blockElements * sizeof(Bf16),
                       fromStride = std::size_t(filled.headStride) * sizeof(Bf16),

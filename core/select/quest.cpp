@@ -239,10 +239,10 @@ MethodEntry questMethod() {
         if (!products && use.values.text("group") != "per_query_head") return dataAbilities(use.spec);
         Abilities a = select::usualAbilities(use.backend);
         a.scores = a.pastWindow = true;
+        a.quantisedKv = use.backend == Backend::Cpu;
         a.prompt = products;
         return a;
     };
-        a.quantisedKv = use.backend == Backend::Cpu;
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         if (use.config.diffusion || use.values.text("bound") == "max") return {}; // the ranges of the block index
         return {select::digestsOf(select::Sizes(use, length))};

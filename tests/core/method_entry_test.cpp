@@ -151,7 +151,8 @@ TEST(MethodEntry, EveryBuildKnowsWhoHasKernels) {
 
 TEST(MethodEntry, AbilitiesAreRefusedUntilTheyAreDeclared) {
     const Abilities none;
-    EXPECT_FALSE(none.latent || none.pastWindow || none.headNorms || none.sparsePrompt || none.rowsIndependent);
+    EXPECT_FALSE(none.latent || none.pastWindow || none.headNorms || none.sparsePrompt || none.rowsIndependent ||
+                 none.quantisedKv);
     EXPECT_FALSE(none.plain || none.input || none.prompt || none.scores || none.after || none.promptAttention ||
                  none.ownKeys || none.logSums || none.valuesByToken || none.looksAhead());
     for (const MethodEntry& method : methods()) {

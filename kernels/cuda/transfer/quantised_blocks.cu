@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kTogether = 16; // numbers that a thread takes at a time: 32 bytes of bf16
+constexpr int kInFlight = 4;  // so many pieces a thread asks of the host's memory before it waits
 constexpr int kMostKeyScales = 128 * 8, kMostValueScales = 256 * 2;
 
 struct Scale {
@@ -164,6 +165,17 @@ __device__ void quantiseBlock(const KvFormat& f, Bf16* block, char* to, bool bac
     writeScales(f.valueScalesAt(), scales.values, f.blockTokens * f.valueGroups());
 }
 
+/// Reads the codes of the 16 numbers from `first` on.
+__device__ inline void loadCodes(KvType type, const char* from, int first, Piece& piece) {
+    if (type == KvType::INT4) {
+        const uint2 codes = reinterpret_cast<const uint2*>(from)[first / kTogether];
+        piece.codes[0] = codes.x, piece.codes[1] = codes.y;
+        return;
+    }
+    const uint4 codes = loadOnce(reinterpret_cast<const uint4*>(from) + first / kTogether);
+    piece.codes[0] = codes.x, piece.codes[1] = codes.y, piece.codes[2] = codes.z, piece.codes[3] = codes.w;
+}
+
 /// Brings a block from its format. All threads of the thread block call it.
 __device__ void loadBlock(const KvFormat& f, const char* from, Bf16* block, Scales& scales) {
     __syncthreads();
@@ -176,19 +188,19 @@ __device__ void loadBlock(const KvFormat& f, const char* from, Bf16* block, Scal
     readScales(f.keyScalesAt(), scales.keys, f.dim * f.keyGroups());
     readScales(f.valueScalesAt(), scales.values, f.blockTokens * f.valueGroups());
     __syncthreads();
-    const int numbers = int(f.numbers());
-    const bool wide = bitsOf(f.type) == 8;
-    for (int i = int(threadIdx.x) * kTogether; i < numbers; i += int(blockDim.x) * kTogether) {
-        Piece piece = {};
-        if (wide) {
-            const uint4 codes = loadOnce(reinterpret_cast<const uint4*>(from) + i / kTogether);
-            piece.codes[0] = codes.x, piece.codes[1] = codes.y, piece.codes[2] = codes.z, piece.codes[3] = codes.w;
-        } else {
-            const uint2 codes = reinterpret_cast<const uint2*>(from)[i / kTogether];
-            piece.codes[0] = codes.x, piece.codes[1] = codes.y;
+    const int numbers = int(f.numbers()), step = int(blockDim.x) * kTogether;
+    for (int first = int(threadIdx.x) * kTogether; first < numbers; first += step * kInFlight) {
+        Piece pieces[kInFlight];
+#pragma unroll
+        for (int j = 0; j < kInFlight; ++j)
+            if (first + j * step < numbers) loadCodes(f.type, from, first + j * step, pieces[j]);
+#pragma unroll
+        for (int j = 0; j < kInFlight; ++j) {
+            const int i = first + j * step;
+            if (i >= numbers) continue;
+            dequantise(f, scales, i, pieces[j]);
+            storeNumbers(block + i, pieces[j]);
         }
-        dequantise(f, scales, i, piece);
-        storeNumbers(block + i, piece);
     }
 }
 

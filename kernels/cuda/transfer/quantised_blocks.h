@@ -50,6 +50,6 @@ void roundNewest(const Launch& launch, const RoundNewestArgs& args);
 
 /// gatherBlocks with a host store in `format`: a load writes to the slot what comes back, and a write-back leaves in
 /// the slot what a load of the block would bring. `args.store` counts blocks of `format`.
-void gatherQuantised(const Launch& launch, const GatherArgs& args, const KvFormat& format, int blocks = 32);
+void gatherQuantised(const Launch& launch, const GatherArgs& args, const KvFormat& format, int blocks = 64);
 
 } // namespace kvscope::cuda
