@@ -72,7 +72,8 @@ cuda::SelectArgs BlockChoice::stepArgs(int index, const StepReport& report) cons
     select.rows = layout_.rows;
     select.position = rows_.position;
     select.active = rows_.active;
-    if (layer.offloaded) {
+    select.plantedStreams = layer.planted;
+    if (layer.offloaded && !options_.pooled) { // a pool is asked when all rows have chosen
         select.slots = options_.slots;
         select.map = layer.map;
         select.lastUse = layer.lastUse;

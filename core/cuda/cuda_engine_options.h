@@ -44,8 +44,10 @@ struct CudaEngineOptions {
     int aheadBlocks = 0;                    // thread blocks of a transfer beside other kernels; 0: by the batch
     bool transferLoop = false;              // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
     bool sharesSteps = false;               // the sequence is a request of an engine that serves many
+    bool pooled = false;                    // the offloaded layers' slots are one pool of all rows (DevicePool)
     RowTransfers transfers;                 // loads other than by a kernel: only on demand, outside of graphs
     Scatter* scatter = nullptr;             // with StorePlan::Bounce; must outlive the engine
+    std::vector<PlantedStream> planted;     // [layer] of one sequence, see EngineSetup
     const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
     /// Of full blocks on the host and on the link; in the GPU's memory they are the numbers that come back from this
     /// format. Nothing: bf16 everywhere. Not with selectors, lookahead, pools and engines that serve many.

@@ -11,13 +11,6 @@
 namespace kvscope {
 namespace {
 
-CudaEngineOptions sharing(CudaEngineOptions options, const CudaRowParts& parts) {
-    options.sharesSteps = true;
-    options.transfers = parts.transfers;
-    options.scatter = parts.scatter;
-    return options;
-}
-
 /// The driver hands out memory of a GPU in pages of 2 MiB.
 std::int64_t wholePages(std::size_t bytes) {
     constexpr std::size_t kPage = std::size_t(2) << 20;
@@ -26,11 +19,20 @@ std::int64_t wholePages(std::size_t bytes) {
 
 } // namespace
 
+CudaEngineOptions CudaRowParts::rowOptions(CudaEngineOptions options) const {
+    options.sharesSteps = true;
+    options.transfers = transfers;
+    options.scatter = scatter;
+    options.pooled = pool != nullptr && options.plans.offloaded() > 0;
+    if (options.pooled) options.slots = 0, options.leastRecentlyUsed = false;
+    return options;
+}
+
 CudaRow::CudaRow(const EngineSetup& setup, const CudaRowParts& parts)
     : CudaRow(setup.prompts.front(), gpuEngineOptions(setup), parts) {}
 
 CudaRow::CudaRow(const std::vector<std::int32_t>& text, CudaEngineOptions options, const CudaRowParts& parts)
-    : prompt(text), launch(parts.launch), p_(parts), options_(sharing(std::move(options), parts)),
+    : prompt(text), launch(parts.launch), p_(parts), options_(parts.rowOptions(std::move(options))),
       layout_(p_.model->config, options_), promptArena_(std::make_unique<DeviceArena>()),
       sequences({*p_.model, options_, layout_, buffers_, launch, p_.passes, p_.clock, p_.ranges}) {
     planAttentionBuffers(arena_, buffers_, p_.model->config, layout_, launch, options_.oracle);
@@ -42,6 +44,7 @@ CudaRow::CudaRow(const std::vector<std::int32_t>& text, CudaEngineOptions option
 RowMemory CudaRow::memory() const {
     RowMemory memory;
     memory.device = wholePages(arena_.bytes());
+    if (options_.pooled) memory.device += p_.pool->newestBytes();
     memory.slots = arena_.declared().bytes("kv_slots");
     memory.prompt = wholePages(promptArena_->bytes());
     memory.host = std::int64_t(arena_.hostBytes() + promptArena_->hostBytes());
@@ -56,6 +59,31 @@ void CudaRow::open() {
     promptArena_->take();
     sequences.open();
     takePlace(0);
+}
+
+void CudaRow::joinPool(int row) {
+    number_ = row;
+    if (options_.pooled) p_.pool->join(row, sequences.layers);
+}
+
+void CudaRow::leavePool() const {
+    if (options_.pooled) p_.pool->release(p_.launch, sequences.layers, layout_.maxBlocks);
+}
+
+void CudaRow::putIntoPool(int at) const {
+    for (int i = 0; i < int(sequences.layers.size()); ++i) {
+        const DeviceLayerState& layer = sequences.layers[std::size_t(i)];
+        if (!layer.offloaded) continue;
+        cuda::PoolRow& row = p_.pool->put(i, at, number_, layer, layout_.maxBlocks);
+        const ChoiceLists lists = sequences.choice.listsOf(i);
+        row.position = sequences.rows.position;
+        row.capacity = layout_.capacity;
+        row.listBlock = lists.block, row.listCount = lists.count, row.listSlot = lists.slot;
+        row.storeFirst = sequences.rows.blockFirst;
+        row.newKey = buffers_.newKey, row.newValue = buffers_.newValue;
+        row.moves = sequences.choice.movesOf(i);
+        row.recordHead = report().headsOf(i), row.recordBlocks = report().blocksOf(i);
+    }
 }
 
 void CudaRow::begin(Phase phase) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda/cuda_sequences.h"
+#include "core/cuda/device_pool.h"
 #include "core/session/row_engine.h"
 #include "kernels/cuda/device/owners.h"
 
@@ -24,6 +25,10 @@ struct CudaRowParts {
     StageRanges& ranges;
     RowTransfers transfers = {};
     Scatter* scatter = nullptr; // with StorePlan::Bounce
+    DevicePool* pool = nullptr; // null: rows have slots of their own
+
+    /// The options of a row with these parts.
+    CudaEngineOptions rowOptions(CudaEngineOptions options) const;
 };
 
 class CudaRow {
@@ -35,6 +40,14 @@ public:
     RowMemory memory() const;
     /// Takes the memory that was declared, and waits until it is ready. @throws Error(OutOfMemory | Device)
     void open();
+    /// The row's number in its engine, which the pool of slots knows it by. After open()
+    void joinPool(int row);
+    int number() const { return number_; }
+    /// Gives all slots of the pool back, on the engine's stream.
+    void leavePool() const;
+    /// Puts the row into the tables of the pool for the next step. at: its number in the order in which blocks are
+    /// taken
+    void putIntoPool(int at) const;
 
     /// Goes on reading the prompt layer by layer, see RowEngine::readLayers.
     bool readLayers(LayerId layer, int token, const std::stop_token& stop);
@@ -88,8 +101,9 @@ private:
     std::vector<float> logitsHost_;
     bool logitsFetched_ = false;
     const float* logitsAt_ = nullptr; // of the last step
-    int steps_ = 0, position_ = 0;    // position_: of the token that is fed next
-    bool behind_ = false;             // the position in the row's memory is that of an earlier step
+    int number_ = 0;
+    int steps_ = 0, position_ = 0; // position_: of the token that is fed next
+    bool behind_ = false;          // the position in the row's memory is that of an earlier step
 
     void beginReading();
     bool finishPrompt(bool read);

@@ -18,13 +18,25 @@ CudaEngineOptions passOptions(int rows) {
     return options;
 }
 
+/// The pool of slots of an engine whose rows are like `usual`; null: its rows have no offloaded layers, or no slots.
+std::unique_ptr<DevicePool> poolOf(const DeviceModel& model, const CudaEngineOptions* usual, int rows,
+                                   std::int64_t slots) {
+    if (slots <= 0 || usual == nullptr || usual->plans.offloaded() == 0) return nullptr;
+    constexpr int kLongest = 1 << 20; // tokens
+    CudaEngineOptions longest = *usual;
+    longest.maxTokens.assign(1, kLongest);
+    const BatchLayout layout(model.config, longest);
+    return std::make_unique<DevicePool>(layout.shape, usual->plans, rows, slots, layout.capacity);
+}
+
 } // namespace
 
 CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows,
-                             bool invariant, const CudaEngineOptions* usual, RowTransfers transfers)
+                             bool invariant, const CudaEngineOptions* usual, RowTransfers transfers,
+                             std::int64_t poolSlots)
     : model_(std::move(model)), invariant_(invariant), transfers_(transfers),
       scatter_(transfers.stores == StorePlan::Bounce ? std::make_unique<Scatter>() : nullptr),
-      unshared_(gpuLaunch(usableGpu())), launch_(unshared_),
+      pool_(poolOf(*model_, usual, rows, poolSlots)), unshared_(gpuLaunch(usableGpu())), launch_(unshared_),
       products_(model_->config, passOptions(RowBatch::bucketOf(rows))),
       passes_(*model_, products_, buffers_, launch_, ranges_), rows_(std::size_t(rows)), placed_(std::size_t(rows)),
       stages_(parts(), launch_, ids_) {
@@ -38,6 +50,7 @@ CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abi
         batch_ = std::make_unique<RowBatch>(*usual, parts(), rows);
         batch_->plan(arena_);
     }
+    if (pool_) pool_->plan(arena_);
     arena_.plan(ids_, std::size_t(rows), "session state");
     arena_.planHost(hostIds_, std::size_t(rows), "the tokens of a step");
     arena_.planHost(mark_, 1, "a mark of the GPU's timer");
@@ -47,6 +60,7 @@ CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abi
     passes_.open();
     stages_.open();
     if (batch_) batch_->open();
+    if (pool_) pool_->open(unshared_);
     clock_.calibrate(launch_, mark_);
 }
 
@@ -60,16 +74,20 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
         step_.back()->beginStep(token);
     }
     const std::int64_t begin = steadyNowNs();
+    order_.clear();
+    for (const RowToken& token : tokens)
+        order_.push_back(int(std::find(numbers_.begin(), numbers_.end(), int(token.row)) - numbers_.begin()));
     shared_ = allPlaced();
     if (shared_) {
-        batch_->decode(step_, tokens_);
+        batch_->decode(step_, tokens_, order_);
+        if (pool_) pool_->check();
         const std::int64_t took = steadyNowNs() - begin;
         for (CudaRow* row : step_)
             if (step_.size() > 1) row->record.durationNs = took;
         return;
     }
     if (batch_) batch_->settle();
-    const bool together = step_.size() > 1 && !invariant_;
+    const bool together = (step_.size() > 1 || pool_) && !invariant_;
     for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->takePosition(tokens_[i]);
     if (together) {
         for (std::size_t i = 0; i < step_.size(); ++i) hostIds_[i] = tokens_[i].id;
@@ -78,6 +96,11 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
             "copying the tokens");
     } else {
         for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->feed(tokens_[i]);
+    }
+    if (pool_) {
+        for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->takePlace(int(i));
+        for (std::size_t n = 0; n < order_.size(); ++n) step_[std::size_t(order_[n])]->putIntoPool(int(n));
+        pool_->begin(int(step_.size()), true, stream_.get());
     }
     const auto launchRows = [&] {
         if (together)
@@ -90,7 +113,9 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
     else
         launchRows(); // the host reads lists of blocks in the middle of the step, which no graph can hold
     for (const CudaRow* row : step_) row->copyReport();
+    if (pool_) pool_->end(stream_.get());
     cuda::check(cudaStreamSynchronize(stream_.get()), "decoding");
+    if (pool_) pool_->check();
     const std::int64_t took = steadyNowNs() - begin;
     for (CudaRow* row : step_) {
         row->finishStep(!together);
@@ -116,7 +141,7 @@ std::unique_ptr<RowEngine> makeCudaRowEngine(const RowEngineSetup& setup) {
     std::optional<CudaEngineOptions> usual;
     if (setup.usual != nullptr) usual = gpuEngineOptions(*setup.usual);
     return std::make_unique<CudaRowEngine>(DeviceModel::of(setup.model), setup.abilities, setup.rows, setup.invariant,
-                                           usual ? &*usual : nullptr, setup.transfers);
+                                           usual ? &*usual : nullptr, setup.transfers, setup.poolSlots);
 }
 
 } // namespace kvscope

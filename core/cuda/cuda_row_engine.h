@@ -23,10 +23,11 @@ namespace kvscope {
 class CudaRowEngine final : public RowEngine {
 public:
     /// abilities, rows, invariant, transfers: as in RowEngineSetup. usual: what a row is made with, whatever its
-    /// prompt; null: rows may differ in everything, and each launches kernels of its own. @throws Error(OutOfMemory |
+    /// prompt; null: rows may differ in everything, and each launches kernels of its own. poolSlots: as in
+    /// RowEngineSetup, needs `usual`. @throws Error(OutOfMemory |
     /// Device)
     CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows, bool invariant,
-                  const CudaEngineOptions* usual = nullptr, RowTransfers transfers = {});
+                  const CudaEngineOptions* usual = nullptr, RowTransfers transfers = {}, std::int64_t poolSlots = 0);
 
     std::string description() const override;
     int pieceTokens() const override { return PromptReader::pieceTokens(transfers_.chunkTokens); }
@@ -40,6 +41,8 @@ public:
     }
     void close(RowId row) override {
         graph_.leave(int(row));
+        at(row).leavePool();
+        if (pool_) cuda::check(cudaStreamSynchronize(stream_.get()), "giving slots back");
         if (batch_) batch_->leave(at(row));
         rows_[index(row)].reset();
     }
@@ -53,6 +56,10 @@ public:
         return at(row).readChunk(token, stop);
     }
     void decode(std::span<const RowToken> tokens) override;
+    void setPoolSlots(std::int64_t slots) override {
+        if (pool_) pool_->setSlots(slots);
+    }
+    void leavePool(RowId row) override { at(row).leavePool(); }
 
     const StepRecord& record(RowId row) const override { return rows_[index(row)]->record; }
     const float* logits(RowId row) const override { return rows_[index(row)]->hostLogits(); }
@@ -65,6 +72,7 @@ public:
 private:
     CudaRow& take(RowId row, std::unique_ptr<CudaRow> opened) {
         opened->open();
+        opened->joinPool(int(row));
         placed_[index(row)] = batch_ && batch_->takes(*opened);
         if (!placed_[index(row)]) ++apart_;
         rows_[index(row)] = std::move(opened);
@@ -72,7 +80,8 @@ private:
     }
     CudaRow& at(RowId row) { return *rows_[index(row)]; }
     CudaRowParts parts() {
-        return {model_, unshared_, buffers_, products_, passes_, clock_, ranges_, transfers_, scatter_.get()};
+        return {model_, unshared_, buffers_,   products_,      passes_,
+                clock_, ranges_,   transfers_, scatter_.get(), pool_.get()};
     }
     bool allPlaced() const;
     void launchTogether();
@@ -81,6 +90,7 @@ private:
     const bool invariant_;
     const RowTransfers transfers_;
     const std::unique_ptr<Scatter> scatter_; // null: blocks go to the host without it
+    const std::unique_ptr<DevicePool> pool_; // null: rows have slots of their own
     cuda::Launch unshared_;                  // of rows
     cuda::Launch launch_;                    // of the passes
     BatchLayout products_;
@@ -103,6 +113,7 @@ private:
     std::vector<RowToken> tokens_;
     std::vector<CudaRow*> step_;
     std::vector<int> numbers_;
+    std::vector<int> order_; // places in step_ of the tokens as they were given
 };
 
 } // namespace kvscope

@@ -1,5 +1,7 @@
 #include "core/cuda/cuda_row_stages.h"
 
+#include <algorithm>
+
 namespace kvscope {
 
 using enum StepReport::Mark;
@@ -7,7 +9,7 @@ using enum StepReport::StepMark;
 
 void CudaRowStages::begin(std::span<CudaRow* const> rows) {
     rows_ = rows;
-    beside_ = !rows.front()->sequences.selector;
+    beside_ = !rows.front()->sequences.selector && p_.pool == nullptr; // a pool is asked for all rows at once
     p_.products.rows = int(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
         CudaRow& row = *rows[i];
@@ -61,6 +63,13 @@ void CudaRowStages::append(LayerId layer) {
 }
 void CudaRowStages::choose(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.choose(layer);
+    const CudaRow& first = *rows_.front();
+    const DeviceLayerState& state = first.sequences.layers[index(layer)];
+    if (!first.options().pooled || !state.offloaded) return;
+    int capacity = 0;
+    for (const CudaRow* row : rows_) capacity = std::max(capacity, row->layout().capacity);
+    p_.pool->lookUp(launch_, int(layer), capacity, first.sequences.choice.valuesByToken(int(layer)));
+    for (CudaRow* row : rows_) row->sequences.stages.fetch(layer);
 }
 void CudaRowStages::lookAhead(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.lookAhead(layer);

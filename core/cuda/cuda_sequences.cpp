@@ -94,6 +94,7 @@ void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {
     storeBytes = std::size_t(p_.options.plans.offloaded()) * std::size_t(p_.layout.blocksTotal) *
                  std::size_t(p_.options.hostBlockBytes(p_.layout.blockElements));
     arena.planHost(store_, storeBytes / sizeof(Bf16), {"kv_store", "the KV store", Holds::Kv}, p_.options.store);
+    if (!p_.options.planted.empty()) arena.plan(planted_, layers.size(), "session state");
     prompts.plan(prompt);
     rows.plan(arena);
     choice.plan(arena);
@@ -117,6 +118,12 @@ void CudaSequences::openSteps() {
 void CudaSequences::open() {
     rows.upload();
     openStore();
+    if (!p_.options.planted.empty()) {
+        cuda::check(
+            cudaMemcpy(planted_, p_.options.planted.data(), layers.size() * sizeof *planted_, cudaMemcpyHostToDevice),
+            "preparing planted selections");
+        for (std::size_t i = 0; i < layers.size(); ++i) layers[i].planted = planted_ + i;
+    }
     prompts.open();
     reports.open();
     transfers.upload(reports);
@@ -150,7 +157,9 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
                       slots = heads * std::size_t(p_.options.slots), windows = std::size_t(layout.windowsTotal);
     if (p_.options.oracle && layer.sparse && spec_.tiersLackKeys())
         arena.plan(layer.allKeys, blocks, {"oracle_keys", "the oracle's keys", Holds::Scratch});
-    if (layer.offloaded) {
+    if (layer.offloaded && p_.options.pooled) {
+        arena.plan(layer.map, heads * std::size_t(layout.maxBlocks), "slot maps");
+    } else if (layer.offloaded) {
         arena.plan(layer.blocks, slots * layout.blockElements, {"kv_slots", "KV slots", Holds::Kv},
                    unit(cuda::blockBytes(layout.shape)));
         arena.plan(layer.map, slots, "slot maps");
@@ -186,7 +195,8 @@ void CudaSequences::openStore() {
     const BatchLayout& layout = p_.layout;
     const std::size_t layerElements =
         std::size_t(layout.blocksTotal) * std::size_t(p_.options.hostBlockBytes(layout.blockElements)) / sizeof(Bf16);
-    const std::size_t mapBytes = layout.heads() * std::size_t(p_.options.slots) * sizeof(std::int32_t);
+    const auto ofHead = std::size_t(p_.options.pooled ? layout.maxBlocks : p_.options.slots);
+    const std::size_t mapBytes = layout.heads() * ofHead * sizeof(std::int32_t);
     std::size_t next = 0;
     for (int i = 0; i < int(layers.size()); ++i) {
         DeviceLayerState& layer = layers[std::size_t(i)];

@@ -55,7 +55,8 @@ struct CudaSequences {
 private:
     const CudaSequencesParts p_;
     const SelectionSpec& spec_;
-    __nv_bfloat16* store_ = nullptr; // host memory: the host store of all offloaded layers
+    __nv_bfloat16* store_ = nullptr;   // host memory: the host store of all offloaded layers
+    PlantedStream* planted_ = nullptr; // [layers]
 
 public:
     std::size_t storeBytes = 0;

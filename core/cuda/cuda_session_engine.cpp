@@ -99,6 +99,7 @@ CudaEngineOptions gpuEngineOptions(const EngineSetup& setup) {
     options.parameters = setup.parameters;
     options.model = setup.model.get();
     options.offload = setup.options.offload;
+    options.planted = setup.planted;
     if (setup.options.kvType.value_or(KvType::BF16) != KvType::BF16) {
         options.quantised = kvFormat(Backend::Cuda, setup.model->config(), setup.spec, setup.options.kvType);
         cuda::checkQuantisedFormat(*options.quantised);

@@ -65,6 +65,13 @@ void CudaStages::chooseInLayer(int layer) {
     const bool listed = p_.selector && state.chosen == Chosen::StepAhead && !state.offloaded;
     if (state.ownTier || listed) return;
     cuda::selectBlocksOnDevice(p_.launch, select);
+    if (state.offloaded && p_.options.pooled) {
+        if (pool_ != nullptr) {
+            pool_->lookUp(p_.launch, layer, p_.layout.capacity, p_.choice.valuesByToken(layer));
+            fetch(LayerId{layer});
+        }
+        return attendToList(layer);
+    }
     if (state.offloaded && p_.transfers.hasLoop())
         p_.transfers.handOver(layer, -1, nullptr);
     else if (state.offloaded && p_.order.looksAhead())

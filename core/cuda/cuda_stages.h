@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda/block_choice.h"
+#include "core/cuda/device_pool.h"
 #include "core/cuda/layer_passes.h"
 #include "core/cuda/row_table.h"
 #include "core/cuda/transfers.h"
@@ -37,6 +38,11 @@ public:
 
     /// The kernels launched from now on write to this report, and logits to `logits` [rows, vocab].
     void begin(const StepReport& report, float* logits) { report_ = &report, logits_ = logits; }
+    /// The pool that is asked for slots as soon as a layer has chosen. With CudaEngineOptions::pooled and without one
+    /// the caller asks the pool, and then calls fetch().
+    void usePool(const DevicePool& pool) { pool_ = &pool; }
+    /// Launches the transfers that the pool has listed for a layer.
+    void fetch(LayerId layer) { p_.transfers.onDemand(int(layer), *report_); }
 
     void embed() override;
     void project(LayerId layer) override;
@@ -75,6 +81,7 @@ private:
 
     const CudaStagesParts p_;
     const SelectionSpec& spec_;
+    const DevicePool* pool_ = nullptr;
     const StepReport* report_ = nullptr;
     float* logits_ = nullptr;
     // The attention of the layer that is being launched.

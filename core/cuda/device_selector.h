@@ -52,9 +52,13 @@ struct DeviceLayerState : LayerPlan {
     __nv_bfloat16* allKeys = nullptr;     // with the oracle: blocks with every key, where the tiers lack some of them
     cuda::DeviceIndex index;
     std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
+    // Where the slots are one pool of all rows (DevicePool), map is PoolRow::slotOf, and the newest block of each KV
+    // head lies here.
+    __nv_bfloat16* newest = nullptr; // [kvHeads] blocks
     std::uint8_t *previous = nullptr, *hasPrevious = nullptr;
-    std::uint32_t* counts = nullptr; // [2] blocks the step loads and writes back
-    LayerPlaces places;              // all null in a session, whose RowTable says for all layers where heads begin
+    const PlantedStream* planted = nullptr; // [rows] or null, see cuda::SelectArgs
+    std::uint32_t* counts = nullptr;        // [2] blocks the step loads and writes back
+    LayerPlaces places; // all null in a session, whose RowTable says for all layers where heads begin
 };
 
 /// What a selector may use; everything outlives the selector. Pointers to device memory are valid after

@@ -312,9 +312,12 @@ void PromptReader::handToSelector(const Blocks& filled) const {
     p_.selector->promptDone(filled.layer, filled.sequence, filled.tokens, filled.blocks, filled.headStride);
 }
 
-/// Puts the newest block of an offloaded layer into a slot.
+/// Puts the newest block of an offloaded layer into a slot, or beside the slots of all rows.
 void PromptReader::placeTail(const Blocks& filled) const {
     const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
+    if (p_.options.pooled)
+        return cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence,
+                               filled.tokens, layer.newest, 1, nullptr, nullptr);
     cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence, filled.tokens,
                     layer.blocks, p_.options.slots, layer.map, layer.lastUse);
 }

@@ -21,9 +21,8 @@ int recordThreads(int rows) {
     return std::max(1, std::min({rows, kMost, int(std::thread::hardware_concurrency()) / 2}));
 }
 
-CudaEngineOptions optionsOf(const CudaEngineOptions& usual, int rows) {
-    CudaEngineOptions options = usual;
-    options.sharesSteps = true;
+CudaEngineOptions optionsOf(const CudaEngineOptions& usual, const CudaRowParts& parts, int rows) {
+    CudaEngineOptions options = parts.rowOptions(usual);
     options.maxTokens.assign(std::size_t(rows), kLongest);
     options.promptTokens.clear();
     options.maxPrompt = 1;
@@ -37,7 +36,7 @@ CudaEngineOptions optionsOf(const CudaEngineOptions& usual, int rows) {
 
 RowBatch::RowBatch(const CudaEngineOptions& usual, const CudaRowParts& parts, int rows)
     : p_(parts), rows_(bucketOf(rows)), oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr),
-      options_(optionsOf(usual, rows_)), layout_(p_.model->config, options_), launch_(parts.launch),
+      options_(optionsOf(usual, parts, rows_)), layout_(p_.model->config, options_), launch_(parts.launch),
       steps_({*p_.model, options_, layout_, buffers_, launch_, p_.passes, p_.clock, p_.ranges}),
       places_(options_, *p_.model, layout_.shape, rows_), team_(recordThreads(rows)) {}
 
@@ -74,6 +73,7 @@ void RowBatch::open() {
     buffers_.arrivals = arrivals_;
     steps_.openSteps();
     places_.open(steps_);
+    if (options_.pooled) steps_.stages.usePool(*p_.pool);
 }
 
 bool RowBatch::takes(const CudaRow& row) const {
@@ -85,9 +85,9 @@ bool RowBatch::takes(const CudaRow& row) const {
                           });
     };
     return suits(row) && its.changes == options_.changes && its.level == options_.level &&
-           its.record == options_.record && its.leastRecentlyUsed == options_.leastRecentlyUsed &&
-           its.spec.blockSize == options_.spec.blockSize && its.spec.budgetBlocks() == options_.spec.budgetBlocks() &&
-           sameLayers() && places_.reaches(row.sequences);
+           its.record == options_.record && its.planted.size() == options_.planted.size() &&
+           its.leastRecentlyUsed == options_.leastRecentlyUsed && its.spec.blockSize == options_.spec.blockSize &&
+           its.spec.budgetBlocks() == options_.spec.budgetBlocks() && sameLayers() && places_.reaches(row.sequences);
 }
 
 RowBatch::Shape RowBatch::shapeOf(std::span<CudaRow* const> rows) const {
@@ -102,14 +102,15 @@ RowBatch::Shape RowBatch::shapeOf(std::span<CudaRow* const> rows) const {
     return shape;
 }
 
-/// Gives everything that is worked out for a step the sizes of this shape.
-void RowBatch::take(const Shape& shape) {
-    if (shape == shape_) return;
+/// Gives everything that is worked out for a step the sizes of this shape. @return whether they were others
+bool RowBatch::take(const Shape& shape) {
+    if (shape == shape_) return false;
     shape_ = shape;
     options_.maxTokens.assign(std::size_t(shape.rows), shape.blocks * layout_.shape.blockSize);
     options_.slots = shape.slots;
     layout_ = BatchLayout(p_.model->config, options_);
     steps_.reports.layOut(steps_.reportNeeds());
+    return true;
 }
 
 void RowBatch::settle() {
@@ -123,9 +124,10 @@ void RowBatch::leave(const CudaRow& row) {
     std::replace(placed_.begin(), placed_.end(), const_cast<CudaRow*>(&row), static_cast<CudaRow*>(nullptr));
 }
 
-/// Rows of the step before stay in their places where these are among the first; the others fill the gaps.
-void RowBatch::place(std::span<CudaRow* const> rows) {
-    if (std::equal(rows.begin(), rows.end(), step_.begin(), step_.end())) return;
+/// Rows of the step before stay in their places where these are among the first; the others fill the gaps. @return
+/// whether the rows are others than those of the step before
+bool RowBatch::place(std::span<CudaRow* const> rows) {
+    if (std::equal(rows.begin(), rows.end(), step_.begin(), step_.end())) return false;
     const std::vector<CudaRow*> before = std::exchange(placed_, std::vector<CudaRow*>(rows.size()));
     const auto isHere = [&](const CudaRow* row) { return std::find(rows.begin(), rows.end(), row) != rows.end(); };
     for (std::size_t at = 0; at < before.size(); ++at) {
@@ -147,6 +149,38 @@ void RowBatch::place(std::span<CudaRow* const> rows) {
             places_.put(int(at), placed_[at]->sequences, placed_[at]->layout(), placed_[at]->options());
     places_.clear(int(rows.size()), shape_.rows);
     places_.copyTables(launch_.stream);
+    return true;
+}
+
+/// Tells the pool where the step has the rows' choices, and where their memory lies.
+void RowBatch::putIntoPool(std::span<const int> order) {
+    const auto kvHeads = std::size_t(layout_.kvHeads), kvWidth = kvHeads * std::size_t(layout_.dim),
+               capacity = std::size_t(std::max(layout_.capacity, 1));
+    const std::int64_t slotFirst = places_.blocksTo(p_.pool->blocks());
+    const StepReport& report = steps_.reports.device(0);
+    for (int i = 0; i < int(steps_.layers.size()); ++i) {
+        const DeviceLayerState& layer = steps_.layers[std::size_t(i)];
+        if (!layer.offloaded) continue;
+        const ChoiceLists lists = steps_.choice.listsOf(i);
+        const cuda::MoveList moves = steps_.choice.movesOf(i);
+        for (std::size_t n = 0; n < order.size(); ++n) {
+            const auto place = std::size_t(placeOf_[std::size_t(order[n])]), head = place * kvHeads;
+            const CudaRow& own = *placed_[place];
+            cuda::PoolRow& row =
+                p_.pool->put(i, int(n), own.number(), own.sequences.layers[std::size_t(i)], own.layout().maxBlocks);
+            row.position = steps_.rows.position + place;
+            row.capacity = layout_.capacity;
+            row.listBlock = lists.block + head * capacity, row.listSlot = lists.slot + head * capacity;
+            row.listCount = lists.count + head;
+            row.slotFirst = slotFirst;
+            row.storeFirst = layer.places.store + head;
+            row.newKey = buffers_.newKey + place * kvWidth, row.newValue = buffers_.newValue + place * kvWidth;
+            row.moves = moves;
+            if (!options_.record) continue;
+            row.recordHead = report.headsOf(i) + head;
+            if (PackedBlock* const blocks = report.blocksOf(i)) row.recordBlocks = blocks + head * capacity;
+        }
+    }
 }
 
 void RowBatch::launchKernels() {
@@ -168,7 +202,9 @@ void RowBatch::launchKernels() {
 void RowBatch::launch() {
     if (graphs_.size() > kMostGraphs) graphs_.clear();
     Step& step = graphs_[shape_];
-    if (oneByOne_ || !step.tried) { // makes what must not be made during a capture, see StepGraphs::capture
+    // By calls of the driver the host reads lists of blocks in the middle of a step, which no graph can hold.
+    const bool calls = options_.transfers.loads != TransferPlan::Kernel && options_.plans.offloaded() > 0;
+    if (oneByOne_ || calls || !step.tried) { // makes what must not be made during a capture, see StepGraphs::capture
         launchKernels();
         step.tried = true;
         return;
@@ -177,10 +213,15 @@ void RowBatch::launch() {
     cuda::check(cudaGraphLaunch(step.graph.get(), launch_.stream), "starting a step");
 }
 
-void RowBatch::decode(std::span<CudaRow* const> rows, std::span<const RowToken> tokens) {
+void RowBatch::decode(std::span<CudaRow* const> rows, std::span<const RowToken> tokens, std::span<const int> order) {
     const std::int64_t begin = steadyNowNs();
-    take(shapeOf(rows));
-    place(rows);
+    const bool resized = take(shapeOf(rows)), moved = place(rows) || resized;
+    if (options_.pooled) {
+        const bool differs = moved || !std::equal(order.begin(), order.end(), order_.begin(), order_.end());
+        order_.assign(order.begin(), order.end());
+        if (differs) putIntoPool(order);
+        p_.pool->begin(int(rows.size()), differs, launch_.stream);
+    }
     ids_.resize(rows.size()), positions_.resize(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto at = std::size_t(placeOf_[i]);
@@ -189,6 +230,7 @@ void RowBatch::decode(std::span<CudaRow* const> rows, std::span<const RowToken> 
     places_.feed(ids_, positions_, shape_.rows, launch_.stream);
     launch();
     steps_.reports.copyOut(0, launch_.stream);
+    if (options_.pooled) p_.pool->end(launch_.stream);
     const std::int64_t launched = steadyNowNs();
     cuda::check(cudaStreamSynchronize(launch_.stream), "decoding");
     const std::int64_t over = steadyNowNs();

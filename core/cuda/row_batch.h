@@ -27,12 +27,8 @@ public:
     /// usual: what a row's sequences are made with, whatever its prompt; with the windows of all layers. rows: most of
     /// a step
     RowBatch(const CudaEngineOptions& usual, const CudaRowParts& parts, int rows);
-    /// Whether rows like this one can share kernels: their method is data, no oracle measures it, and a kernel gathers
-    /// their blocks.
-    static bool suits(const CudaRow& row) {
-        return !row.sequences.selector && !row.options().oracle &&
-               row.options().transfers.loads == TransferPlan::Kernel;
-    }
+    /// Whether rows like this one can share kernels: their method is data, and no oracle measures it.
+    static bool suits(const CudaRow& row) { return !row.sequences.selector && !row.options().oracle; }
 
     /// Asks the engine's arena for what steps of rows of any length need.
     void plan(DeviceArena& arena);
@@ -41,8 +37,9 @@ public:
 
     /// Whether an open row can take part: it has the usual method, and its memory lies where the kernels reach it.
     bool takes(const CudaRow& row) const;
-    /// A step of these rows, which have begun it. Waits. tokens: those of the rows, in the same order
-    void decode(std::span<CudaRow* const> rows, std::span<const RowToken> tokens);
+    /// A step of these rows, which have begun it. Waits. tokens: those of the rows, in the same order. order: numbers
+    /// of the rows in the order in which a pool takes their blocks
+    void decode(std::span<CudaRow* const> rows, std::span<const RowToken> tokens, std::span<const int> order);
     /// Of the last step.
     const RowStepTimes& times() const { return times_; }
     /// The rows' memory has all that belongs to them: something else than decode() works with them next.
@@ -69,8 +66,9 @@ private:
     static constexpr std::size_t kMostGraphs = 24;
 
     Shape shapeOf(std::span<CudaRow* const> rows) const;
-    void take(const Shape& shape);
-    void place(std::span<CudaRow* const> rows);
+    bool take(const Shape& shape);
+    bool place(std::span<CudaRow* const> rows);
+    void putIntoPool(std::span<const int> order);
     void launch();
     void launchKernels();
     void fillRecords();
@@ -88,6 +86,7 @@ private:
     std::uint32_t* arrivals_ = nullptr;
     std::vector<CudaRow*> step_, placed_; // rows of the last step: in its order, and by place; null: closed
     std::vector<int> placeOf_;            // of each row of step_
+    std::vector<int> order_;              // of the last step, with a pool
     Shape shape_;
     std::map<Shape, Step> graphs_;
     std::vector<std::int32_t> ids_, positions_; // of the present step, by place

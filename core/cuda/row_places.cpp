@@ -36,6 +36,7 @@ RowPlaces::States RowPlaces::statesAt(std::byte* base) const {
     take(states.cosFirst, rows);
     take(states.sinFirst, rows);
     take(states.sampling, rows);
+    take(states.planted, options_.planted.size() * rows);
     take(states.tables, std::size_t(options_.plans.size()) * kTables * std::size_t(heads_));
     states.bytes = bytes;
     return states;
@@ -77,6 +78,7 @@ void RowPlaces::open(CudaSequences& steps) {
         const LayerArrays has(layer, options_, model_);
         layer.places = placesOf(device_, i);
         layer.blocks = origin<Bf16>();
+        if (!options_.planted.empty()) layer.planted = device_.planted + i * rows_;
         if (layer.offloaded) layer.map = origin<std::int32_t>();
         if (has.lastUse) layer.lastUse = origin<std::int32_t>();
         if (has.previous) layer.previous = layer.hasPrevious = origin<std::uint8_t>();
@@ -118,6 +120,8 @@ void RowPlaces::put(int place, const CudaSequences& row, const BatchLayout& layo
     host_.sinFirst[at] = far(row.rows.ropeSin, sizeof(float)) + angles;
     host_.sampling[at] = {options.sampling.temperature, options.sampling.topP, options.sampling.topK, row.rows.draws,
                           row.rows.firstSampled,        row.rows.drawsPerRow};
+    for (std::size_t i = 0; i < options_.planted.size(); ++i)
+        host_.planted[i * std::size_t(rows_) + at] = options.planted[i];
     for (int i = 0; i < options_.plans.size(); ++i) {
         const DeviceLayerState& layer = row.layers[std::size_t(i)];
         const LayerPlaces to = placesOf(host_, i);
@@ -161,6 +165,8 @@ void RowPlaces::clear(int rows, int end) {
         host_.cosFirst[at] = host_.cosFirst[0];
         host_.sinFirst[at] = host_.sinFirst[0];
         host_.sampling[at] = {};
+        for (std::size_t i = 0; i < options_.planted.size(); ++i)
+            host_.planted[i * std::size_t(rows_) + at] = host_.planted[i * std::size_t(rows_)];
         for (int i = 0; i < options_.plans.size(); ++i) {
             std::int64_t* table = host_.tables + std::size_t(i) * kTables * std::size_t(heads_);
             for (std::size_t t = 0; t < kTables; ++t, table += heads_)

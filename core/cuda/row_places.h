@@ -27,6 +27,8 @@ public:
     bool reaches(const CudaSequences& row) const;
     /// Puts a row into a place: its tables, and how its tokens are chosen. layout, options: those of the row
     void put(int place, const CudaSequences& row, const BatchLayout& layout, const CudaEngineOptions& options);
+    /// How many blocks behind the kernels' origin this address lies.
+    std::int64_t blocksTo(const __nv_bfloat16* blocks) const { return far(blocks, cuda::blockBytes(shape_)); }
     /// Marks the places from `rows` to `end` as free. A free place has the tables of place 0, so that what kernels read
     /// before they ask whether a row is active lies in somebody's memory.
     void clear(int rows, int end);
@@ -50,6 +52,7 @@ private:
         std::int32_t* slots = nullptr;
         std::int64_t *cosFirst = nullptr, *sinFirst = nullptr;
         cuda::SampleArgs* sampling = nullptr;
+        PlantedStream* planted = nullptr; // [layer][place]
         std::int64_t* tables = nullptr;
         std::size_t inputBytes = 0, bytes = 0;
     };

@@ -96,17 +96,19 @@ void Transfers::byCalls(int index, const cuda::GatherArgs& gather) {
     cuda::stampNow(behindCopies, gather.mark);
     cuda::check(cudaStreamSynchronize(stream), "waiting for a list of blocks");
     const std::size_t bytes = std::size_t(cuda::blockBytes(layout_.shape));
+    // Rows with memory of their own count from address 0, in smaller units.
     char* const store = reinterpret_cast<char*>(layers_[std::size_t(index)].storeHost);
+    const std::size_t unit = gather.moves.storeUnits > 1 ? cuda::kStoreUnit : bytes;
     char* const pool = reinterpret_cast<char*>(gather.pool);
     to_.clear(), from_.clear();
     const std::uint32_t loads = lists_.counts[0], writeBacks = lists_.counts[1];
     for (std::uint32_t i = 0; i < loads; ++i) {
         const cuda::BlockMove move = lists_.loads[i];
-        to_.push_back(pool + std::size_t(move.slot) * bytes), from_.push_back(store + std::size_t(move.store) * bytes);
+        to_.push_back(pool + std::size_t(move.slot) * bytes), from_.push_back(store + std::size_t(move.store) * unit);
     }
     for (std::uint32_t i = 0; i < writeBacks; ++i) {
         const cuda::BlockMove move = lists_.writeBacks[i];
-        to_.push_back(store + std::size_t(move.store) * bytes), from_.push_back(pool + std::size_t(move.slot) * bytes);
+        to_.push_back(store + std::size_t(move.store) * unit), from_.push_back(pool + std::size_t(move.slot) * bytes);
     }
     if (options_.transfers.loads == TransferPlan::Batched)
         copyTogether(bytes, stream);

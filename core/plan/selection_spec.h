@@ -41,14 +41,15 @@ struct SelectionSpec {
     int denseBelowTokens = 0; // dense attention while fewer tokens are cached
     int denseLayers = 0;      // the first layers attend to everything (Quest); readers ask LayerPlans
     bool sparsePrefill = false;
-    bool keepsLayer0 = false;   // layer 0 stays on the device whole, although it chooses (SparDA)
-    int deviceSlots = 0;        // device slots per KV head the method itself asks for; 0: as many as the budget
-    bool ownDeviceTier = false; // the selector keeps what is on the device (Selector::load)
-    bool rewritesKeys = false;  // on GPUs the tiers' blocks may hold other keys than the model's (InfLLM)
-    bool ranksBlocks = false;   // the selector says what resident blocks are worth (CachePolicy::byWorth)
-    int spareSlots = 0;         // slots a step may need beyond the budget (a lagging method's newest block)
-    int traceUnit = 0;          // tokens of one selected unit in the trace; 0: blockSize
-    int traceBudget = 0;        // units a KV head attends at most; 0: budgetBlocks(), -1: grows with what is generated
+    bool keepsLayer0 = false;      // layer 0 stays on the device whole, although it chooses (SparDA)
+    int deviceSlots = 0;           // device slots per KV head the method itself asks for; 0: as many as the budget
+    bool ownDeviceTier = false;    // the selector keeps what is on the device (Selector::load)
+    bool rewritesKeys = false;     // on GPUs the tiers' blocks may hold other keys than the model's (InfLLM)
+    bool givesBlockScores = false; // the selector scores blocks, and the common rule chooses by these scores alone
+    bool ranksBlocks = false;      // the selector says what resident blocks are worth (CachePolicy::byWorth)
+    int spareSlots = 0;            // slots a step may need beyond the budget (a lagging method's newest block)
+    int traceUnit = 0;             // tokens of one selected unit in the trace; 0: blockSize
+    int traceBudget = 0; // units a KV head attends at most; 0: budgetBlocks(), -1: grows with what is generated
 
     /// The oracle on GPUs keeps the model's keys beside.
     bool tiersLackKeys() const { return ownDeviceTier || rewritesKeys; }

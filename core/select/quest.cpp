@@ -220,6 +220,7 @@ MethodEntry questMethod() {
         spec.denseLayers = values.integer("skip_layers");
         spec.budget.queryAware = select::remainingBlocks(values, spec, 0);
         if (perHead) spec.budget.queryAware *= config.group(); // the union's most
+        spec.givesBlockScores = !perHead;
         return spec;
     };
     entry.makeSelector = [](const ParameterValues& values,
@@ -233,6 +234,7 @@ MethodEntry questMethod() {
         return std::make_unique<QuestProducts>(context, digest);
     };
     entry.onDevice = KVSCOPE_ON_DEVICE(questOnDevice);
+    entry.readsWholePrompts = false;
     entry.abilities = [](const MethodUse& use) {
         if (use.config.diffusion) return dataAbilities(use.spec);
         const bool products = use.values.text("bound") != "max";

@@ -65,6 +65,10 @@ MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& sp
     return shape;
 }
 
+std::int64_t blockBytesOf(const Model& model, const EngineOptions& options, const SelectionSpec& spec) {
+    return kvFormat(options.session.backend, model.config(), spec).blockBytes();
+}
+
 /// How the rows of this engine's requests move their blocks.
 RowTransfers transfersOf(const SchedulerOptions& options) {
     RowTransfers transfers;
@@ -104,11 +108,12 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     : model_(std::move(model)), options_(std::move(options)), observer_(observer),
       method_(findMethod(checked(options_.session).method)),
       parameters_(methodParameters(method_, *model_, options_.session.settings)),
-      spec_(methodSpec(method_, parameters_, *model_)),
+      spec_(methodSpec(method_, parameters_, *model_)), planted_(makePlanted()),
       plans_(layersOf(*model_, options_, method_, parameters_, spec_)),
       pooled_(options_.scheduler.offload && options_.scheduler.cache == CachePlan::GlobalLru &&
               plans_.offloaded() + plans_.ownTiers() > 0),
-      scheduler_(options_.scheduler, options_.costs), table_(budgetOf(options_)) {
+      modelled_(pooled_ && options_.session.backend == Backend::Cpu), scheduler_(options_.scheduler, options_.costs),
+      table_(budgetOf(options_)) {
     const std::string reason = whyNotServed(method_, options_.session.backend);
     if (!reason.empty() || model_->config().diffusion)
         throw Error(
@@ -141,6 +146,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
         EngineSetup usual = engineSetup(model_, anyPrompt, anyOptions, method_, parameters_, spec_, options_.level);
         usual.plans = plans_;
         setup.usual = &usual;
+        if (pooled_) setup.poolSlots = options_.budget.device / blockBytesOf(*model_, options_, spec_);
         rows_ = makeCudaRowEngine(setup);
     } else {
         rows_ = makeCpuRowEngine(setup);
@@ -239,14 +245,29 @@ void Engine::take(Submission submission, std::int64_t ns) {
     }
 }
 
+/// What draws selections in place of the method's, where that is asked for. @throws Error(Unsupported)
+std::shared_ptr<const PlantedSelections> Engine::makePlanted() const {
+    if (options_.planted.empty()) return nullptr;
+    const bool common = !spec_.dense && (method_.makeSelector == nullptr || spec_.givesBlockScores);
+    if (!common || spec_.ownDeviceTier || spec_.unitTokens() != spec_.blockSize || spec_.budget.queryAware == 0)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("method {} as set does not choose blocks by scores alone, so that no selections can be "
+                                "planted",
+                                method_.name),
+                    "plant selections of nosa or quest");
+    return std::make_shared<const PlantedSelections>(options_.planted, spec_,
+                                                     spec_.grid.blocks(model_->config().maxPositions));
+}
+
 /// What all rows have in common.
 SessionOptions Engine::rowOptions() const {
     SessionOptions options = options_.session;
     options.maxNewTokens = 1;
     options.deviceKvBytes.reset();
     options.deviceKvBlocks.reset();
-    // A row has no slots of its own where all rows share a pool; the pool's slots are counted apart.
-    options.offload = options_.scheduler.offload && !pooled_;
+    // Where a pool only says what would be copied, rows attend to their blocks where they lie.
+    options.planted = planted_;
+    options.offload = options_.scheduler.offload && !modelled_;
     if (options.offload && plans_.offloaded() > 0 && options.cachePolicy.empty()) options.cachePolicy = "lru";
     return options;
 }
@@ -265,6 +286,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     options.maxNewTokens = submission.maxTokens;
     options.stopAtEos = submission.stopAtEos;
     options.sampling = submission.sampling;
+    options.plantedSeed = std::uint64_t(submission.id);
     checkSessionOptions(options);
     checkPrompts(served.prompts, *model_, submission.maxTokens, submission.maxTokens - 1);
     if (const int slots = rowSlots(); slots > 0) options.deviceKvBlocks = slots;
@@ -287,7 +309,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     request.needs.deviceBytes += indexBytes(length) - length.tokens() * shape.indexBytesPerToken;
     if (plans_.ownTiers() > 0) { // the method keeps a fixed amount on the device
         request.needs.stepBytes = request.needs.hardBytes = 0;
-    } else if (setup.slots > 0) { // a short request has no more slots than blocks
+    } else if (setup.slots > 0 && !pooled_) { // a short request has no more slots than blocks
         request.workingSetBytes = setup.slots * std::int64_t(plans_.offloaded()) * shape.kvHeads * shape.blockBytes;
         request.needs.hardBytes = std::min(request.needs.hardBytes, request.workingSetBytes);
     } else {
@@ -298,11 +320,18 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
         request.needs.hostBytes = row->host;
         request.needs.deviceBytes = row->device - row->slots;
         request.needs.scratchBytes = row->prompt;
-        request.needs.hardBytes = request.workingSetBytes = row->slots;
         request.needs.chunkTokenBytes = 0; // in chunks row->prompt holds the keys and values of all layers
+        if (pooled_) return request;       // the slots are not the row's
+        request.needs.hardBytes = request.workingSetBytes = row->slots;
         request.needs.stepBytes = std::min(request.needs.stepBytes, row->slots);
     }
     return request;
+}
+
+/// Slots that the pool has now: M_avl in blocks.
+std::int64_t Engine::poolSlots() const {
+    const Ledger& ledger = table_.ledger();
+    return std::max<std::int64_t>(0, ledger.budget().available(ledger.used())) / costs().shape.blockBytes;
 }
 
 /// Bytes of the index, and of what the method keeps on the device for a request of this length.
@@ -344,6 +373,7 @@ RunInfo Engine::runInfo() const {
     auto params = nlohmann::ordered_json::parse(parameters_.toJson(parametersFor(method_, config)));
     params["offload"] = knobs.offload;
     if (knobs.offload && plans_.offloaded() > 0) params["cache_policy"] = pooled_ ? "lru" : rowOptions().cachePolicy;
+    if (planted_) params["planted_localities"] = options_.planted;
     info.paramsJson = params.dump();
     info.backend = nameOf(session.backend);
     info.device = rows_->description();
@@ -372,6 +402,7 @@ RunInfo Engine::runInfo() const {
                                          {"window", knobs.window},
                                          {"ttft_bound_ms", knobs.ttftBoundMs},
                                          {"tbt_bound_ms", knobs.tbtBoundMs},
+                                         {"planted", planted_ != nullptr},
                                          {"device_kv_bytes", budget.device},
                                          {"host_kv_bytes", budget.host},
                                          {"scratch_bytes", budget.scratch}};
@@ -422,7 +453,9 @@ bool Engine::iterate() {
 
 void Engine::pauseAndResume(std::int64_t ns) {
     for (const Member& member : plan_.paused) {
-        pool_.release(served_.at(member.id)->row);
+        const int row = served_.at(member.id)->row;
+        pool_.release(row);
+        if (pooled_) rows_->leavePool(RowId{row});
         observer_.paused(member.id, ns);
     }
     for (const Member& member : plan_.resumed) {
@@ -491,6 +524,7 @@ void Engine::decode() {
             step_.push_back({RowId{served.row}, served.last, served.position()});
         }
     if (step_.empty()) return;
+    if (pooled_) rows_->setPoolSlots(poolSlots());
     rows_->decode(step_);
     for (Served* served : decoding_) choose(*served);
 }
@@ -522,14 +556,14 @@ void Engine::account(IterationReport& report) {
     std::int64_t warmHits = 0, warmMisses = 0;
     missesOf_.assign(std::size_t(options_.scheduler.rows), 0);
     poolMisses_.clear();
-    if (pooled_) accountPool();
+    if (modelled_) accountPool();
     for (Served* decoded : decoding_) {
         Served& served = *decoded;
         const StepRecord& record = rows_->record(RowId{served.row});
         std::int64_t selected = 0, misses = missesOf_[std::size_t(served.row)], bytes = misses * unitBytes;
         for (const LayerRecord& layer : record.layers) {
             selected += layer.hits + layer.misses;
-            if (!pooled_) misses += layer.misses, bytes += layer.h2dBytes;
+            if (!modelled_) misses += layer.misses, bytes += layer.h2dBytes;
         }
         report.hits += selected - misses, report.misses += misses;
         report.selectedBytes += selected * unitBytes, report.missedBytes += bytes;
@@ -548,8 +582,7 @@ void Engine::account(IterationReport& report) {
 /// Looks the selections of a step up in the pool, layer by layer, in the order in which the step made them. The newest
 /// block of a row lies outside the pool until it is full.
 void Engine::accountPool() {
-    const std::int64_t slots = std::max<std::int64_t>(0, table_.ledger().budget().available(table_.ledger().used())) /
-                               costs().shape.blockBytes;
+    const std::int64_t slots = poolSlots();
     const int size = spec_.blockSize;
     std::vector<std::size_t> next(decoding_.size(), 0); // [row] index of the next selection in the row's record
     for (int layer = 0; layer < plans_.size(); ++layer) {

@@ -31,6 +31,9 @@ struct EngineOptions {
     ServiceCosts costs;                // the scheduler plans with these; their shape is replaced by the engine's own
     std::function<std::int64_t()> now; // nanoseconds of a clock that never goes back; empty: the steady clock
     RecordLevel level = RecordLevel::Selections; // Full: the records of rows hold scores as well
+    /// Selections are drawn at random with these localities, see PlantedSelections, because the model's weights are
+    /// random. Every row, layer and KV head draws for itself, by the number of its request. Empty: the method selects.
+    std::vector<double> planted;
 };
 
 /// A request as a client gives it.
@@ -76,7 +79,8 @@ struct IterationReport {
     Amounts reserved = {};      // while it ran
     std::span<const MemberReport> members = {}; // what it did for the requests of the plan that had not failed
     std::int64_t decodeBeginNs = 0;
-    /// With global-lru: the blocks that the pool did not have. The records of rows say nothing of the pool.
+    /// With global-lru on the CPU: the blocks that the pool did not have. The records of rows say nothing of the pool
+    /// there; on a GPU they say it all.
     std::span<const PooledBlock> poolMisses = {};
 };
 
@@ -107,7 +111,8 @@ public:
 /// Admission reserves memory (the ledger) and takes it, so that an admitted request never runs out of memory. With
 /// cache=partition a row has real slots on the device. With cache=global-lru the rows read their blocks where they are
 /// stored, because the two tiers of the CPU backend are the same memory, and a SlotPool of M_avl blocks says which
-/// blocks would have been loaded. On a GPU a row reserves and takes exactly what its engine declares.
+/// blocks would have been loaded; on a GPU its engine has such a pool with real slots. There a row reserves and takes
+/// exactly what its engine declares.
 class Engine {
 public:
     /// @throws Error(BadInput | Unsupported | OutOfMemory) where the method, the model or this machine cannot do what
@@ -148,9 +153,11 @@ private:
     std::int64_t now() const;
     void takeIn();
     void take(Submission submission, std::int64_t ns);
+    std::shared_ptr<const PlantedSelections> makePlanted() const;
     SessionOptions rowOptions() const;
     int rowSlots() const;
     ServeRequest requestOf(Served& served, const Submission& submission, std::int64_t ns) const;
+    std::int64_t poolSlots() const;
     std::int64_t indexBytes(ContextLength length) const;
     Error refusalOf(const Refusal& refusal) const;
     void checkChunks() const;
@@ -173,8 +180,10 @@ private:
     const MethodEntry& method_;
     const ParameterValues parameters_;
     const SelectionSpec spec_;
+    const std::shared_ptr<const PlantedSelections> planted_; // null: the method selects
     const LayerPlans plans_; // which layers are offloaded, to the rows' own slots or to the pool
     const bool pooled_;      // cache=global-lru, and at least one layer is offloaded
+    const bool modelled_;    // pooled_, and nothing is copied: pool_ says what would be
     Scheduler scheduler_;
     RequestTable table_;
     std::unique_ptr<RowEngine> rows_;

@@ -12,7 +12,7 @@ Error refusal(const char* what, const char* mend) {
 }
 
 std::optional<Error> whyNotInChunks(const MethodEntry& method, int chunkTokens) {
-    if (method.onDevice.make != nullptr)
+    if (method.onDevice.make != nullptr && method.readsWholePrompts)
         return Error(ErrorKind::Unsupported,
                      fmt::format("method {} works through prompts layer by layer on a GPU, and cannot read them in "
                                  "chunks",
@@ -45,8 +45,15 @@ std::optional<Error> whyNotWithKnobs(const MethodEntry& method, Backend backend,
     if (knobs.parking != Parking::Device)
         return refusal("with activations of prompts parked anywhere but on the device", "use parking=device");
     if (!knobs.offload) return {};
-    if (knobs.cache != CachePlan::Partition)
-        return refusal("with one pool of slots for all rows", "use cache=partition");
+    if (knobs.cache == CachePlan::GlobalLru && knobs.batchInvariant)
+        return refusal("rows that multiply by themselves with one pool of slots",
+                       "use cache=partition, or batch_invariant=false");
+    if (knobs.cache == CachePlan::GlobalLru && movesItself)
+        return Error(ErrorKind::Unsupported,
+                     fmt::format("method {} loads its blocks while a layer computes, before all rows have chosen, so "
+                                 "that rows cannot share a pool of slots",
+                                 method.name),
+                     "use cache=partition, or another method");
     if (knobs.transfers != TransferPlan::Kernel && movesItself)
         return Error(ErrorKind::Unsupported,
                      fmt::format("method {} moves its blocks by kernels of its own, or while a layer computes, which "

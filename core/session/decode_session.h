@@ -4,6 +4,7 @@
 #include "core/model/model.h"
 #include "core/plan/backend.h"
 #include "core/plan/kv_format.h"
+#include "core/plan/planted_selections.h"
 #include "core/select/method.h"
 #include "core/trace/gpu_trace.h"
 #include "core/trace/oracle.h"
@@ -66,7 +67,10 @@ struct SessionOptions {
     /// that is there already goes on. The model's own choices are made and dropped: a random stream stays in step.
     /// Empty: none. Not for models that denoise.
     std::vector<std::vector<std::int32_t>> given;
-    std::optional<LeftOutBlock> leftOut;                   // CPU
+    std::optional<LeftOutBlock> leftOut; // CPU
+    /// Selections that are drawn in place of the method's own, of one sequence (serve::EngineOptions::planted).
+    std::shared_ptr<const PlantedSelections> planted;
+    std::uint64_t plantedSeed = 0;
     std::vector<std::pair<std::string, std::string>> meta; // more of run_meta, e.g. the needles of the prompt
 };
 

@@ -41,6 +41,7 @@ struct EngineSetup {
     Abilities abilities;                                                           // of the method, as it is used
     /// The memory that the method takes for a sequence of this length; an empty function: none.
     std::function<std::vector<MemoryNeed>(ContextLength)> methodMemory;
+    std::vector<PlantedStream> planted = {}; // [layer] selections that are drawn; empty: the method's own
 };
 
 class DecodeEngine {

@@ -4,6 +4,7 @@
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
 #include "core/session/left_out.h"
+#include "core/session/planted_selector.h"
 #include "core/session/session_checks.h"
 
 #include <algorithm>
@@ -67,10 +68,14 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     std::vector<int> promptTokens;
     for (const auto& prompt : prompts) promptTokens.push_back(int(prompt.size()));
     if (options.leftOut) checkLeftOut(*options.leftOut, spec, options, promptTokens);
-    setup.makeSelector = [&method, &parameters, leftOut = options.leftOut,
-                          promptTokens](const SelectorContext& context) {
+    if (options.planted)
+        setup.planted =
+            options.planted->streams(options.plantedSeed, spec.grid.blocks(promptTokens.front()), config.layers);
+    setup.makeSelector = [&method, &parameters, leftOut = options.leftOut, promptTokens,
+                          planted = setup.planted](const SelectorContext& context) {
         auto selector = method.makeSelector ? method.makeSelector(parameters, context) : nullptr;
         if (!selector) selector = makeSpecSelector(context);
+        if (!planted.empty()) selector = plantingSelections(std::move(selector), planted, context);
         return leftOut ? leavingOut(std::move(selector), *leftOut, context, promptTokens) : std::move(selector);
     };
     for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);

@@ -29,6 +29,9 @@ struct RowEngineSetup {
     const EngineSetup* usual = nullptr;
     /// A GPU moves blocks so. chunkTokens decides how much memory of the device a prompt has, and where it can be cut.
     RowTransfers transfers = {};
+    /// On a GPU: all rows, layers and KV heads share one pool of slots (cache=global-lru), of which so many may be in
+    /// use. 0: every row has slots of its own. Needs `usual`, and a method whose blocks pass through slots on demand.
+    std::int64_t poolSlots = 0;
 };
 
 /// What a row takes of the memory of a device and of the host, in bytes.
@@ -77,7 +80,14 @@ public:
     /// RowTransfers::chunkTokens asks for it.
     virtual bool readChunk(RowId row, int token, const std::stop_token& stop) = 0;
 
-    /// One decode step of these rows, each of them once. Their prompts are read.
+    /// With a pool of slots: how many the next steps may use, and at least as many as a step selects in a layer.
+    virtual void setPoolSlots(std::int64_t /*slots*/) {}
+    /// With a pool of slots: the row gives all of its slots back, and later steps load its blocks again. The newest
+    /// block of every KV head stays.
+    virtual void leavePool(RowId) {}
+
+    /// One decode step of these rows, each of them once. Their prompts are read. With a pool blocks are taken in the
+    /// order of the rows here.
     virtual void decode(std::span<const RowToken> rows) = 0;
 
     /// What was recorded of the row's last step, or of its whole prompt: selections with blocks, hits, bytes, and the

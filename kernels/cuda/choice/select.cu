@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
 
     // ---- Two-phase top-k
     if (reports) stamp(a.marks[1]);
-    if (a.planted >= 0) plantScores<Team>(a, at, shared);
+    if (a.planted >= 0 || a.plantedStreams != nullptr) plantScores<Team>(a, at, shared);
     if (a.chosen != nullptr && !at.dense)
         takeChosen<Team>(a, at, shared, origins);
     else

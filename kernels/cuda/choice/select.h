@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/device_index.h"
 #include "kernels/cuda/device/kv_shape.h"
 #include "kernels/kernels.h"
+#include "kernels/planted.h"
 #include "kernels/selection.h"
 
 #include <cuda_bf16.h>
@@ -55,6 +56,7 @@ struct SelectArgs {
     /// For benchmarks with random weights, so that selections have a given locality: scores are computed and then
     /// replaced by random ones, of which this share is drawn anew in each step. Negative: off.
     float planted = -1;
+    const PlantedStream* plantedStreams = nullptr; // [rows] the same by stream and rate of each row; null: none
     // The list that the attention reads.
     int capacity = 0;
     std::int32_t *listBlock = nullptr, *listSlot = nullptr; // [rows, kvHeads, capacity]; listSlot only with slots

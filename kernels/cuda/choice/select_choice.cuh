@@ -174,23 +174,19 @@ __device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t
             origins[i] = std::uint8_t(origin);
 }
 
-__device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-    std::uint32_t x = a * 0x9E3779B1u ^ b * 0x85EBCA77u ^ c * 0xC2B2AE3Du;
-    x = (x ^ x >> 15) * 0x2C1B3C6Du;
-    x = (x ^ x >> 12) * 0x297A2D39u;
-    return x ^ x >> 15;
-}
-
-/// Scores for benchmarks: a block's score is drawn anew once in 1/planted steps, at another step for each block.
+/// Scores that are drawn in place of the method's own (kernels/planted.h).
 template <class Team>
 __device__ void plantScores(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
+    std::uint32_t head = std::uint32_t(at.head);
+    std::uint64_t rate = std::uint64_t(double(a.planted) * double(kPlantedWhole));
+    if (a.plantedStreams != nullptr) {
+        const PlantedStream own = a.plantedStreams[at.row];
+        head = plantedHead(own.stream, at.item - at.row * a.shape.kvHeads), rate = own.rate;
+    }
 #pragma unroll 1
     for (int b = threadIdx.x; b < at.blocks; b += Team::kThreads) {
-        const auto drawn = [&](std::uint32_t salt) {
-            return float(hashOf(std::uint32_t(at.head), std::uint32_t(b), salt)) * 0x1p-32f;
-        };
-        shared.aware[b] = drawn(2 + std::uint32_t(float(at.position) * a.planted + drawn(0)));
-        if (a.agnostic) shared.agnostic[b] = drawn(1);
+        shared.aware[b] = plantedScore(head, b, at.position, rate);
+        if (a.agnostic) shared.agnostic[b] = plantedPrior(head, b);
     }
     __syncthreads();
 }

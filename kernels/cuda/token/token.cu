@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(kThreads)
     uint4* to = reinterpret_cast<uint4*>(pool + std::size_t(head) * slots * size);
     for (std::size_t i = threadIdx.x; i < size / 8; i += kThreads) to[i] = from[i];
     if (threadIdx.x == 0) {
-        map[std::size_t(head) * slots] = tail;
+        if (map != nullptr) map[std::size_t(head) * slots] = tail;
         if (lastUse != nullptr) lastUse[std::size_t(head) * slots] = 0;
     }
 }

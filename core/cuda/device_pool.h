@@ -1,0 +1,66 @@
+// cache=global-lru on a GPU: one pool of slots for all rows, layers and KV heads of an engine, and the tables by which
+// its kernels find the rows. core/serve/slot_pool.h is the same rule on the host.
+#pragma once
+
+#include "core/cuda/cuda_engine_options.h"
+#include "core/cuda/device_memory.h"
+#include "core/cuda/device_selector.h"
+#include "kernels/cuda/transfer/slot_pool.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvscope {
+
+class DevicePool {
+public:
+    /// rows: most at a time. slots: most that may be in use at a time. capacity: most blocks that a KV head selects in
+    /// a layer. Takes no memory.
+    DevicePool(const cuda::AttentionShape& shape, const LayerPlans& plans, int rows, std::int64_t slots, int capacity);
+
+    /// Asks the engine's arena for the slots and the tables.
+    void plan(DeviceArena& arena);
+    /// After the arena has been taken.
+    void open(const cuda::Launch& launch);
+
+    /// From now on a row's offloaded layers have their blocks here. row: its number in the engine
+    void join(int row, std::vector<DeviceLayerState>& layers) const;
+    /// Bytes of the newest blocks of one row, which lie beside the slots.
+    std::int64_t newestBytes() const;
+    __nv_bfloat16* blocks() const { return state_.blocks; }
+
+    /// How many slots the next steps may use; between two layers blocks that new tokens fill may exceed it.
+    void setSlots(std::int64_t slots) { hostInputs_->slots = slots; }
+    /// The row that a step of `row` has in a layer, with its newest block and its slots, for the caller to complete.
+    /// at: its number in the order in which blocks are taken
+    cuda::PoolRow& put(int layer, int at, int row, const DeviceLayerState& state, int blocks);
+    /// Copies what put() and setSlots() have set to the device, for a step of so many rows. moved: put() was called
+    void begin(int rows, bool moved, cudaStream_t stream);
+    /// Launches the look-up of a layer's choices. capacity: most of any row's lists
+    void lookUp(const cuda::Launch& launch, int layer, int capacity, bool valuesByToken) const;
+    /// After a step: asks for what tells whether it went well.
+    void end(cudaStream_t stream);
+    /// When the stream has been waited for. @throws std::logic_error where a block got no slot
+    void check() const;
+    /// Slots in use, when the stream has been waited for.
+    std::int64_t used() const { return hostCounts_->used; }
+
+    /// Launches the return of all slots that the row has. Its newest blocks stay.
+    void release(const cuda::Launch& launch, const std::vector<DeviceLayerState>& layers, int blocks) const;
+
+private:
+    int newestOf(int row, int layer) const {
+        return state_.slots + (row * offloaded_ + placeOf_[std::size_t(layer)]) * shape_.kvHeads;
+    }
+
+    const cuda::AttentionShape shape_;
+    const int rows_;
+    int offloaded_ = 0;
+    std::vector<int> placeOf_; // [layer] its number among the offloaded layers; -1: it is none
+    cuda::PoolState state_;
+    cuda::PoolInputs *inputs_ = nullptr, *hostInputs_ = nullptr;
+    cuda::PoolRow *table_ = nullptr, *hostTable_ = nullptr; // [layers, rows]
+    cuda::PoolCounts* hostCounts_ = nullptr;
+};
+
+} // namespace kvscope

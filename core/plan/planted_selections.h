@@ -1,0 +1,60 @@
+// Selections with given localities, for models whose weights are random and whose own selections mean nothing.
+#pragma once
+
+#include "core/plan/selection_spec.h"
+#include "kernels/planted.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvscope {
+
+/// How many scores must be drawn anew in a step for a selection of a given locality. Found by drawing pairs of steps by
+/// the rule of the choice: forced blocks, the best by the planted score, the best of the rest by the other one.
+class PlantedRates {
+public:
+    /// For contexts of up to so many blocks. Takes up to some seconds.
+    PlantedRates(const SelectionBudget& budget, int mostBlocks);
+
+    /// The rate of PlantedStream. blocks: of the context; locality: kept / selected of steps that open no block. A
+    /// locality that the method's choice cannot have is brought as near as it can.
+    std::uint64_t rateOf(int blocks, double locality) const;
+
+private:
+    struct Curve {
+        int blocks = 0;
+        std::vector<double> localities; // by the rates of rateAt(), which fall
+    };
+    static constexpr int kRates = 21;
+    static double rateAt(int index);
+    Curve curveOf(int blocks, int pairs) const;
+    double rateOn(const Curve& curve, double locality) const;
+
+    const SelectionBudget budget_;
+    std::vector<Curve> curves_; // ascending
+};
+
+class PlantedSelections {
+public:
+    /// localities: of each layer, 0 to 1; a model with another number of layers gets what lies between.
+    PlantedSelections(std::vector<double> localities, const SelectionSpec& spec, int mostBlocks)
+        : localities_(std::move(localities)), rates_(std::make_shared<const PlantedRates>(spec.budget, mostBlocks)) {}
+
+    /// The locality of a layer of so many.
+    double localityOf(int layer, int layers) const;
+    /// What a row of this seed selects in each of `layers` layers. blocks: of its context, which stays about as long
+    std::vector<PlantedStream> streams(std::uint64_t seed, int blocks, int layers) const;
+
+private:
+    std::vector<double> localities_;
+    std::shared_ptr<const PlantedRates> rates_;
+};
+
+/// Reads localities: `nosa-tiny`, which stands for those that the built-in model has on longmix, or numbers from 0 to 1
+/// separated by commas, one for each layer or for some of them. @throws Error(BadInput) for anything else
+std::vector<double> plantedLocalities(const std::string& text);
+
+} // namespace kvscope
