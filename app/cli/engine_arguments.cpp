@@ -14,6 +14,9 @@ void addModelOptions(Options& sub, EngineArguments& arguments) {
     sub.add("--method", arguments.method, "Attention method; methods --json says which serve").showsDefault();
     sub.add("--set", arguments.settings, "A parameter of the method, key=value");
     sub.add("--backend", arguments.backend, "cpu or cuda").showsDefault();
+    sub.add("--planted", arguments.planted,
+            "Draw selections of these localities, as for random weights: nosa-tiny, or a list for the layers, 0.9,0.95")
+        .valueName("LIST");
     sub.add("--threads", arguments.threads, "Threads of the CPU backend; default: all cores").range(1, 1024);
 }
 
@@ -26,6 +29,7 @@ serve::EngineOptions engineOf(const EngineArguments& arguments, const ServingCho
     else if (arguments.backend != nameOf(Backend::Cpu))
         throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
     options.session.settings = parseSettings("--set", arguments.settings);
+    if (!arguments.planted.empty()) options.planted = plantedLocalities(arguments.planted);
     options.scheduler = choices.scheduler;
     options.budget = choices.budget;
     options.costs = choices.costs;

@@ -15,6 +15,7 @@ namespace kvscope::cli {
 struct EngineArguments : ServingArguments {
     std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu);
     std::vector<std::string> settings;
+    std::string planted;
     int threads = 0;
     EngineArguments() { deviceKv = "256M", hostKv = "4G", scratch = "512M"; }
 };

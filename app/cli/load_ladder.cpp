@@ -4,9 +4,13 @@
 #include "app/cli/serving_report.h"
 #include "app/terminal/output.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 
 namespace kvscope::cli {
@@ -16,6 +20,19 @@ using namespace serve;
 
 namespace {
 
+/// Gives the curves of hits the share of misses that planted selections have where a device has room for them.
+void plantHits(ServiceCosts& costs, const std::vector<double>& localities) {
+    const double locality = std::accumulate(localities.begin(), localities.end(), 0.0) / double(localities.size());
+    const double more = (1 - locality) / costs.drift;
+    const auto change = [&](Curve& curve, double roomy) {
+        for (auto& [share, hits] : curve.points)
+            if (share <= roomy) hits = std::max(0.0, 1 - (1 - hits) * more);
+    };
+    change(costs.lruHits, 1); // beyond it nearly everything misses, whatever the locality
+    change(costs.partitionHits, std::numeric_limits<double>::infinity());
+    costs.drift = 1 - locality;
+}
+
 /// What all rungs of the ladder use: one engine for each of the two methods.
 struct LadderEngines {
     EngineOptions sparse, full;
@@ -23,16 +40,7 @@ struct LadderEngines {
     EngineOptions onThe(const Rung& rung) const {
         EngineOptions engine = rung.sparse ? sparse : full;
         engine.scheduler = onRung(rung, engine.scheduler);
-        if (poolMissing(rung)) { // what +partition has
-            engine.scheduler.cache = CachePlan::Partition;
-            if (engine.scheduler.partitionBlocks == 0) engine.scheduler.partitionBlocks = 1;
-        }
         return engine;
-    }
-
-    /// Whether the rung asks for one pool for all rows, which a GPU does not have.
-    bool poolMissing(const Rung& rung) const {
-        return sparse.session.backend == Backend::Cuda && rung.offload && rung.cache == CachePlan::GlobalLru;
     }
 
     /// Measures the costs of both methods with everything resident, or takes those that are finished already. `own`
@@ -48,7 +56,12 @@ struct LadderEngines {
             if (!finished.find(key)) {
                 EngineOptions resident = *engine;
                 resident.scheduler.offload = false;
-                finished.add(key, Json::parse(measureCosts(model, resident, options).toJson()));
+                ServiceCosts costs = measureCosts(model, resident, options);
+                // Nothing crossed the link of a GPU, so that these times hold none of it.
+                if (engine->session.backend == Backend::Cuda)
+                    std::copy(std::begin(engine->costs.linkGbps), std::end(engine->costs.linkGbps), costs.linkGbps);
+                if (!engine->planted.empty()) plantHits(costs, engine->planted);
+                finished.add(key, Json::parse(costs.toJson()));
             }
             engine->costs = ServiceCosts::fromJson(finished.find(key)->dump());
         }
@@ -62,6 +75,7 @@ int climbRungs(const LoadArguments& arguments) {
     const ServingChoices choices = servingChoices(arguments, costsOf(arguments));
     LadderEngines engines{engineOfLoad(arguments, choices), engineOfLoad(arguments, choices)};
     engines.full.session.method = "full", engines.full.session.settings.clear();
+    engines.full.planted.clear(); // it selects nothing
     const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
     const SplicedPrompts prompts(*model);
     LongAction action;
@@ -75,6 +89,7 @@ int climbRungs(const LoadArguments& arguments) {
                   {"method", arguments.method},     {"settings", arguments.settings},
                   {"slo", arguments.slo},           {"device_kv", arguments.deviceKv},
                   {"host_kv", arguments.hostKv},    {"costs_from", arguments.costs}};
+    if (!arguments.planted.empty()) document["planted"] = arguments.planted;
     FinishedPoints finished(arguments.ladder.resume, document);
     ladder.finished = &finished;
     options.between = [&](double) { progress(0, "measuring what iterations cost"); };
@@ -102,9 +117,10 @@ int climbRungs(const LoadArguments& arguments) {
     if (arguments.json)
         printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
     else
-        printOut("capacities simulated with costs measured on {}, TBT bound {:.4g} ms; lines that begin with measured "
-                 "are the engine's\n",
-                 model->name(), options.slo.tbtMs);
+        printOut(
+            "capacities simulated with costs measured on {}{}, TBT bound {:.4g} ms; lines that begin with measured "
+            "are the engine's\n",
+            model->name(), arguments.planted.empty() ? "" : ", planted selections", options.slo.tbtMs);
     return 0;
 }
 

@@ -294,7 +294,7 @@ void ServeForm::applyPreset() {
     const auto preset = ServePreset(preset_->currentData().toInt());
     QString note;
     if (preset != ServePreset::Own) {
-        const PresetValues values = presetValues(preset, backend());
+        const PresetValues values = presetValues(preset);
         const bool quiet = std::exchange(applying_, true);
         chooseData(method_, values.method);
         showMethod();
@@ -327,8 +327,7 @@ ServerRequest ServeForm::request() const {
     request.method = method().name;
     // A preset holds also where a checkpoint has other defaults than those that are known here.
     const bool sparseServe = preset_->currentData().toInt() == int(ServePreset::SparseServe);
-    request.settings =
-        sparseServe ? presetValues(ServePreset::SparseServe, backend()).settings : parameters_->settings();
+    request.settings = sparseServe ? presetValues(ServePreset::SparseServe).settings : parameters_->settings();
     request.knobs = knobs_->settings();
     request.backend = backend();
     request.threads = request.backend == Backend::Cpu ? threads_->value() : 0;

@@ -1,7 +1,6 @@
 // What the form of a server can be set to at once.
 #pragma once
 
-#include "core/plan/backend.h"
 #include "ui/session/server_process.h"
 
 #include <QString>
@@ -18,7 +17,7 @@ struct PresetValues {
     ServerRequest::Settings settings, knobs;
     QString note; // for the user; empty: there is nothing to say
 };
-/// The values of Defaults or SparseServe (docs/serving.md) on a backend.
-PresetValues presetValues(ServePreset preset, Backend backend);
+/// The values of Defaults or SparseServe (docs/serving.md).
+PresetValues presetValues(ServePreset preset);
 
 } // namespace kvscope::ui
