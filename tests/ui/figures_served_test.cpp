@@ -1,0 +1,155 @@
+// The figures of served requests show what SQL says of their traces.
+#include "tests/ui/figure_runs.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+namespace kvscope::ui {
+namespace {
+
+class ServedFigures : public test::FigureRuns {};
+
+TEST_F(ServedFigures, OverlapOfServedRequestsIsWhatSetsSay) {
+    const FigureData data = make("overlap", {"served"});
+    ASSERT_EQ(data.panels[0].series.size(), 2U) << "a series for each rate";
+    const FigureSeries& overlap = data.panels[0].series[0];
+    std::map<std::vector<std::string>, std::map<int, std::set<int>>> pools; // by request, layer and KV head; by step
+    const auto rows =
+        test::sql(trace("served"), "SELECT v.request, v.layer, v.kv_head, v.step, v.row FROM v_served_selection v WHERE"
+                                   " v.run_id = 1")
+            .rows;
+    const TraceReader reader(trace("served"));
+    for (const auto& row : rows) {
+        const auto selection =
+            reader.selection(1, std::stoi(row[3]), std::stoi(row[1]), std::stoi(row[4]), std::stoi(row[2]));
+        ASSERT_TRUE(selection);
+        for (const PackedBlock block : selection->blocks)
+            pools[{row[0], row[1], row[2]}][std::stoi(row[3])].insert(block.id());
+    }
+    std::int64_t blocks = 0, again = 0;
+    for (const auto& [pool, steps] : pools) {
+        const std::set<int>* before = nullptr;
+        for (const auto& [step, ids] : steps) {
+            if (before) {
+                blocks += std::int64_t(ids.size());
+                for (const int id : ids) again += std::int64_t(before->count(id));
+            }
+            before = &ids;
+        }
+    }
+    ASSERT_GT(blocks, 0);
+    EXPECT_NEAR(overlap.y.at(0), double(again) / double(blocks), 1e-12) << "w = 1";
+}
+
+TEST_F(ServedFigures, RatesOfRequestsAreWhatSqlSays) {
+    const FigureData data = make("request-rate", {"served"});
+    ASSERT_GE(data.panels.size(), 2U);
+    const FigureSeries& ttft = data.panels[0].series.at(0);
+    ASSERT_EQ(ttft.x.size(), 2U);
+    EXPECT_EQ(ttft.name, "Quest, partition, by layers") << "runs of one configuration share a series";
+    EXPECT_GT(ttft.x[1], 1.5 * ttft.x[0]) << "the same requests, twice as fast";
+    for (int run = 1; run <= 2; ++run) {
+        const std::string window =
+            fmt::format("WITH w AS (SELECT run_id, min(arrival_ns) + 0.2 * (max(arrival_ns) - min(arrival_ns)) AS a,"
+                        " max(arrival_ns) AS b FROM v_request WHERE run_id = {} GROUP BY 1) ",
+                        run);
+        const auto at = std::size_t(run) - 1;
+        EXPECT_NEAR(ttft.x[at],
+                    sql("served", window + "SELECT 1e9 * count(*) / (SELECT b - a FROM w) FROM v_request JOIN w USING"
+                                           " (run_id) WHERE arrival_ns BETWEEN a AND b"),
+                    1e-6);
+        EXPECT_NEAR(ttft.y[at],
+                    sql("served", window + "SELECT avg(first_token_ns - arrival_ns) / 1e6 FROM v_request JOIN w USING"
+                                           " (run_id) WHERE arrival_ns BETWEEN a AND b"),
+                    1e-6);
+        EXPECT_NEAR(data.panels[1].series.at(0).y[at],
+                    sql("served", window + "SELECT 1e9 * count(*) / (SELECT b - a FROM w) FROM v_member JOIN w USING"
+                                           " (run_id) WHERE token_ns BETWEEN a AND b"),
+                    1e-6);
+        const std::string loaded =
+            window + "SELECT sum(m.h2d_bytes) / 1e6 / count(DISTINCT i.iteration) FROM v_iteration i JOIN w USING"
+                     " (run_id) JOIN v_member m ON m.run_id = i.run_id AND m.iteration = i.iteration AND m.kind ="
+                     " 'decode' WHERE i.decode_rows > 0 AND i.start_ns BETWEEN a AND b";
+        if (test::value(trace("served"), loaded) == "NULL") continue; // no step began in the window of a slow machine
+        const FigurePanel& panel = data.panels.back();
+        EXPECT_EQ(panel.yTitle, "Loaded an iteration (MB)");
+        const auto point = std::find(panel.series.at(0).x.begin(), panel.series.at(0).x.end(), ttft.x[at]);
+        ASSERT_NE(point, panel.series[0].x.end());
+        EXPECT_NEAR(panel.series[0].y[std::size_t(point - panel.series[0].x.begin())], sql("served", loaded), 1e-9);
+    }
+}
+
+TEST_F(ServedFigures, PromptsInChunksStandBesidePromptsByLayers) {
+    const FigureData data = make("prompt-chunks", {"served", "served-chunks"});
+    ASSERT_EQ(data.panels.size(), 2U);
+    ASSERT_EQ(data.panels[0].series.size(), 2U);
+    EXPECT_EQ(data.panels[0].series[0].name, "Quest, partition, by layers");
+    EXPECT_EQ(data.panels[0].series[1].name, "Quest, partition, by chunks of 512");
+    const FigureSeries& bars = data.panels[1].series.at(0);
+    EXPECT_EQ(bars.x.at(0), 1);
+    const double ratio = sql("served-chunks", kPromptTime) / sql("served", kPromptTime);
+    EXPECT_NEAR(bars.x.at(1), ratio, 1e-9);
+    EXPECT_NE(data.note.find(fmt::format("in chunks of 512 a prompt token takes {:.2f}x as long", ratio)),
+              std::string::npos)
+        << data.note;
+    EXPECT_NE(data.note.find("8.68x"), std::string::npos) << "the paper's ratio beside ours";
+    EXPECT_NE(test::failureOf([&] { make("prompt-chunks", {"served"}); }).find("all prompts were read by layers"),
+              std::string::npos);
+}
+
+TEST_F(ServedFigures, WaysToTheHostAreComparedWithTheResidentRun) {
+    const FigureData data = make("prompt-stores", {"served", "served-resident"});
+    const FigurePanel& panel = data.panels.at(0);
+    EXPECT_EQ(panel.names, (std::vector<std::string>{"a copy for each head (Quest, partition, by layers)",
+                                                     "resident (Quest, resident)"}));
+    EXPECT_NEAR(panel.series.at(0).x.at(0), sql("served", kPromptTime) / sql("served-resident", kPromptTime), 1e-9);
+    EXPECT_EQ(panel.series[0].x.at(1), 1);
+    // Without a resident run the shortest is the measure. A trace that says another way is a series of its own.
+    std::filesystem::copy_file(trace("served"), trace("served-calls"),
+                               std::filesystem::copy_options::overwrite_existing);
+    test::sql(trace("served-calls"),
+              "UPDATE run_meta SET value = replace(value, '\"d2h\":\"runs\"', '\"d2h\":\"calls\"')",
+              SQLITE_OPEN_READWRITE);
+    const FigureData calls = make("prompt-stores", {"served", "served-calls"});
+    EXPECT_EQ(calls.panels.at(0).names.at(1), "a copy for each block (Quest, partition, by layers, stores by calls)");
+    EXPECT_NE(calls.note.find("1.76x"), std::string::npos);
+    EXPECT_NE(test::failureOf([&] { make("prompt-stores", {"served"}); }).find("in one way (a copy for each head)"),
+              std::string::npos);
+}
+
+TEST_F(ServedFigures, PointsOfALadderAreRead) {
+    // lines as load --rungs --resume writes them, without what the figure does not read
+    std::ofstream(path("points.json"))
+        << R"({"settings":{"workload":"longmix","requests":12}})" << '\n'
+        << R"({"key":"costs of quest","point":{"decode_ms":[[1.0,13.7]]}})" << '\n'
+        << R"({"key":"simulated +offload seed 1 rate 0.5","point":{"broken":"","refused":0,"result":{"measured":false,)"
+        << R"("output_tokens_per_s":2.5,"ttft_ms":null,"tbt_ms":{"mean":9.0,"p99_interpolated":30.0},)"
+        << R"("loaded_bytes":4e6,"iterations":2}}})" << '\n'
+        << R"({"key":"measured +offload seed 1 rate 0.25","point":{"broken":"","refused":0,"result":{"measured":true,)"
+        << R"("output_tokens_per_s":2.0,"ttft_ms":{"mean":840.0},"tbt_ms":{"mean":11.0,"p99_interpolated":35.5},)"
+        << R"("loaded_bytes":3e6,"iterations":3}}})" << '\n';
+    const FigureData data = make("request-rate", {"points.json"});
+    EXPECT_EQ(series(data.panels[0], "+offload").x, std::vector<double>{0.25});
+    EXPECT_EQ(series(data.panels[0], "+offload").y, std::vector<double>{840});
+    const FigureSeries& simulated = series(data.panels[1], "+offload, simulated");
+    EXPECT_EQ(simulated.x, std::vector<double>{0.5});
+    EXPECT_EQ(simulated.y, std::vector<double>{2.5});
+    EXPECT_TRUE(simulated.hollow);
+    EXPECT_EQ(series(data.panels[4], "+offload").y, std::vector<double>{1});
+    EXPECT_EQ(data.panels[0].series.size(), 1U) << "a simulation that promises no TTFT has none";
+    std::ofstream(path("loads.json")) << R"({"workload":"longmix","method":"quest","points":[)"
+                                      << R"({"rate":1,"measured":true,"output_tokens_per_s":10},)"
+                                      << R"({"rate":2,"measured":true,"output_tokens_per_s":8}]})";
+    const FigureData loads = make("request-rate", {"loads.json"});
+    ASSERT_EQ(loads.panels.size(), 1U);
+    EXPECT_EQ(loads.panels[0].series.at(0).y, (std::vector<double>{10, 8}));
+    EXPECT_NE(loads.note.find("quest falls by 20.00 % from 1 to 2 requests/s"), std::string::npos) << loads.note;
+    std::ofstream(path("nothing.json")) << R"({"settings":{"workload":"longmix"}})" << '\n';
+    EXPECT_NE(test::failureOf([] { sources({"nothing.json"}); }).find("there are no points of a load"),
+              std::string::npos);
+}
+
+} // namespace
+} // namespace kvscope::ui
