@@ -16,11 +16,35 @@ namespace {
 
 constexpr std::int64_t kLongestSleepNs = 20'000'000; // so that Ctrl-C is heard
 
+/// The clock of a load, which begins with 0.
+class LoadClock {
+public:
+    explicit LoadClock(bool processorTime) : processorTime_(processorTime) { begin(); }
+
+    void begin() { origin_ = time(); }
+    std::int64_t now() const { return time() - origin_; }
+    /// Waits until `ns` have passed, or less than that on the wall's clock, so that Ctrl-C is heard.
+    void wait(std::int64_t ns) {
+        if (ns <= 0) return;
+        if (processorTime_)
+            origin_ -= ns;
+        else
+            std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(ns, kLongestSleepNs)));
+    }
+
+private:
+    std::int64_t time() const { return processorTime_ ? threadNowNs() : steadyNowNs(); }
+
+    const bool processorTime_;
+    std::int64_t origin_ = 0;
+};
+
 /// Passes iterations on to a fit of their costs.
 class Fitting : public EngineObserver {
 public:
-    explicit Fitting(const EngineOptions& options)
-        : chunks_(options.scheduler.prefill == PrefillPlan::Chunks), scheduler_(options.scheduler) {}
+    /// shared: a fit that takes the iterations as well; may be null
+    Fitting(const EngineOptions& options, CostFit* shared)
+        : chunks_(options.scheduler.prefill == PrefillPlan::Chunks), scheduler_(options.scheduler), shared_(shared) {}
 
     void watches(const Engine& engine) { engine_ = &engine; }
     void submitted(RequestId id, int promptTokens) { promptTokens_[id] = promptTokens; }
@@ -32,6 +56,7 @@ public:
             lengths_.push_back(found == promptTokens_.end() ? 0 : found->second);
         }
         fit_.add(report, engine_->costs().shape, chunks_, lengths_);
+        if (shared_) shared_->add(report, engine_->costs().shape, chunks_, lengths_);
     }
     ServiceCosts fitted() const { return fit_.fit(engine_->costs(), scheduler_); }
 
@@ -39,6 +64,7 @@ private:
     const Engine* engine_ = nullptr;
     const bool chunks_;
     const SchedulerOptions scheduler_;
+    CostFit* const shared_;
     CostFit fit_;
     std::unordered_map<RequestId, int> promptTokens_;
     std::vector<int> lengths_;
@@ -47,7 +73,8 @@ private:
 /// Passes on to a tally, and to a trace where the run is recorded, what the engine tells.
 class Counting final : public Fitting {
 public:
-    Counting(const EngineOptions& options, Tally& tally, const LoadOptions& load) : Fitting(options), tally_(tally) {
+    Counting(const EngineOptions& options, Tally& tally, const LoadOptions& load)
+        : Fitting(options, load.fit), tally_(tally) {
         if (load.sink) trace_ = std::make_unique<ServingTrace>(*load.sink, options.scheduler, 0, load.recordSteps);
     }
 
@@ -114,10 +141,9 @@ private:
 };
 
 /// Offers the workload until every request of the window has ended.
-void offer(const LoadOptions& options, const Tally& tally, Engine& engine, Counting& counting,
-           const std::function<std::int64_t()>& now) {
+void offer(const LoadOptions& options, const Tally& tally, Engine& engine, Counting& counting, LoadClock& clock) {
     for (std::int64_t next = 0; tally.open();) {
-        for (; tally.arrivalNs(next) <= now(); ++next) {
+        for (; tally.arrivalNs(next) <= clock.now(); ++next) {
             const WorkloadLine& line = tally.lineOf(next);
             Submission request;
             request.id = next;
@@ -130,9 +156,7 @@ void offer(const LoadOptions& options, const Tally& tally, Engine& engine, Count
             engine.submit(std::move(request));
         }
         if (options.between) options.between(tally.done());
-        if (engine.iterate()) continue;
-        const std::int64_t wait = std::min(tally.arrivalNs(next) - now(), kLongestSleepNs);
-        if (wait > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
+        if (!engine.iterate()) clock.wait(tally.arrivalNs(next) - clock.now());
     }
 }
 
@@ -142,9 +166,11 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
                 const LoadOptions& options) {
     Tally tally(workload, options);
     EngineOptions timed = engineOptions;
-    const std::int64_t began = steadyNowNs();
-    std::int64_t origin = began;
-    timed.now = [&origin] { return steadyNowNs() - origin; };
+    if (options.processorTime && (timed.session.threads != 1 || timed.session.backend != Backend::Cpu))
+        throw Error(ErrorKind::BadInput, "processor time is counted of one thread, and this engine has others",
+                    "serve with --backend cpu --threads 1");
+    LoadClock clock(options.processorTime);
+    timed.now = [&clock] { return clock.now(); };
     if (options.sink) timed.level = std::max(options.sink->level(), RecordLevel::Selections); // blocks are counted
     Counting counting(timed, tally, options);
     Engine engine(model, timed, counting);
@@ -155,9 +181,9 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
             info.name += fmt::format(", {} at {:.4g} requests/s", workload.name, workload.rate());
         options.sink->beginRun(info);
     }
-    origin = steadyNowNs();
+    clock.begin();
     try {
-        offer(options, tally, engine, counting, timed.now);
+        offer(options, tally, engine, counting, clock);
     } catch (const Error& error) {
         counting.finish();
         if (options.sink)
@@ -182,7 +208,9 @@ ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const Engin
     measured.scheduler.rows = 8;
     measured.scheduler.tbtBoundMs = 1e7, measured.scheduler.iterationMs = 0; // whole prompts at once
     measured.scheduler.longPrefills = measured.scheduler.shortTurns = 1;
-    Fitting fitting(measured);
+    LoadClock clock(options.processorTime);
+    measured.now = [&clock] { return clock.now(); };
+    Fitting fitting(measured, nullptr);
     Engine engine(model, measured, fitting);
     fitting.watches(engine);
     // Their answers end one after the other, so that steps of eight rows, of seven and so on are measured.

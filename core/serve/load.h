@@ -20,6 +20,10 @@ struct LoadOptions : WindowOptions {
     std::function<void(double done)> between; // called in every iteration; what it throws ends the run
     TraceSink* sink = nullptr;                // where the run is recorded; null: nowhere
     bool recordSteps = false;                 // with a sink: steps and selections too, at the level of the sink
+    CostFit* fit = nullptr;                   // takes the run's iterations too: one table for several runs
+    /// The clock counts processor time of the thread that calls load(), and waiting for an arrival takes none: a
+    /// machine that does other work beside serves as it would alone. The engine must have one thread, on the CPU.
+    bool processorTime = false;
 };
 
 struct LoadResult {
@@ -34,7 +38,8 @@ struct LoadResult {
 
 /// Open loop: arrivals are drawn before the run, and no arrival waits for an answer. Every latency begins at the
 /// intended arrival, so that the wait of a request that comes in the middle of an iteration counts. Answers have the
-/// lengths that the workload gives; the end-of-text token does not end them.
+/// lengths that the workload gives; the end-of-text token does not end them. @throws Error(BadInput) for the processor
+/// time of an engine with several threads
 LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workload, const EngineOptions& engine,
                 const LoadOptions& options);
 
