@@ -44,11 +44,13 @@ void printTable(const std::vector<ListedTrace>& traces) {
     constexpr std::size_t kColumns = 10;
     using Line = std::array<std::string, kColumns>;
     std::vector<Line> lines{{"FILE", "RUN", "NAME", "METHOD", "MODEL", "ENGINE", "CREATED", "STATUS", "STEPS", "RANK"}};
-    for (const ListedTrace& trace : traces)
-        for (const ListedRun& run : trace.runs)
-            lines.push_back({trace.file, std::to_string(run.runId), run.name, run.method, run.model, run.engine,
-                             run.createdUtc, run.status, std::to_string(run.steps),
-                             run.rank ? std::to_string(*run.rank) : "-"});
+    for (const bool pinned : {true, false})
+        for (const ListedTrace& trace : traces)
+            for (const ListedRun& run : trace.runs)
+                if (run.pinned == pinned)
+                    lines.push_back({trace.file, std::to_string(run.runId), run.name, run.method, run.model, run.engine,
+                                     run.createdUtc, run.status, std::to_string(run.steps),
+                                     run.rank ? std::to_string(*run.rank) : "-"});
     std::array<std::size_t, kColumns> widths{};
     for (Line& line : lines)
         for (std::size_t i = 0; i < kColumns; ++i) {
@@ -88,7 +90,8 @@ Json documentOf(const std::string& folder, int depth, const std::vector<ListedTr
                                    {"status", run.status},
                                    {"steps", run.steps},
                                    {"rank", run.rank ? Json(*run.rank) : Json()},
-                                   {"group", run.group.empty() ? Json() : Json(run.group)}});
+                                   {"group", run.group.empty() ? Json() : Json(run.group)},
+                                   {"pinned", run.pinned}});
         if (!trace.problem.empty()) out["unreadable"].push_back({{"file", trace.file}, {"problem", trace.problem}});
     }
     return out;

@@ -80,7 +80,8 @@ Command addLabel(Options& program) {
     sub.addWords("--note", arguments->note, "A note; '' removes it");
     sub.add("--tag", arguments->tags, "Add this tag; repeatable").repeatable();
     sub.add("--untag", arguments->untags, "Take this tag away; repeatable").repeatable();
-    const Option pin = sub.flag("--pin", arguments->pin, "Pin the run: lists have it first");
+    const Option pin =
+        sub.flag("--pin", arguments->pin, "Pin the run: the list of its folder (info FOLDER) begins with it");
     sub.flag("--unpin", arguments->unpin, "No longer").excludes(pin);
     sub.flag("--clear", arguments->clear, "Take away all labels before the others are set");
     sub.flag("--json", arguments->json, "Print one JSON document");

@@ -7,6 +7,7 @@
 #include "profiler/format/run_fact.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/own_views.h"
+#include "profiler/read/run_labels.h"
 #include "profiler/read/trace_head.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/sqlite/page_reader.h"
@@ -65,22 +66,24 @@ void readHealthPages(const PageReader& file, std::vector<ListedRun>& runs) {
     });
 }
 
+void takeLabels(ListedRun& run, RunLabels labels) {
+    if (!labels.name.empty()) run.name = std::move(labels.name);
+    run.pinned = labels.pinned;
+}
+
 void readMetaPages(const PageReader& file, std::vector<ListedRun>& runs) {
     const PageReader::Table* table = file.find("run_meta");
     if (table == nullptr) return;
     if (!table->withoutRowid || table->columns != std::vector<std::string>{"run_id", "key", "value"}) leaveToSqlite();
-    constexpr bool leaveOutLong = true; // none of these values is long
-    file.rows(
-        *table,
-        [&](const PageRow& row) {
-            ListedRun* run = findRun(runs, row.integer(0));
-            const auto key = row.text(1), value = row.text(2);
-            if (run == nullptr || !key || !value) return;
-            if (*key == run_meta::kEngine) run->engine = toValidUtf8(value->substr(0, std::size_t(kLongestName)));
-            if (*key == run_meta::kGroup) run->group = toValidUtf8(value->substr(0, std::size_t(kLongestName)));
-            if (*key == run_meta::kRank) run->rank = rankIn(*value);
-        },
-        leaveOutLong);
+    file.rows(*table, [&](const PageRow& row) {
+        ListedRun* run = findRun(runs, row.integer(0));
+        const auto key = row.text(1), value = row.text(2);
+        if (run == nullptr || !key || !value) return;
+        if (*key == run_meta::kEngine) run->engine = toValidUtf8(value->substr(0, std::size_t(kLongestName)));
+        if (*key == run_meta::kGroup) run->group = toValidUtf8(value->substr(0, std::size_t(kLongestName)));
+        if (*key == run_meta::kRank) run->rank = rankIn(*value);
+        if (*key == run_meta::kLabels) takeLabels(*run, parseRunLabels(toValidUtf8(*value)));
+    });
 }
 
 /// The runs of a finished trace, read without SQLite. @throws Error(Unsupported): SQLite must read it
@@ -130,6 +133,7 @@ std::vector<ListedRun> readWithSqlite(const std::string& path) {
         run.rank = rankIn(row.metaOr(run_meta::kRank));
         run.status = row.stale ? "interrupted" : row.status.text();
         run.steps = row.steps;
+        takeLabels(run, labelsOf(row));
         runs.push_back(std::move(run));
     }
     return runs;

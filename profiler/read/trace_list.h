@@ -14,12 +14,13 @@ namespace kvscope {
 
 struct ListedRun {
     int runId = 0;
-    std::string name, createdUtc, model, method;
-    std::string engine; // program that decoded; empty: the trace does not say
+    std::string name, createdUtc, model, method; // name: the one that a label gives, where there is one
+    std::string engine;                          // program that decoded; empty: the trace does not say
     std::string status; // word of the trace, or "interrupted": it says "running", and its writer is gone
     std::string group;  // the same text in the traces of all ranks of one run; empty: none
     int steps = 0;      // the last recorded step's number + 1
     std::optional<int> rank;
+    bool pinned = false; // by a label
 };
 
 struct ListedTrace {

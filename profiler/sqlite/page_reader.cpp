@@ -179,7 +179,7 @@ const PageReader::Table* PageReader::find(std::string_view table) const {
 
 /// Section 2.6: the schema is the table on page 1, with columns type, name, tbl_name, rootpage, sql.
 void PageReader::readSchema() {
-    walk(1, 0, false, [this](const PageRow& row) {
+    walk(1, 0, [this](const PageRow& row) {
         const auto type = row.text(0), name = row.text(1), sql = row.text(4);
         const auto root = row.integer(3);
         if (type != "table" || !name || !sql || !root || *root < 1 || *root > std::int64_t(pages_)) return;
@@ -190,13 +190,12 @@ void PageReader::readSchema() {
     });
 }
 
-void PageReader::rows(const Table& table, const std::function<void(const PageRow& row)>& row, bool leaveOutLong) const {
-    walk(table.root, 0, leaveOutLong, row);
+void PageReader::rows(const Table& table, const std::function<void(const PageRow& row)>& row) const {
+    walk(table.root, 0, row);
 }
 
 /// Section 1.6, pages of b-trees. The rows of a table lie in its leaves; those of a table without rowid in all pages.
-void PageReader::walk(std::uint32_t number, int depth, bool leaveOutLong,
-                      const std::function<void(const PageRow& row)>& row) const {
+void PageReader::walk(std::uint32_t number, int depth, const std::function<void(const PageRow& row)>& row) const {
     if (depth > kDeepest) notPlain(path_, "a b-tree is too deep");
     const Page bytes = page(number);
     const std::size_t begin = number == 1 ? kFileHeader : 0;
@@ -211,12 +210,14 @@ void PageReader::walk(std::uint32_t number, int depth, bool leaveOutLong,
         std::size_t at = bigEndian(bytes, pointers + 2 * cell, 2);
         if (at + 4 > usable_) notPlain(path_, "a cell is behind the end of its page");
         if (!leaf) {
-            walk(bigEndian(bytes, at, 4), depth + 1, leaveOutLong, row);
+            walk(bigEndian(bytes, at, 4), depth + 1, row);
             at += 4;
         }
-        if ((leaf || index) && decode(bytes, at, index, leaveOutLong, decoded, whole)) row(decoded);
+        if (!leaf && !index) continue;
+        decode(bytes, at, index, decoded, whole);
+        row(decoded);
     }
-    if (!leaf) walk(bigEndian(bytes, begin + 8, 4), depth + 1, leaveOutLong, row);
+    if (!leaf) walk(bigEndian(bytes, begin + 8, 4), depth + 1, row);
 }
 
 std::optional<std::int64_t> PageReader::lastRowid(const Table& table, std::int64_t lowest, std::int64_t highest) const {
@@ -262,8 +263,8 @@ std::optional<std::int64_t> PageReader::last(std::uint32_t number, std::int64_t 
     return low == 0 ? std::nullopt : last(childOf(low - 1), highest, depth + 1);
 }
 
-/// Sections 1.6 and 2.1: the row of the cell at `at`. @return false: it is too long, and long ones are left out
-bool PageReader::decode(const Page& bytes, std::size_t at, bool index, bool leaveOutLong, PageRow& row,
+/// Sections 1.6 and 2.1: the row of the cell at `at`.
+void PageReader::decode(const Page& bytes, std::size_t at, bool index, PageRow& row,
                         std::vector<std::byte>& whole) const {
     const std::span<const std::byte> page(bytes.data(), usable_);
     std::uint64_t length = 0, rowid = 0;
@@ -271,7 +272,6 @@ bool PageReader::decode(const Page& bytes, std::size_t at, bool index, bool leav
         notPlain(path_, "a cell is cut short");
     row.rowid = std::int64_t(rowid);
     const std::uint64_t most = index ? (usable_ - 12) * 64 / 255 - 23 : usable_ - 35;
-    if (length > most && leaveOutLong) return false;
     if (length > kLongestRow) notPlain(path_, "a row is too long");
     std::span<const std::byte> payload;
     if (length <= most) {
@@ -322,7 +322,6 @@ bool PageReader::decode(const Page& bytes, std::size_t at, bool index, bool leav
         row.values_.push_back(value);
         body += size;
     }
-    return true;
 }
 
 } // namespace kvscope

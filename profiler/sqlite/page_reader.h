@@ -56,9 +56,8 @@ public:
     bool has(std::string_view table) const { return tables_.contains(table); }
     /// Null: there is no ordinary table of this name.
     const Table* find(std::string_view table) const;
-    /// Calls `row` with each row in the order of keys. A row that is too long to be read is left out where
-    /// `leaveOutLong` is set.
-    void rows(const Table& table, const std::function<void(const PageRow& row)>& row, bool leaveOutLong = false) const;
+    /// Calls `row` with each row in the order of keys.
+    void rows(const Table& table, const std::function<void(const PageRow& row)>& row) const;
     /// Largest rowid of [lowest, highest].
     std::optional<std::int64_t> lastRowid(const Table& table, std::int64_t lowest, std::int64_t highest) const;
     /// Whether the file was written since it was opened: what was read may not belong together.
@@ -69,11 +68,9 @@ private:
     Page page(std::uint32_t number) const;
     void readHeader();
     void readSchema();
-    void walk(std::uint32_t number, int depth, bool leaveOutLong,
-              const std::function<void(const PageRow& row)>& row) const;
+    void walk(std::uint32_t number, int depth, const std::function<void(const PageRow& row)>& row) const;
     std::optional<std::int64_t> last(std::uint32_t number, std::int64_t highest, int depth) const;
-    bool decode(const Page& page, std::size_t at, bool index, bool leaveOutLong, PageRow& row,
-                std::vector<std::byte>& whole) const;
+    void decode(const Page& page, std::size_t at, bool index, PageRow& row, std::vector<std::byte>& whole) const;
     bool hasCompanion() const;
 
     std::string path_;

@@ -24,6 +24,11 @@ TEST_F(LabelCli, NamesNotesAndTagsStayWithTheTrace) {
     const json info = jsonOf({"info", trace});
     EXPECT_EQ(info.at("runs")[0].at("name"), "baseline") << "everybody reads the new name";
     EXPECT_EQ(info["runs"][1].at("name"), "second");
+    EXPECT_EQ(jsonOf({"info", folder_.string()}).at("runs")[0].at("name"), "baseline") << "and in lists";
+    EXPECT_EQ(jsonOf({"label", trace, "--run", "2", "--pin"}).at("pinned"), true);
+    EXPECT_EQ(jsonOf({"label", trace, "--run", "1", "--unpin"}).at("pinned"), false);
+    const std::string listed = cli({"info", folder_.string()}).out;
+    EXPECT_LT(listed.find("second"), listed.find("baseline")) << "the pinned run is first";
     EXPECT_EQ(jsonOf({"label", trace, "--run", "1"}).at("note"), "before the change") << "asking changes nothing";
     EXPECT_EQ(jsonOf({"label", trace, "--run", "1", "--untag", "slow", "--name", "", "--unpin"}).at("name"), "first")
         << "its own name again";

@@ -1,5 +1,6 @@
 // The list of a folder's traces says what a reader that opens each of them says, also of files that are no good.
 #include "base/error.h"
+#include "profiler/read/run_labels.h"
 #include "profiler/read/trace_list.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/record/recorder.h"
@@ -103,6 +104,23 @@ TEST_F(TraceList, ReadsAllRunsOfAFileWithManyAndLongTexts) {
     EXPECT_EQ(listed.runs[76].name.size(), 30000u);
     EXPECT_EQ(listed.runs.back().steps, 256);
     EXPECT_EQ(listed.runs[0].rank, std::nullopt);
+}
+
+TEST_F(TraceList, RunsHaveTheNamesThatTheirLabelsGive) {
+    const std::string file = record("labelled.kvtrace");
+    setLabels(file, 1, {.name = "baseline", .note = "", .tags = {}, .pinned = true});
+    EXPECT_NO_THROW(PageReader{file}) << "read without SQLite";
+    expectAsOpened(file);
+    EXPECT_EQ(listTrace(file).runs.at(0).name, "baseline");
+    EXPECT_TRUE(listTrace(file).runs.at(0).pinned);
+    // A note that is longer than a page hides nothing.
+    setLabels(file, 1, {.name = "second", .note = std::string(50'000, 'n'), .tags = {}, .pinned = false});
+    expectAsOpened(file);
+    EXPECT_EQ(listTrace(file).runs.at(0).name, "second");
+    EXPECT_FALSE(listTrace(file).runs.at(0).pinned);
+    change(file, "UPDATE run_meta SET value = '{\"name\": 7' WHERE key = 'labels'"); // damaged: no labels
+    expectAsOpened(file);
+    EXPECT_EQ(listTrace(file).runs.at(0).name, TraceReader(file).runs().at(0).name);
 }
 
 TEST_F(TraceList, PagesHaveTheRowsThatSqliteHas) {
