@@ -55,16 +55,17 @@ std::uint16_t toBf16(float value) {
 
 /// Device memory of one cell: a layer's cache as often as it takes to find none of it in the GPU's caches.
 struct Cell {
-    Cell(Gpu& gpu, int blockTokens, int prefixTokens)
-        : launch(gpu.launch), block(blockTokens), prefix(prefixTokens), pages((prefix + block + 15) / 16),
-          layerElements(std::size_t(kShape.kvHeads) * std::size_t(pages) * cuda::blockElements(kShape)),
-          rangeElements(std::size_t(kShape.kvHeads) * std::size_t(pages) * 2 * std::size_t(kShape.dim)) {
+    Cell(Gpu& gpu, int blockTokens, int prefixTokens, int sequences)
+        : launch(gpu.launch), block(blockTokens), prefix(prefixTokens), batch(sequences),
+          pages((prefix + block + 15) / 16), heads(std::size_t(batch) * std::size_t(kShape.kvHeads)),
+          layerElements(heads * std::size_t(pages) * cuda::blockElements(kShape)),
+          rangeElements(heads * std::size_t(pages) * 2 * std::size_t(kShape.dim)) {
         constexpr std::size_t kCold = std::size_t(600) << 20;
         copies = int(std::max<std::size_t>(2, kCold / (layerElements * sizeof(Bf16))));
-        const auto tokens = std::size_t(block), numbers = tokens * std::size_t(kShape.queryHeads * kShape.dim),
-                   heads = std::size_t(kShape.kvHeads);
+        const auto tokens = std::size_t(batch) * std::size_t(block),
+                   numbers = tokens * std::size_t(kShape.queryHeads * kShape.dim);
         rows.shape = kShape;
-        rows.rows = 1;
+        rows.rows = batch;
         rows.block = block;
         splits = cuda::blockSplits(launch, rows, pages * kShape.blockSize);
         arena.plan(kv, layerElements * std::size_t(copies), kWhat);
@@ -75,9 +76,9 @@ struct Cell {
         for (float** floats : {&before, &prefixOut}) arena.plan(*floats, numbers, kWhat);
         arena.plan(prefixSums, numbers / std::size_t(kShape.dim), kWhat);
         arena.plan(angles, std::size_t(prefix + block) * std::size_t(kShape.dim / 2), kWhat);
-        arena.plan(ropeFirst, 1, kWhat);
+        arena.plan(ropeFirst, std::size_t(batch), kWhat);
         arena.plan(changes, tokens * std::size_t(kShape.queryHeads), kWhat);
-        arena.plan(table, 1, kWhat);
+        arena.plan(table, std::size_t(batch), kWhat);
         arena.plan(headFirst, heads, kWhat);
         arena.plan(active, heads, kWhat);
         const std::size_t queries = std::size_t(rows.queries());
@@ -92,7 +93,7 @@ struct Cell {
         arena.take();
         cuda::fillNormal(kv, layerElements * std::size_t(copies), 1, 1);
         std::vector<std::int64_t> first;
-        for (int g = 0; g < kShape.kvHeads; ++g) first.push_back(std::int64_t(g) * pages);
+        for (std::size_t head = 0; head < heads; ++head) first.push_back(std::int64_t(head) * pages);
         upload(headFirst, first);
         rows.table = table;
         rows.active = active;
@@ -150,11 +151,14 @@ struct Cell {
         cuda::placeBlocks(launch, args);
     }
     void setFlags(std::uint32_t flags) {
-        upload(table, std::vector<cuda::BlockRow>{{0, prefix, prefix, cuda::BlockRow::kTaken | flags}});
+        std::vector<cuda::BlockRow> all;
+        for (int row = 0; row < batch; ++row) all.push_back({row, prefix, prefix, cuda::BlockRow::kTaken | flags});
+        upload(table, all);
     }
 
     const cuda::Launch launch;
-    const int block, prefix, pages;
+    const int block, prefix, batch, pages;
+    const std::size_t heads; // KV heads of all sequences
     const std::size_t layerElements, rangeElements;
     int copies = 1, splits = 1;
     cuda::BlockRows rows;
@@ -194,15 +198,15 @@ float queryAt(int query, int channel) { return std::popcount(unsigned(query & ch
 
 void setQueries(Cell& cell) {
     std::vector<std::uint16_t> q;
-    for (int token = 0; token < cell.block; ++token)
+    for (int token = 0; token < cell.batch * cell.block; ++token)
         for (int head = 0; head < kShape.queryHeads; ++head)
             for (int c = 0; c < kShape.dim; ++c)
-                q.push_back(toBf16(queryAt(token * kShape.group() + head % kShape.group(), c)));
+                q.push_back(toBf16(queryAt(token % cell.block * kShape.group() + head % kShape.group(), c)));
     cuda::check(cudaMemcpy(cell.q, q.data(), q.size() * 2, cudaMemcpyHostToDevice), "preparing a benchmark");
 }
 
 /// Ranges around the sum of the queries that are to choose a page, with noise, so that no two bounds are equal. The
-/// first kActive tokens are the active ones.
+/// first kActive tokens are the active ones. All sequences choose the same pages, each of its own cache.
 void plant(Cell& cell, int perQuery, double questDensity, double losaDensity) {
     const int complete = cell.prefix / kShape.blockSize, group = kShape.group(), queries = cell.block * group;
     const auto pagesOf = [&](double density, int most) {
@@ -213,7 +217,7 @@ void plant(Cell& cell, int perQuery, double questDensity, double losaDensity) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal(0, 1.5f);
     std::uniform_real_distribution<float> stretch(1.f, 1.3f);
-    std::vector<std::uint16_t> ranges(cell.rangeElements, 0);
+    std::vector<std::uint16_t> ranges(cell.rangeElements / std::size_t(cell.batch), 0); // of one sequence
     for (int g = 0; g < kShape.kvHeads; ++g) {
         std::vector<float> points(std::size_t(cell.pages) * std::size_t(kShape.dim), 0.f);
         const auto chosen = plantedPages(complete, queries, std::min(perQuery, complete), all, losa, random);
@@ -231,13 +235,13 @@ void plant(Cell& cell, int perQuery, double questDensity, double losaDensity) {
                 ranges[at + std::size_t(kShape.dim)] = toBf16(point + std::abs(normal(random)));
             }
     }
-    for (int i = 0; i < cell.copies; ++i)
-        cuda::check(cudaMemcpy(cell.ranges + std::size_t(i) * cell.rangeElements, ranges.data(), ranges.size() * 2,
+    for (int i = 0; i < cell.copies * cell.batch; ++i)
+        cuda::check(cudaMemcpy(cell.ranges + std::size_t(i) * ranges.size(), ranges.data(), ranges.size() * 2,
                                cudaMemcpyHostToDevice),
                     "preparing a benchmark");
     std::vector<float2> changes;
-    for (int t = 0; t < cell.block; ++t)
-        for (int h = 0; h < kShape.queryHeads; ++h) changes.push_back({t < kActive ? 2.f : 1.f, 100.f});
+    for (int t = 0; t < cell.batch * cell.block; ++t)
+        for (int h = 0; h < kShape.queryHeads; ++h) changes.push_back({t % cell.block < kActive ? 2.f : 1.f, 100.f});
     upload(cell.changes, changes);
 }
 
@@ -254,22 +258,22 @@ Measured measure(Gpu& gpu, Cell& cell, bool sparse, std::uint32_t flags, double 
     }) / nodes *
              1e6;
     const double page = double(cuda::blockBytes(kShape)), rangeBytes = 2.0 * kShape.dim * sizeof(Bf16);
-    const int complete = cell.prefix / kShape.blockSize;
-    double pages = double(complete) * kShape.kvHeads, bytes = 0;
+    const double complete = double(cell.prefix / kShape.blockSize) * double(cell.heads); // pages
+    double pages = complete, bytes = 0;
     if (sparse) {
-        const auto counts = download(cell.count, std::size_t(kShape.kvHeads));
+        const auto counts = download(cell.count, cell.heads);
         pages = double(std::accumulate(counts.begin(), counts.end(), 0));
-        bytes = double(complete) * kShape.kvHeads * rangeBytes;
+        bytes = complete * rangeBytes;
     }
     bytes += pages * page;
-    out.density = pages / (double(complete) * kShape.kvHeads);
+    out.density = pages / complete;
     out.floorUs = bytes / readRate * 1e6;
     return out;
 }
 
-Json cellOf(Gpu& gpu, int block, int prefix, int onlyBudget, double readRate, const Log& log) {
+Json cellOf(Gpu& gpu, int block, int prefix, int batch, int onlyBudget, double readRate, const Log& log) {
     Json out;
-    Cell cell(gpu, block, prefix);
+    Cell cell(gpu, block, prefix, batch);
     setQueries(cell);
     const Measured dense = measure(gpu, cell, false, 0, readRate);
     constexpr int kNodes = 32;
@@ -284,9 +288,9 @@ Json cellOf(Gpu& gpu, int block, int prefix, int onlyBudget, double readRate, co
     out["dense_floor_us"] = dense.floorUs;
     out["dense_over_floor"] = dense.us / dense.floorUs;
     out["comparing_queries_us"] = comparing;
-    log(fmt::format("block {} prefix {}: dense {:.1f} us, floor {:.1f}, {:.2f} of it; comparing queries {:.2f} us; {} "
-                    "splits",
-                    block, prefix, dense.us, dense.floorUs, dense.us / dense.floorUs, comparing, cell.splits));
+    log(fmt::format("block {} prefix {} batch {}: dense {:.1f} us, floor {:.1f}, {:.2f} of it; comparing queries "
+                    "{:.2f} us; {} splits",
+                    block, prefix, batch, dense.us, dense.floorUs, dense.us / dense.floorUs, comparing, cell.splits));
     for (const Density& density : kDensities) {
         if (onlyBudget > 0 && density.budget != onlyBudget) continue;
         cell.choice.pagesPerQuery = density.budget / kShape.blockSize;
@@ -315,20 +319,21 @@ Json cellOf(Gpu& gpu, int block, int prefix, int onlyBudget, double readRate, co
 
 } // namespace
 
-/// Settings: block, prefix, budget: only this one; 0: all.
+/// Settings: block, prefix, budget: only this one; 0: all. batch: sequences whose blocks are denoised together.
 nlohmann::ordered_json losaAttention(const Settings& settings, const Log& log) {
-    const SettingsReader reader(settings, {"block", "prefix", "budget"});
+    const SettingsReader reader(settings, {"block", "prefix", "budget", "batch"});
     const int onlyBlock = reader.integer("block", 0, 0, 32), onlyPrefix = reader.integer("prefix", 0, 0, 1 << 20),
-              onlyBudget = reader.integer("budget", 0, 0, 1024);
+              onlyBudget = reader.integer("budget", 0, 0, 1024), batch = reader.integer("batch", 1, 1, 64);
     Gpu gpu;
     const double readRate = gpu.readBytesPerSecond();
     Json out;
     out["read_bytes_per_second"] = readRate;
+    out["batch"] = batch;
     log(fmt::format("pure reads: {:.0f} GB/s", readRate * 1e-9));
     for (const int block : onlyBlock > 0 ? std::vector{onlyBlock} : std::vector{16, 32})
         for (const int prefix : onlyPrefix > 0 ? std::vector{onlyPrefix} : std::vector{4096, 8192, 16384, 32768, 65536})
             out[fmt::format("block_{}_prefix_{}", block, prefix)] =
-                cellOf(gpu, block, prefix, onlyBudget, readRate, log);
+                cellOf(gpu, block, prefix, batch, onlyBudget, readRate, log);
     return out;
 }
 
