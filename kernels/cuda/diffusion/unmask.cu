@@ -11,15 +11,19 @@ constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
 struct Best {
     float logit;
     std::int32_t id;
+    float second; // largest logit of the others
 };
+/// Of two sets of ids that share none.
 __device__ inline Best better(Best a, Best b) {
-    return b.logit > a.logit || (b.logit == a.logit && b.id < a.id) ? b : a;
+    const Best& best = b.logit > a.logit || (b.logit == a.logit && b.id < a.id) ? b : a;
+    return {best.logit, best.id, fmaxf(fminf(a.logit, b.logit), fmaxf(a.second, b.second))};
 }
 __device__ inline Best warpBest(Best best) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2)
-        best = better(
-            best, {__shfl_xor_sync(0xffffffffu, best.logit, offset), __shfl_xor_sync(0xffffffffu, best.id, offset)});
+        best = better(best,
+                      {__shfl_xor_sync(0xffffffffu, best.logit, offset), __shfl_xor_sync(0xffffffffu, best.id, offset),
+                       __shfl_xor_sync(0xffffffffu, best.second, offset)});
     return best;
 }
 __device__ inline double warpSum(double value) {
@@ -43,13 +47,13 @@ __global__ void __launch_bounds__(kThreads) candidateKernel(CandidateArgs a) {
     if (threadIdx.x == 0) broken = 0;
     __syncthreads();
     constexpr std::int32_t kNone = 0x7fffffff;
-    Best best{-INFINITY, kNone};
+    Best best{-INFINITY, kNone, -INFINITY};
     bool infinite = false;
     for (int id = int(threadIdx.x); id < a.vocab; id += kThreads) {
         if (a.allowed[id] == 0) continue;
         const float logit = logits[id];
         infinite |= !isfinite(logit);
-        best = better(best, {logit, id});
+        best = better(best, {logit, id, -INFINITY});
     }
     if (infinite) broken = 1;
     best = warpBest(best);
@@ -74,7 +78,8 @@ __global__ void __launch_bounds__(kThreads) candidateKernel(CandidateArgs a) {
     product = warpSum(products[lane]);
     if (lane != 0) return;
     // -sum p ln p with p = exp(x) / sum
-    a.candidates[at] = {1 / sum, log(sum) - product / sum, broken != 0 || best.id == kNone ? -1 : best.id, 0};
+    const double second = double(expf(best.second - best.logit)) / sum;
+    a.candidates[at] = {1 / sum, log(sum) - product / sum, broken != 0 || best.id == kNone ? -1 : best.id, 0, second};
 }
 
 /// Grid (rows), a thread for each token.

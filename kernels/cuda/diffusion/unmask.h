@@ -13,6 +13,7 @@ struct BlockCandidate {
     double entropy = 0;    // of the distribution, in nats
     std::int32_t id = -1;  // the largest logit, of equal ones the lower id; -1: a logit is infinite or NaN
     std::int32_t none = 0;
+    double second = 0; // the second largest probability; 0: one id alone is allowed
 };
 
 struct CandidateArgs {
