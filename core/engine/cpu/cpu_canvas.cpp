@@ -10,6 +10,7 @@
 #include "core/engine/cpu/cpu_memory.h"
 #include "core/kv/block_layout.h"
 #include "core/plan/memory_plan.h"
+#include "core/session/canvas_record.h"
 
 #include <algorithm>
 #include <functional>
@@ -19,9 +20,8 @@
 namespace kvscope {
 namespace {
 
-constexpr int kBlock = 64;      // tokens of a KV block that is no tile
-constexpr int kQueries = 64;    // that attend together
-constexpr int kActiveBits = 64; // tokens of a block of which the trace can say that they are active
+constexpr int kBlock = 64;   // tokens of a KV block that is no tile
+constexpr int kQueries = 64; // that attend together
 
 std::size_t longestOf(const CanvasSetup& setup) {
     return std::size_t(*std::max_element(setup.maxTokens.begin(), setup.maxTokens.end()));
@@ -155,7 +155,7 @@ private:
     Chosen chosenBy(LayerId layer, KvHeadId kvHead, const CanvasRow& row) const;
     void recordTiles(LayerId layer, const CanvasRow& row, KvHeadId kvHead, DenoiseLayer& out,
                      DenoiseStep& denoise) const;
-    void recordChanges(LayerId layer, const CanvasRow& row, DenoiseLayer& out, DenoiseStep& denoise) const;
+    void recordChangesOf(LayerId layer, const CanvasRow& row, DenoiseLayer& out, StepRecord& record) const;
     void keepWanted(const CanvasRow& row, const float* x);
     using StoreExtents = Extents<LayerId, KvHeadId, BlockId>;
     StoreExtents storeOf(RowId sequence) const {
@@ -382,7 +382,8 @@ void CpuCanvas::attendToKept(LayerId layer, const CanvasRow& row) {
 
 /// Whether the layer chose nothing: neither what its tokens attended to nor which were computed.
 bool CpuCanvas::isDense(LayerId layer, const CanvasRow& row) const {
-    if (row.keys == CanvasRow::Keys::Computed) return features_->computed(layer, row.sequence).size() == row.ids.size();
+    if (row.keys == CanvasRow::Keys::Computed)
+        return features_->computed(layer, row.sequence).positions.size() == row.ids.size();
     return row.keys != CanvasRow::Keys::Kept && row.keys != CanvasRow::Keys::Masked;
 }
 
@@ -391,33 +392,14 @@ bool CpuCanvas::isDense(LayerId layer, const CanvasRow& row) const {
 void CpuCanvas::recordHead(LayerId layer, KvHeadId kvHead, const CanvasRow& row, StepRecord& record) {
     DenoiseLayer out;
     out.layer = int(layer), out.sequence = int(row.sequence), out.kvHead = int(kvHead);
-    if (row.keys == CanvasRow::Keys::Computed) recordChanges(layer, row, out, record.denoise);
+    if (row.keys == CanvasRow::Keys::Computed) recordChangesOf(layer, row, out, record);
     if (isDense(layer, row)) {
         record.denoise.layers.push_back(out);
         return;
     }
-    const Chosen chosen = chosenBy(layer, kvHead, row);
-    const std::size_t count = chosen.ids.size();
-    out.sparse = true;
-    out.active = chosen.active;
-    out.pages = std::int32_t(count);
-    out.density = chosen.density;
     if (row.keys == CanvasRow::Keys::Masked && recordsRows_) recordTiles(layer, row, kvHead, out, record.denoise);
-    record.denoise.layers.push_back(out);
-    SelectionRecord selection;
-    selection.layer = out.layer, selection.sequence = out.sequence, selection.kvHead = out.kvHead;
-    selection.selected = selection.hits = out.pages;
-    selection.first = std::uint32_t(record.blocks.size());
-    selection.kept = count > 0 ? chosen.kept : 0; // of nothing, nothing
-    for (const std::int32_t id : chosen.ids) record.blocks.emplace_back(id, Origin::QueryAware, true);
-    record.selections.push_back(selection);
-    LayerRecord& sums = record.layers[index(layer)];
-    const bool firstOfLayer = sums.selected == 0;
-    sums.selected += selection.selected;
-    sums.hits += selection.hits;
-    if (count == 0) return;
-    sums.kept =
-        (firstOfLayer || sums.kept >= 0) && selection.kept >= 0 ? (firstOfLayer ? 0 : sums.kept) + selection.kept : -1;
+    const Chosen chosen = chosenBy(layer, kvHead, row);
+    recordChosen(out, {chosen.ids, chosen.active, chosen.density, chosen.kept}, record);
 }
 
 CpuCanvas::Chosen CpuCanvas::chosenBy(LayerId layer, KvHeadId kvHead, const CanvasRow& row) const {
@@ -437,14 +419,11 @@ CpuCanvas::Chosen CpuCanvas::chosenBy(LayerId layer, KvHeadId kvHead, const Canv
         chosen.density = float(double(kept) / tokens);
         if (row.maskUsed) chosen.kept = int(chosen.ids.size()); // to the end of the run they stay
     } else {
-        const auto computed = features_->computed(layer, row.sequence);
-        chosen.ids.assign(computed.begin(), computed.end());
+        const ComputedTokens& computed = features_->computed(layer, row.sequence);
+        chosen.ids = computed.positions;
         chosen.density = float(double(chosen.ids.size()) / tokens);
-        chosen.kept = features_->computedBefore(layer, row.sequence);
-        chosen.active = 0;
-        for (const std::int32_t position : computed)
-            if (const int place = position - row.block; place >= 0 && place < std::min(options_.block, kActiveBits))
-                chosen.active |= std::uint64_t(1) << place;
+        chosen.kept = computed.kept;
+        chosen.active = computed.among(row.block, options_.block);
     }
     return chosen;
 }
@@ -462,13 +441,12 @@ void CpuCanvas::recordTiles(LayerId layer, const CanvasRow& row, KvHeadId kvHead
 }
 
 /// Records how much the values of the block's tokens changed, once for all KV heads.
-void CpuCanvas::recordChanges(LayerId layer, const CanvasRow& row, DenoiseLayer& out, DenoiseStep& denoise) const {
+void CpuCanvas::recordChangesOf(LayerId layer, const CanvasRow& row, DenoiseLayer& out, StepRecord& record) const {
     const auto changes = features_->changes(layer, row.sequence);
     if (changes.empty() || !recordsRows_ || out.kvHead > 0) return;
-    const auto ofBlock =
-        changes.subspan(std::size_t(row.block - promptTokens_[index(row.sequence)]), std::size_t(options_.block));
-    out.firstChange = std::int64_t(denoise.changes.size());
-    denoise.changes.insert(denoise.changes.end(), ofBlock.begin(), ofBlock.end());
+    recordChanges(
+        changes.subspan(std::size_t(row.block - promptTokens_[index(row.sequence)]), std::size_t(options_.block)), out,
+        record);
 }
 
 void CpuCanvas::keepWanted(const CanvasRow& row, const float* x) {

@@ -3,17 +3,12 @@
 #include "core/diffusion/changed_values.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 
 namespace kvscope {
 namespace {
 
 int longestOf(std::span<const int> tokens) { return *std::max_element(tokens.begin(), tokens.end()); }
-
-void addPositions(std::vector<std::int32_t>& positions, int first, int end) {
-    for (int position = first; position < end; ++position) positions.push_back(position);
-}
 
 } // namespace
 
@@ -48,20 +43,19 @@ std::int64_t CpuCanvasFeatures::bytes(const ModelConfig& config, const CanvasOpt
 void CpuCanvasFeatures::run(const Pass& pass, const BlockLayout& layout, LayerRecord& times) {
     Layer& layer = layers_[layerAt_.offset(pass.sequence, pass.layer)];
     const int prompt = promptOf(pass.sequence), tokens = tokensOf(pass.sequence);
-    layer.before.swap(layer.computed);
-    layer.computed.clear();
+    layer.computed.begin();
     layer.changes.clear();
-    if (pass.wholePrompt) addPositions(layer.computed, 0, prompt);
+    if (pass.wholePrompt) layer.computed.add(0, prompt);
     if (pass.wholeCanvas)
-        addPositions(layer.computed, prompt, tokens);
+        layer.computed.add(prompt, tokens);
     else if (options_.updateRatio > 0)
         addChanged(pass, layout, layer, times);
-    compare(pass, layer);
-    const int n = int(layer.computed.size());
+    layer.computed.compare(pass.block, tokens);
+    const int n = int(layer.computed.positions.size());
     if (n > 0) {
         gather(pass, layer);
         for (int i = 0; i < n; ++i)
-            passes_.rotateAs(i, rope_, rope_.first(int(pass.sequence)) + layer.computed[std::size_t(i)]);
+            passes_.rotateAs(i, rope_, rope_.first(int(pass.sequence)) + layer.computed.positions[std::size_t(i)]);
         passes_.project(pass.layer, rows_.data(), n, times);
         clock_.run(times, n == tokens ? Stage::Attention : Stage::Stage2, [&] {
             write(pass, layout, layer);
@@ -102,19 +96,19 @@ void CpuCanvasFeatures::addChanged(const Pass& pass, const BlockLayout& layout, 
         });
         for (const double value : alike) layer.changes.push_back(float(std::max(0.0, 1 - value)));
         for (const std::int32_t token : leastAlike(alike, int(canvas * options_.updateRatio)))
-            layer.computed.push_back(prompt + token);
+            layer.computed.positions.push_back(prompt + token);
     });
 }
 
 /// Keys of the computed tokens, and values where they are not there yet, replace those before.
 void CpuCanvasFeatures::write(const Pass& pass, const BlockLayout& layout, Layer& layer) {
     const TokenRows made = passes_.rows();
-    const int n = int(layer.computed.size()), prompt = promptOf(pass.sequence);
+    const int n = int(layer.computed.positions.size()), prompt = promptOf(pass.sequence);
     const KeyExtents keyAt(n, config_.kvHeads, config_.headDim);
     kernels_.forEach(config_.kvHeads, [&](int i) {
         const KvHeadId g{i};
         for (int row = 0; row < n; ++row) {
-            const int position = layer.computed[std::size_t(row)];
+            const int position = layer.computed.positions[std::size_t(row)];
             const std::size_t at = keyAt.first(row, g);
             float* const block = pass.blockAt(g, layout.blockOf(position));
             if (position >= prompt && !pass.wholeCanvas) // its values are there
@@ -125,20 +119,20 @@ void CpuCanvasFeatures::write(const Pass& pass, const BlockLayout& layout, Layer
     });
     if (!options_.sinceComputed) return;
     for (int row = 0; row < n; ++row)
-        if (const int token = layer.computed[std::size_t(row)] - prompt; token >= 0)
+        if (const int token = layer.computed.positions[std::size_t(row)] - prompt; token >= 0)
             std::copy_n(made.v + keyAt.first(row), keyAt.under(0),
                         layer.values.data() + std::size_t(token) * keyAt.under(0));
 }
 
 void CpuCanvasFeatures::gather(const Pass& pass, const Layer& layer) {
     int row = 0;
-    for (const std::int32_t position : layer.computed)
+    for (const std::int32_t position : layer.computed.positions)
         std::copy_n(pass.x + streamAt_.first(position), streamAt_.under(0), rows_.data() + streamAt_.first(row++));
 }
 
 void CpuCanvasFeatures::scatter(const Layer& layer, AlignedBuffer<float>& to) const {
     int row = 0;
-    for (const std::int32_t position : layer.computed)
+    for (const std::int32_t position : layer.computed.positions)
         std::copy_n(made_.data() + streamAt_.first(row++), streamAt_.under(0), to.data() + streamAt_.first(position));
 }
 
@@ -148,20 +142,6 @@ void CpuCanvasFeatures::add(const Pass& pass, const AlignedBuffer<float>& what) 
         const std::size_t first = streamAt_.first(token), end = first + streamAt_.under(0);
         for (std::size_t i = first; i < end; ++i) pass.x[i] += from[i];
     });
-}
-
-/// Comparable are the forwards of one block that do not compute all tokens.
-void CpuCanvasFeatures::compare(const Pass& pass, Layer& layer) const {
-    const bool all = int(layer.computed.size()) == tokensOf(pass.sequence);
-    layer.kept = -1;
-    if (layer.comparable && layer.block == pass.block && !all) {
-        std::vector<std::int32_t> both;
-        std::set_intersection(layer.computed.begin(), layer.computed.end(), layer.before.begin(), layer.before.end(),
-                              std::back_inserter(both));
-        layer.kept = int(both.size());
-    }
-    layer.comparable = !all;
-    layer.block = pass.block;
 }
 
 } // namespace kvscope

@@ -2,6 +2,7 @@
 // others what it added to them before.
 #pragma once
 
+#include "core/diffusion/computed_tokens.h"
 #include "core/engine/cpu/cpu_layer_passes.h"
 #include "core/kv/block_layout.h"
 #include "core/model/model_config.h"
@@ -36,12 +37,10 @@ public:
     };
     void run(const Pass& pass, const BlockLayout& layout, LayerRecord& times);
 
-    /// Of the last forward: the positions that the layer computed, ascending.
-    std::span<const std::int32_t> computed(LayerId layer, RowId sequence) const {
+    /// Of the last forward: what the layer computed.
+    const ComputedTokens& computed(LayerId layer, RowId sequence) const {
         return layers_[layerAt_.offset(sequence, layer)].computed;
     }
-    /// How many of them the forward before it computed, too. -1: it was of another block, or computed all tokens.
-    int computedBefore(LayerId layer, RowId sequence) const { return layers_[layerAt_.offset(sequence, layer)].kept; }
     /// [canvas] 1 minus the likeness of each token's values to those before, at least 0; empty where none were
     /// compared.
     std::span<const float> changes(LayerId layer, RowId sequence) const {
@@ -55,10 +54,8 @@ private:
     struct Layer {
         AlignedBuffer<float> attention, feedForward; // [tokens, hidden]
         AlignedBuffer<float> values; // [canvas, KV heads, dim] when they were computed; only where that is compared
-        std::vector<std::int32_t> computed, before;
+        ComputedTokens computed;
         std::vector<float> changes;
-        int block = -1, kept = -1;
-        bool comparable = false; // `before` is of a forward that did not compute all
     };
     int promptOf(RowId sequence) const { return prompts_[index(sequence)]; }
     int tokensOf(RowId sequence) const { return tokens_[index(sequence)]; }
@@ -67,7 +64,6 @@ private:
     void gather(const Pass& pass, const Layer& layer);
     void scatter(const Layer& layer, AlignedBuffer<float>& to) const;
     void add(const Pass& pass, const AlignedBuffer<float>& what) const;
-    void compare(const Pass& pass, Layer& layer) const;
 
     Kernels& kernels_;
     const ModelConfig& config_;
