@@ -120,6 +120,20 @@ void LayerPasses::project(const DeviceLayer& weights, const float* x, int n, std
     cuda::multiplyHeads(launch_, absorb);
 }
 
+/// Values are the last rows of the last matrix. Packed rows cannot be told apart, so that all of it is multiplied.
+void LayerPasses::projectValues(const DeviceLayer& weights, const float* x, int n, float* qkv, std::uint64_t* mark) {
+    const int width = (config_.queryHeads + 2 * config_.kvHeads) * config_.headDim;
+    cuda::DeviceMatrix values = weights.qkv.back();
+    if (values.packed == nullptr) {
+        const int rows = config_.kvHeads * config_.headDim;
+        values.data += std::ptrdiff_t(values.rows - rows) * values.cols;
+        values.rows = rows;
+    }
+    const int row = width - values.rows;
+    const float* bias = weights.qkvBias != nullptr ? weights.qkvBias + row : nullptr;
+    linear_->run(values, x, config_.hidden, n, norm(weights.inputNorm), {qkv + row, width, false, bias, nullptr}, mark);
+}
+
 void LayerPasses::append(const cuda::AppendArgs& args, const cuda::LatentTokens& latent) {
     if (config_.latent)
         cuda::appendLatent(launch_, args, latent);
@@ -175,19 +189,27 @@ const __nv_bfloat16* LayerPasses::leaveLatent(const DeviceLayer& weights, int n)
     return buffers_.output;
 }
 
-void LayerPasses::finish(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
+void LayerPasses::outputOf(int index, float* x, int n, bool adds, std::uint64_t* mark) {
     const DeviceLayer& weights = model_.layers[std::size_t(index)];
     stages_.at(index, Stage::OLinear);
-    if (config_.latent && oMark != nullptr) cuda::stampNow(launch_, oMark);
-    linear_->run(weights.o, leaveLatent(weights, n), n, {x, config_.hidden, true, weights.oBias, nullptr},
-                 config_.latent ? nullptr : oMark);
+    if (config_.latent && mark != nullptr) cuda::stampNow(launch_, mark);
+    linear_->run(weights.o, leaveLatent(weights, n), n, {x, config_.hidden, adds, weights.oBias, nullptr},
+                 config_.latent ? nullptr : mark);
+}
+
+void LayerPasses::feedForwardOf(int index, const float* from, float* x, int n, bool adds, std::uint64_t* mark) {
+    const DeviceLayer& weights = model_.layers[std::size_t(index)];
     stages_.at(index, Stage::Ffn);
-    if (weights.experts.router == nullptr) {
-        linear_->run(weights.mlp.gateUp, x, config_.hidden, n, norm(weights.postNorm),
-                     {nullptr, 0, false, nullptr, buffers_.hidden}, ffnMark);
-        linear_->run(weights.mlp.down, buffers_.hidden, n, {x, config_.hidden, true, nullptr, nullptr});
-        return;
-    }
+    linear_->run(weights.mlp.gateUp, from, config_.hidden, n, norm(weights.postNorm),
+                 {nullptr, 0, false, nullptr, buffers_.hidden}, mark);
+    linear_->run(weights.mlp.down, buffers_.hidden, n, {x, config_.hidden, adds, nullptr, nullptr});
+}
+
+void LayerPasses::finish(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
+    outputOf(index, x, n, true, oMark);
+    const DeviceLayer& weights = model_.layers[std::size_t(index)];
+    if (weights.experts.router == nullptr) return feedForwardOf(index, x, x, n, true, ffnMark);
+    stages_.at(index, Stage::Ffn);
     for (int first = 0; first < n; first += expertRows_)
         applyExperts(weights, x + std::size_t(first) * std::size_t(config_.hidden), std::min(expertRows_, n - first),
                      first == 0 ? ffnMark : nullptr);
@@ -251,8 +273,8 @@ void LayerPasses::applyExperts(const DeviceLayer& weights, float* x, int n, std:
                           shared ? sharedResult_ : nullptr, e.sharedGate ? routerLogits_ + e.count : nullptr, rows});
 }
 
-void LayerPasses::head(float* logits, std::uint64_t* mark) {
-    linear_->run(model_.lmHead, buffers_.x, config_.hidden, layout_.rows, norm(model_.finalNorm),
+void LayerPasses::head(float* logits, int n, std::uint64_t* mark) {
+    linear_->run(model_.lmHead, buffers_.x, config_.hidden, n, norm(model_.finalNorm),
                  {logits, config_.vocab, false, nullptr, nullptr}, mark);
 }
 

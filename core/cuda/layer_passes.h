@@ -35,6 +35,9 @@ public:
     /// Writes queries, keys and values of x to StepBuffers::qkv; with latent attention also the queries in the latent
     /// space to StepBuffers::q.
     void project(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark);
+    /// Writes the values of x [n, hidden] where project() would write them if `qkv` were StepBuffers::qkv; what lies
+    /// before them in a row may be overwritten. Without latent attention.
+    void projectValues(const DeviceLayer& weights, const float* x, int n, float* qkv, std::uint64_t* mark);
     /// Makes a step's queries, keys and values, rotates them and writes keys and values to the cache; in one launch
     /// where the kernels can.
     /// @param keepsPlain the one launch also writes StepBuffers::qkv, for a method that reads it
@@ -47,8 +50,13 @@ public:
     void placePrompt(const cuda::PromptArgs& args);
     /// Adds the output projection of the attention's output to x, and then the feed-forward.
     void finish(int layer, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
-    /// Writes the logits of StepBuffers::x.
-    void head(float* logits, std::uint64_t* mark = nullptr);
+    /// The two halves of finish(): the output projection of the attention's output and the feed-forward of `from`
+    /// [n, hidden] are added to x [n, hidden] or, where `adds` is false, written there. The model has no experts.
+    void outputOf(int layer, float* x, int n, bool adds, std::uint64_t* mark);
+    void feedForwardOf(int layer, const float* from, float* x, int n, bool adds, std::uint64_t* mark);
+    /// Writes the logits of StepBuffers::x, of its first n rows.
+    void head(float* logits, int n, std::uint64_t* mark);
+    void head(float* logits, std::uint64_t* mark = nullptr) { head(logits, layout_.rows, mark); }
 
 private:
     static constexpr int kExpertRows = 512; // tokens that go through the experts together

@@ -1,4 +1,5 @@
 // Stands in for the CUDA engine where the program was built without a CUDA compiler.
+#include "core/session/canvas_engine.h"
 #include "core/session/denoise_engine.h"
 #include "core/session/engine.h"
 #include "core/session/gpu_bus_id.h"
@@ -32,6 +33,11 @@ std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {
 }
 
 std::unique_ptr<DenoiseEngine> makeCudaDenoiser(const DenoiseSetup&) {
+    requireGpu();
+    return nullptr;
+}
+
+std::unique_ptr<CanvasEngine> makeCudaCanvas(const CanvasSetup&) {
     requireGpu();
     return nullptr;
 }

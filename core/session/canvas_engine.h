@@ -3,8 +3,10 @@
 #pragma once
 
 #include "base/ids.h"
+#include "core/diffusion/unmasking.h"
 #include "core/model/model.h"
 #include "core/select/canvas.h"
+#include "core/trace/gpu_trace.h"
 #include "core/trace/trace_sink.h"
 
 #include <cstdint>
@@ -41,6 +43,9 @@ struct CanvasSetup {
     CanvasOptions options;
     int threads = 0;
     RecordLevel level = RecordLevel::Counters;
+    std::span<const std::uint8_t> allowed = {}; // [vocab] nonzero for ids that may be written; outlives the engine
+    CandidateSampling sampling = {};
+    GpuTrace* gpuTrace = nullptr; // who records a GPU's kernels; null: nobody
 };
 
 class CanvasEngine {
@@ -52,9 +57,17 @@ public:
     virtual void forward(std::span<const CanvasRow> rows, StepRecord& record) = 0;
     /// Of the last forward: the logits [vocab] of the index-th wanted position of its `row`-th row.
     virtual std::span<const float> logits(int row, int index) const = 0;
+    /// Likewise, where the engine chooses candidates: that of the wanted position, without its place. Null: the session
+    /// chooses among the logits.
+    virtual const Candidate* candidate(int /*row*/, int /*index*/) const { return nullptr; }
+    virtual Timing linkTiming() const { return Timing::Modelled; }
+    /// Waits until the device is idle.
+    virtual void settle() {}
 };
 
 /// @throws Error(OutOfMemory) with the numbers
 std::unique_ptr<CanvasEngine> makeCpuCanvas(const CanvasSetup& setup);
+/// @throws Error(Unsupported | OutOfMemory | Device)
+std::unique_ptr<CanvasEngine> makeCudaCanvas(const CanvasSetup& setup);
 
 } // namespace kvscope

@@ -2,7 +2,7 @@
 // masks become tokens.
 #include "core/diffusion/canvas_choice.h"
 #include "core/diffusion/canvas_run.h"
-#include "core/session/canvas_engine.h"
+#include "core/session/canvas_row.h"
 #include "core/session/diffusion_run.h"
 
 #include <algorithm>
@@ -21,11 +21,11 @@ struct CanvasSession final : DiffusionRun {
     void readPrompts(StepRecord& record, const Progress&, const std::stop_token&) override {
         record.layers.resize(std::size_t(model->config().layers));
     }
+    void settle() override { engine->settle(); }
     int listRows() override;
     void forward(StepRecord& record) override { engine->forward(rows, record); }
     void writeRow(int row, StepRecord& record) override;
 
-    CanvasRow rowOf(RowId sequence) const;
     Candidate candidateAt(int row, int index, std::int32_t position);
 
     CanvasOptions canvas;
@@ -48,50 +48,37 @@ CanvasSession::CanvasSession(std::shared_ptr<const Model> loaded, std::vector<st
     if (canvas.cache == CanvasCache::Features)
         for (const auto& prompt : prompts)
             spec.traceBudget = std::max(spec.traceBudget, int(prompt.size()) + canvas.length);
-    CanvasSetup setup{model, {}, {}, prompts.size() * std::size_t(canvas.block), canvas, options.threads, sink.level()};
+    CanvasSetup setup{model,
+                      {},
+                      {},
+                      prompts.size() * std::size_t(canvas.block),
+                      canvas,
+                      options.threads,
+                      sink.level(),
+                      allowed,
+                      candidateSampling(),
+                      gpuTrace()};
     for (const auto& prompt : prompts) {
         setup.promptTokens.push_back(int(prompt.size()));
         setup.maxTokens.push_back(int(prompt.size()) + canvas.length);
         runs.emplace_back(prompt, canvas.length, canvas.block, model->config().diffusion->maskId, endIds());
     }
-    engine = makeCpuCanvas(setup);
-    beginRun(engine->description(), Timing::Modelled, canvas.block);
-}
-
-CanvasRow CanvasSession::rowOf(RowId sequence) const {
-    const CanvasRun& run = runs[index(sequence)];
-    const auto all = run.ids();
-    CanvasRow row{sequence, 0, all, run.masks(), run.first()};
-    if (!canvas.computesAll(run.step())) {
-        row.first = run.first();
-        const std::size_t first = std::size_t(row.first);
-        row.ids =
-            canvas.cache == CanvasCache::Prefix ? all.subspan(first) : all.subspan(first, std::size_t(canvas.block));
-        if (canvas.cache == CanvasCache::Evicted) row.keys = CanvasRow::Keys::Kept;
-    } else if (canvas.cache == CanvasCache::Evicted && run.step() == 1) {
-        row.keys = CanvasRow::Keys::AllAndChoose;
-    } else if (canvas.cache == CanvasCache::Features) {
-        row.keys = CanvasRow::Keys::Computed;
-        row.wholePrompt = run.forwards() % canvas.promptInterval == 0;
-        row.wholeCanvas = run.forwards() % canvas.canvasInterval == 0;
-    } else if (canvas.tiles() && run.forwards() >= canvas.maskStep()) {
-        row.keys = run.forwards() == canvas.maskStep() ? CanvasRow::Keys::AllAndChoose : CanvasRow::Keys::Masked;
-        row.maskUsed = run.forwards() > canvas.maskStep() + 1;
-    }
-    if (canvas.shifted)
-        for (std::int32_t& position : row.wanted) position = std::max(0, position - 1);
-    return row;
+    engine = options.backend == Backend::Cuda ? makeCudaCanvas(setup) : makeCpuCanvas(setup);
+    beginRun(engine->description(), engine->linkTiming(), canvas.block);
 }
 
 int CanvasSession::listRows() {
     rows.clear();
     for (const RowId sequence : idsUpTo<RowId>(int(runs.size())))
-        if (!runs[index(sequence)].finished()) rows.push_back(rowOf(sequence));
+        if (!runs[index(sequence)].finished()) rows.push_back(canvasRow(canvas, sequence, runs[index(sequence)]));
     return int(rows.size());
 }
 
 Candidate CanvasSession::candidateAt(int row, int index, std::int32_t position) {
-    Candidate candidate = chooseAt(rows[std::size_t(row)].sequence, position, engine->logits(row, index));
+    const RowId sequence = rows[std::size_t(row)].sequence;
+    const Candidate* const chosen = engine->candidate(row, index);
+    Candidate candidate = chosen != nullptr ? placed(*chosen, sequence, position)
+                                            : chooseAt(sequence, position, engine->logits(row, index));
     if (!canvas.shifted) candidate.confidence = candidate.plain; // LLaDA's is not tempered, Dream's is
     return candidate;
 }

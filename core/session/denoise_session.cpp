@@ -19,7 +19,7 @@ struct DenoiseRun final : DiffusionRun {
     bool finished() const override {
         return std::all_of(runs.begin(), runs.end(), [](const BlockRun& run) { return run.finished(); });
     }
-    void endGpuTrace() noexcept override;
+    void settle() override { engine->settle(); }
 
     void readPrompts(StepRecord& record, const Progress& progress, const std::stop_token& stop) override {
         engine->prefill(record, progress, stop);
@@ -94,15 +94,6 @@ int DenoiseRun::listRows() {
         rows.push_back(row);
     }
     return int(rows.size());
-}
-
-void DenoiseRun::endGpuTrace() noexcept {
-    if (gpuTrace() == nullptr) return;
-    try {
-        engine->settle();
-    } catch (const Error&) { // the device has failed; the call that denoised has thrown this error before
-    }
-    gpuTrace()->endRun();
 }
 
 void DenoiseRun::writeRow(int row, StepRecord& record) {

@@ -131,6 +131,15 @@ void DiffusionRun::forceNextTokens(const std::vector<std::int32_t>&) {
                       "use a model that decodes token by token");
 }
 
+void DiffusionRun::endGpuTrace() noexcept {
+    if (gpuTrace() == nullptr) return;
+    try {
+        settle();
+    } catch (const Error&) { // the device has failed; the call that denoised has thrown this error before
+    }
+    gpuTrace()->endRun();
+}
+
 void DiffusionRun::prefill(const Progress& progress, const std::stop_token& stop) {
     auto record = sink.acquire();
     record->step = stepNumber;

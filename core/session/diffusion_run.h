@@ -28,8 +28,11 @@ struct DiffusionRun : SessionRun {
     bool step() final;
     const float* logits(int sequence) const final;
     void forceNextTokens(const std::vector<std::int32_t>& ids) final;
+    void endGpuTrace() noexcept final;
 
 protected:
+    /// Waits until the device is idle. @throws Error(Device)
+    virtual void settle() = 0;
     /// Reads what is read of the prompts before the first forward.
     virtual void readPrompts(StepRecord& record, const Progress& progress, const std::stop_token& stop) = 0;
     /// Lists the rows of the next step, one for each unfinished sequence. @return how many

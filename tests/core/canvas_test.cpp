@@ -2,6 +2,7 @@
 #include "core/diffusion/canvas_choice.h"
 #include "core/diffusion/canvas_run.h"
 #include "core/diffusion/changed_values.h"
+#include "core/diffusion/computed_tokens.h"
 #include "core/diffusion/kept_tokens.h"
 #include "core/diffusion/tile_mask.h"
 #include "core/engine/cpu/cpu_canvas_features.h"
@@ -462,6 +463,29 @@ TEST(Canvas, FeaturesTakeTwoStreamsAToken) {
               streams + std::int64_t(16 + 16) * config.layers * config.kvHeads * config.headDim * 4);
 }
 
+TEST(Canvas, ComputedTokensAreComparedWithTheForwardBeforeInsideABlock) {
+    ComputedTokens computed;
+    const auto next = [&](std::vector<std::int32_t> positions, int block) {
+        computed.begin();
+        computed.positions = std::move(positions);
+        computed.compare(block, 100);
+        return computed.kept;
+    };
+    EXPECT_EQ(next({3, 60, 61, 99}, 60), -1) << "there is none before";
+    EXPECT_EQ(computed.among(60, 40), std::uint64_t(1) | std::uint64_t(1) << 1 | std::uint64_t(1) << 39);
+    EXPECT_EQ(computed.among(60, 2), 3u);
+    EXPECT_EQ(computed.among(0, 100), std::uint64_t(1) << 3 | std::uint64_t(1) << 60 | std::uint64_t(1) << 61);
+    EXPECT_EQ(next({60, 70, 99}, 60), 2);
+    EXPECT_EQ(next({60, 70, 99}, 70), -1) << "another block";
+    EXPECT_EQ(next({}, 70), 0);
+    computed.begin();
+    computed.add(0, 100);
+    computed.compare(70, 100);
+    EXPECT_EQ(computed.kept, -1) << "all tokens";
+    EXPECT_EQ(next({60, 70}, 70), -1) << "behind a forward of all tokens";
+    EXPECT_EQ(next({70, 71}, 70), 1);
+}
+
 TEST(Canvas, TheTokensOfLeastLikenessAreComputed) {
     const std::vector<float> a{1, 2, 3}, twice{2, 4, 6}, opposite{-1, -2, -3}, across{0, 3, -2}, nothing{0, 0, 0};
     EXPECT_EQ(likeness(a, twice), 1) << "only the direction counts";
@@ -586,9 +610,6 @@ TEST(Canvas, WhatDoesNotFitIsRefusedInASentence) {
     auto options = optionsOf(8);
     options.deviceKvBlocks = 16;
     refusal(llada, options, "--device-kv");
-    options = optionsOf(8);
-    options.backend = Backend::Cuda;
-    refusal(dream, options, "CPU");
     refusal(dream, optionsOf(1020), "context");
     DecodeSession session(llada, {prompt(9)}, optionsOf(8), sink);
     EXPECT_NE(test::refusalOf([&] { session.logits(0); }, "logits"), "");

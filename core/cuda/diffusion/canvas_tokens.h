@@ -1,0 +1,70 @@
+// Which tokens of which canvases the kernels of a forward compute: a row of a table for each token, and tiles of
+// neighbouring tokens that attend together.
+#pragma once
+
+#include "core/cuda/device_memory.h"
+#include "kernels/cuda/diffusion/block_row.h"
+
+#include <cuda_runtime_api.h>
+#include <span>
+
+namespace kvscope {
+
+/// An array that the host fills anew for a forward, and its copy on the GPU.
+template <class T> class ForwardArray {
+public:
+    void plan(DeviceArena& arena, std::size_t most) {
+        arena.plan(device_, most, "session state");
+        arena.planHost(host_, most, "what the host says of forwards");
+    }
+    T* host() const { return host_; }
+    T* device() const { return device_; }
+    /// Copies the first `count` elements, in the stream's order.
+    void send(std::size_t count, cudaStream_t stream) const {
+        cuda::check(cudaMemcpyAsync(device_, host_, count * sizeof(T), cudaMemcpyHostToDevice, stream),
+                    "copying what a forward computes");
+    }
+
+private:
+    T *device_ = nullptr, *host_ = nullptr;
+};
+
+/// Tokens of several sequences, one sequence behind the other. A sequence's tokens are followed by places of no token
+/// until they fill its last tile.
+class CanvasTokens {
+public:
+    /// Most places of sequences of so many tokens, and most tiles.
+    static std::size_t mostPlaces(std::span<const int> tokens);
+    static std::size_t mostTiles(std::span<const int> tokens);
+    /// Tokens of a tile where the longest sequence has so many: as many for each of its tiles, at most
+    /// cuda::kMostDenoised.
+    static int tileOf(int longest);
+
+    void plan(DeviceArena& arena, std::span<const int> tokens, int kvHeads);
+    /// Forgets the tokens of the forward before.
+    void begin(int tile) { tile_ = tile, places_ = tiles_ = fewestKeys_ = 0; }
+    /// Adds n tokens from position `first` on, which attend to the positions [0, keys). sequence: which row of the
+    /// tables of addresses they use. @return the place of the first one
+    int add(int sequence, int first, int n, int keys);
+    void send(cudaStream_t stream) const;
+
+    int places() const { return places_; }
+    /// Positions that the tokens of any sequence attend to, at least.
+    int fewestKeys() const { return fewestKeys_; }
+    /// The tokens as rows of one token each, for kernels that place keys and values.
+    cuda::BlockRows tokens(const cuda::AttentionShape& shape, const std::int64_t* headFirst) const {
+        return {shape, places_, 1, token_.device(), nullptr, headFirst};
+    }
+    /// The tiles, for attention.
+    cuda::BlockRows tiles(const cuda::AttentionShape& shape, const std::int64_t* headFirst) const {
+        return {shape, tiles_, tile_, tileRow_.device(), attending_.device(), headFirst};
+    }
+    cuda::BlockRow* table() const { return token_.device(); } // [places]
+
+private:
+    ForwardArray<cuda::BlockRow> token_, tileRow_; // [places], [tiles]
+    ForwardArray<std::uint64_t> attending_;        // [tiles, kvHeads] tokens of a tile
+    int kvHeads_ = 0, tile_ = 1, places_ = 0, tiles_ = 0, fewestKeys_ = 0;
+};
+
+} // namespace kvscope

@@ -1,0 +1,262 @@
+#include "core/cuda/diffusion/cuda_canvas_features.h"
+
+#include "kernels/cuda/diffusion/canvas_rows.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+constexpr const char* kFeatureState = "session state";
+
+} // namespace
+
+// ---- Memory ---------------------------------------------------------------------------------------------------------
+
+CudaCanvasFeatures::CudaCanvasFeatures(const Parts& parts, std::span<const int> prompts, std::span<const int> tokens)
+    : p_(parts), config_(parts.model.config), prompts_(prompts.begin(), prompts.end()),
+      tokens_(tokens.begin(), tokens.end()), width_((config_.queryHeads + 2 * config_.kvHeads) * config_.headDim),
+      layers_(std::size_t(config_.layers)),
+      computed_(std::size_t(config_.layers), std::vector<ComputedTokens>(tokens.size())) {
+    for (const RowId sequence : idsUpTo<RowId>(int(tokens_.size()))) {
+        firstKept_.push_back(allTokens_);
+        firstValue_.push_back(allCanvas_ - promptOf(sequence)); // of position 0, although a prompt has no rows
+        allTokens_ += tokens_[index(sequence)];
+        allCanvas_ += canvasOf(sequence);
+        mostCanvas_ = std::max(mostCanvas_, canvasOf(sequence));
+        mostChanged_ = std::max(mostChanged_, changedOf(sequence));
+    }
+    if (p_.options.updateRatio > 0) cuda::checkChangedTokens(p_.launch, mostCanvas_);
+}
+
+void CudaCanvasFeatures::plan(DeviceArena& arena) {
+    constexpr MemoryKind kFeatures("features", "what layers added to tokens", Holds::Kv);
+    constexpr MemoryKind kRows("computed_rows", "streams of computed tokens", Holds::Scratch);
+    const auto hidden = std::size_t(config_.hidden), places = CanvasTokens::mostPlaces(tokens_),
+               sequences = tokens_.size(), layers = layers_.size();
+    for (Layer& layer : layers_) {
+        arena.plan(layer.attention, std::size_t(allTokens_) * hidden, kFeatures);
+        arena.plan(layer.feedForward, std::size_t(allTokens_) * hidden, kFeatures);
+        if (p_.options.sinceComputed)
+            arena.plan(layer.values, std::size_t(allCanvas_) * std::size_t(config_.kvHeads * config_.headDim),
+                       kFeatures);
+    }
+    arena.plan(rows_, places * hidden, kRows);
+    arena.plan(made_, places * hidden, kRows);
+    chosen_.plan(arena, tokens_, config_.kvHeads);
+    for (ForwardArray<std::int32_t>* list : {&sources_, &targets_, &identity_, &allRows_}) list->plan(arena, places);
+    changeRows_.plan(arena, sequences);
+    arena.plan(changes_, layers * sequences * std::size_t(mostCanvas_), "reports");
+    arena.planHost(changesHost_, layers * sequences * std::size_t(mostCanvas_), "reports on the host");
+    arena.plan(positions_, layers * sequences * std::size_t(mostChanged_), "reports");
+    arena.planHost(positionsHost_, layers * sequences * std::size_t(mostChanged_), "reports on the host");
+    if (!p_.options.sinceComputed) return;
+    arena.plan(promptDevice_, sequences, kFeatureState);
+    arena.plan(firstValueDevice_, sequences, kFeatureState);
+}
+
+void CudaCanvasFeatures::open(const std::int64_t* headFirst) {
+    headFirst_ = headFirst;
+    if (!p_.options.sinceComputed) return;
+    const std::vector<std::int32_t> prompts(prompts_.begin(), prompts_.end());
+    const std::size_t bytes = prompts.size() * sizeof(std::int32_t);
+    cuda::check(cudaMemcpy(promptDevice_, prompts.data(), bytes, cudaMemcpyHostToDevice), "preparing the session");
+    cuda::check(cudaMemcpy(firstValueDevice_, firstValue_.data(), bytes, cudaMemcpyHostToDevice),
+                "preparing the session");
+}
+
+// ---- What a forward computes ----------------------------------------------------------------------------------------
+
+/// Tokens that all layers but the first compute.
+int CudaCanvasFeatures::countOf(const CanvasRow& row) const {
+    const int ofCanvas = row.wholeCanvas ? canvasOf(row.sequence) : chooses(1, row) ? changedOf(row.sequence) : 0;
+    return (row.wholePrompt ? promptOf(row.sequence) : 0) + ofCanvas;
+}
+
+void CudaCanvasFeatures::begin(std::span<const CanvasRow> rows) {
+    int longest = 0;
+    for (const CanvasRow& row : rows) longest = std::max(longest, countOf(row));
+    chosen_.begin(CanvasTokens::tileOf(longest));
+    changing_ = places_ = allPlaces_ = 0;
+    all_ = true;
+}
+
+/// Lists the row's tokens of the positions [from, end) as they lie in `x`, from the next place on.
+void CudaCanvasFeatures::list(const CanvasRow& row, int firstPlace, int from, int end) {
+    for (int position = from; position < end; ++position, ++places_) {
+        sources_.host()[places_] = firstPlace + position;
+        targets_.host()[places_] = firstKept_[index(row.sequence)] + position;
+    }
+}
+
+/// Lists all of the row's places in `x`.
+void CudaCanvasFeatures::listAll(const CanvasRow& row, int firstPlace, int endPlace) {
+    const int tokens = tokens_[index(row.sequence)];
+    for (int place = firstPlace; place < endPlace; ++place) {
+        const int position = place - firstPlace;
+        identity_.host()[place] = position < tokens ? place : -1;
+        allRows_.host()[place] = position < tokens ? firstKept_[index(row.sequence)] + position : -1;
+    }
+    allPlaces_ = endPlace;
+}
+
+void CudaCanvasFeatures::add(const CanvasRow& row, int firstPlace, int endPlace) {
+    const int s = int(row.sequence), tokens = tokens_[index(row.sequence)], prompt = promptOf(row.sequence),
+              count = countOf(row);
+    listAll(row, firstPlace, endPlace);
+    // The chosen tokens' positions are set in each layer, on the device.
+    places_ = chosen_.add(s, row.wholePrompt ? 0 : prompt, count, tokens);
+    const int end = places_ + count;
+    if (row.wholePrompt) list(row, firstPlace, 0, prompt);
+    if (row.wholeCanvas) list(row, firstPlace, prompt, tokens);
+    if (chooses(1, row)) {
+        const int changed = end - places_;
+        changeRows_.host()[changing_++] = {s,
+                                           prompt,
+                                           tokens - prompt,
+                                           firstPlace + prompt,
+                                           firstValue_[index(row.sequence)] + prompt,
+                                           firstKept_[index(row.sequence)],
+                                           changed,
+                                           places_};
+        list(row, firstPlace, prompt, prompt + changed);
+    }
+    for (; places_ < chosen_.places(); ++places_) sources_.host()[places_] = targets_.host()[places_] = -1;
+    all_ &= count == tokens;
+}
+
+void CudaCanvasFeatures::send() {
+    identity_.send(std::size_t(allPlaces_), p_.launch.stream);
+    allRows_.send(std::size_t(allPlaces_), p_.launch.stream);
+    if (chosen_.places() > 0) {
+        chosen_.send(p_.launch.stream);
+        sources_.send(std::size_t(chosen_.places()), p_.launch.stream);
+        targets_.send(std::size_t(chosen_.places()), p_.launch.stream);
+    }
+    if (changing_ > 0) changeRows_.send(std::size_t(changing_), p_.launch.stream);
+}
+
+// ---- A layer --------------------------------------------------------------------------------------------------------
+
+void CudaCanvasFeatures::runLayer(const Pass& pass) {
+    const bool first = pass.layer == 0;
+    if (!first && changing_ > 0) change(pass);
+    const CanvasTokens& tokens = first ? pass.all : chosen_;
+    compute(pass, tokens, first ? identity_.device() : sources_.device(),
+            first ? allRows_.device() : targets_.device());
+}
+
+cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
+    const std::size_t row = reportRow(pass.layer, RowId{0});
+    cuda::ChangeArgs args;
+    args.shape = p_.shape;
+    args.rows = changing_;
+    args.mostTokens = mostCanvas_;
+    args.mostComputed = mostChanged_;
+    args.table = changeRows_.device();
+    args.qkv = p_.buffers.qkv;
+    args.stride = width_;
+    args.valueAt = width_ - config_.kvHeads * config_.headDim;
+    args.blocks = pass.blocks;
+    args.headFirst = headFirst_;
+    args.compared = layers_[std::size_t(pass.layer)].values;
+    args.changes = changes_ + row * std::size_t(mostCanvas_);
+    args.computed = positions_ + row * std::size_t(mostChanged_);
+    args.places = chosen_.table();
+    args.sources = sources_.device();
+    args.targets = targets_.device();
+    args.mark = pass.marks.changes;
+    return args;
+}
+
+/// The values of all tokens of the canvases that are compared replace those before. Computed are the tokens whose
+/// values changed most.
+void CudaCanvasFeatures::change(const Pass& pass) {
+    const DeviceLayer& weights = p_.model.layers[std::size_t(pass.layer)];
+    p_.ranges.at(pass.layer, Stage::QkvLinear);
+    for (int i = 0; i < changing_; ++i) {
+        const cuda::ChangeRow& row = changeRows_.host()[i];
+        p_.passes.projectValues(weights, pass.x + std::ptrdiff_t(row.firstValue) * config_.hidden, row.tokens,
+                                p_.buffers.qkv + std::ptrdiff_t(row.firstValue) * width_,
+                                i == 0 ? pass.marks.values : nullptr);
+    }
+    p_.ranges.at(pass.layer, Stage::Compression);
+    const cuda::ChangeArgs args = changeArgs(pass);
+    cuda::compareValues(p_.launch, args);
+    cuda::chooseChanged(p_.launch, args);
+}
+
+/// Computes these tokens and adds to all of them what the layer has of them. sources, targets: [places]
+void CudaCanvasFeatures::compute(const Pass& pass, const CanvasTokens& tokens, const std::int32_t* sources,
+                                 const std::int32_t* targets) {
+    const Layer& of = layers_[std::size_t(pass.layer)];
+    const Marks& marks = pass.marks;
+    const int n = tokens.places(), hidden = config_.hidden;
+    const cuda::CanvasRowsArgs gather{n, hidden, pass.x, rows_, sources};
+    const auto addKept = [&](const float* kept) {
+        cuda::addRows(p_.launch, {pass.all.places(), hidden, kept, pass.x, allRows_.device()});
+    };
+    if (n == 0) {
+        for (std::uint64_t* mark : {marks.qkv, marks.rope, marks.attention, marks.output})
+            cuda::stampNow(p_.launch, mark);
+        addKept(of.attention);
+        cuda::stampNow(p_.launch, marks.feedForward);
+        addKept(of.feedForward);
+        return;
+    }
+    p_.ranges.at(pass.layer, Stage::QkvLinear);
+    cuda::gatherRows(p_.launch, gather);
+    p_.passes.project(p_.model.layers[std::size_t(pass.layer)], rows_, n, marks.qkv);
+    pass.place(tokens);
+    if (of.values != nullptr)
+        cuda::keepValues(p_.launch,
+                         {tokens.tokens(p_.shape, headFirst_), p_.buffers.qkv, width_,
+                          width_ - config_.kvHeads * config_.headDim, firstValueDevice_, promptDevice_, of.values});
+    pass.attend(tokens);
+    p_.passes.outputOf(pass.layer, made_, n, false, marks.output);
+    cuda::scatterRows(p_.launch, {n, hidden, made_, of.attention, targets});
+    addKept(of.attention);
+    cuda::gatherRows(p_.launch, gather);
+    p_.passes.feedForwardOf(pass.layer, rows_, made_, n, false, marks.feedForward);
+    cuda::scatterRows(p_.launch, {n, hidden, made_, of.feedForward, targets});
+    addKept(of.feedForward);
+}
+
+// ---- What came of it ------------------------------------------------------------------------------------------------
+
+void CudaCanvasFeatures::collect() {
+    if (changing_ == 0) return;
+    const std::size_t rows = layers_.size() * tokens_.size();
+    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+        if (bytes > 0)
+            cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, p_.launch.stream),
+                        "reading which tokens were computed");
+    };
+    copy(changesHost_, changes_, rows * std::size_t(mostCanvas_) * sizeof(float));
+    copy(positionsHost_, positions_, rows * std::size_t(mostChanged_) * sizeof(std::int32_t));
+}
+
+void CudaCanvasFeatures::finish(std::span<const CanvasRow> rows) {
+    for (int layer = 0; layer < config_.layers; ++layer)
+        for (const CanvasRow& row : rows) {
+            const int prompt = promptOf(row.sequence), tokens = tokens_[index(row.sequence)];
+            ComputedTokens& computed = computed_[std::size_t(layer)][index(row.sequence)];
+            computed.begin();
+            if (layer == 0 || row.wholePrompt) computed.add(0, prompt);
+            if (layer == 0 || row.wholeCanvas) computed.add(prompt, tokens);
+            if (chooses(layer, row)) {
+                const std::int32_t* const from =
+                    positionsHost_ + reportRow(layer, row.sequence) * std::size_t(mostChanged_);
+                computed.positions.insert(computed.positions.end(), from, from + changedOf(row.sequence));
+            }
+            computed.compare(row.block, tokens);
+        }
+}
+
+std::span<const float> CudaCanvasFeatures::changes(int layer, const CanvasRow& row) const {
+    if (!chooses(layer, row)) return {};
+    return {changesHost_ + reportRow(layer, row.sequence) * std::size_t(mostCanvas_),
+            std::size_t(canvasOf(row.sequence))};
+}
+
+} // namespace kvscope

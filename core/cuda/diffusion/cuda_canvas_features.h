@@ -1,0 +1,118 @@
+// dLLM-Cache's part of a forward over canvases on a GPU: each layer computes some tokens and adds to the others what it
+// added to them before.
+#pragma once
+
+#include "core/cuda/diffusion/canvas_tokens.h"
+#include "core/cuda/layer_passes.h"
+#include "core/diffusion/computed_tokens.h"
+#include "core/select/canvas.h"
+#include "core/session/canvas_engine.h"
+#include "kernels/cuda/diffusion/canvas_changes.h"
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// For every token the layers keep what their attention and their feed-forward added to its stream; keys and values are
+/// in the engine's blocks. The first layer computes all tokens, the others those of a list of their own.
+class CudaCanvasFeatures {
+public:
+    /// What the features use of the engine; everything outlives them.
+    struct Parts {
+        const DeviceModel& model;
+        const CanvasOptions& options;
+        const cuda::AttentionShape& shape;
+        const StepBuffers& buffers;
+        LayerPasses& passes;
+        const cuda::Launch& launch;
+        StageRanges& ranges;
+    };
+    /// prompts, tokens: [sequence] of the prompt; of prompt and canvas. @throws Error(Unsupported)
+    CudaCanvasFeatures(const Parts& parts, std::span<const int> prompts, std::span<const int> tokens);
+    void plan(DeviceArena& arena);
+    /// Fills what stays as it is, after the arena has been taken. headFirst: [sequence*kvHeads] first KV block of a
+    /// head
+    void open(const std::int64_t* headFirst);
+
+    // A forward: begin, add for every row, send, runLayer for every layer, collect, and after waiting finish.
+    void begin(std::span<const CanvasRow> rows);
+    /// firstPlace, endPlace: the row's places in `x` of runLayer, which has all of its tokens.
+    void add(const CanvasRow& row, int firstPlace, int endPlace);
+    void send();
+    /// Marks of a layer's stages; those of values and changes are written where layers compare values.
+    struct Marks {
+        std::uint64_t *values, *changes, *qkv, *rope, *attention, *output, *feedForward;
+    };
+    /// One layer of all rows.
+    struct Pass {
+        int layer = 0;
+        const CanvasTokens& all; // of the forward
+        float* x;                // [places of `all`, hidden]
+        __nv_bfloat16* blocks;   // of the layer
+        Marks marks;
+        /// Rotates what was projected of these tokens and places keys and values; lets them attend.
+        std::function<void(const CanvasTokens&)> place, attend;
+    };
+    void runLayer(const Pass& pass);
+    /// Copies what was chosen to the host, in the stream's order.
+    void collect();
+    /// After the forward has been waited for: notes which tokens the layers computed.
+    void finish(std::span<const CanvasRow> rows);
+
+    bool compares() const { return changing_ > 0; } // some row's layers, in this forward
+    bool computesAll() const { return all_; }       // every layer of every row, in this forward
+    const ComputedTokens& computed(int layer, RowId sequence) const {
+        return computed_[std::size_t(layer)][index(sequence)];
+    }
+    /// [canvas] how much each token's values changed, after finish(); empty where none were compared.
+    std::span<const float> changes(int layer, const CanvasRow& row) const;
+
+private:
+    int promptOf(RowId sequence) const { return prompts_[index(sequence)]; }
+    int canvasOf(RowId sequence) const { return tokens_[index(sequence)] - promptOf(sequence); }
+    int changedOf(RowId sequence) const { return int(canvasOf(sequence) * p_.options.updateRatio); }
+    bool chooses(int layer, const CanvasRow& row) const {
+        return layer > 0 && !row.wholeCanvas && p_.options.updateRatio > 0;
+    }
+    int countOf(const CanvasRow& row) const;
+    void list(const CanvasRow& row, int firstPlace, int from, int end);
+    void listAll(const CanvasRow& row, int firstPlace, int endPlace);
+    cuda::ChangeArgs changeArgs(const Pass& pass) const;
+    void change(const Pass& pass);
+    void compute(const Pass& pass, const CanvasTokens& tokens, const std::int32_t* sources,
+                 const std::int32_t* targets);
+    std::size_t reportRow(int layer, RowId sequence) const {
+        return std::size_t(layer) * tokens_.size() + index(sequence);
+    }
+
+    /// One layer's share of the device's memory.
+    struct Layer {
+        float *attention = nullptr, *feedForward = nullptr; // [tokens of all sequences, hidden]
+        __nv_bfloat16* values = nullptr; // [canvas tokens of all, kvHeads*dim]; only where these are compared
+    };
+
+    const Parts p_;
+    const ModelConfig& config_;
+    const std::int64_t* headFirst_ = nullptr;
+    const std::vector<int> prompts_, tokens_;
+    std::vector<std::int32_t> firstKept_, firstValue_; // [sequence] row of position 0 of what layers keep; of values
+    int allTokens_ = 0, allCanvas_ = 0, mostCanvas_ = 0, mostChanged_ = 0, width_ = 0;
+
+    CanvasTokens chosen_;                           // of all layers but the first
+    ForwardArray<std::int32_t> sources_, targets_;  // [places of chosen_] place in `x`; row of what layers keep
+    ForwardArray<std::int32_t> identity_, allRows_; // [places of all tokens] itself; row of what layers keep
+    ForwardArray<cuda::ChangeRow> changeRows_;      // [sequences]
+    int changing_ = 0, places_ = 0, allPlaces_ = 0;
+    bool all_ = false;
+
+    std::vector<Layer> layers_;
+    float *rows_ = nullptr, *made_ = nullptr; // [places, hidden] of the computed tokens the stream, and what is added
+    float *changes_ = nullptr, *changesHost_ = nullptr;                  // [layers, sequences, mostCanvas]
+    std::int32_t *positions_ = nullptr, *positionsHost_ = nullptr;       // [layers, sequences, mostChanged]
+    std::int32_t *promptDevice_ = nullptr, *firstValueDevice_ = nullptr; // [sequences], with Layer::values
+    std::vector<std::vector<ComputedTokens>> computed_;                  // [layer][sequence]
+};
+
+} // namespace kvscope
