@@ -5,6 +5,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/quality_report.h"
 #include "app/cli/scored_text.h"
+#include "app/cli/setting_options.h"
 #include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -25,7 +26,7 @@ namespace {
 struct Arguments {
     std::string model = "losa-tiny", backend = "cpu", textFile, resume;
     std::vector<std::string> tasks{"passkey", "keys4", "keys16"}, paces{"slow", "fast"},
-        methods{"full", "quest", "losa", "sparsed"};
+        methods{"full", "quest", "losa", "sparsed"}, settings;
     std::vector<int> contexts{4096, 16384}, budgets{16, 64, 128, 256, 512, 1024};
     int prompts = 200, batch = 8, boundBlocks = 32, boundContext = 2048, threads = 0;
     double seconds = 0;
@@ -42,23 +43,45 @@ template <class Kind> Kind namedOf(const char* option, const std::string& name, 
     throw Error(ErrorKind::BadInput, fmt::format("{} does not know '{}'", option, name), "use " + known);
 }
 
-/// A method that takes a budget has a cell for each.
-std::vector<std::pair<std::string, std::string>> settingsOf(const MethodEntry& method, int budget) {
-    if (budget == 0) return {};
-    std::vector<std::pair<std::string, std::string>> settings{{"budget", std::to_string(budget)}};
-    const auto has = [&](const char* key) {
-        return std::any_of(method.denoisingParameters.begin(), method.denoisingParameters.end(),
-                           [&](const Parameter& parameter) { return parameter.key == key; });
-    };
-    if (!has("budget"))
+using CellSettings = std::vector<std::pair<std::string, std::string>>;
+
+bool hasParameter(const MethodEntry& method, const std::string& key) {
+    return std::any_of(method.denoisingParameters.begin(), method.denoisingParameters.end(),
+                       [&](const Parameter& parameter) { return parameter.key == key; });
+}
+
+/// A method that takes a budget has a cell for each. more: of --set, of which a method takes what it has.
+CellSettings settingsOf(const MethodEntry& method, int budget, const CellSettings& more) {
+    CellSettings settings;
+    if (budget > 0) settings.emplace_back("budget", std::to_string(budget));
+    if (budget > 0 && !hasParameter(method, "budget"))
         throw Error(ErrorKind::Unsupported,
                     fmt::format("method {} has no budget on a model that denoises", method.name),
                     "choose among full, quest, losa and sparsed");
+    for (const auto& setting : more)
+        if (hasParameter(method, setting.first)) settings.push_back(setting);
     return settings;
+}
+
+/// The settings of --set. @throws Error(BadInput) where a cell decides about one itself, or no method has it
+CellSettings moreSettings(const Arguments& arguments) {
+    CellSettings more = parseSettings("--set", arguments.settings);
+    for (const auto& setting : more) {
+        const std::string& key = setting.first;
+        if (key == "budget" || key == "strategy")
+            throw Error(ErrorKind::BadInput, fmt::format("--set {} is what the cells differ in", key),
+                        key == "budget" ? "use --budgets" : "use --pace");
+        if (std::none_of(arguments.methods.begin(), arguments.methods.end(),
+                         [&](const std::string& name) { return hasParameter(findMethod(name), key); }))
+            throw Error(ErrorKind::BadInput, fmt::format("none of the methods has a parameter '{}'", key),
+                        "see kvscope-cli methods");
+    }
+    return more;
 }
 
 std::vector<QualityCell> cellsOf(const Arguments& arguments) {
     std::vector<QualityCell> cells;
+    const CellSettings more = moreSettings(arguments);
     for (const int context : arguments.contexts)
         for (const std::string& pace : arguments.paces)
             for (const std::string& task : arguments.tasks)
@@ -67,7 +90,7 @@ std::vector<QualityCell> cellsOf(const Arguments& arguments) {
                     const std::vector<int> budgets = name == "full" ? std::vector<int>{0} : arguments.budgets;
                     for (const int budget : budgets)
                         cells.push_back({namedOf<NeedleTask>("--tasks", task, kNeedleTasks), context,
-                                         namedOf<Pace>("--pace", pace, 2), name, settingsOf(method, budget)});
+                                         namedOf<Pace>("--pace", pace, 2), name, settingsOf(method, budget, more)});
                 }
     return cells;
 }
@@ -182,7 +205,7 @@ Json documentOf(const Arguments& arguments, const Json& settings, const std::vec
 
 int run(Arguments& arguments, const Options& command) {
     refuseVain(arguments.boundBlocks == 0, command, {"--text", "--bound-context"}, "with --bound-blocks 0");
-    refuseVain(arguments.prompts == 0, command, {"--tasks", "--contexts", "--pace"}, "with --prompts 0");
+    refuseVain(arguments.prompts == 0, command, {"--tasks", "--contexts", "--pace", "--set"}, "with --prompts 0");
     if (arguments.prompts == 0 && arguments.boundBlocks == 0)
         throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without a bound",
                     "give --prompts or --bound-blocks a number above 0");
@@ -241,6 +264,8 @@ Command addQuality(Options& program) {
         .commaSeparated()
         .range(1, 1 << 24)
         .showsDefault();
+    sub.add("--set", arguments->settings,
+            "Parameter of the methods that have it, key=value; repeatable. The bound is measured without");
     sub.add("--prompts", arguments->prompts, "Of each cell; 0: no needles").range(0, 100'000).showsDefault();
     sub.add("--batch", arguments->batch, "Prompts, or blocks, that are decoded together").range(1, 256).showsDefault();
     sub.add("--bound-blocks", arguments->boundBlocks, "Blocks of the text for the bound on perplexity; 0: no bound")

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <set>
 
 namespace kvscope {
 namespace {
@@ -71,12 +72,29 @@ TEST_F(QualityCli, PartsGiveWhatOneGoGives) {
     EXPECT_THAT(cli(with({"--resume", part})).err, HasSubstr("lacks what a batch has"));
 }
 
+/// Cells with other settings stand beside those of the same file, and full attention takes none of losa's.
+TEST_F(QualityCli, TakesParametersOfTheMethodsThatHaveThem) {
+    const std::string file = path("shares.jsonl");
+    jsonOf(with({"--resume", file, "--json"}));
+    const json shared = jsonOf(with({"--set", "agnostic_share=0.5", "--resume", file, "--json"}));
+    ASSERT_EQ(shared.at("rows").size(), 3u);
+    EXPECT_EQ(shared["rows"][0].at("settings"), json::object());
+    EXPECT_EQ(shared["rows"][1].at("settings").at("agnostic_share"), "0.5");
+    std::ifstream in(file);
+    std::set<std::string> lines;
+    for (std::string line; std::getline(in, line);)
+        EXPECT_TRUE(lines.insert(line).second) << "nothing is measured twice";
+}
+
 TEST_F(QualityCli, MistakesGetOneSentence) {
     for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--tasks", "sums"}, "passkey, keys4, keys16"},
              {{"--pace", "medium"}, "slow, fast"},
              {{"--methods", "magic"}, "known methods"},
              {{"--methods", "nosa"}, "budget"},
+             {{"--set", "budget=9"}, "--budgets"},
+             {{"--methods", "full,quest", "--set", "agnostic_share=0.5"}, "none of the methods"},
+             {{"--prompts", "0", "--set", "page=32"}, "--set has no effect with --prompts 0"},
              {{"--model", "nosa-tiny"}, "losa-tiny"},
              {{"--prompts", "0", "--bound-blocks", "0"}, "nothing is left to measure"},
              {{"--bound-blocks", "0", "--text", "x"}, "--text has no effect with --bound-blocks 0"},
