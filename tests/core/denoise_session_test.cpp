@@ -1,5 +1,6 @@
 // Sessions of block-diffusion models with random weights: what must hold whatever the weights are.
 #include "core/session/denoise_engine.h"
+#include "tests/core/block_rules.h"
 #include "tests/core/diffusion_model.h"
 #include "tests/support/refusal.h"
 
@@ -202,28 +203,9 @@ TEST(DenoiseSession, EveryBlockHasOneCleanForwardAndNoKnownTokenIsOverwritten) {
             for (const char* strategy :
                  {"sequential", "low_confidence_static", "low_confidence_dynamic", "entropy_bounded"}) {
                 const auto ids = somePrompt(prompt);
-                const auto run = denoise(model, {ids}, optionsOf("full", {{"strategy", strategy}, {"steps", "3"}}, 5));
-                std::map<int, int> clean;
-                std::map<int, std::int32_t> known;
-                for (int i = 0; i < prompt; ++i) known[i] = ids[std::size_t(i)];
-                for (const StepRecord& step : run.steps) {
-                    if (step.denoise.empty()) continue;
-                    const DenoiseForward& forward = step.denoise.forwards.front();
-                    clean[forward.block] += forward.final;
-                    EXPECT_EQ(forward.written > 0, !forward.final);
-                    EXPECT_EQ(step.tokens, forward.written);
-                    for (const DenoiseToken& token : step.denoise.tokens) {
-                        const auto at = known.find(token.position);
-                        EXPECT_EQ(at == known.end(), token.candidate >= 0);
-                        if (at != known.end()) {
-                            EXPECT_EQ(token.id, at->second);
-                        }
-                        if (token.written) known[token.position] = token.candidate;
-                    }
-                }
-                for (const auto& [number, count] : clean) EXPECT_EQ(count, 1) << number;
-                EXPECT_EQ(int(clean.size()), (prompt + 5 + block - 1) / block - prompt / block);
-                EXPECT_EQ(run.generated[0].size(), 5u);
+                test::expectBlockRules(
+                    denoise(model, {ids}, optionsOf("full", {{"strategy", strategy}, {"steps", "3"}}, 5)), ids, block,
+                    5);
             }
         }
     }
@@ -326,9 +308,6 @@ TEST(DenoiseSession, WhatItCannotDoIsRefused) {
     options = optionsOf("losa");
     options.oracle = true;
     refusal(options, "oracle");
-    options = optionsOf("sparsed");
-    options.backend = Backend::Cuda;
-    EXPECT_THAT(refusal(options, "CPU only"), HasSubstr("--backend cpu"));
     DecodeSession session(model, {somePrompt(9)}, optionsOf("losa"), sink);
     session.prefill();
     test::refusalOf([&] { (void)session.logits(0); }, "next token");

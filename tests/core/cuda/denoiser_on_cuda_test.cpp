@@ -351,7 +351,7 @@ TEST_P(DenoiserOnCuda, SeveralSequencesHaveWhatEachHasAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, DenoiserOnCuda,
-                         ::testing::Combine(::testing::Values("full", "quest", "losa"),
+                         ::testing::Combine(::testing::Values("full", "quest", "losa", "sparsed"),
                                             ::testing::Values("sequential", "low_confidence_static",
                                                               "low_confidence_dynamic", "entropy_bounded")),
                          [](const auto& tested) {
@@ -391,6 +391,164 @@ TEST(DenoisersOnCuda, SampleTheSameWayTwice) {
     EXPECT_EQ(first, test::denoise(test::losaTiny(), somePrompts(), options).generated);
 }
 
+// ---- Beside the CPU -------------------------------------------------------------------------------------------------
+
+/// The steps of two runs up to the first whose blocks hold other tokens.
+std::size_t stepsAlike(const test::DenoisedRun& a, const test::DenoisedRun& b) {
+    const auto idsOf = [](const StepRecord& step) {
+        std::vector<std::int32_t> ids;
+        for (const DenoiseToken& token : step.denoise.tokens) ids.push_back(token.id);
+        return ids;
+    };
+    std::size_t alike = 0;
+    while (alike < std::min(a.steps.size(), b.steps.size()) && idsOf(a.steps[alike]) == idsOf(b.steps[alike])) ++alike;
+    return alike;
+}
+
+struct MaskDistance {
+    Overlap tiles;
+    double density = 0;
+    int forwards = 0;
+};
+
+/// Adds how far the masks of one forward are from each other. Their rows must be alike.
+void compareMasks(const StepRecord& got, const StepRecord& want, MaskDistance& distance) {
+    ASSERT_EQ(got.denoise.layers.size(), want.denoise.layers.size());
+    ASSERT_EQ(got.selections.size(), want.selections.size());
+    for (std::size_t i = 0; i < got.denoise.layers.size(); ++i) {
+        const DenoiseLayer &mine = got.denoise.layers[i], &theirs = want.denoise.layers[i];
+        ASSERT_EQ(mine.sparse, theirs.sparse);
+        ASSERT_EQ(mine.active, theirs.active);
+        ASSERT_EQ(mine.rows, theirs.rows);
+        for (int row = 0; row < mine.rows; ++row)
+            distance.density = std::max(
+                distance.density, std::abs(double(got.denoise.rowDensities[std::size_t(mine.firstRow + row)]) -
+                                           double(want.denoise.rowDensities[std::size_t(theirs.firstRow + row)])));
+    }
+    for (std::size_t i = 0; i < got.selections.size(); ++i) {
+        ASSERT_EQ(got.selections[i].layer, want.selections[i].layer);
+        ASSERT_EQ(got.selections[i].kept >= 0, want.selections[i].kept >= 0);
+        distance.tiles.add(test::idsOf(got, got.selections[i]), test::idsOf(want, want.selections[i]));
+    }
+    distance.forwards += got.selections.empty() ? 0 : 1;
+}
+
+/// Rows of tiles, incomplete tiles, blocks that tiles do not divide, and a clean forward under the mask.
+TEST(DenoisersOnCuda, MakeTheMasksOfTheCpu) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    MaskDistance distance;
+    for (const int block : {4, 16, 64})
+        for (const int tile : {16, 48})
+            for (const char* clean : {"dense", "reuse"}) {
+                SCOPED_TRACE(::testing::Message() << "block " << block << " tile " << tile << " final " << clean);
+                std::vector<test::DenoisedRun> runs;
+                for (const Backend backend : {Backend::Cuda, Backend::Cpu}) {
+                    SessionOptions options = optionsFor("sparsed", "low_confidence_static", backend);
+                    options.settings = {{"block", std::to_string(block)},
+                                        {"tile", std::to_string(tile)},
+                                        {"budget", "96"},
+                                        {"final", clean},
+                                        {"strategy", "sequential"}};
+                    runs.push_back(test::denoise(test::losaTiny(), {test::somePrompt(700, 10, 4000)}, options));
+                }
+                const std::size_t alike = stepsAlike(runs[0], runs[1]);
+                for (std::size_t step = 1; step < alike; ++step)
+                    compareMasks(runs[0].steps[step], runs[1].steps[step], distance);
+            }
+    std::cout << fmt::format("{} forwards under masks: tiles {:.4f} (lowest {:.2f}), densities {:.1e}\n",
+                             distance.forwards, distance.tiles.mean(), distance.tiles.lowest, distance.density);
+    EXPECT_GT(distance.forwards, 20);
+    EXPECT_GE(distance.tiles.mean(), kMeanOverlap);
+    EXPECT_LE(distance.density, 48.0 / 640) << "a row keeps as many tiles; the last one may be incomplete";
+}
+
+/// The query-agnostic share of LoSA's pages is chosen by the first forward, which is dense on both backends.
+TEST(DenoisersOnCuda, ChooseTheSharedPagesOfTheCpu) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    std::vector<test::DenoisedRun> runs;
+    for (const Backend backend : {Backend::Cuda, Backend::Cpu}) {
+        SessionOptions options = optionsFor("losa", "low_confidence_static", backend);
+        options.settings.back() = {"budget", "192"};
+        options.settings.emplace_back("agnostic_share", "0.5");
+        runs.push_back(test::denoise(test::losaTiny(), {test::somePrompt(700, 10, 4000)}, options));
+    }
+    const auto agnosticOf = [](const StepRecord& step, const SelectionRecord& selection) {
+        std::vector<int> pages;
+        for (const PackedBlock block : step.blocksOf(selection))
+            if (block.origin() == Origin::QueryAgnostic) pages.push_back(block.id());
+        return pages;
+    };
+    Overlap shared, all;
+    const std::size_t alike = stepsAlike(runs[0], runs[1]);
+    for (std::size_t step = 1; step < alike; ++step) {
+        const StepRecord &got = runs[0].steps[step], &want = runs[1].steps[step];
+        ASSERT_EQ(got.selections.size(), want.selections.size());
+        for (std::size_t i = 0; i < got.selections.size(); ++i) {
+            const auto mine = agnosticOf(got, got.selections[i]);
+            EXPECT_EQ(mine.size(), 6u);
+            shared.add(mine, agnosticOf(want, want.selections[i]));
+            all.add(test::idsOf(got, got.selections[i]), test::idsOf(want, want.selections[i]));
+        }
+    }
+    std::cout << fmt::format("{} selections: shared pages {:.4f} (lowest {:.2f}), all {:.4f}\n", shared.count,
+                             shared.mean(), shared.lowest, all.mean());
+    EXPECT_GT(shared.count, 50);
+    EXPECT_GE(shared.mean(), kMeanOverlap);
+    EXPECT_GE(all.mean(), kMeanOverlap);
+}
+
+/// With every tile kept, attention is full attention, added up in another order.
+TEST(DenoisersOnCuda, AttendToEverythingUnderAMaskOfAllTiles) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    std::vector<std::vector<std::vector<std::int32_t>>> ids;
+    for (const char* method : {"full", "sparsed"}) {
+        SessionOptions options = optionsFor(method, "low_confidence_static", Backend::Cuda);
+        if (method == std::string("sparsed")) options.settings.back() = {"budget", "4096"};
+        const auto run = test::denoise(test::losaTiny(), somePrompts(), options);
+        for (const StepRecord& step : run.steps)
+            for (const DenoiseLayer& layer : step.denoise.layers)
+                if (layer.sparse) {
+                    EXPECT_EQ(layer.density, 1);
+                }
+        ids.push_back(run.generated);
+    }
+    int alike = 0, all = 0;
+    for (std::size_t s = 0; s < ids[0].size(); ++s)
+        for (std::size_t i = 0; i < ids[0][s].size(); ++i, ++all) alike += ids[0][s][i] == ids[1][s][i] ? 1 : 0;
+    std::cout << fmt::format("{} of {} ids as with full attention\n", alike, all);
+    EXPECT_GE(alike, all / 2);
+}
+
+/// Full attention records how much keys and values changed, on both backends alike but for rounding.
+TEST(DenoisersOnCuda, RecordTheChangesOfKeysAndValues) {
+    KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
+    constexpr double kOfLargestKv = 0.03; // bf16 against float32, as a share of the largest change of the forward
+    std::vector<test::DenoisedRun> runs;
+    for (const Backend backend : {Backend::Cuda, Backend::Cpu})
+        runs.push_back(test::denoise(test::losaTiny(), {test::somePrompt(333, 10, 4000)},
+                                     optionsFor("full", "low_confidence_static", backend)));
+    const std::size_t alike = stepsAlike(runs[0], runs[1]);
+    double worst = 0;
+    int compared = 0;
+    for (std::size_t step = 1; step < alike; ++step) {
+        const DenoiseStep &got = runs[0].steps[step].denoise, &want = runs[1].steps[step].denoise;
+        ASSERT_EQ(got.kvChanges.size(), want.kvChanges.size()) << "step " << step;
+        for (std::size_t i = 0; i < got.layers.size(); ++i)
+            ASSERT_EQ(got.layers[i].firstKvChange, want.layers[i].firstKvChange);
+        if (want.kvChanges.empty()) continue;
+        const double largest = double(*std::max_element(want.kvChanges.begin(), want.kvChanges.end()));
+        for (std::size_t i = 0; i < want.kvChanges.size(); ++i)
+            worst = std::max(worst, std::abs(double(got.kvChanges[i]) - double(want.kvChanges[i])) / largest);
+        ++compared;
+    }
+    std::cout << fmt::format("{} forwards: changes of keys and values {:.1e} of the largest\n", compared, worst);
+    EXPECT_GT(compared, 3);
+    EXPECT_LT(worst, kOfLargestKv);
+    const auto others = test::denoise(test::losaTiny(), {test::somePrompt(333, 10, 4000)},
+                                      optionsFor("losa", "low_confidence_static", Backend::Cuda));
+    for (const StepRecord& step : others.steps) EXPECT_TRUE(step.denoise.kvChanges.empty());
+}
+
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
 DenoiseSetup setupOf(const std::vector<std::vector<std::int32_t>>& prompts, const std::string& method, bool perHead) {
@@ -407,7 +565,7 @@ TEST(DenoisersOnCuda, DeclareWhatTheyTake) {
     KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
     const auto prompts = somePrompts();
     const auto model = DeviceModel::of(test::losaTiny());
-    for (const char* method : {"full", "quest", "losa"})
+    for (const char* method : {"full", "quest", "losa", "sparsed"})
         for (const RecordLevel level : {RecordLevel::Counters, RecordLevel::Full}) {
             SCOPED_TRACE(method);
             DenoiseSetup setup = setupOf(prompts, method, method == std::string("losa"));
@@ -442,7 +600,7 @@ TEST(DenoiserMemory, IsPlannedWithoutAGpu) {
     launch.multiprocessors = 132;
     launch.blockShared = 232448;
     std::map<std::string, MemoryPlan> plans;
-    for (const char* method : {"full", "quest", "losa"})
+    for (const char* method : {"full", "quest", "losa", "sparsed"})
         plans.emplace(method, CudaDenoiser::memory(model, setupOf(prompts, method, false), launch));
     std::int64_t tokens = 0;
     for (const auto& prompt : prompts) tokens += (std::int64_t(prompt.size()) + 115) / 16 * 16;
@@ -454,6 +612,9 @@ TEST(DenoiserMemory, IsPlannedWithoutAGpu) {
     const std::int64_t queries = rows * block * queryHeads;
     EXPECT_EQ(plans.at("full").bytes("block_memory"), layers * queries * 4);
     EXPECT_EQ(plans.at("losa").bytes("block_memory"), layers * queries * (2 * dim + 1) * 4);
+    EXPECT_EQ(plans.at("sparsed").bytes("block_index"), 0);
+    // Lists of 256 / 16 + 2 tiles for every query head, whose 16 tokens are one row, and how long they are.
+    EXPECT_EQ(plans.at("sparsed").bytes("tile_masks"), layers * rows * queryHeads * (18 + 1) * 4);
 }
 
 } // namespace
