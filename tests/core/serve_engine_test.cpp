@@ -289,7 +289,13 @@ TEST(ServingEngine, RefusesSettingsThatItCannotServe) {
     EngineOptions chunks = with("nosa", {{"prefill", "chunks"}, {"chunk_tokens", "768"}});
     chunks.session.backend = Backend::Cuda;
     EXPECT_THAT(refused(chunks), HasSubstr("use chunk_tokens=512, 1024, or a multiple of 2048"));
-    EXPECT_THAT(onGpu("cache", "global-lru"), HasSubstr("use cache=partition"));
+    EXPECT_THAT(onGpu("cache", "global-lru", "sparda"), HasSubstr("use cache=partition, or another method"));
+    EngineOptions alone = with("nosa", {{"cache", "global-lru"}, {"batch_invariant", "true"}});
+    alone.session.backend = Backend::Cuda;
+    EXPECT_THAT(refused(alone), HasSubstr("use cache=partition, or batch_invariant=false"));
+    EngineOptions planted = with("h2o", {});
+    planted.planted = {0.9};
+    EXPECT_THAT(refused(planted), HasSubstr("no selections can be planted"));
     for (const char* method : {"sparda", "double-sparsity"}) // one loads ahead, one moves tokens itself
         EXPECT_THAT(onGpu("transfers", "calls", method), HasSubstr("use transfers=kernel"));
     EXPECT_THAT(onGpu("parking", "host"), HasSubstr("use parking=device"));

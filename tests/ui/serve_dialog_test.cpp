@@ -185,8 +185,8 @@ TEST_F(ServeDialogTest, ThePresetIsThePapersAndAdaptsToWhatAGpuRefuses) {
 
     choose(*dialog, "serveBackend", "GPU");
     request = dialog->request();
-    EXPECT_EQ(setting(request.knobs, "cache"), "") << "a part for every row, the default";
-    EXPECT_TRUE(text(*dialog, "servePresetNote").contains("cache=partition"));
+    EXPECT_EQ(setting(request.knobs, "cache"), "global-lru");
+    EXPECT_TRUE(text(*dialog, "servePresetNote").contains("one LRU pool"));
     EXPECT_EQ(dialog->problem(), "");
     EXPECT_FALSE(part<QSpinBox>(*dialog, "serveThreads").isEnabled());
     choose(*dialog, "serveBackend", "CPU");
