@@ -4,6 +4,7 @@
 
 #include "profiler/check/check.h"
 #include "profiler/insights/insight.h"
+#include "profiler/read/serving.h"
 #include "profiler/replay/miss_curve.h"
 #include "profiler/replay/selection_trace.h"
 
@@ -40,6 +41,11 @@ struct GpuFacts {
     std::int64_t wallNs = 0, idleNs = 0, idleInOffloadingNs = 0, shortGapsNs = 0, kernelNs = 0, kernels = 0;
 };
 
+struct ServedFacts { // what a server did
+    ServingRows rows;
+    std::vector<TokenGap> gaps; // of all tokens, in the order of their times
+};
+
 /// Reads a run once and answers the rules; what only some of them need is read when it is first asked for.
 class RunFacts {
 public:
@@ -61,8 +67,9 @@ public:
     const std::vector<HeadFacts>& heads();
     const CacheFacts* caches(); // null: no selected blocks in the trace, or not wanted
     const GpuFacts& gpu();
-    int contextAt(int step);   // tokens that sequence 0 has in this decode step; 0: unknown
-    int firstWarmStep() const; // 0: none
+    const ServedFacts* served(); // null: the run served no requests
+    int contextAt(int step);     // tokens that sequence 0 has in this decode step; 0: unknown
+    int firstWarmStep() const;   // 0: none
     /// First and last decode step, for evidence.
     Evidence evidence(std::string view, std::string metric = {}) const;
 
@@ -75,6 +82,7 @@ private:
     std::optional<std::vector<HeadFacts>> heads_;
     std::optional<std::optional<CacheFacts>> caches_;
     std::optional<GpuFacts> gpu_;
+    std::optional<ServedFacts> served_;
     std::optional<std::vector<TokenRow>> tokens_;
     std::optional<RunCheck> check_;
 };
@@ -132,6 +140,13 @@ void findLostPmSamples(RunFacts&, std::vector<Insight>&);
 void findRecorderOverhead(RunFacts&, std::vector<Insight>&);
 void findRecordingCost(RunFacts&, std::vector<Insight>&);
 void findUnfinished(RunFacts&, std::vector<Insight>&);
+void findPrefillStallsDecode(RunFacts&, std::vector<Insight>&); // serving_insights.cpp
+void findQueueBound(RunFacts&, std::vector<Insight>&);
+void findWorkingSetsBeyond(RunFacts&, std::vector<Insight>&);
+void findLongPauses(RunFacts&, std::vector<Insight>&);
+void findWorkingSetEstimateOff(RunFacts&, std::vector<Insight>&);
+void findPlanTimesOff(RunFacts&, std::vector<Insight>&);
+void findRefusedRequests(RunFacts&, std::vector<Insight>&);
 void findBrokenRules(RunFacts&, std::vector<Insight>&);
 
 } // namespace kvscope

@@ -170,6 +170,15 @@ const GpuFacts& RunFacts::gpu() {
     return *gpu_;
 }
 
+const ServedFacts* RunFacts::served() {
+    if (!run().serves()) return nullptr;
+    if (!served_) {
+        served_.emplace();
+        served_->rows = readServing(reader_, run().runId, &served_->gaps);
+    }
+    return &*served_;
+}
+
 int RunFacts::contextAt(int step) {
     if (!tokens_) tokens_ = reader_.tokens(run().runId, 0);
     const auto at = std::lower_bound(tokens_->begin(), tokens_->end(), step,

@@ -14,19 +14,6 @@
 namespace kvscope {
 namespace {
 
-/// Mean and 99th percentile of samples, the latter linear between order statistics.
-std::pair<double, double> meanAndP99(std::vector<double>& samples) {
-    constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-    if (samples.empty()) return {kNone, kNone};
-    std::sort(samples.begin(), samples.end());
-    double sum = 0;
-    for (const double sample : samples) sum += sample;
-    const double at = 0.99 * double(samples.size() - 1);
-    const auto below = std::size_t(at);
-    const double above = samples[std::min(below + 1, samples.size() - 1)];
-    return {sum / double(samples.size()), std::lerp(samples[below], above, at - double(below))};
-}
-
 double prefillNsPerToken(Connection& connection, int runId) {
     const auto sum = [&](const char* query) {
         Statement rows(connection, query);
@@ -40,6 +27,18 @@ double prefillNsPerToken(Connection& connection, int runId) {
 }
 
 } // namespace
+
+std::pair<double, double> meanAndP99(std::vector<double>& samples) {
+    constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+    if (samples.empty()) return {kNone, kNone};
+    std::sort(samples.begin(), samples.end());
+    double sum = 0;
+    for (const double sample : samples) sum += sample;
+    const double at = 0.99 * double(samples.size() - 1);
+    const auto below = std::size_t(at);
+    const double above = samples[std::min(below + 1, samples.size() - 1)];
+    return {sum / double(samples.size()), std::lerp(samples[below], above, at - double(below))};
+}
 
 std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std::span<const ServedToken> tokens,
                                       std::span<const IterationLoads> iterations) {

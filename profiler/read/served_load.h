@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -43,6 +44,9 @@ struct ServerKnobs {
     int chunkTokens = 0; // 0: not known
 };
 ServerKnobs serverKnobs(const RunRow& run);
+
+/// Mean and 99th percentile of samples, the latter linear between order statistics; NaN of none. Sorts the samples.
+std::pair<double, double> meanAndP99(std::vector<double>& samples);
 
 /// The window begins after the first fifth of the time from the first to the last arrival, in which batch and caches
 /// are filled, and ends with the last arrival. Requests belong to it by their arrival, tokens and iterations by their

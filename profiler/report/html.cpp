@@ -224,6 +224,9 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
     Page page;
     page.section("findings", "Insights", insightMarkup(report));
     page.section("key-numbers", "Key numbers", withTable(report, "key_numbers") + withHeading(report, "intervals"));
+    page.section("serving", "Serving",
+                 withHeading(report, "serving") + withHeading(report, "serving_classes") +
+                     withHeading(report, "serving_plans"));
     page.section("comparison-of-runs", "Comparison of runs",
                  verdictSentences(report) + withTable(report, "comparison") + withHeading(report, "verdict") +
                      withHeading(report, "component_changes"));

@@ -69,6 +69,7 @@ Report makeReport(const std::vector<std::string>& traces, const Progress& progre
         report.insights.push_back(insightsOf(TraceReader(run.path), run.row.runId, options));
     }
     report.tables.push_back(findings(report.runs, report.insights));
+    for (Table& table : servingTables(report.runs)) report.tables.push_back(std::move(table));
     using Make = Table (*)(const std::vector<RunData>&);
     for (const Make make :
          {keyNumbers, intervals, breakdown, slowestSteps, layers, layerStages, transfers, pcieCounters})

@@ -45,6 +45,9 @@ Table pcieCounters(const std::vector<RunData>& runs); // the GPU's own count bes
 Table comparison(const std::vector<RunData>& runs);   // of the first run with each other one
 /// "verdict" and "component_changes" of the same pairs; the traces are read again. @throws Error
 std::vector<Table> verdicts(const std::vector<RunData>& runs, const Progress& progress = {});
+/// "serving", "serving_classes" and "serving_plans" of the runs that served requests, whose traces are read again. None
+/// where no run did. @throws Error
+std::vector<Table> servingTables(const std::vector<RunData>& runs);
 Table findings(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
 Table exposure(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
 Table exposedLayers(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
