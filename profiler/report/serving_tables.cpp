@@ -1,0 +1,155 @@
+// What servers made of their load: a column for each run, a line for each class of requests, and what bound the plans.
+#include "profiler/read/serving.h"
+#include "profiler/report/ratio.h"
+#include "profiler/report/report.h"
+#include "profiler/report/wide_table.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <unordered_map>
+
+namespace kvscope::reports {
+namespace {
+
+Table loads(const std::vector<RunData>& runs) {
+    WideTable table(
+        runs, "serving", "Serving",
+        "What each server made of the requests that it was offered. Times to the first token begin at the "
+        "intended arrival, and every gap between two tokens counts. The window begins after the first fifth "
+        "of the time between the first and the last arrival.");
+    const auto add = [&](const char* name, const char* note, auto&& value) {
+        table.add(name, note, [value](const RunData& run) { return run.served ? value(*run.served) : Cell{}; });
+    };
+    const auto addTime = [&](const char* name, const char* note, double ServedLoad::*ms) {
+        add(name, note, [ms](const ServedLoad& load) { return nanoseconds(load.*ms * 1e6); });
+    };
+    table.add("Server", "what is not as usual of it",
+              [](const RunData& run) { return run.served ? text(serverWords(run.row)) : Cell{}; });
+    add("Requests", "that arrived in the window", [](const ServedLoad& load) { return count(load.requests); });
+    add("Without a first token", "of these; refused ones too",
+        [](const ServedLoad& load) { return count(load.unanswered); });
+    add("Requests per second", "arrivals in the window",
+        [](const ServedLoad& load) { return real(load.rate, Quantity::PerSecond); });
+    addTime("Time to first token, mean", "requests of the window", &ServedLoad::ttftMs);
+    addTime("Time to first token, P99", "interpolated, even of few requests", &ServedLoad::ttftP99Ms);
+    addTime("Time between tokens, mean", "tokens of the window", &ServedLoad::tbtMs);
+    addTime("Time between tokens, P99", "pooled over the tokens of all requests", &ServedLoad::tbtP99Ms);
+    add("Tokens per second", "made in the window",
+        [](const ServedLoad& load) { return real(load.tokensPerSecond, Quantity::PerSecond, Basis::Measured); });
+    add("Rows that decode", "mean over the iterations that decode",
+        [](const ServedLoad& load) { return real(load.decodeRows, Quantity::Ratio); });
+    add("Loaded per iteration", "mean over the iterations that decode",
+        [](const ServedLoad& load) { return real(load.bytesLoaded, Quantity::Bytes); });
+    add("Prompt time per token", "iterations that read prompts, whole run",
+        [](const ServedLoad& load) { return nanoseconds(load.prefillNsPerToken); });
+    return table.take();
+}
+
+/// The requests of one class in one run.
+struct ClassSums {
+    std::int64_t requests = 0, refused = 0, keptFirst = 0, keptGaps = 0, good = 0, pauses = 0;
+    std::vector<double> ttftNs, gapsNs;
+
+    void add(const RequestRow& request, std::vector<double> gaps) {
+        ++requests;
+        refused += request.status == ServedStatus::Refused;
+        pauses += request.pauses;
+        const double first = double(request.firstTokenNs - request.arrivalNs);
+        if (request.firstTokenNs >= 0) ttftNs.push_back(first);
+        gapsNs.insert(gapsNs.end(), gaps.begin(), gaps.end());
+        const bool firstInTime =
+            request.firstTokenNs >= 0 && (request.ttftBoundMs <= 0 || first <= request.ttftBoundMs * 1e6);
+        const double p99 = gaps.empty() ? 0 : meanAndP99(gaps).second;
+        const bool gapsInTime =
+            request.firstTokenNs >= 0 && (request.tbtBoundMs <= 0 || p99 <= request.tbtBoundMs * 1e6);
+        keptFirst += firstInTime, keptGaps += gapsInTime;
+        good += firstInTime && gapsInTime && request.finished();
+    }
+};
+
+Table classes(const std::vector<RunData>& runs, const std::vector<ServingRows>& rows,
+              const std::vector<std::vector<TokenGap>>& gaps) {
+    Table table{"serving_classes",
+                "Requests by class",
+                "Every request of the trace, those of a warm-up too. A request is good if it finished, its first token "
+                "came in time, and so did its gaps between tokens, by their 99th percentile.",
+                {{"run", "Run", ""},
+                 {"class", "Class", ""},
+                 {"requests", "Requests", ""},
+                 {"good", "Good", "share of all requests of the class, refused ones too"},
+                 {"first_in_time", "First token in time", ""},
+                 {"gaps_in_time", "Gaps in time", ""},
+                 {"ttft_ns", "Time to first token, mean", ""},
+                 {"ttft_p99_ns", "P99", "interpolated"},
+                 {"tbt_ns", "Between tokens, mean", ""},
+                 {"tbt_p99_ns", "P99", "interpolated, all tokens of the class"},
+                 {"refused", "Refused", ""},
+                 {"pauses", "Pauses", ""}},
+                {}};
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        std::unordered_map<std::int64_t, std::vector<double>> gapsOf;
+        for (const TokenGap& gap : gaps[i]) gapsOf[gap.request].push_back(double(gap.gapNs));
+        std::map<std::string, ClassSums> sums;
+        for (const RequestRow& request : rows[i].requests) sums[request.kind].add(request, gapsOf[request.number]);
+        for (auto& entry : sums) {
+            const std::string& kind = entry.first;
+            ClassSums& sum = entry.second;
+            const auto share = [&sum](std::int64_t part) {
+                return real(ratio(double(part), double(sum.requests)), Quantity::Share);
+            };
+            const auto [ttft, ttftHigh] = meanAndP99(sum.ttftNs);
+            const auto [tbt, tbtHigh] = meanAndP99(sum.gapsNs);
+            table.rows.push_back({text(runs[i].row.name), text(kind.empty() ? "none" : kind), count(sum.requests),
+                                  share(sum.good), share(sum.keptFirst), share(sum.keptGaps), nanoseconds(ttft),
+                                  nanoseconds(ttftHigh), nanoseconds(tbt), nanoseconds(tbtHigh), count(sum.refused),
+                                  count(sum.pauses)});
+        }
+    }
+    return table;
+}
+
+Table bounds(const std::vector<RunData>& runs, const std::vector<ServingRows>& rows) {
+    Table table{"serving_plans",
+                "What bound the plans",
+                "Iterations by what kept a request waiting in their plans; none: nobody waited.",
+                {{"run", "Run", ""},
+                 {"limited_by", "Bound by", "v_iteration.limited_by"},
+                 {"iterations", "Iterations", ""},
+                 {"time_ns", "Time", "of these iterations"},
+                 {"share", "Share of the time", "of all iterations"}},
+                {}};
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        std::map<std::string, std::pair<std::int64_t, double>> sums;
+        double all = 0;
+        for (const IterationRow& row : rows[i].iterations) {
+            auto& [iterations, ns] = sums[row.limitedBy];
+            ++iterations, ns += double(row.durationNs), all += double(row.durationNs);
+        }
+        for (const auto& [limit, sum] : sums)
+            table.rows.push_back({text(runs[i].row.name), text(limit), count(sum.first), nanoseconds(sum.second),
+                                  real(ratio(sum.second, all), Quantity::Share)});
+    }
+    return table;
+}
+
+} // namespace
+
+std::vector<Table> servingTables(const std::vector<RunData>& runs) {
+    std::vector<RunData> serving;
+    for (const RunData& run : runs)
+        if (run.row.serves()) serving.push_back(run);
+    if (serving.empty()) return {};
+    std::vector<ServingRows> rows;
+    std::vector<std::vector<TokenGap>> gaps(serving.size());
+    for (std::size_t i = 0; i < serving.size(); ++i)
+        rows.push_back(readServing(TraceReader(serving[i].path), serving[i].row.runId, &gaps[i]));
+    std::vector<Table> tables;
+    if (std::any_of(serving.begin(), serving.end(), [](const RunData& run) { return run.served.has_value(); }))
+        tables.push_back(loads(serving));
+    tables.push_back(classes(serving, rows, gaps));
+    tables.push_back(bounds(serving, rows));
+    return tables;
+}
+
+} // namespace kvscope::reports
