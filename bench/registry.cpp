@@ -13,6 +13,7 @@ nlohmann::ordered_json cpuPrefill(const Log& log);
 nlohmann::ordered_json firstToken(const Log& log);
 nlohmann::ordered_json recording(const Log& log);
 nlohmann::ordered_json replay(const Log& log);
+nlohmann::ordered_json servingSimulator(const Settings& settings, const Log& log);
 nlohmann::ordered_json servingSoak(const Settings& settings, const Log& log);
 #ifdef KVSCOPE_HAVE_CUDA
 nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
@@ -44,6 +45,8 @@ std::span<const BenchEntry> benchmarks() {
                    firstToken},
         BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
         BenchEntry{"replay", "How long do the miss curves of 100 million block references take?", replay},
+        BenchEntry{"serving-simulator", "How far is the simulator from the engine?", nullptr, nullptr, servingSimulator,
+                   false, true},
         BenchEntry{"serving-soak", "Does an hour of serving make the engine slower or larger?", nullptr, nullptr,
                    servingSoak, false, true},
         BenchEntry{"trace-open", "How soon does a 1 GB trace show its first picture, and all of it?", nullptr, nullptr,

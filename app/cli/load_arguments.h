@@ -13,7 +13,7 @@ namespace kvscope::cli {
 
 struct LoadArguments : EngineArguments {
     std::string costsOut, trace, name, record = "serving";
-    bool overwrite = false, noModelPath = false;
+    bool overwrite = false, noModelPath = false, processorTime = false;
     LadderArguments ladder;
     LoadArguments() { warmUp = 10, warmUpSeconds = 5; }
 };

@@ -13,6 +13,7 @@
 #include "profiler/run/run_recording.h"
 
 #include <fmt/format.h>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -57,13 +58,47 @@ void printRefusals(const LoadResult& result) {
                  result.rowsApart);
 }
 
+void writeCosts(const std::string& file, const ServiceCosts& costs) {
+    const std::string fault = writeWholeFile(file, [&](std::ostream& out) { out << costs.toJson() << "\n"; });
+    if (!fault.empty()) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", file, fault));
+}
+
+/// What is said of all points.
+Json documentOf(const LoadArguments& arguments, const std::string& model, const EngineOptions& engine,
+                const LoadOptions& options) {
+    return {{"workload", arguments.workload},
+            {"simulated", false},
+            {"clock", options.processorTime ? "processor" : "wall"},
+            {"model", model},
+            {"method", arguments.method},
+            {"planted", engine.planted},
+            {"slo",
+             {{"ttft_ms", options.slo.ttftMs},
+              {"tbt_ms", options.slo.tbtMs},
+              {"tbt_of", options.slo.tpot ? "mean" : "p99"}}},
+            {"device_kv_bytes", engine.budget.device},
+            {"host_kv_bytes", engine.budget.host},
+            {"scratch_bytes", engine.budget.scratch},
+            {"costs", Json::parse(engine.costs.toJson())},
+            {"seed", arguments.seed},
+            {"points", Json::array()}};
+}
+
+/// Searches with the engine, and once more without it: in the simulator, by the costs that its plans were made from.
+void searchBoth(const Workload& workload, SimulationOptions simulation, const Progress& progress, Json& document,
+                const std::function<CapacityPoint(double rate)>& serveAt) {
+    const CapacityOptions rule;
+    const Capacity measured = searchCapacity(halfUsed(workload, simulation), rule.tolerance, serveAt);
+    simulation.between = [&] { progress(1, "simulating"); };
+    document["capacity_per_s"] = measured.rate;
+    document["broke_first"] = measured.broken;
+    document["simulated_capacity_per_s"] = findCapacity(workload, simulation, rule).rate;
+}
+
 int runLoad(const LoadArguments& arguments, const Options& command) {
     checkRunName(arguments.name);
     refuseVainWorkload(command, arguments);
     if (!arguments.ladder.rungs.empty()) return climbRungs(arguments);
-    if (arguments.ladder.search)
-        throw Error(ErrorKind::BadInput, "load --search finds the capacity of rungs only",
-                    "add --rungs all, or simulate --search with the file of load --costs-out");
     const Workload workload = workloadOf(arguments, arguments.seed);
     ServingChoices choices = servingChoices(arguments, costsOf(arguments));
     EngineOptions engine = engineOfLoad(arguments, choices);
@@ -72,6 +107,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     LongAction action;
     const Progress progress = action.stopping();
     LoadOptions options = loadOptions(choices, prompts);
+    options.processorTime = arguments.processorTime;
     if (arguments.costs.empty()) {
         options.between = [&](double) { progress(0, "measuring what iterations cost"); };
         engine.costs = measureCosts(model, engine, options);
@@ -81,20 +117,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         engine.scheduler = again.scheduler;
         static_cast<WindowOptions&>(options) = again.window;
     }
-    Json document{{"workload", arguments.workload},
-                  {"simulated", false},
-                  {"model", model->name()},
-                  {"method", arguments.method},
-                  {"slo",
-                   {{"ttft_ms", options.slo.ttftMs},
-                    {"tbt_ms", options.slo.tbtMs},
-                    {"tbt_of", options.slo.tpot ? "mean" : "p99"}}},
-                  {"device_kv_bytes", engine.budget.device},
-                  {"host_kv_bytes", engine.budget.host},
-                  {"scratch_bytes", engine.budget.scratch},
-                  {"costs", Json::parse(engine.costs.toJson())},
-                  {"seed", arguments.seed},
-                  {"points", Json::array()}};
+    Json document = documentOf(arguments, model->name(), engine, options);
     const SimulationOptions bounds = simulationOf(engine, options); // names the bounds that a run breaks
     RecordingRequest request;
     request.trace = arguments.trace, request.overwrite = arguments.overwrite;
@@ -105,18 +128,20 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     recording.open();
     if (recording.records()) options.sink = &recording.sink();
     options.recordSteps = steps.has_value();
-    const std::vector<double> rates = arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
-    for (std::size_t i = 0; i < rates.size(); ++i) {
+    CostFit fit; // of all rates
+    options.fit = &fit;
+    // Serves one rate. [from, to): its part of the progress
+    const auto serveAt = [&](double rate, double from, double to) {
         Workload scaled = workload;
-        changeRate(scaled, rates[i] / workload.rate());
-        options.between = [&](double done) {
-            progress((double(i) + done) / double(rates.size()), fmt::format("{:.4g} requests/s", rates[i]));
+        changeRate(scaled, rate / workload.rate());
+        options.between = [&, rate, from, to](double done) {
+            progress(from + done * (to - from), fmt::format("{:.4g} requests/s", rate));
         };
-        const LoadResult result = load(model, scaled, engine, options);
+        LoadResult result = load(model, scaled, engine, options);
         if (recording.records()) recording.flush();
         const std::string broken = brokenBound(result.numbers, bounds, {});
         Json point = jsonOf(result.numbers, broken);
-        point["rate"] = rates[i];
+        point["rate"] = rate;
         point["first_refusal"] = result.refusal.empty() ? Json(nullptr) : Json(result.refusal);
         point["failed"] = result.failed;
         point["first_failure"] = result.failure.empty() ? Json(nullptr) : Json(result.failure);
@@ -124,16 +149,28 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         if (recording.records()) point["run"] = recording.runId();
         document["backend"] = result.backend;
         document["points"].push_back(std::move(point));
-        if (!arguments.costsOut.empty()) {
-            const std::string fault =
-                writeWholeFile(arguments.costsOut, [&](std::ostream& out) { out << result.costs.toJson() << "\n"; });
-            if (!fault.empty())
-                throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", arguments.costsOut, fault));
+        ServiceCosts base = result.costs; // with the engine's shape
+        if (!arguments.costsOut.empty()) writeCosts(arguments.costsOut, fit.fit(std::move(base), engine.scheduler));
+        if (!arguments.json) {
+            action.clear();
+            printResult(result.numbers, broken);
+            printRefusals(result);
         }
-        if (arguments.json) continue;
+        result.numbers.outcomes.clear();
+        return CapacityPoint{rate, broken, std::move(result.numbers)};
+    };
+    if (arguments.ladder.search) {
+        searchBoth(workload, bounds, progress, document, [&](double rate) { return serveAt(rate, 0, 1); });
         action.clear();
-        printResult(result.numbers, broken);
-        printRefusals(result);
+        if (!arguments.json)
+            printOut("capacity {:.4g} requests/s measured, above it {}; {:.4g} simulated with the costs of the plans\n",
+                     document["capacity_per_s"].get<double>(), document["broke_first"].get<std::string>(),
+                     document["simulated_capacity_per_s"].get<double>());
+    } else {
+        const std::vector<double> rates =
+            arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
+        const auto all = double(rates.size());
+        for (std::size_t i = 0; i < rates.size(); ++i) serveAt(rates[i], double(i) / all, double(i + 1) / all);
     }
     action.clear();
     if (recording.records()) {
@@ -144,8 +181,8 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     if (arguments.json)
         printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
     else
-        printOut("measured with {} on {}: {}\n", arguments.method, model->name(),
-                 document["backend"].get<std::string>());
+        printOut("measured with {} on {}{}: {}\n", arguments.method, model->name(),
+                 arguments.planted.empty() ? "" : ", planted selections", document["backend"].get<std::string>());
     return 0;
 }
 
@@ -159,9 +196,10 @@ Command addLoad(Options& program) {
     const Option costsOut =
         sub.add("--costs-out", arguments->costsOut, "Write the costs fitted to the run, for simulate --costs")
             .valueName("FILE");
-    const Option search = sub.flag("--search", arguments->ladder.search,
-                                   "With --rungs: search capacities in the simulator, then serve around them")
-                              .excludes(rate);
+    const Option search =
+        sub.flag("--search", arguments->ladder.search,
+                 "Find the largest rate that keeps the bounds; with --rungs in the simulator, then serve around it")
+            .excludes(rate);
     const Option rungs =
         addLadderOptions(sub, arguments->ladder, "Rungs of SparseServe's ladder: all, or names", search)
             .excludes(costsOut);
@@ -173,6 +211,9 @@ Command addLoad(Options& program) {
     sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
     addNameOption(sub, arguments->name, trace);
     sub.flag("--no-model-path", arguments->noModelPath, "Leave out of the trace where the model lies").needs(trace);
+    sub.flag("--processor-time", arguments->processorTime,
+             "Count processor time of one thread and skip waits, for a machine that does other work; needs --threads 1")
+        .excludes(rungs);
     sub.add("--seeds", arguments->ladder.seeds, "Repeat with so many seeds").range(1, 1000).needs(rungs);
     return [arguments, sub] { return runLoad(*arguments, sub); };
 }

@@ -1,5 +1,6 @@
 #include "app/cli/serving_options.h"
 
+#include "app/cli/recorded_workload.h"
 #include "app/cli/setting_options.h"
 #include "app/cli/vain.h"
 #include "base/error.h"
@@ -46,6 +47,11 @@ Slo sloOf(const std::string& text, const ServingArguments& arguments, const Serv
     return slo;
 }
 
+Workload namedWorkload(const ServingArguments& arguments, std::uint64_t seed) {
+    if (arguments.workload == "longmix") return longmix(arguments.requests > 0 ? arguments.requests : 512, seed);
+    return isTraceName(arguments.workload) ? recordedWorkload(arguments.workload) : loadWorkload(arguments.workload);
+}
+
 } // namespace
 
 void refuseVainWorkload(const Options& command, const ServingArguments& arguments) {
@@ -63,9 +69,7 @@ ServiceCosts costsOf(const ServingArguments& arguments) {
 Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {
     if (arguments.workload.empty())
         throw Error(ErrorKind::BadInput, "no workload is named", "give --workload FILE or --workload longmix");
-    Workload workload = arguments.workload == "longmix"
-                            ? longmix(arguments.requests > 0 ? arguments.requests : 512, seed)
-                            : loadWorkload(arguments.workload);
+    Workload workload = namedWorkload(arguments, seed);
     if (arguments.spread > 0) spreadArrivals(workload, std::int64_t(arguments.spread * 1000), seed);
     changeLengths(workload,
                   {arguments.scale, arguments.outputs,
@@ -114,7 +118,7 @@ void addEngineOptions(Options& sub, ServingArguments& arguments, KnobOption kind
 }
 
 Option addServingOptions(Options& sub, ServingArguments& arguments, KnobOption kind) {
-    sub.add("--workload", arguments.workload, "A JSONL file, or longmix").valueName("FILE");
+    sub.add("--workload", arguments.workload, "A JSONL file, a trace of a serving run, or longmix").valueName("FILE");
     const Option rate = sub.add("--rate", arguments.rates, "Requests per second, e.g. 0.5,1,2; default: the workload's")
                             .commaSeparated()
                             .range(1e-6, 1e5);

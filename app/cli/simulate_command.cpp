@@ -8,8 +8,11 @@
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
+#include "base/error.h"
 #include "base/whole_file.h"
 #include "core/serve/capacity.h"
+#include "profiler/read/trace_reader.h"
+#include "profiler/replay/hit_curves.h"
 
 #include <cstdlib>
 #include <fmt/format.h>
@@ -27,14 +30,27 @@ using Json = nlohmann::ordered_json;
 using namespace serve;
 
 struct SimulateArguments : ServingArguments {
-    std::string rule = "mean-queue", write;
+    std::string rule = "mean-queue", write, selections;
     double queueSeconds = 2, attainment = 0.9;
     bool printCosts = false, listKnobs = false;
     LadderArguments ladder;
 };
 
+/// The table of costs, with the hits of recorded selections where a trace of them is named.
+ServiceCosts costsAndHits(const SimulateArguments& arguments) {
+    ServiceCosts costs = costsOf(arguments);
+    if (arguments.selections.empty()) return costs;
+    const TraceReader reader(arguments.selections);
+    const std::vector<RunRow> runs = reader.runs();
+    if (runs.empty()) throw Error(ErrorKind::BadInput, fmt::format("'{}' has no runs", arguments.selections));
+    const HitCurves hits = hitCurvesOf(loadSelectionTrace(reader, runs.back().runId));
+    costs.lruHits.points = hits.pool, costs.drift = hits.drift;
+    if (!hits.partition.empty()) costs.partitionHits.points = hits.partition;
+    return costs;
+}
+
 SimulationOptions simulationOf(const SimulateArguments& arguments) {
-    const ServingChoices choices = servingChoices(arguments, costsOf(arguments));
+    const ServingChoices choices = servingChoices(arguments, costsAndHits(arguments));
     SimulationOptions options;
     static_cast<WindowOptions&>(options) = choices.window;
     options.scheduler = choices.scheduler, options.budget = choices.budget, options.costs = choices.costs;
@@ -109,6 +125,7 @@ Json settingsOf(const SimulateArguments& arguments, const SimulationOptions& opt
             {"device_kv_bytes", options.budget.device},
             {"host_kv_bytes", options.budget.host},
             {"scratch_bytes", options.budget.scratch},
+            {"selections", arguments.selections},
             {"costs", Json::parse(options.costs.toJson())}};
 }
 
@@ -212,7 +229,7 @@ int climbRungs(const SimulateArguments& arguments) {
 int runSimulate(const SimulateArguments& arguments, const Options& command) {
     if (arguments.listKnobs) return listKnobs(arguments.json);
     if (arguments.printCosts) {
-        printOut("{}\n", costsOf(arguments).toJson());
+        printOut("{}\n", costsAndHits(arguments).toJson());
         return 0;
     }
     if (arguments.workload.empty())
@@ -250,7 +267,10 @@ Command addSimulate(Options& program) {
     const Option knobs = sub.flag("--list-knobs", arguments->listKnobs, "Print the scheduler's knobs");
     sub.excludeAllBut(write, {"--workload", "--arrivals", "--burst", "--spread", "--scale", "--outputs", "--cap",
                               "--requests", "--seed"});
-    sub.excludeAllBut(costs, {"--costs", "--json"});
+    sub.add("--selections", arguments->selections,
+            "Take hits and drift from the recorded selections of a trace's last run, not from a synthetic stream")
+        .valueName("TRACE");
+    sub.excludeAllBut(costs, {"--costs", "--selections", "--json"});
     sub.excludeAllBut(knobs, {"--json"});
     return [arguments, sub] { return runSimulate(*arguments, sub); };
 }
