@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Asks a server of this build through the `openai` package: pip install openai, then
+"""Asks a server of this build through the `openai` package (tools/openai_client.txt):
    tools/check_openai_client.py build/ci/app/kvscope-cli
-Starts the server with the embedded model and a chat template of its own, and ends it. ./test runs it only when asked."""
+Starts the server with the embedded model and a chat template of its own, and ends it. ./test runs it."""
 import pathlib
 import subprocess
 import sys

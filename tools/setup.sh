@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config ccache git ca-certificates
           libsqlite3-dev nlohmann-json3-dev libcli11-dev libfmt-dev libhwy-dev libpcre2-dev libutf8proc-dev zlib1g-dev libasio-dev
           qt6-base-dev qt6-svg-dev libqt6svg6 libgl-dev libqcustomplot-dev libqcustomplot2.1-qt6 fonts-dejavu-core)
-[ "${1:-}" = tests ] && packages+=(libgtest-dev libgmock-dev sqlite3 xvfb xauth python3)
+[ "${1:-}" = tests ] && packages+=(libgtest-dev libgmock-dev sqlite3 xvfb xauth python3 python3-venv)
 
 # Checks of the sources: ./test says what it skips where a system does not have them in this version.
 if [ "${1:-}" = tests ] && command -v apt-cache >/dev/null; then
