@@ -170,24 +170,25 @@ int run(Arguments& arguments, const Options& command) {
         ParameterValues values = resolveDefaults(method, model->config());
         for (const auto& [key, value] : row.settings) values.set(parametersFor(method, model->config()), key, value);
     }
-    EvalFolder results(
-        arguments.folder,
-        {{"model", model->name()},
-         {"model_path", arguments.model},
-         {"calibration", stampOf(arguments.calibration)},
-         {"backend", arguments.backend},
-         {"threads", options.threads},
-         {"kv_type", nameOf(options.kvType.value_or(ownKvType(options.backend)))},
-         {"link", nameOf(options.backend == Backend::Cpu ? Timing::Modelled : Timing::Measured)},
-         {"link_description", options.backend == Backend::Cpu ? options.link.describe() : "PCIe (measured)"},
-         {"prompts_per_depth", options.promptsPerDepth},
-         {"needles", options.needles},
-         {"depths", options.depths},
-         {"decode_tokens", options.decodeTokens},
-         {"text_tokens", options.textTokens},
-         {"text", arguments.textFile.empty() ? "built-in document" : arguments.textFile},
-         {"oracle", options.oracle},
-         {"seed", options.seed}});
+    Json head{{"model", model->name()},
+              {"model_path", arguments.model},
+              {"calibration", stampOf(arguments.calibration)},
+              {"backend", arguments.backend},
+              {"threads", options.threads},
+              {"link", nameOf(options.backend == Backend::Cpu ? Timing::Modelled : Timing::Measured)},
+              {"link_description", options.backend == Backend::Cpu ? options.link.describe() : "PCIe (measured)"},
+              {"prompts_per_depth", options.promptsPerDepth},
+              {"needles", options.needles},
+              {"depths", options.depths},
+              {"decode_tokens", options.decodeTokens},
+              {"text_tokens", options.textTokens},
+              {"text", arguments.textFile.empty() ? "built-in document" : arguments.textFile},
+              {"oracle", options.oracle},
+              {"seed", options.seed}};
+    // Absent, as in the folders of older versions: the backend's own type.
+    const KvType type = options.kvType.value_or(ownKvType(options.backend));
+    if (type != ownKvType(options.backend)) head["kv_type"] = nameOf(type);
+    EvalFolder results(arguments.folder, std::move(head));
     const auto missing = [&](int context, const EvalCase& row) { return !results.holds(row, context); };
     std::size_t all = 0; // pieces of work
     for (const int context : arguments.contexts) {
@@ -272,9 +273,10 @@ Command addEval(Options& program) {
     sub.add("--text", arguments->textFile, "Text file for the perplexity; default: the built-in document");
     sub.flag("--no-oracle", arguments->noOracle, "Leave out attention mass and recall, which are slow");
     sub.add("--backend", arguments->backend, "cpu or cuda").oneOf({"cpu", "cuda"}).showsDefault();
-    sub.add("--kv-type", arguments->kvType,
-            "Type of full KV blocks: f32, bf16, fp8, int8 or int4; default: the backend's own. Full attention, to which "
-            "perplexities are compared, keeps the backend's own type")
+    sub.add(
+           "--kv-type", arguments->kvType,
+           "Type of full KV blocks: f32, bf16, fp8, int8 or int4; default: the backend's own. Full attention, to which "
+           "perplexities are compared, keeps the backend's own type")
         .oneOf({"f32", "bf16", "fp8", "int8", "int4"});
     sub.add("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s").showsDefault();
     sub.add("--threads", options.threads, "CPU threads; 0: all cores").range(0, 4096).showsDefault();
