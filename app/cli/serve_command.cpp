@@ -62,7 +62,10 @@ server::LoadedEngine loadEngine(const ServeArguments& arguments, serve::EngineOp
                                 const std::stop_token& stop) {
     server::LoadedEngine loaded{Model::load(arguments.model, {}, stop, arguments.calibration), std::move(options)};
     recording.open();
-    if (recording.records()) loaded.sink = &recording.sink();
+    if (recording.records()) {
+        loaded.sink = &recording.sink();
+        loaded.recorderDrops = [&recording] { return recording.health().droppedSteps; };
+    }
     loaded.recordSteps = levelOfSteps(arguments.record).has_value();
     if (!arguments.costs.empty()) return loaded;
     const SplicedPrompts prompts(*loaded.model);

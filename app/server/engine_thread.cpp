@@ -18,6 +18,8 @@ public:
     }
     void token(RequestId id, std::int32_t token, int generated, std::int64_t ns, const StepRecord& record) override {
         add(EngineEvent::Kind::Token, id, ns).token = token;
+        for (const LayerRecord& layer : record.layers)
+            batch.storedBytes += layer.d2hBytes, batch.exposedNs += layer.exposedNs;
         if (trace) trace->token(id, token, generated, ns, record);
     }
     void admitted(RequestId id, int row, std::int64_t ns) override {
@@ -138,7 +140,7 @@ void EngineThread::run(const LoadEngine& load, const std::stop_token& stop) {
         }
         listener_.ready(loaded.model, engine.description());
         try {
-            iterate(engine, observer, stop);
+            iterate(engine, observer, loaded.recorderDrops, stop);
         } catch (const std::exception& failure) {
             if (observer.trace) observer.trace->finish();
             run.end(RunStatus::Failed, failure.what());
@@ -151,7 +153,8 @@ void EngineThread::run(const LoadEngine& load, const std::stop_token& stop) {
     }
 }
 
-void EngineThread::iterate(Engine& engine, Observer& observer, const std::stop_token& stop) {
+void EngineThread::iterate(Engine& engine, Observer& observer, const std::function<std::int64_t()>& recorderDrops,
+                           const std::stop_token& stop) {
     const auto handOut = [&] {
         EngineGauges& gauges = observer.batch.gauges;
         gauges.waiting = int(engine.table().waiting().size());
@@ -159,6 +162,7 @@ void EngineThread::iterate(Engine& engine, Observer& observer, const std::stop_t
         gauges.paused = int(engine.table().paused().size());
         gauges.used = engine.table().ledger().used();
         gauges.budget = engine.table().ledger().budget();
+        if (recorderDrops) gauges.recorderDrops = recorderDrops();
         listener_.batch(std::exchange(observer.batch, {}));
     };
     handOut();

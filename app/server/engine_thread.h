@@ -36,6 +36,7 @@ struct EngineGauges {
     std::int64_t workingSetBytes = 0, availableBytes = 0; // of the last plan
     serve::Amounts used;
     serve::Budget budget;
+    std::int64_t recorderDrops = 0; // records that the recorder of the run could not take; 0 where nothing is recorded
 };
 
 /// What one iteration did, and all events up to its end.
@@ -45,6 +46,8 @@ struct EngineBatch {
     bool iterated = false; // an iteration has run, and the numbers below are its numbers
     bool prefilled = false, decoded = false;
     std::int64_t hits = 0, misses = 0, missedBytes = 0, surprises = 0;
+    std::int64_t storedBytes = 0; // of full blocks that went to the host, those of whole prompts too
+    std::int64_t exposedNs = 0;   // time that rows waited for transfers, summed over rows; modelled on a CPU
     double actualMs = 0, predictedMs = 0;
 };
 
@@ -53,8 +56,9 @@ struct EngineBatch {
 struct LoadedEngine {
     std::shared_ptr<const Model> model;
     serve::EngineOptions options;
-    TraceSink* sink = nullptr; // lives until the thread has ended; null: nothing is recorded
-    bool recordSteps = false;  // with a sink: steps and selections too, at the level of the sink
+    TraceSink* sink = nullptr;                     // lives until the thread has ended; null: nothing is recorded
+    bool recordSteps = false;                      // with a sink: steps and selections too, at the level of the sink
+    std::function<std::int64_t()> recorderDrops{}; // with a sink: how many records it could not take so far
 };
 using LoadEngine = std::function<LoadedEngine(const std::stop_token& stop)>;
 
@@ -85,7 +89,8 @@ private:
     /// Done by the engine's thread between two iterations. The trace is null where nothing is recorded.
     using Command = std::function<void(serve::Engine&, serve::ServingTrace*)>;
     void run(const LoadEngine& load, const std::stop_token& stop);
-    void iterate(serve::Engine& engine, Observer& observer, const std::stop_token& stop);
+    void iterate(serve::Engine& engine, Observer& observer, const std::function<std::int64_t()>& recorderDrops,
+                 const std::stop_token& stop);
     void order(Command command);
 
     const Listener listener_;

@@ -80,6 +80,7 @@ Metrics::Metrics()
 void Metrics::batch(const EngineBatch& batch) {
     const EngineGauges last = gauges_;
     gauges_ = batch.gauges;
+    storedBytes_ += batch.storedBytes, exposedNs_ += batch.exposedNs;
     if (!batch.iterated) { // without an iteration the plan's numbers stay as they were
         gauges_.workingSetBytes = last.workingSetBytes, gauges_.availableBytes = last.availableBytes;
         if (gauges_.running == 0) gauges_.workingSetBytes = 0;
@@ -138,6 +139,10 @@ std::string Metrics::text(const std::string& model, std::size_t connections) con
     page.counter("kvscope:block_misses_total", misses_, "Selected blocks that were not.");
     page.counter("kvscope:surprises_total", surprises_, "Selected blocks outside of working sets.");
     page.counter("kvscope:h2d_bytes_total", missedBytes_, "Bytes of blocks that came to the device.");
+    page.counter("kvscope:d2h_bytes_total", storedBytes_, "Bytes of full blocks that went to the host.");
+    page.counter("kvscope:exposed_transfer_seconds_total", double(exposedNs_) / 1e9,
+                 "Time that rows waited for transfers, summed over rows; modelled on a CPU.");
+    page.counter("kvscope:recorder_drops_total", gauges_.recorderDrops, "Records that the recorder could not take.");
     page.head("kvscope:iterations_total", "counter", "Iterations by what they did.");
     constexpr const char* kKinds[] = {"decode", "prefill", "mixed"};
     for (std::size_t kind = 0; kind < 3; ++kind)

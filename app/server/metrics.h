@@ -53,7 +53,7 @@ private:
     std::map<int, std::int64_t> answers_;
     std::map<std::string, std::int64_t> ended_;
     std::int64_t promptTokens_ = 0, tokens_ = 0, pauses_ = 0, ignored_ = 0;
-    std::int64_t hits_ = 0, misses_ = 0, missedBytes_ = 0, surprises_ = 0;
+    std::int64_t hits_ = 0, misses_ = 0, missedBytes_ = 0, storedBytes_ = 0, surprises_ = 0, exposedNs_ = 0;
     std::array<std::int64_t, 3> iterations_{}; // decode, prefill, mixed
     double pausedSeconds_ = 0, predictedMs_ = 0, actualMs_ = 0;
     Histogram ttft_, gaps_, e2e_, queue_, prefill_, decode_;

@@ -76,6 +76,19 @@ TEST_F(Serve, AnswersWithTheTokensOfRunStreamedOrNot) {
     EXPECT_EQ(this->stop().status, 0);
 }
 
+TEST_F(Serve, CountsWhatGoesToTheHostAndWhatWaitsForTransfers) {
+    start({});
+    if (IsSkipped()) return;
+    EXPECT_EQ(metric("kvscope:d2h_bytes_total"), 0);
+    std::string prompt;
+    while (prompt.size() < 4000) prompt += "Once upon a time there was a small house behind the hill. ";
+    ASSERT_EQ(complete(bodyOf(prompt, 4)).status, 200);
+    EXPECT_GT(metric("kvscope:d2h_bytes_total"), 0) << "the prompt has full blocks";
+    EXPECT_GE(metric("kvscope:exposed_transfer_seconds_total"), 0);
+    EXPECT_EQ(metric("kvscope:recorder_drops_total"), 0);
+    EXPECT_EQ(stop().status, 0);
+}
+
 TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     start({"--model", chatty(), "--alias", "other"});
     if (IsSkipped()) return;
