@@ -11,6 +11,7 @@
 #include "profiler/read/trace_list.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/store/trace_schema.h"
+#include "profiler/store/writer_lock.h"
 
 #include <algorithm>
 #include <atomic>
@@ -227,6 +228,8 @@ MergeResult mergeTraces(const std::vector<std::string>& inputs, const std::strin
     std::error_code ignored;
     if (fs::exists(out, ignored) && !overwrite)
         throw Error(ErrorKind::BadInput, fmt::format("{} exists", out), "choose another name or add --overwrite");
+    const WriterLock lock(out); // the file may be a trace that another program is recording
+    if (fs::exists(out, ignored)) refuseWhileWritten(out, lock.tookOver() ? Heartbeat::IsOver : Heartbeat::Counts);
     Merge merge;
     readSources(inputs, out, progress, stop, merge);
     plan(merge);

@@ -229,6 +229,21 @@ TEST_F(MergeTest, RefusesWhatCannotBeMerged) {
     EXPECT_FALSE(fs::exists(path("out.kvtrace")));
 }
 
+TEST_F(MergeTest, ReplacesNoTraceThatIsBeingRecorded) {
+    const std::string a = record("a.kvtrace"), live = path("live.kvtrace");
+    Recorder recorder(live, {});
+    try {
+        mergeTraces({a}, live, true);
+        ADD_FAILURE() << "merged";
+    } catch (const Error& error) {
+        EXPECT_THAT(oneLine(error), HasSubstr(live + " is being written by this program already"));
+    }
+    synthetic::record(recorder, {});
+    recorder.flush();
+    EXPECT_EQ(recorder.health().error, "");
+    EXPECT_EQ(TraceReader(live).steps(1).size(), 21u);
+}
+
 TEST(RankGroups, LayoutsDecideWhatIsCountedTwice) {
     std::vector<RunRow> runs(4);
     const auto set = [&](const std::vector<std::pair<std::string, int>>& layouts) {
