@@ -36,8 +36,9 @@ PlantedRates::PlantedRates(const SelectionBudget& budget, int mostBlocks) : budg
     const int forced = budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0);
     const int chosen = budget.queryAware + budget.queryAgnostic;
     if (budget.queryAware == 0) return;
-    // A quarter of an octave apart; the first context has one block more than a selection.
-    for (double free = chosen + 1;; free = std::max(free + 1, free * 1.19)) {
+    // A quarter of an octave apart, and closer where few blocks are left out, because there a block more changes the
+    // rate most. The first context has one block more than a selection.
+    for (double free = chosen + 1;; free = std::max(free + 1, std::min(free * 1.19, chosen + 1.3 * (free - chosen)))) {
         const int blocks = forced + int(free);
         curves_.push_back(curveOf(blocks, kPairs));
         if (blocks >= mostBlocks) break;

@@ -124,11 +124,8 @@ void serveAll(const std::vector<Submission>& requests, const char* cache, Keeper
     EngineOptions options;
     options.session.method = "nosa";
     options.session.threads = 1;
-    for (const auto& [key, value] : std::vector<std::pair<const char*, const char*>>{{"sink_blocks", "1"},
-                                                                                     {"window_blocks", "1"},
-                                                                                     {"query_aware_blocks", "8"},
-                                                                                     {"query_agnostic_blocks", "2"},
-                                                                                     {"total_blocks", "12"}})
+    for (const auto& [key, value] : std::vector<std::pair<const char*, const char*>>{
+             {"sink_blocks", "1"}, {"window_blocks", "1"}, {"select_blocks", "8"}, {"total_blocks", "12"}})
         options.session.settings.emplace_back(key, value);
     ParameterValues knobs = schedulerDefaults();
     knobs.set(schedulerParameters(), "cache", cache);
