@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <chrono>
+
 namespace kvscope {
 namespace {
 
@@ -70,6 +73,109 @@ TEST_F(Load, PrintsTheTableOfSimulate) {
     for (const char* word : {"20 requests/s offered", "queue delay", "TTFT", "TBT, all tokens", "attainment", "hits",
                              "measured with quest on"})
         EXPECT_THAT(result.out, HasSubstr(word));
+}
+
+/// Processor time of one thread: what the machine does beside does not count, and nobody sleeps until the next arrival.
+TEST_F(Load, CountsProcessorTimeAndSkipsWaits) {
+    const auto began = std::chrono::steady_clock::now();
+    const json out = jsonOf(command({"--processor-time", "--rate", "0.02"})); // eight requests in 400 s
+    const double wallS = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const json& point = out["points"][0];
+    EXPECT_EQ(out.at("clock"), "processor");
+    EXPECT_EQ(point["requests"]["finished"], 8);
+    EXPECT_GT(point.at("window_s"), 300.0) << "by its own clock";
+    EXPECT_LT(wallS, 200.0);
+    EXPECT_LT(point.at("queue_ms").at("mean"), point.at("ttft_ms").at("mean"));
+    EXPECT_GT(point.at("tbt_ms").at("mean"), 0.0);
+    const test::Finished refused = test::cli({"load", "--workload", workload(), "--threads", "2", "--processor-time"});
+    EXPECT_NE(refused.status, 0);
+    EXPECT_THAT(refused.err, HasSubstr("--threads 1"));
+}
+
+TEST_F(Load, SearchesTheCapacityWithTheEngine) {
+    const json out = jsonOf(command({"--processor-time", "--search", "--slo", "tbt=10000"}));
+    const double capacity = out.at("capacity_per_s");
+    ASSERT_GT(capacity, 0.0);
+    EXPECT_GT(out.at("simulated_capacity_per_s"), 0.0);
+    EXPECT_NE(out.at("broke_first"), "");
+    double kept = 0, broken = 1e300;
+    for (const json& point : out["points"]) {
+        EXPECT_EQ(point.at("measured"), true);
+        if (point.at("broken").is_null())
+            kept = std::max(kept, point.at("rate").get<double>());
+        else
+            broken = std::min(broken, point.at("rate").get<double>());
+    }
+    EXPECT_EQ(kept, capacity);
+    EXPECT_LE(broken, 1.0251 * capacity) << "the first rate that does not hold lies close above";
+}
+
+/// What a server was asked is a workload for another one, in the simulator and with an engine.
+TEST_F(Load, ATraceOfAServingRunIsAWorkload) {
+    std::ofstream(path("long.jsonl"))
+        << R"({"timestamp": 0, "input_length": 1500, "output_length": 12, "class": "a"})"
+        << "\n"
+        << R"({"timestamp": 9000, "input_length": 1400, "output_length": 16, "class": "b"})"
+        << "\n";
+    const std::string trace = path("served.kvtrace");
+    jsonOf({"load",
+            "--workload",
+            path("long.jsonl"),
+            "--warm-up",
+            "0",
+            "--warm-up-seconds",
+            "0",
+            "--threads",
+            "1",
+            "--host-kv",
+            "256M",
+            "--device-kv",
+            "64M",
+            "--scratch",
+            "64M",
+            "--processor-time",
+            "--trace",
+            trace,
+            "--record",
+            "selections"});
+    const std::string lines = path("again.jsonl");
+    ASSERT_EQ(test::cli({"simulate", "--workload", trace, "--write", lines}).status, 0);
+    std::ifstream in(lines);
+    std::vector<json> requests;
+    for (std::string line; std::getline(in, line);) requests.push_back(json::parse(line));
+    ASSERT_GE(requests.size(), 2u) << "more of the same may arrive while the window ends";
+    EXPECT_EQ(requests[0].at("input_length"), 1500);
+    EXPECT_EQ(requests[0].at("output_length"), 12);
+    EXPECT_EQ(requests[0].at("class"), "a");
+    EXPECT_EQ(requests[1].at("input_length"), 1400);
+    EXPECT_EQ(requests[1].at("output_length"), 16);
+    EXPECT_NEAR(requests[1].at("timestamp"), 9000, 2);
+
+    const std::vector<std::string> simulate{"simulate", "--workload",        trace, "--warm-up", "0", "--counted",
+                                            "2",        "--warm-up-seconds", "0"};
+    const json plain = jsonOf(simulate);
+    std::vector<std::string> recorded = simulate;
+    recorded.insert(recorded.end(), {"--selections", trace});
+    const json own = jsonOf(recorded);
+    EXPECT_EQ(own["seeds"][0]["points"][0]["requests"]["finished"], 2);
+    EXPECT_NE(own["costs"]["drift"], plain["costs"]["drift"]) << "that of the recorded selections";
+    EXPECT_NE(own["costs"]["lru_hits"], plain["costs"]["lru_hits"]);
+
+    const std::string decoded = path("run.kvtrace");
+    ASSERT_EQ(test::cli({"run", "--prompt", "Once", "--max-new-tokens", "2", "--trace", decoded}).status, 0);
+    EXPECT_THAT(test::cli({"simulate", "--workload", decoded}).err, HasSubstr("served requests"));
+}
+
+/// Several rates are one fit: the table of two rates has the steps of both.
+TEST_F(Load, FitsOneTableToAllRates) {
+    const std::string one = path("one.json"), two = path("two.json");
+    jsonOf(command({"--processor-time", "--rate", "0.5", "--costs-out", one}));
+    jsonOf(command({"--processor-time", "--rate", "0.5,1000", "--costs-out", two}));
+    const auto rowsOf = [](const std::string& file) {
+        std::ifstream in(file);
+        return json::parse(in).at("decode_ms").size();
+    };
+    EXPECT_LT(rowsOf(one), rowsOf(two)) << "only the second has steps of many rows";
 }
 
 TEST_F(Load, SaysWhyARequestWasRefused) {

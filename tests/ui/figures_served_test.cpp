@@ -81,6 +81,12 @@ TEST_F(ServedFigures, RatesOfRequestsAreWhatSqlSays) {
     }
 }
 
+/// Nanoseconds of iterations that read prompts, over the tokens of those prompts, of a trace with two runs.
+constexpr const char* kPromptTime =
+    "SELECT avg(t) FROM (SELECT (SELECT 1.0 * sum(prefill_ns) FROM v_iteration i WHERE i.run_id = r.run_id) /"
+    " (SELECT sum(prompt_tokens) FROM v_request q WHERE q.run_id = r.run_id AND first_token_ns NOT NULL) AS t"
+    " FROM runs r)";
+
 TEST_F(ServedFigures, PromptsInChunksStandBesidePromptsByLayers) {
     const FigureData data = make("prompt-chunks", {"served", "served-chunks"});
     ASSERT_EQ(data.panels.size(), 2U);

@@ -322,7 +322,9 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
         insights(pages, report);
         table(pages, report, "key_numbers");
         table(pages, report, "intervals");
-        for (const char* id : {"comparison", "verdict", "component_changes"}) table(pages, report, id);
+        for (const char* id :
+             {"serving", "serving_classes", "serving_plans", "comparison", "verdict", "component_changes"})
+            table(pages, report, id);
         pages.heading(words(report.table("breakdown")->title));
         breakdownBars(pages, report);
         table(pages, report, "breakdown", false);
