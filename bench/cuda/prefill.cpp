@@ -55,7 +55,8 @@ Json measureLength(DecodeJob job, int tokens, int rounds, const std::shared_ptr<
                    const Log& log) {
     job.context = tokens, job.steps = 1;
     PlantedSteps changes;
-    const CudaEngineOptions options = engineOptions(job, *model, changes);
+    CudaEngineOptions options = engineOptions(job, *model, changes);
+    options.maxPrompt = tokens; // a benchmark of decode reads no prompt
     CudaEngine engine(model, options);
     const double first = readOnce(engine, randomPrompt(tokens, model->config.vocab, 1)).ms;
     std::vector<Round> all;
