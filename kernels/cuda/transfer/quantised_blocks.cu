@@ -1,6 +1,5 @@
 #include "kernels/cuda/transfer/quantised_blocks.h"
 
-#include "base/error.h"
 #include "kernels/cuda/device/common.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
