@@ -3,6 +3,7 @@
 #include "core/serve/random_draws.h"
 #include "core/serve/slot_pool.h"
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/transfer/slot_pool_steps.h"
 
 #include <algorithm>
@@ -89,21 +90,14 @@ public:
     /// Memory that both the host and the runner reach, zeroed.
     template <class T> T* take(std::size_t count) {
         const std::size_t bytes = std::max<std::size_t>(16, count * sizeof(T));
-        void* memory = nullptr;
-        if (threads_ == 0)
-            cuda::check(cudaMallocManaged(&memory, bytes), "taking a test's memory");
-        else
-            memory = ::operator new(bytes, std::align_val_t(16));
+        if (threads_ == 0) return pinned_.emplace_back(bytes, "a test's memory").template as<T>();
+        void* const memory = ::operator new(bytes, std::align_val_t(16));
         std::memset(memory, 0, bytes);
         taken_.push_back(memory);
         return static_cast<T*>(memory);
     }
     ~Runner() {
-        for (void* memory : taken_)
-            if (threads_ == 0)
-                cudaFree(memory);
-            else
-                ::operator delete(memory, std::align_val_t(16));
+        for (void* memory : taken_) ::operator delete(memory, std::align_val_t(16));
     }
 
 private:
@@ -124,6 +118,7 @@ private:
 
     const int threads_;
     std::vector<void*> taken_;
+    std::vector<cuda::PinnedMemory> pinned_; // for the GPU, zeroed
 };
 
 /// Rows that come and go and select at random, with a pool on a Runner beside a SlotPool.
