@@ -118,6 +118,7 @@ double PlantedSelections::localityOf(int layer, int layers) const {
 
 std::vector<PlantedStream> PlantedSelections::streams(std::uint64_t seed, int blocks, int layers) const {
     std::vector<PlantedStream> out;
+    out.reserve(std::size_t(layers));
     for (int layer = 0; layer < layers; ++layer)
         out.push_back({plantedHash(std::uint32_t(seed), std::uint32_t(seed >> 32), std::uint32_t(layer)),
                        rates_->rateOf(blocks, localityOf(layer, layers))});
