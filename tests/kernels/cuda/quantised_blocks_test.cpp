@@ -88,11 +88,10 @@ TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
             const KvFormat f{type, tokens, dim, dim, false};
             const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
             const auto before = blocksOf(f), expected = rounded(f, before);
-            void* host = nullptr;
-            check(cudaHostAlloc(&host, kHeads * kBlocks * bytes, cudaHostAllocDefault), "allocating a store");
+            const PinnedMemory host(kHeads * kBlocks * bytes, "allocating a store");
             const test::OnDevice<test::Half> prompt(before), slots(before);
             StoreQuantisedArgs store;
-            store.format = f, store.from = prompt.bf16(), store.to = host;
+            store.format = f, store.from = prompt.bf16(), store.to = host.data();
             store.fromStride = std::int64_t(kBlocks * numbers), store.toStride = std::int64_t(kBlocks * bytes);
             store.heads = kHeads, store.blocks = kBlocks;
             storeQuantised(launch, store);
@@ -105,8 +104,8 @@ TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
                 recorded(2);
             GatherArgs gather;
             gather.moves = {loadList.get(), writeList.get(), counts.get()};
-            gather.store = static_cast<const __nv_bfloat16*>(host);
-            gather.storeOut = static_cast<__nv_bfloat16*>(host);
+            gather.store = host.as<const __nv_bfloat16>();
+            gather.storeOut = host.as<__nv_bfloat16>();
             gather.pool = slots.bf16();
             gather.recordCounts = recorded.get();
             gatherQuantised(launch, gather, f);
@@ -124,7 +123,6 @@ TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
             gatherQuantised(launch, gather, f);
             check(cudaStreamSynchronize(launch.stream), "moving blocks");
             EXPECT_EQ(again.read(), expected);
-            check(cudaFreeHost(host), "freeing a store");
         }
 }
 
