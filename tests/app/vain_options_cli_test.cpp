@@ -197,8 +197,10 @@ TEST_F(VainOptions, AnEmptyValueInAListIsRefused) {
     EXPECT_THAT(refusal({"sweep", "--prompt", "a", "--trace", path("a.kvtrace"), "--sweep", "k_q=1,,3"}),
                 HasSubstr(refused("--sweep", "1,,3")));
     EXPECT_THAT(refusal({"eval", "--sweep", "k_q=1,"}), HasSubstr(refused("--sweep", "1,")));
-    EXPECT_THAT(refusal({"simulate", "--slo", "ttft=1000,"}), HasSubstr(refused("--slo", "ttft=1000,")));
-    EXPECT_THAT(refusal({"simulate", "--rungs", "full,", "--rate", "1"}), HasSubstr(refused("--rungs", "full,")));
+    EXPECT_THAT(refusal({"simulate", "--workload", "longmix", "--slo", "ttft=1000,"}),
+                HasSubstr(refused("--slo", "ttft=1000,")));
+    EXPECT_THAT(refusal({"simulate", "--workload", "longmix", "--search", "--rungs", "full,"}),
+                HasSubstr(refused("--rungs", "full,")));
     EXPECT_EQ(cli({"tokenize", "--text", "a,,b"}).status, 0); // no list
 }
 
