@@ -10,6 +10,7 @@
 #include "core/session/canvas_row.h"
 #include "core/session/writable_ids.h"
 #include "kernels/cuda/device/owners.h"
+#include "tests/core/cuda/declared_memory.h"
 #include "tests/core/diffusion_model.h"
 #include "tests/support/packed_blocks.h"
 #include "tests/support/places.h"
@@ -434,22 +435,7 @@ TEST(CanvasesOnCuda, DeclareWhatTheyTake) {
         SCOPED_TRACE(int(cache));
         const CanvasSetup setup = memorySetup(loaded, cache);
         const MemoryPlan planned = CudaCanvas::memory(model, setup, gpuLaunch(usableGpu()));
-        const cuda::Living before = cuda::living();
-        {
-            CudaCanvas engine(model, setup);
-            const cuda::Living taken = cuda::living();
-            std::int64_t device = 0, host = 0;
-            for (const MemoryPlan::Part& part : engine.memory().parts())
-                (part.need.tier == MemoryTier::Device ? device : host) += part.bytes;
-            EXPECT_EQ(taken.deviceBytes - before.deviceBytes, device);
-            EXPECT_EQ(taken.hostBytes - before.hostBytes, host);
-            ASSERT_EQ(planned.parts().size(), engine.memory().parts().size());
-            for (const MemoryPlan::Part& part : planned.parts())
-                EXPECT_EQ(part.bytes, engine.memory().bytes(part.need.key)) << part.need.key;
-        }
-        const cuda::Living after = cuda::living();
-        EXPECT_EQ(after.deviceBytes, before.deviceBytes);
-        EXPECT_EQ(after.hostBytes, before.hostBytes);
+        test::expectDeclaredMemory(planned, [&] { return std::make_unique<CudaCanvas>(model, setup); });
     }
 }
 

@@ -7,6 +7,7 @@
 #include "core/cuda/gpu_device.h"
 #include "core/select/method.h"
 #include "kernels/cuda/device/owners.h"
+#include "tests/core/cuda/declared_memory.h"
 #include "tests/core/diffusion_model.h"
 #include "tests/core/golden_file.h"
 #include "tests/core/losa_fixture.h"
@@ -571,23 +572,7 @@ TEST(DenoisersOnCuda, DeclareWhatTheyTake) {
             DenoiseSetup setup = setupOf(prompts, method, method == std::string("losa"));
             setup.level = level;
             const MemoryPlan planned = CudaDenoiser::memory(model, setup, gpuLaunch(usableGpu()));
-            const cuda::Living before = cuda::living();
-            {
-                CudaDenoiser engine(model, setup);
-                const cuda::Living taken = cuda::living();
-                std::int64_t device = 0, host = 0;
-                for (const MemoryPlan::Part& part : engine.memory().parts())
-                    (part.need.tier == MemoryTier::Device ? device : host) += part.bytes;
-                EXPECT_EQ(taken.deviceBytes - before.deviceBytes, device);
-                EXPECT_EQ(taken.hostBytes - before.hostBytes, host);
-                ASSERT_EQ(planned.parts().size(), engine.memory().parts().size());
-                for (const MemoryPlan::Part& part : planned.parts())
-                    EXPECT_EQ(part.bytes, engine.memory().bytes(part.need.key)) << part.need.key;
-            }
-            const cuda::Living after = cuda::living();
-            EXPECT_EQ(after.deviceBytes, before.deviceBytes);
-            EXPECT_EQ(after.hostBytes, before.hostBytes);
-            EXPECT_EQ(after.executables, before.executables);
+            test::expectDeclaredMemory(planned, [&] { return std::make_unique<CudaDenoiser>(model, setup); });
         }
 }
 
