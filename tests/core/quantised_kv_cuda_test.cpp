@@ -2,6 +2,7 @@
 #include "core/session/decode_session.h"
 #include "tests/core/backend.h"
 #include "tests/core/embedded_model.h"
+#include "tests/core/quantised_session.h"
 #include "tests/core/small_budgets.h"
 #include "tests/support/random_prompt.h"
 #include "tests/support/refusal.h"
@@ -16,20 +17,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::shared_ptr<const Model>& model() {
-    static const auto loaded = Model::load(kDefaultModel);
-    return loaded;
-}
+const std::shared_ptr<const Model>& model() { return test::quantisedModel(); }
 
-struct Outcome {
-    CollectingSink sink;
-    std::vector<std::vector<std::int32_t>> ids;
-    std::vector<std::vector<float>> logits; // [step] of sequence 0
-    SessionSummary summary;
-};
+using Outcome = test::DecodedSession;
 
 Outcome run(Backend backend, const std::string& method, KvType type, bool offload, int newTokens = 40) {
-    Outcome out;
     SessionOptions options;
     options.backend = backend;
     options.method = method;
@@ -39,15 +31,7 @@ Outcome run(Backend backend, const std::string& method, KvType type, bool offloa
     options.offload = offload;
     options.kvType = type;
     options.twoInFlight = false; // whose logits would be of the step after
-    DecodeSession session(model(), {test::randomPrompt(331, 1), test::randomPrompt(304, 2)}, options, out.sink);
-    session.prefill();
-    const auto keep = [&] { out.logits.emplace_back(session.logits(0), session.logits(0) + model()->config().vocab); };
-    keep();
-    while (session.step()) keep();
-    session.end(RunStatus::Finished);
-    out.ids = session.generated();
-    out.summary = session.summary();
-    return out;
+    return test::decodeAll(options, {test::randomPrompt(331, 1), test::randomPrompt(304, 2)});
 }
 
 constexpr KvType kTypes[] = {KvType::FP8, KvType::INT8, KvType::INT4};

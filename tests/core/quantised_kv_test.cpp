@@ -4,6 +4,7 @@
 #include "core/session/kv_estimate.h"
 #include "tests/core/diffusion_model.h"
 #include "tests/core/embedded_model.h"
+#include "tests/core/quantised_session.h"
 #include "tests/core/small_budgets.h"
 #include "tests/support/random_prompt.h"
 #include "tests/support/refusal.h"
@@ -26,10 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr KvType kQuantised[] = {KvType::BF16, KvType::FP8, KvType::INT8, KvType::INT4};
 
-const std::shared_ptr<const Model>& model() {
-    static const auto loaded = Model::load(kDefaultModel);
-    return loaded;
-}
+const std::shared_ptr<const Model>& model() { return test::quantisedModel(); }
 
 /// Budgets that make every method choose, and blocks of 16 tokens, of which a run fills some.
 SessionOptions optionsFor(const std::string& method, std::optional<KvType> type) {
@@ -43,24 +41,10 @@ SessionOptions optionsFor(const std::string& method, std::optional<KvType> type)
     return options;
 }
 
-struct Outcome {
-    std::vector<std::vector<std::int32_t>> ids;
-    std::vector<std::vector<float>> logits; // [step] of sequence 0
-    CollectingSink sink;
-    SessionSummary summary;
-};
+using Outcome = test::DecodedSession;
 
 Outcome decode(const SessionOptions& options) {
-    Outcome out;
-    DecodeSession session(model(), {test::randomPrompt(217, 1), test::randomPrompt(195, 2)}, options, out.sink);
-    session.prefill();
-    const auto keep = [&] { out.logits.emplace_back(session.logits(0), session.logits(0) + model()->config().vocab); };
-    keep();
-    while (session.step()) keep();
-    session.end(RunStatus::Finished);
-    out.ids = session.generated();
-    out.summary = session.summary();
-    return out;
+    return test::decodeAll(options, {test::randomPrompt(217, 1), test::randomPrompt(195, 2)});
 }
 
 struct Case {
