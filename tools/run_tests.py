@@ -7,7 +7,8 @@ options (-R, -L, -LE), and gives every process a batch of them. A test that ends
 it run in a process of their own. So does a test that takes longer than its time limit.
 
 Usage: tools/run_tests.py BUILD_FOLDER COUNTS_FILE [ctest options]
-COUNTS_FILE gets one line: how many passed, failed, were skipped. The exit status is 1 when a test failed.
+COUNTS_FILE gets one line: how many passed, failed, were skipped. BUILD_FOLDER/test_times.txt gets the seconds of every test
+that ended, slowest first. The exit status is 1 when a test failed.
 """
 import json
 import os
@@ -196,7 +197,10 @@ def main():
     work.join()
     for batch in serial:
         run_batch(run, batch, work)
-    slow = sorted((pair for pair in run.times if pair[0] >= 1), reverse=True)[:SLOWEST]
+    run.times.sort(reverse=True)
+    with open(os.path.join(folder, "test_times.txt"), "w", encoding="utf-8") as file:
+        file.writelines(f"{seconds:.3f} {name}\n" for seconds, name in run.times)
+    slow = [pair for pair in run.times if pair[0] >= 1][:SLOWEST]
     if slow:
         print(f"the slowest of {sum(seconds for seconds, _ in run.times):.0f} s that the tests took, one after another:")
         for seconds, name in slow:
