@@ -1,10 +1,15 @@
 #include "ui/frame/picture.h"
 
+#include "ui/frame/svg_file.h"
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
 
 #include <QApplication>
 #include <QFileInfo>
+#include <QPageSize>
+#include <QPainter>
+#include <QPdfWriter>
+#include <QSaveFile>
 #include <QTemporaryDir>
 #include <QVariant>
 #include <QWidget>
@@ -64,6 +69,47 @@ double pictureScale(const QWidget& view) {
 }
 
 void setPictureScale(QWidget& view, double scale) { view.setProperty(kScaleProperty, scale); }
+
+bool paintToFile(const QString& path, const PaintedPicture& picture,
+                 const std::function<void(QPainter& painter, bool vector)>& paint) {
+    constexpr int kLeastSide = 80;
+    const QSize size = picture.size;
+    if (size.width() < kLeastSide || size.height() < kLeastSide || size.width() > kLargestPicture ||
+        size.height() > kLargestPicture)
+        return false;
+    const QString suffix = QFileInfo(path).suffix().toLower();
+    if (suffix == QLatin1String("png")) {
+        QImage image((QSizeF(size) * picture.scale).toSize(), QImage::Format_RGB32);
+        if (image.isNull()) return false;
+        image.setDevicePixelRatio(picture.scale);
+        image.setText(QStringLiteral("Title"), picture.title);
+        QPainter painter(&image);
+        paint(painter, false);
+        painter.end();
+        return image.save(path, "PNG");
+    }
+    QSaveFile file(path);
+    if ((suffix != QLatin1String("svg") && suffix != QLatin1String("pdf")) || !file.open(QIODevice::WriteOnly))
+        return false;
+    if (suffix == QLatin1String("svg")) {
+        SvgFile svg(size, 96, picture.title, picture.description);
+        QPainter painter(&svg.device());
+        paint(painter, true);
+        painter.end();
+        const QByteArray document = svg.document();
+        if (file.write(document) != document.size()) return false;
+    } else {
+        QPdfWriter pdf(&file);
+        pdf.setTitle(picture.title);
+        pdf.setCreator(QStringLiteral("KVScope"));
+        pdf.setResolution(96);
+        pdf.setPageMargins(QMarginsF(0, 0, 0, 0));
+        pdf.setPageSize(QPageSize(QSizeF(size) * 72.0 / 96.0, QPageSize::Point, {}, QPageSize::ExactMatch));
+        QPainter painter(&pdf);
+        paint(painter, true);
+    }
+    return file.commit();
+}
 
 QString writePicture(View& view, const QString& path, const PictureStyle& style) {
     const QString suffix = QFileInfo(path).suffix().toLower();

@@ -6,6 +6,9 @@
 #include <QSize>
 #include <QString>
 
+#include <functional>
+
+class QPainter;
 class QWidget;
 
 namespace kvscope::ui {
@@ -25,6 +28,18 @@ inline constexpr double kLargestScale = 8;
 /// was set.
 double pictureScale(const QWidget& view);
 void setPictureScale(QWidget& view, double scale); // `scale` 0: as on the screen
+
+/// What a picture is besides what is painted: `scale`: pixels of a PNG per logical pixel; title and description stand
+/// in the file.
+struct PaintedPicture {
+    QSize size; // logical pixels
+    double scale = 1;
+    QString title, description;
+};
+/// Writes what `paint` draws into a file; the suffix of `path` decides about the format: png, svg or pdf. `paint` fills
+/// the whole size; `vector`: the file keeps shapes and text. @return false if the picture could not be written
+bool paintToFile(const QString& path, const PaintedPicture& picture,
+                 const std::function<void(QPainter& painter, bool vector)>& paint);
 
 /// Writes the view as a picture. The suffix of `path` decides about the format: png, svg or pdf. @return what went
 /// wrong as a sentence; empty on success

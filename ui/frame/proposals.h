@@ -11,6 +11,8 @@ class QWidget;
 
 namespace kvscope::ui {
 
+struct RunKey;
+
 /// A change of a recorded run; what it does not name stays as it was recorded.
 struct ProposedChange {
     int deviceSlots = 0;   // block slots per sequence, layer and KV head; 0: as recorded
@@ -39,6 +41,8 @@ public:
     virtual QString whyNoFork() const { return QObject::tr("This window runs no sessions."); }
     /// Asks for the settings and runs the shown run on from the cursor's step.
     virtual void forkHere() {}
+    /// Fills the session form with what an open run was recorded with, and runs nothing.
+    virtual void useSettings(const RunKey&) {}
 };
 
 /// Brings the view What if to the front with this change. @return false if the window has no such view

@@ -37,6 +37,12 @@ QStringList settingsApart(const OpenRun& run, const std::vector<const OpenRun*>&
     return apart;
 }
 
+/// One of the colours beside those of A and B.
+QColor furtherColour(std::size_t number) {
+    static constexpr std::array<std::size_t, 8> kOrder{6, 8, 2, 9, 5, 3, 7, 10}; // the colours that differ most
+    return Theme::current().component[kOrder[number % kOrder.size()]];
+}
+
 QString recordedAt(const OpenRun& run) {
     return QDateTime::fromString(QString::fromStdString(run.row.createdUtc), Qt::ISODate)
         .toLocalTime()
@@ -52,8 +58,13 @@ QString runLetter(std::size_t place) {
 QColor runColour(std::size_t place) {
     const Theme& theme = Theme::current();
     if (place < 2) return place == 0 ? theme.runA : theme.runB;
-    static constexpr std::array<std::size_t, 8> kOrder{6, 8, 2, 9, 5, 3, 7, 10}; // the colours that differ most
-    return theme.component[kOrder[(place - 2) % kOrder.size()]];
+    return furtherColour(place - 2);
+}
+
+QColor lastingColour(const RunKey& key) {
+    std::size_t sum = 0;
+    for (const QChar c : QFileInfo(key.path).fileName()) sum = sum * 31 + c.unicode(); // the same in every process
+    return furtherColour(sum + std::size_t(key.runId));
 }
 
 std::optional<std::size_t> placeOf(const Workspace& workspace, const RunKey& key) {

@@ -17,6 +17,9 @@ namespace kvscope::ui {
 QString runLetter(std::size_t place);
 /// The colour of the run at this place, the same in all views of a theme.
 QColor runColour(std::size_t place);
+/// A colour that a run keeps, whatever is compared and however often it is opened: where it does not come from its
+/// place in the comparison. Runs that follow each other in one trace have different ones.
+QColor lastingColour(const RunKey& key);
 /// The run's place in the comparison; absent if the run is not compared.
 std::optional<std::size_t> placeOf(const Workspace& workspace, const RunKey& key);
 

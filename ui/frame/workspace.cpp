@@ -1,6 +1,7 @@
 #include "ui/frame/workspace.h"
 
 #include "base/error.h"
+#include "ui/frame/label_changes.h"
 #include "ui/frame/run_checks.h"
 
 #include <QDir>
@@ -268,14 +269,25 @@ struct Workspace::Impl {
             // A serving run grows by iterations, which its row does not count; when something was written, its writer
             // was busy.
             const bool served = row.serves() && before.writerBusyNs != row.writerBusyNs;
+            const bool relabelled = before.name != row.name || before.meta != row.meta;
             if (!served && before.steps == row.steps && before.status == row.status && before.stale == row.stale &&
-                before.droppedSteps == row.droppedSteps && before.name == row.name && before.layers == row.layers)
+                before.droppedSteps == row.droppedSteps && !relabelled && before.layers == row.layers)
                 continue;
-            if (before.status != row.status || before.name != row.name || before.stale != row.stale) listChanged = true;
+            if (before.status != row.status || relabelled || before.stale != row.stale) listChanged = true;
             if (w.current_ == run->key || w.compares(run->key)) shownChanged = true;
         }
         if (listChanged) emit w.runsChanged();
         if (shownChanged) emit w.advanced();
+    }
+
+    /// Reads the rows of a trace again, because somebody has changed the labels of its runs.
+    void reread(const QString& path) {
+        if (std::none_of(w.runs_.begin(), w.runs_.end(), [&](const OpenRun& run) { return run.key.path == path; }))
+            return;
+        auto rows = std::make_shared<std::vector<RunRow>>();
+        submit(
+            &w, ("labels " + path.toStdString()).c_str(), path, [rows](TraceReader& reader) { *rows = reader.runs(); },
+            [this, path, rows] { adopt(path, *rows); }, nullptr, true);
     }
 
     /// On the GUI thread: plans the next refresh, at least pauseMs after the last one.
@@ -357,6 +369,7 @@ Workspace::Workspace(QObject* parent) : QObject(parent), impl_(std::make_unique<
         impl_->refresh();
     });
     connect(&impl_->poll, &QTimer::timeout, this, [this] { impl_->schedule(); });
+    connect(&LabelWatch::instance(), &LabelWatch::changed, this, [this](const QString& path) { impl_->reread(path); });
     impl_->checks = std::make_unique<RunChecks>(*this, [this](const RunKey& key) { impl_->refuseBroken(key); });
     impl_->pool = std::make_unique<ReaderPool>([this](quint64 id, QString failure) {
         QMetaObject::invokeMethod(

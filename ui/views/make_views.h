@@ -21,6 +21,7 @@ View* makeCompareView(Workspace& workspace, QWidget* parent);
 View* makeWaterfallView(Workspace& workspace, QWidget* parent);
 View* makeRanksView(Workspace& workspace, QWidget* parent);
 View* makeInsightsView(Workspace& workspace, QWidget* parent);
+View* makeRunsView(Workspace& workspace, QWidget* parent);
 View* makeSqlView(Workspace& workspace, QWidget* parent);
 
 } // namespace kvscope::ui

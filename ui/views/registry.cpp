@@ -39,6 +39,8 @@ const std::vector<ViewEntry>& views() {
          "Rank by step: which process of a run in several is late, and whether it misses more or waits", makeRanksView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
+        {"runs", "Run Table", "Ctrl+Shift+R",
+         "All open runs in a table: method, what differs, rates, bytes, memory, answers, tags and notes", makeRunsView},
         {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",
          makeSqlView},
     };

@@ -152,6 +152,7 @@ private:
     void runWith(const ProposedChange& change) override;
     QString whyNoFork() const override;
     void forkHere() override;
+    void useSettings(const RunKey& key) override { runAgain(key); }
     void runFork(const ForkRequest& fork);
     void compareFork();
     void fillFormAgain();

@@ -419,7 +419,7 @@ private:
             const double x = xOf(valueOf(point));
             if (!std::isfinite(x) || !isDrawn(point)) continue;
             RooflinePoint dot{x, yOf(point.run.tokensPerSecond), kNaN, labelOf(point), theme.text, comparable(point)};
-            dot.colour = place ? runColour(*place) : theme.mutedText;
+            dot.colour = place ? runColour(*place) : lastingColour({key.first, key.second});
             if (place && sides.size() > 1) dot.label = QStringLiteral("%1: %2").arg(runLetter(*place), dot.label);
             if (point.comparison) dot.predicted = yOf(point.run.batch / point.comparison->predictedNs * 1e9);
             dots.push_back(dot);

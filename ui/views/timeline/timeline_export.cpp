@@ -1,6 +1,5 @@
 // The timeline's exports: numbers, SQL, and pictures to a file and to the clipboard.
 #include "ui/frame/picture.h"
-#include "ui/frame/svg_file.h"
 #include "ui/frame/trace_numbers.h"
 #include "ui/look/theme.h"
 #include "ui/timeline/timeline_sql.h"
@@ -8,12 +7,8 @@
 
 #include <QApplication>
 #include <QClipboard>
-#include <QFileInfo>
 #include <QLabel>
-#include <QPageSize>
 #include <QPainter>
-#include <QPdfWriter>
-#include <QSaveFile>
 #include <QStackedWidget>
 
 #include <algorithm>
@@ -100,39 +95,10 @@ void TimelineView::paintExport(QPainter& painter, QSize size, double ratio, bool
 }
 
 bool TimelineView::exportImage(const QString& path, QSize size) {
-    if (size.width() < 80 || size.height() < 80 || size.width() > 16'384 || size.height() > 16'384) return false;
     settle(true);
-    const QString suffix = QFileInfo(path).suffix().toLower();
-    if (suffix == QLatin1String("png")) {
-        const double ratio = pictureScale(*this);
-        QImage image((QSizeF(size) * ratio).toSize(), QImage::Format_RGB32);
-        image.setDevicePixelRatio(ratio);
-        QPainter painter(&image);
-        paintExport(painter, size, ratio, false);
-        painter.end();
-        return image.save(path, "PNG");
-    }
-    QSaveFile file(path);
-    if ((suffix != QLatin1String("svg") && suffix != QLatin1String("pdf")) || !file.open(QIODevice::WriteOnly))
-        return false;
-    if (suffix == QLatin1String("svg")) {
-        SvgFile svg(size, 96, tr("Timeline"), note_->text());
-        QPainter painter(&svg.device());
-        paintExport(painter, size, 2, true);
-        painter.end();
-        const QByteArray document = svg.document();
-        if (file.write(document) != document.size()) return false;
-    } else {
-        QPdfWriter pdf(&file);
-        pdf.setTitle(tr("Timeline"));
-        pdf.setCreator(QStringLiteral("KVScope"));
-        pdf.setResolution(96);
-        pdf.setPageMargins(QMarginsF(0, 0, 0, 0));
-        pdf.setPageSize(QPageSize(QSizeF(size) * 72.0 / 96.0, QPageSize::Point, {}, QPageSize::ExactMatch));
-        QPainter painter(&pdf);
-        paintExport(painter, size, 2, true);
-    }
-    return file.commit();
+    const double ratio = pictureScale(*this);
+    return paintToFile(path, {size, ratio, tr("Timeline"), note_->text()},
+                       [&](QPainter& painter, bool vector) { paintExport(painter, size, vector ? 2 : ratio, vector); });
 }
 
 } // namespace kvscope::ui

@@ -2,7 +2,7 @@
 
 #include "base/host_memory.h"
 #include "profiler/import/import.h"
-#include "profiler/read/denoising.h"
+#include "profiler/read/run_numbers.h"
 #include "profiler/read/self_time.h"
 #include "ui/frame/growth_turn.h"
 #include "ui/frame/run_names.h"
@@ -37,13 +37,6 @@ constexpr int kPanelHeight = 150;  // at most a third of the view, until somebod
 constexpr int kTimesHeight = 260;  // when a range is measured; at most two fifths of the view
 constexpr int kRedrawMs = 60;      // while spans are read
 constexpr int kTimesPauseMs = 250; // self times follow the window once it rests
-
-/// Negative: not known, so nothing is said of the device tier. A diffusion model's tokens have keys and values there
-/// before and after they are written, so that the tokens written do not count what is there.
-std::int64_t slotBlocksOf(const RunRow& run) {
-    if (!run.knows.has(Known::Hits) || denoisingBlock(run) > 0) return -1;
-    return std::int64_t(run.deviceSlots) * run.layers * run.sequences * run.kvHeads;
-}
 
 } // namespace
 
