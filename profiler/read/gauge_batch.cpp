@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/recorded_oracle.h"
 #include "profiler/read/sane_times.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ constexpr std::int64_t kPoolMask = (std::int64_t(1) << trace::kSelectionShift) -
 class GaugeReader {
 public:
     GaugeReader(const TraceReader& reader, int runId, const GaugePosition& from, int rows)
-        : connection_(*ReaderAccess::of(reader).connection), run_(runId), left_(rows) {
+        : reader_(reader), connection_(*ReaderAccess::of(reader).connection), run_(runId), left_(rows) {
         const std::optional<RunRow> run = reader.run(runId);
         if (!run)
             throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId), "open it again");
@@ -32,6 +33,7 @@ public:
     GaugeBatch read() {
         if (isThere("counter")) counters();
         if (left_ > 0 && isThere("gauge")) gauges();
+        if (left_ > 0 && info_.knows.has(Known::Selections) && isThere("selection")) oracle();
         // A request of a serving run takes its blocks with it when it leaves its row, which a row's misses do not say.
         if (left_ > 0 && info_.knows.has(Known::Hits) && info_.deviceSlots > 0 && info_.blockBytes > 0 &&
             !info_.serves() && isThere("selection"))
@@ -98,6 +100,61 @@ private:
         }
     }
 
+    /// Whether the attention mass was measured. A run that has selected nothing yet, or that grows and has few steps,
+    /// does not tell.
+    void decideOracle() {
+        constexpr int kEnoughSteps = 65; // as many as recordedOracle() looks at
+        Statement any(connection_, "SELECT 1 FROM selection WHERE id BETWEEN ? AND ? LIMIT 1");
+        const auto [low, high] = trace::keysOfSteps(run_, 0, trace::kMaxStep, trace::kSelectionShift);
+        any.bindAll(low, high);
+        if (!any.step()) return;
+        const bool measured = recordedOracle(reader_, run_);
+        const bool grows = info_.status == RunStatus::Running && !info_.stale && info_.steps < kEnoughSteps;
+        if (measured || !grows) batch_.next.oracle = measured;
+    }
+
+    /// What the oracle measured, step by step: a value for as long as its step took.
+    void oracle() {
+        if (!batch_.next.oracle) decideOracle();
+        if (batch_.next.oracle != true) return;
+        Statement steps(connection_, "SELECT id, start_ns, duration_ns FROM step WHERE id BETWEEN ? AND ?"
+                                     " AND selected > 0 ORDER BY id");
+        steps.bindAll(trace::stepKey(run_, 0) + batch_.next.measuredStep + 1, trace::stepKey(run_, trace::kMaxStep));
+        Statement mass(connection_,
+                       "SELECT count(mass), 100 * (1 - avg(mass)) FROM selection WHERE id BETWEEN ? AND ?");
+        std::optional<Statement> recall; // older traces have the mass alone
+        if (isThere("oracle"))
+            recall.emplace(connection_, "SELECT count(recall), 100 * avg(recall) FROM oracle WHERE id BETWEEN ? AND ?");
+        std::int32_t recallTrack = -1, lostTrack = -1;
+        while (left_ > 0 && steps.step()) {
+            const int step = trace::stepOf(steps.int64(0), 0);
+            const std::int64_t start = saneTime(steps.int64(1)), length = saneDuration(steps.int64(2));
+            const auto take = [&](Statement& rows, std::int32_t& of, const char* title, double ceiling) {
+                const auto [low, high] = trace::keysOfSteps(run_, step, step, trace::kSelectionShift);
+                rows.bindAll(low, high);
+                if (rows.step() && rows.int64(0) > 0) {
+                    if (of < 0) of = track(measuredShare(title, ceiling));
+                    batch_.samples.push_back({of, start, start + length, rows.real(1)});
+                    left_ -= rows.int64(0);
+                }
+                rows.reset();
+            };
+            if (recall) take(*recall, recallTrack, kOracleRecall, 100);
+            take(mass, lostTrack, kLostMass, 0);
+            left_ -= kRowsPerStep;
+            batch_.next.measuredStep = step;
+        }
+    }
+
+    static GaugeInfo measuredShare(const char* title, double ceiling) {
+        GaugeInfo info;
+        info.source = GaugeInfo::Source::Oracle;
+        info.track = info.title = title;
+        info.unit = GaugeUnit::Percent;
+        info.ceiling = ceiling;
+        return info;
+    }
+
     /// Step by step; selections that cannot change anything are stepped over where that is quicker.
     void residency() {
         ResidentPools pools = batch_.next.pools
@@ -144,6 +201,7 @@ private:
         return info;
     }
 
+    const TraceReader& reader_;
     Connection& connection_;
     int run_;
     RunRow info_;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace kvscope {
@@ -23,6 +24,8 @@ struct GaugeSample {
 struct GaugePosition {
     static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
     std::int64_t counter = kNone, gauge = kNone; // ids of the last rows looked at
+    int measuredStep = -1;                       // the last one whose measured attention is read
+    std::optional<bool> oracle;                  // whether attention was measured; absent: not known yet
     int countedStep = -1;                        // the last one whose selections are counted
     std::shared_ptr<const ResidentPools> pools;  // null: none are
 };
@@ -37,6 +40,11 @@ struct GaugeBatch {
 
 /// Name of the track that is computed from the selections: bytes of the blocks that have a slot on the device.
 inline constexpr const char* kResidentKv = "KV blocks on the device";
+/// Names of the tracks of what a run with --oracle measured, in percent, mean over all layers, sequences and KV heads
+/// that selected in a step: which share of the best blocks was selected, and which share of the full attention fell on
+/// blocks that were not.
+inline constexpr const char* kOracleRecall = "oracle recall";
+inline constexpr const char* kLostMass = "lost attention mass";
 
 /// About `rows` rows after `from`, the selections of a step always together. Missing tables are empty ones. Counted
 /// bytes are given per second.

@@ -13,7 +13,8 @@ namespace kvscope {
 enum class GaugeUnit { Number, Bytes, BytesPerSecond, Percent };
 
 struct GaugeInfo {
-    enum class Source { Interval, Held, Residency }; // table `counter`, table `gauge`, selections
+    /// Table `counter`, table `gauge`, misses of selections, attention measured beside selections.
+    enum class Source { Interval, Held, Residency, Oracle };
     Source source = Source::Held;
     std::string track; // as the trace names it; with the source, what tells series apart
     std::string title; // without the unit

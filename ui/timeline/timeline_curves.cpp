@@ -39,6 +39,7 @@ std::int64_t endOf(const TimelineData& data, int curve) {
 }
 
 bool isShown(const Gauge& gauge) {
+    if (gauge.info.source == Source::Oracle) return gauge.series.size() > 0; // a loss of 0 says something
     return gauge.series.size() > 0 && (gauge.series.largest() > 0 || gauge.series.smallest() < 0);
 }
 
@@ -57,12 +58,14 @@ CurveOrder curvesOf(const TimelineData& data) {
         });
         return curves;
     };
-    const std::vector<int> residency = shown(Source::Residency), counted = shown(Source::Interval);
+    const std::vector<int> residency = shown(Source::Residency), counted = shown(Source::Interval),
+                           measured = shown(Source::Oracle);
     for (int c = 0; c < StepCounters::kCount; ++c) {
         if (!data.counters.has(counterOf(c))) continue;
         if (c == StepCounters::Occupancy && !residency.empty()) continue; // known exactly
         order.above.push_back(c);
     }
+    order.above.insert(order.above.end(), measured.begin(), measured.end());
     order.above.insert(order.above.end(), residency.begin(), residency.end());
     order.above.insert(order.above.end(), counted.begin(), counted.end());
     order.below = shown(Source::Held);
@@ -95,6 +98,13 @@ QString curveHelp(const TimelineData& data, int curve) {
         return info.unit == GaugeUnit::BytesPerSecond
                    ? tr("What the GPU's own counter saw in each interval, packet headers and other programs included")
                    : tr("What was counted in each interval");
+    case Source::Oracle:
+        return info.track == kOracleRecall
+                   ? tr("Share of the blocks with the most attention mass, as many as were selected, that were "
+                        "selected: "
+                        "mean over all layers, sequences and KV heads that selected in the step")
+                   : tr("Share of the full attention that falls on blocks which were not selected: mean over all "
+                        "layers, sequences and KV heads that selected in the step");
     case Source::Held:
         break;
     }
@@ -144,6 +154,8 @@ QRgb curveColour(const TimelineData& data, int curve, const Theme& theme) {
     }
     const GaugeInfo& info = gaugeOf(data, curve).info;
     if (info.source == Source::Residency) return theme.component[6].rgb();
+    if (info.source == Source::Oracle)
+        return info.track == kOracleRecall ? mixed(theme.ok.rgb(), theme.accent.rgb(), 0.5) : theme.danger.rgb();
     if (info.track == kPcieToDevice || info.track == kPmToDevice) return mixed(link, theme.warning.rgb(), 0.5);
     if (info.track == kPcieToHost || info.track == kPmToHost) return mixed(link, theme.mutedText.rgb(), 0.65);
     return mixed(spanColour(info.title, theme), theme.text.rgb(), 0.1);

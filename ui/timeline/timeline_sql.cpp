@@ -65,6 +65,11 @@ QString curveSql(int runId, const TimelineData& data, int curve) {
                                   "per_second\nFROM v_counter\nWHERE run_id = %1 AND track = %2\nORDER BY start_ns;")
                 .arg(runId)
                 .arg(quoted(info.track));
+        if (info.source == GaugeInfo::Source::Oracle)
+            return QStringLiteral("SELECT o.step, s.start_ns, s.duration_ns, 100 * avg(o.recall) AS recall_percent,\n"
+                                  "       100 * (1 - avg(o.mass)) AS lost_mass_percent\nFROM v_oracle o JOIN v_step s "
+                                  "USING (run_id, step)\nWHERE run_id = %1\nGROUP BY o.step\nORDER BY o.step;")
+                .arg(runId);
         if (info.source == GaugeInfo::Source::Held)
             return QStringLiteral("SELECT time_ns, value\nFROM v_gauge\nWHERE run_id = %1 AND track = %2\nORDER BY "
                                   "time_ns;")

@@ -7,6 +7,7 @@
 #include "ui/frame/workspace.h"
 
 #include <functional>
+#include <optional>
 
 namespace kvscope::ui {
 
@@ -29,6 +30,8 @@ public:
     /// The spans are there, and what the device held is being counted from the selections: so far of the steps, 0..1.
     bool counting() const { return asking_ && fraction_ >= 1 && counted_ > 0 && counted_ < 1; }
     double countedFraction() const { return counted_; }
+    /// Whether the run measured the attention (--oracle); absent: it selects nothing, or that is not read yet.
+    std::optional<bool> oracle() const { return gauges_.oracle; }
     const QString& problem() const { return problem_; }
     /// The clock of the transfers, when rows were read.
     const std::optional<LinkClock>& clock() const { return position_.clock; }

@@ -350,6 +350,9 @@ void TimelineView::updateNote() {
                         .arg(formatCount(std::int64_t(index.waiting())));
         if (feed_.counting())
             said << tr("Counting the KV blocks on the device: %1 %.").arg(int(feed_.countedFraction() * 100));
+        if (feed_.oracle() == false)
+            said << tr("Recall and lost attention mass were not measured in this run: Oracle in the session form, or "
+                       "--oracle, records them.");
         if (!feed_.problem().isEmpty()) said << tr("Reading stopped: %1.").arg(feed_.problem());
     }
     const QString text = said.join(QLatin1Char(' '));
