@@ -81,6 +81,7 @@ private:
         if (name == "served-resident.kvtrace") recordServedTrace(file, {{"offload", "false"}}, 4);
         if (name == "quality.json") std::ofstream(file) << kQuality;
         if (name == "scores.json") std::ofstream(file) << kScores;
+        if (name == "answers.json") std::ofstream(file) << kAnswers;
     }
     static void record(const std::string& file, const std::string& method, int promptTokens, int batch, int blockSize,
                        RecordLevel level = RecordLevel::Full) {
@@ -134,6 +135,16 @@ private:
              "tokens_per_s": 700},
             {"method": "nosa", "k_q_share": 0.5, "needle_accuracy": 0.75, "tokens_per_s": 500},
             {"method": "full", "k_q_share": null, "needle_accuracy": 1}]})";
+    static constexpr const char* kAnswers = R"({"rows": [
+            {"method": "full", "context": 2048, "k_q_share": null, "needle_accuracy": 1, "h2d_bytes_per_step": 0,
+             "needle_by_depth": [{"depth": 0.1, "prompts": 10, "correct": 10}, {"depth": 0.9, "prompts": 10, "correct": 10}]},
+            {"method": "nosa", "context": 2048, "k_q_share": 0.25, "needle_accuracy": 0.9, "h2d_bytes_per_step": 65536,
+             "needle_by_depth": [{"depth": 0.1, "prompts": 10, "correct": 8}, {"depth": 0.9, "prompts": 10, "correct": 10}]},
+            {"method": "nosa", "context": 2048, "k_q_share": 0.5, "needle_accuracy": 0.5, "h2d_bytes_per_step": 32768,
+             "needle_by_depth": [{"depth": 0.1, "prompts": 10, "correct": 4}, {"depth": 0.9, "prompts": 10, "correct": 6}]},
+            {"method": "quest", "context": 2048, "k_q_share": 1, "needle_accuracy": 0.85, "h2d_bytes_per_step": 131072,
+             "needle_by_depth": [{"depth": 0.1, "prompts": 10, "correct": 8}, {"depth": 0.9, "prompts": 10, "correct": 9}]}
+            ]})";
 };
 
 } // namespace kvscope::test

@@ -31,6 +31,19 @@ std::optional<double> shareOf(const Json& entry) {
     return std::nullopt;
 }
 
+/// Adds the needles of all depths.
+void countNeedles(const Json& entry, EvalPoint& point) {
+    const auto depths = entry.find("needle_by_depth");
+    if (depths == entry.end() || !depths->is_array()) return;
+    for (const Json& depth : *depths) {
+        if (!depth.is_object()) continue;
+        const auto right = number(depth, {"correct"}), prompts = number(depth, {"prompts"});
+        if (!right || !prompts || *right < 0 || *right > *prompts || *prompts > 1e9) continue;
+        point.right += std::int64_t(*right);
+        point.prompts += std::int64_t(*prompts);
+    }
+}
+
 } // namespace
 
 std::vector<EvalPoint> readEvalResults(const std::string& path) {
@@ -56,11 +69,17 @@ std::vector<EvalPoint> readEvalResults(const std::string& path) {
         if (!entry.is_object()) throw wrong("a row is no object");
         const auto share = shareOf(entry), own = number(entry, {"score"}), needle = number(entry, {"needle_accuracy"});
         if (!own && !needle) throw wrong("a row has no score");
-        if (!share) continue; // a method without a query-aware part has no place in the figure
-        const auto speed = number(entry, {"tokens_per_s"});
-        points.push_back({entry.value("method", std::string("?")), entry.value("context", 0), *share,
-                          own ? *own : *needle, own ? "Score" : "Needle accuracy",
-                          speed.value_or(std::numeric_limits<double>::quiet_NaN())});
+        constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+        EvalPoint point;
+        point.method = entry.value("method", std::string("?"));
+        point.context = entry.value("context", 0);
+        point.share = share.value_or(kUnknown);
+        point.score = own ? *own : *needle;
+        point.scoreName = own ? "Score" : "Needle accuracy";
+        point.tokensPerSecond = number(entry, {"tokens_per_s"}).value_or(kUnknown);
+        point.bytesPerToken = number(entry, {"h2d_bytes_per_step"}).value_or(kUnknown); // a step feeds one token
+        countNeedles(entry, point);
+        points.push_back(std::move(point));
     }
     return points;
 }

@@ -14,7 +14,8 @@ namespace kvscope::ui {
 extern const FigureEntry kLocalityFigure, kThroughputHitRateFigure, kTransferBandwidthFigure, kScoreBudgetFigure,
     kLayerBreakdownFigure, kBatchFigure, kOverlapFigure, kAttentionContextFigure, kDevicePoolFigure, kQueryChangeFigure,
     kTokenChangeFigure, kKvChangeFigure, kDenoiseBreakdownFigure, kQualityFigure, kActiveSetFigure, kDensityFigure,
-    kRequestRateFigure, kLoadingFigure, kPromptStoresFigure, kPromptChunksFigure, kLayerReuseFigure, kLookBackFigure;
+    kRequestRateFigure, kLoadingFigure, kPromptStoresFigure, kPromptChunksFigure, kLayerReuseFigure, kLookBackFigure,
+    kAnswerBytesFigure;
 
 /// Name of a run's group: the title of its method, and also its backend if the runs have different backends.
 std::string groupName(const reports::RunData& run, const FigureSources& sources);

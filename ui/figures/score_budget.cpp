@@ -8,18 +8,28 @@
 namespace kvscope::ui {
 namespace {
 
+/// A method without a query-aware part has no place in the figure.
+std::vector<EvalPoint> withShare(const FigureSources& sources) {
+    std::vector<EvalPoint> points;
+    for (const EvalPoint& point : sources.evals)
+        if (std::isfinite(point.share)) points.push_back(point);
+    return points;
+}
+
 std::string refusal(const FigureSources& sources) {
     if (sources.evals.empty()) return "there are no scores here, traces have none";
     std::set<double> shares;
-    for (const EvalPoint& point : sources.evals) shares.insert(point.share);
+    for (const EvalPoint& point : withShare(sources)) shares.insert(point.share);
+    if (shares.empty()) return "no method of the file has a query-aware part";
     return shares.size() >= 2 ? std::string() : "all scores have the same query-aware share of the budget";
 }
 
 FigureData make(const FigureSources& sources) {
     SeriesByName scores, speeds;
     std::set<int> contexts;
-    for (const EvalPoint& point : sources.evals) contexts.insert(point.context);
-    for (const EvalPoint& point : sources.evals) {
+    const std::vector<EvalPoint> points = withShare(sources);
+    for (const EvalPoint& point : points) contexts.insert(point.context);
+    for (const EvalPoint& point : points) {
         std::string name = point.method;
         for (const MethodEntry& method : methods())
             if (method.name == point.method) name = method.title;
@@ -30,7 +40,7 @@ FigureData make(const FigureSources& sources) {
     FigureData data;
     data.panels.resize(1);
     data.panels[0].series = scores.take();
-    data.panels[0].yTitle = sources.evals.front().scoreName;
+    data.panels[0].yTitle = points.front().scoreName;
     data.panels[0].yFromZero = false;
     if (auto series = speeds.take(); !series.empty()) {
         data.panels.emplace_back().series = std::move(series);
