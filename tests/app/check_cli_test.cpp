@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -147,5 +147,5 @@ TEST_F(RefusedOptions, OfPicturesThatPointAtNothing) {
 }
 #endif
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

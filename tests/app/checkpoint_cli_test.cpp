@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::Finished;
 using ::testing::HasSubstr;
@@ -91,5 +91,5 @@ TEST_F(CheckpointCli, LogitsThatCannotBeWrittenAreNamed) {
     EXPECT_THAT(result.err, HasSubstr("nowhere"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

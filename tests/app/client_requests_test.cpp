@@ -7,7 +7,7 @@
 #include <iterator>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -136,5 +136,5 @@ TEST_F(ClientRequests, MayComeInPieces) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -115,5 +115,5 @@ TEST_F(CompareCli, RunsThatCannotBeComparedAreRefusedWithTheReason) {
                                  {{a_, a_, "--confidence", "100"}, "confidence"}});
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

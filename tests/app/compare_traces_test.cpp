@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::executeSql;
 using ::testing::HasSubstr;
@@ -80,5 +80,5 @@ TEST_F(CompareTraces, WhatCannotBeDoneIsSaidInASentence) {
     EXPECT_THAT(absent.err, HasSubstr("cannot ask"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -150,5 +150,5 @@ TEST_F(DenoisingCli, IsReportedWithoutTheFiguresThatItHasNot) {
 }
 #endif
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

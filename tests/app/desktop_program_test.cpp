@@ -19,7 +19,7 @@
 
 #ifdef KVSCOPE_HAVE_DESKTOP
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Outcome {
     int status = -1;
@@ -196,6 +196,6 @@ TEST_F(DesktopProgramTest, MistakesAreOneLineThatNamesThem) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
 #endif

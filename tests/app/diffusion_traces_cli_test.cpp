@@ -9,7 +9,7 @@
 #include <regex>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -200,5 +200,5 @@ TEST_P(DiffusionTraces, AReportsCommandRecordsTheSameTokens) {
 INSTANTIATE_TEST_SUITE_P(Runs, DiffusionTraces, ::testing::ValuesIn(kRuns),
                          [](const auto& run) { return std::string(run.param.name); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

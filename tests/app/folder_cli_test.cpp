@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::cli;
 using test::Finished;
@@ -80,5 +80,5 @@ TEST_F(FolderCli, AModelsFolderIsStillAModelAndAnEmptyOneIsRefused) {
     EXPECT_THAT(cli({"info", folder_.string(), "--batch", "2"}).err, HasSubstr("--batch has no effect on a folder"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::cli;
 using test::Finished;
@@ -110,5 +110,5 @@ TEST_F(ImportCli, AFullDiskLeavesNoHalfExport) {
         EXPECT_EQ(entry.path().string().find(".writing-"), std::string::npos);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

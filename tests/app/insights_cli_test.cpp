@@ -9,7 +9,7 @@
 #include <sqlite3.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::cli;
 namespace fs = std::filesystem;
@@ -89,5 +89,5 @@ TEST(CliInsights, RefusesWhatIsNotThereInOneSentence) {
     EXPECT_EQ(cli({"insights", "/no/such.kvtrace"}).status, 1);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

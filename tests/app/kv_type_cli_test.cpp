@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -82,5 +82,5 @@ TEST_F(KvTypes, WhatCannotIsRefused) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

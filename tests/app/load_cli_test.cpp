@@ -7,7 +7,7 @@
 #include <chrono>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -217,5 +217,5 @@ TEST_F(Load, MethodsSaysWhichServe) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope::cli {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
@@ -56,5 +56,5 @@ TEST_F(ProgressLines, AreOnStandardErrorWhenAskedForAndOffAtZero) {
     EXPECT_TRUE(nlohmann::json::accept(document.out)) << "the document is alone on standard output";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cli

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -115,5 +115,5 @@ TEST_F(ReportCli, MistakesAreOneLineThatNamesThem) {
     EXPECT_THAT(contentOf("a.kvtrace"), StartsWith("SQLite format 3"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

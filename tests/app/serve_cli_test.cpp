@@ -12,7 +12,7 @@
 #include <thread>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::askHttp;
@@ -528,5 +528,5 @@ TEST_F(Serve, WhatCanNeverRunAndWhatTakesTooLongIsSaid) {
     EXPECT_TRUE(becomes("vllm:num_requests_running", 0));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

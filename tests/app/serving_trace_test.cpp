@@ -8,7 +8,7 @@
 #include <map>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -277,5 +277,5 @@ TEST_F(ServingTraceFile, HasStepsOnlyWhereTheyAreAskedFor) {
     EXPECT_EQ(test::cli({"check", path("s.kvtrace")}).status, 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

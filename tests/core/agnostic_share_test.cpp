@@ -8,7 +8,7 @@
 #include <map>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::denoise;
 using test::DenoisedRun;
@@ -126,5 +126,5 @@ TEST(AgnosticShare, NeedsADenseFirstForward) {
               "");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

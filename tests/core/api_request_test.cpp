@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::http {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -211,5 +211,5 @@ TEST(AnswerText, HoldsBackHalfACharacter) {
     for (const std::string& piece : pieces) EXPECT_EQ(piece.find("\uFFFD"), std::string::npos) << piece;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::http

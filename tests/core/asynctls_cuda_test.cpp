@@ -10,7 +10,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
@@ -177,5 +177,5 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"lag, small blocks", {{"k_b", "20"}, {"k_t", "200"}, {"block_size", "16"}}},
                       Case{"no lag", {{"k_b", "8"}, {"k_t", "128"}, {"lag", "0"}}, 0, false}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

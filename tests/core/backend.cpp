@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::test {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// Skips everything when the tests are asked to run on a GPU that is not there.
 class NeedsGpu : public ::testing::Environment {
@@ -21,5 +21,5 @@ class NeedsGpu : public ::testing::Environment {
 
 const auto* const registered = ::testing::AddGlobalTestEnvironment(new NeedsGpu);
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::test

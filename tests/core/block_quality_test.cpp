@@ -11,7 +11,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::losaTiny;
 using test::randomSdar;
@@ -138,5 +138,5 @@ TEST(BlockQuality, WhatHasNoBlocksIsRefused) {
     EXPECT_NE(test::refusalOf([&] { boundOnBlocks(sdar, oneThread(), text, 4, 0, 1, 1); }, "text"), "");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

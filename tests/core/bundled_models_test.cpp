@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -64,5 +64,5 @@ TEST_F(BundledModels, AreWhatTheirFolderHolds) {
     EXPECT_EQ(byName->tokenizer().encode(text), byFolder->tokenizer().encode(text));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

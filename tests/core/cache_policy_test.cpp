@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::ElementsAre;
 
@@ -23,5 +23,5 @@ TEST(CachePolicy, LruTakesEmptySlotsThenTheOldestBlocksOfEqualOnesTheLowest) {
     EXPECT_THAT(orderOf("lru", {7, -1, 3, 9, -1, 5}, {4, -1, 4, 2, -1, 4}), ElementsAre(1, 4, 3, 2, 5, 0));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 SelectionSpec smallSpec() {
     SelectionSpec spec;
@@ -409,5 +409,5 @@ TEST(ForecastTrainer, SaysWhatIsMissing) {
     EXPECT_THROW(trainForecast(model, samples(model, 2, 900), spec, {}, report, {}, stop.get_token()), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

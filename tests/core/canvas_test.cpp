@@ -21,7 +21,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::denoise;
 using test::DenoisedRun;
@@ -662,5 +662,5 @@ TEST(Canvas, IsDescribedWithTheMethodThatRunsOnIt) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

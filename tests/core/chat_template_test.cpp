@@ -13,7 +13,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
@@ -242,5 +242,5 @@ TEST_F(ModelFolder, FallsBackToSentencePiece) {
     EXPECT_EQ(tokenizer.decode(tokenizer.encode("memory cache")), "memory cache");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 using test::contentsOf;
@@ -463,5 +463,5 @@ TEST(EmbeddedModel, LoadsByItsName) {
     EXPECT_LE(model->weightBytes(), model->fileBytes());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -12,7 +12,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
@@ -161,5 +161,5 @@ TEST(Combinations, APoolInBytesIsRefusedLikewise) {
     EXPECT_NE(outcome.problem.find("--device-kv has no effect with method h2o"), std::string::npos) << outcome.problem;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

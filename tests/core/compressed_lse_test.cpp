@@ -8,7 +8,7 @@
 #include <map>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::expectBest;
 using test::MethodRun;
@@ -84,5 +84,5 @@ TEST(CompressedLse, IsExactWhileThereIsNoCoarseKey) {
     EXPECT_EQ(unitsOf("compressed"), unitsOf("exact"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -10,7 +10,7 @@
 #include <memory>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 
@@ -131,5 +131,5 @@ TEST_F(PrefixTransfers, OnDemandNothingIsSentAhead) {
     EXPECT_THAT(hit_, ElementsAre(1, 1));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

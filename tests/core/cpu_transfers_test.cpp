@@ -10,7 +10,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 
@@ -223,5 +223,5 @@ TEST_F(CpuTransfersOf, APromptIsStoredWhileItIsReadAndItsTailStays) {
     EXPECT_EQ(own.d2hBlocks, 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

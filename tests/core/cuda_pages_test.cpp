@@ -12,7 +12,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::randomPrompt;
 
@@ -194,5 +194,5 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"arkvale_heads", "arkvale", {{"page_budget", "14"}, {"groups", "head"}, {"digest", "bounds"}}}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

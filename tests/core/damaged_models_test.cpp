@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
@@ -193,5 +193,5 @@ TEST_P(DamagedTokenizer, ReadsTextsOrIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Files, DamagedTokenizer, testing::ValuesIn(sorted(kGolden / "tokenizers", ".json")), stemOf);
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <tuple>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::denoise;
 using test::expectBlockRules;
@@ -139,5 +139,5 @@ INSTANTIATE_TEST_SUITE_P(
         return std::string(nameOf(std::get<0>(tested.param))) + "_" + std::get<1>(tested.param).name;
     });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

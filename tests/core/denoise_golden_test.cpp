@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 
@@ -142,5 +142,5 @@ TEST_P(DenoiseGolden, EveryForwardIsTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, DenoiseGolden, ::testing::ValuesIn(names()));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -16,7 +16,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::randomSdar;
 using test::somePrompt;
@@ -241,5 +241,5 @@ std::vector<Case> canvasCases() {
 
 INSTANTIATE_TEST_SUITE_P(Methods, DenoisedCanvasMemory, ::testing::ValuesIn(canvasCases()), nameOf);
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

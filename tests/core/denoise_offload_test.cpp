@@ -12,7 +12,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::denoise;
 using test::DenoisedRun;
@@ -269,5 +269,5 @@ TEST(DenoiseOffload, IsRefusedWhereNoPagesAreChosen) {
     refusal(llada, optionsOf("full", {}, 9), "--device-kv");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

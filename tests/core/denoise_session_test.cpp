@@ -10,7 +10,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::denoise;
 using test::DenoisedRun;
@@ -355,5 +355,5 @@ TEST(DenoiseSession, StatesWhatItWasRunWith) {
     EXPECT_EQ(run.steps[0].tokens, 40);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(EndRule, EndsAtTheLastTokenOrAtTheEndOfText) {
     ModelConfig config;
@@ -21,5 +21,5 @@ TEST(EndRule, EndsAtTheLastTokenOrAtTheEndOfText) {
     EXPECT_TRUE(rule.ends(5, 9));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

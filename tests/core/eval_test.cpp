@@ -15,7 +15,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 const std::shared_ptr<const Model>& model() {
     static const std::shared_ptr<const Model> loaded = Model::load(kDefaultModel);
@@ -272,5 +272,5 @@ TEST(Eval, RefusesAndStops) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

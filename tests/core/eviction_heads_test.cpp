@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::MethodRun;
 constexpr int kDim = MethodRun::kDim, kGroup = MethodRun::kGroup, kKvHeads = MethodRun::kKvHeads;
@@ -223,5 +223,5 @@ TEST(H2O, ReadsThePromptWithFullAttention) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -15,7 +15,7 @@ namespace kvscope {
 
 MethodEntry smallNormMethod();
 
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 std::string contents(const std::string& path) {
     std::ifstream file(test::source(path));
@@ -87,5 +87,5 @@ TEST(ExampleMethod, ChoosesTheBlocksOfTheSmallestNorms) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

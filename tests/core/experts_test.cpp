@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 std::vector<ExpertChoice> choose(const ExpertConfig& config, const std::vector<float>& logits,
                                  const std::vector<float>& bias = {}) {
@@ -71,5 +71,5 @@ TEST(Experts, EqualScoresTakeTheLowerExpert) {
     EXPECT_EQ(chosen[1].expert, 1);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using test::relativeError;
@@ -218,5 +218,5 @@ std::string nameOfFolder(const ::testing::TestParamInfo<std::string>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(Transformers, Family, ::testing::ValuesIn(folders()), nameOfFolder);
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

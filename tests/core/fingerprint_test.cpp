@@ -13,7 +13,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Bytes = std::vector<std::byte>;
 
@@ -113,5 +113,5 @@ TEST(SessionMeta, SaysModelShapeFingerprintPathAndProcessor) {
     EXPECT_EQ(metaOf(false).count(run_meta::kModelFingerprint), 1u);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr int kPrompt = 900, kTokens = 20, kStep = 8;
 
@@ -180,5 +180,5 @@ TEST(LeftOutBlock, AndGivenTokensThatCannotBeAreRefused) {
     refused([](SessionOptions& o) { o.leftOut = LeftOutBlock{3, 2, 0}, o.backend = Backend::Cuda; }, "on a GPU");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -48,5 +48,5 @@ std::string nameOfFile(const ::testing::TestParamInfo<Converted>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(LlamaCpp, ConvertedFamily, ::testing::ValuesIn(files()), nameOfFile);
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::GgufWriter;
 
@@ -455,5 +455,5 @@ TEST(GgufModel, SmolLM2AnswersFluently) {
     EXPECT_THAT(model->tokenizer().decode(out.ids), ::testing::HasSubstr("capital of France is Paris"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

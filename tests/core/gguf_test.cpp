@@ -11,7 +11,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::GgufWriter;
 
@@ -208,5 +208,5 @@ TEST(Gguf, PartsAreNamedByTheFirst) {
     EXPECT_THROW((void)ggufParts("model-00001-of-00000.gguf"), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -19,7 +19,7 @@
 #include <span>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr int kSteps = 24;
 constexpr int kScoredSteps[] = {0, 11, 23};
@@ -304,5 +304,5 @@ TEST(GoldenVariants, SiblingModelsMatchTheirOwnMethod) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

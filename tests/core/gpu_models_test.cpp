@@ -20,7 +20,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 
@@ -496,5 +496,5 @@ TEST_F(GpuModels, EndWithASentenceWhereALogitIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(Random, GpuFamily, ::testing::ValuesIn(kFamilies),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::http {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using State = Reader::State;
 using ::testing::HasSubstr;
@@ -111,5 +111,5 @@ TEST(HttpReader, NothingIsReadBehindAFault) {
     EXPECT_EQ(reader.waiting(), 0u);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::http

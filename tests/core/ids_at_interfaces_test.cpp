@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 template <auto Function, class... Arguments>
 constexpr bool kTakes = std::is_invocable_v<decltype(Function), Arguments...>;
@@ -63,5 +63,5 @@ TEST(BlockLayout, AKeyThatIsWrittenIsReadAndNoOtherIsTouched) {
     EXPECT_EQ(read, (std::vector<float>{2, 5, 8, 11})) << "channels lie a block's tokens apart";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

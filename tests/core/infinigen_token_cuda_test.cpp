@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
@@ -190,5 +190,5 @@ INSTANTIATE_TEST_SUITE_P(Parameters, InfinigenTokenOnCuda,
                                            Settings{{"alpha", "2"}, {"max_num_kv", "50"}, {"partial_ratio", "0.5"}},
                                            Settings{{"block_size", "16"}, {"dense_layers", "3"}}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr int kTokens = 1000, kSequences = 3;
 
@@ -34,5 +34,5 @@ TEST(KvEstimate, OnGpusTheOracleKeepsEveryKeyThatTiersLackOrHoldInAnotherForm) {
         EXPECT_EQ(estimate(*model, name, Backend::Cuda, true).oracleBytes, 0) << name;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 ModelConfig shape(int layers) {
     ModelConfig config;
@@ -123,5 +123,5 @@ TEST(KvFormat, IsWhatTheKernelsOfBothBackendsTake) {
     EXPECT_EQ((KvFormat{KvType::F32, 16, 32, 0, false}.blockBytes()), 16 * 32 * 4);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

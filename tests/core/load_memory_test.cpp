@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -176,5 +176,5 @@ TEST_P(LoadMemory, DecodingTakesTheFileAndATenthAtMost) {
 INSTANTIATE_TEST_SUITE_P(Files, LoadMemory, ::testing::Bool(),
                          [](const auto& tested) { return tested.param ? "gguf" : "safetensors"; });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

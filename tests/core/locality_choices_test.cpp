@@ -7,7 +7,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 
@@ -88,5 +88,5 @@ TEST(ChoosePages, TakesNoNumberForTheWorst) {
     EXPECT_THAT(chosen, ElementsAre(0, 1, 1));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

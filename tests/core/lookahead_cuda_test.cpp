@@ -11,7 +11,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
@@ -163,5 +163,5 @@ INSTANTIATE_TEST_SUITE_P(Methods, LookaheadOnCuda,
                                                  {"window_blocks", "1"},
                                                  {"groups", "head"}}}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -17,7 +17,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 std::shared_ptr<const Model> model() {
     static const auto loaded = Model::load(kDefaultModel);
@@ -462,5 +462,5 @@ TEST(Sparda, NeedsForecastHeadsAndSaysSo) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 
@@ -155,5 +155,5 @@ TEST_P(LosaGolden, EveryForwardIsThatOfTheReference) {
 INSTANTIATE_TEST_SUITE_P(Runs, LosaGolden, ::testing::ValuesIn(test::losaRunNames()),
                          [](const auto& run) { return run.param; });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -38,7 +38,7 @@ private:
 
 } // namespace
 
-MethodRun::MethodRun(const std::string& name, const Settings& settings, const Shape& shape) : shape_(shape) {
+MethodRun::MethodRun(const std::string& name, const MethodSettings& settings, const Shape& shape) : shape_(shape) {
     static const auto model = Model::load(kDefaultModel); // its head shapes are the constants above
     const MethodEntry& method = findMethod(name);
     ParameterValues values;

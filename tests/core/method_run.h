@@ -14,7 +14,7 @@
 
 namespace kvscope::test {
 
-using Settings = std::vector<std::pair<std::string, std::string>>;
+using MethodSettings = std::vector<std::pair<std::string, std::string>>;
 
 class MethodRun {
 public:
@@ -40,7 +40,7 @@ public:
 
     static constexpr int kQueryHeads = 6, kKvHeads = 2, kDim = 64, kGroup = 3;
 
-    MethodRun(const std::string& method, const Settings& settings, const Shape& shape);
+    MethodRun(const std::string& method, const MethodSettings& settings, const Shape& shape);
 
     /// A query of any token, prompt and decode: rotated, or plain as before rotation.
     const float* q(int token, int head) const { return row(q_, token, head, kQueryHeads); }

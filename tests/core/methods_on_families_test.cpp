@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -102,5 +102,5 @@ INSTANTIATE_TEST_SUITE_P(Architectures, MethodsOnFamily, ::testing::ValuesIn(fam
     return name;
 });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 using test::refusalOf;
@@ -376,5 +376,5 @@ TEST(ModelConfig, RefusesTextThatIsNoConfiguration) {
     EXPECT_NE(configRefusal([](Json& json) { json["architectures"] = {"a\n" + std::string(100'000, 'b')}; }), "");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

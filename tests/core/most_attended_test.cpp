@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Case {
     int prompt, added, denseLen;
@@ -44,5 +44,5 @@ TEST(MostAttended, CountsTheStepsThatAttendToAllBelowDenseLen) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

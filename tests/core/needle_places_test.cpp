@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(NeedlePlaces, HoldTheSentencesOfTheFacts) {
     KVSCOPE_NEEDS_NOSA_TINY();
@@ -45,5 +45,5 @@ TEST(NeedlePlaces, ArePassedOverWhereTheTextIsAnother) {
     EXPECT_TRUE(placesOf(model->tokenizer(), model->tokenizer().encode("Another text."), prompt, 0).empty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

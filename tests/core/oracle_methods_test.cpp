@@ -8,13 +8,13 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::MethodRun;
 
 struct Case {
     const char* method;
-    test::Settings settings;
+    test::MethodSettings settings;
 };
 
 class OracleOf : public ::testing::TestWithParam<Case> {};
@@ -100,5 +100,5 @@ INSTANTIATE_TEST_SUITE_P(
         return name;
     });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

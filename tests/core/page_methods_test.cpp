@@ -9,7 +9,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::expectBest;
 using test::MethodRun;
@@ -529,5 +529,5 @@ TEST(InfLlm, ACachedBlockIsNoMissWhenItIsFoundAgain) {
         }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -10,7 +10,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 const std::shared_ptr<const Model>& model() {
     static const auto model = Model::load(kDefaultModel);
@@ -242,5 +242,5 @@ TEST(PromptReader, StopsWhereItIsTold) {
     EXPECT_EQ(engine.promptAt(RowId{2}), (PromptCursor{LayerId{layers}, 0}));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

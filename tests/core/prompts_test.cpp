@@ -12,7 +12,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::HasSubstr;
 
@@ -225,5 +225,5 @@ TEST(LongDocumentPrompt, RefusesImpossibleLengths) {
         EXPECT_THROW(longDocumentPrompt(tokenizer(), tokens), Error) << tokens;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

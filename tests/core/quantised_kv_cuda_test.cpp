@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -86,5 +86,5 @@ TEST_F(QuantisedOnCuda, WhatCannotIsRefused) {
     EXPECT_THAT(test::failureOf([&] { run(Backend::Cuda, "nosa", KvType::F32, true); }), HasSubstr("--kv-type bf16"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -20,7 +20,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -241,5 +241,5 @@ TEST(QuantisedCache, StoresAPromptsFullBlocks) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

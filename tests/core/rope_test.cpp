@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 
@@ -124,5 +124,5 @@ TEST(Rope, TheContextFollowsTheScaling) {
         4096);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -7,7 +7,7 @@
 #include <cstring>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::refusalOf;
 using testing::HasSubstr;
@@ -112,5 +112,5 @@ TEST(Safetensors, RefusesHeadersThatAreNone) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::sdarConfig;
 using ::testing::HasSubstr;
@@ -106,5 +106,5 @@ TEST(Sdar, TheBundledModelIsOne) {
     EXPECT_TRUE(test::losaTiny()->notes().empty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

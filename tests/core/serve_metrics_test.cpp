@@ -13,7 +13,7 @@
 #include <set>
 
 namespace kvscope::serve {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(Percentiles, AgreeWithAPlainReference) {
     Draws draws(5);
@@ -168,5 +168,5 @@ TEST(WorkingSets, AreTheUnionOfTheLastStepsAndGrowWithTheWindow) {
     EXPECT_THROW(WorkingSet(65), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::serve

@@ -9,7 +9,7 @@
 #include <map>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -177,5 +177,5 @@ TEST(PlantedSelections, AreThoseOfTheRequestWhateverIsServedBesideIt) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <set>
 
 namespace kvscope::serve {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -92,5 +92,5 @@ TEST(SearchCapacity, EndsWhereNoRateHoldsAndWhereEveryRateDoes) {
     EXPECT_GT(searched(1, 1e300, 0.02).rate, 1e6);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::serve

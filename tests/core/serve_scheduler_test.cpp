@@ -9,13 +9,13 @@
 #include <iterator>
 
 namespace kvscope::serve {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
-using test::idsOf;
-using test::optionsOf;
-using test::plenty;
-using test::Server;
-using test::smallCosts;
+using small::idsOf;
+using small::optionsOf;
+using small::plenty;
+using small::Server;
+using small::smallCosts;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -433,7 +433,7 @@ TEST(Scheduler, ChunksChargeWhatWasReadBeforeAndTheirOwn) {
 }
 
 TEST(Scheduler, ThePageOfServingHasEveryKnob) {
-    std::ifstream file(kvscope::test::source("docs/serving.md"));
+    std::ifstream file(test::source("docs/serving.md"));
     const std::string page((std::istreambuf_iterator<char>(file)), {});
     for (const Parameter& p : schedulerParameters()) {
         EXPECT_THAT(page, HasSubstr("| `" + p.key + "` | " + p.defaultValue + " | "))
@@ -463,5 +463,5 @@ TEST(Scheduler, EveryKnobIsDeclaredWithAUsableDefault) {
     EXPECT_THROW(optionsOf({{"window", "65"}}), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::serve

@@ -12,10 +12,10 @@
 #include <set>
 
 namespace kvscope::serve {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
-using test::Server;
-using test::smallCosts;
+using small::Server;
+using small::smallCosts;
 
 /// One random schedule; every check names its seed.
 class Schedule {
@@ -276,9 +276,9 @@ TEST(RandomSchedules, KeepEveryPropertyTenThousandTimes) {
 }
 
 TEST(RandomSchedules, ALongPromptAmongEndlessShortOnesStartsWithinItsAgeAndOnePass) {
-    const SchedulerOptions options = test::optionsOf(
+    const SchedulerOptions options = small::optionsOf(
         {{"aging_ms", "200"}, {"short_tokens", "8"}, {"max_skips", "1000000"}, {"ttft_bound_ms", "1e7"}});
-    Budget budget = test::plenty(options);
+    Budget budget = small::plenty(options);
     budget.host = 2000;
     Server server(options, smallCosts(), budget);
     Draws draws(3);
@@ -297,7 +297,7 @@ TEST(RandomSchedules, ALongPromptAmongEndlessShortOnesStartsWithinItsAgeAndOnePa
 }
 
 TEST(RandomSchedules, SubmitAndCancelLeavesNothingBehindAHundredThousandTimes) {
-    Server server(test::optionsOf({}), smallCosts(), {8, 4000, 3000, 1500});
+    Server server(small::optionsOf({}), smallCosts(), {8, 4000, 3000, 1500});
     Draws draws(1);
     for (RequestId id = 0; id < 100000; ++id) {
         server.arrive(id, 1 + int(draws.below(60)), 1 + int(draws.below(20)));
@@ -313,10 +313,10 @@ TEST(RandomSchedules, SubmitAndCancelLeavesNothingBehindAHundredThousandTimes) {
 
 // What a plan costs: printed, and checked with a wide margin only, because the machine may be busy.
 TEST(RandomSchedules, APlanOfSixtyFourRowsAndAThousandWaitingIsFast) {
-    SchedulerOptions options = test::optionsOf(
+    SchedulerOptions options = small::optionsOf(
         {{"cache", "global-lru"}, {"short_tokens", "0"}, {"long_prefills", "64"}, {"iteration_ms", "100"}});
     options.rows = 65, options.longPrefills = 66;
-    Budget budget = test::plenty(options);
+    Budget budget = small::plenty(options);
     budget.host = 64 * 160 + 100; // the last row stays free: every one that waits is looked at
     Server server(options, smallCosts(), budget);
     for (int id = 0; id < 64; ++id) server.arrive(id, 4, 30);
@@ -339,5 +339,5 @@ TEST(RandomSchedules, APlanOfSixtyFourRowsAndAThousandWaitingIsFast) {
     EXPECT_LT(best, 1000);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::serve

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace kvscope::serve::test {
+namespace kvscope::serve::small {
 
 /// Two layers, one KV head, blocks of 4 tokens and 8 bytes, 4 blocks selected; a token of a layer takes 1 ms to read.
 inline ServiceCosts smallCosts() {
@@ -83,4 +83,4 @@ inline std::vector<RequestId> idsOf(const std::vector<Member>& members) {
     return ids;
 }
 
-} // namespace kvscope::serve::test
+} // namespace kvscope::serve::small

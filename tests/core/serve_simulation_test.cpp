@@ -12,22 +12,22 @@
 #include <numeric>
 
 namespace kvscope::serve {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
 /// A server for one request at a time: a prompt of n tokens takes n ms, and its first token is its last.
 SimulationOptions oneServer() {
     SimulationOptions options;
-    options.scheduler = test::optionsOf({{"rows", "1"},
-                                         {"short_tokens", "0"},
-                                         {"tbt_bound_ms", "1e7"},
-                                         {"iteration_tokens", "16777216"},
-                                         {"ttft_bound_ms", "1e7"},
-                                         {"max_waiting", "1000000"}});
-    options.costs = test::smallCosts();
+    options.scheduler = small::optionsOf({{"rows", "1"},
+                                          {"short_tokens", "0"},
+                                          {"tbt_bound_ms", "1e7"},
+                                          {"iteration_tokens", "16777216"},
+                                          {"ttft_bound_ms", "1e7"},
+                                          {"max_waiting", "1000000"}});
+    options.costs = small::smallCosts();
     options.costs.shape.layers = 1;
-    options.budget = test::plenty(options.scheduler);
+    options.budget = small::plenty(options.scheduler);
     options.budget.host = options.budget.device = options.budget.scratch = std::int64_t(1) << 40;
     options.warmUpRequests = 0, options.warmUpSeconds = 0, options.keepGaps = false;
     return options;
@@ -88,7 +88,7 @@ TEST(Simulation, SaysThatItPromisesNothingNearSaturation) {
 /// The 8B shape under longmix with short outputs, light enough to end in a moment.
 SimulationOptions longmixOptions(const std::vector<std::pair<std::string, std::string>>& knobs = {}) {
     SimulationOptions options;
-    options.scheduler = test::optionsOf(knobs);
+    options.scheduler = small::optionsOf(knobs);
     options.budget = {64, std::int64_t(64) << 30, std::int64_t(4) << 30, std::int64_t(2) << 30, true};
     return options;
 }
@@ -319,5 +319,5 @@ TEST(Costs, FollowTheirClosedForms) {
     EXPECT_NEAR(costs.hitRate(options, 1 << 30, 1000), 0.956, 1e-12) << "a partition of twice a selection";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::serve

@@ -16,7 +16,7 @@
 #include <sstream>
 
 namespace kvscope::serve {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -214,5 +214,5 @@ TEST(WorkloadFile, TakesMooncakesKeysAndNamesTheLineThatIsWrong) {
     EXPECT_THROW(loadWorkload("/no/such/file.jsonl"), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::serve

@@ -20,7 +20,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::randomPrompt;
 
@@ -614,5 +614,5 @@ TEST(SamplerTest, FollowsTheProbabilitiesAndTheSeed) {
 
 TEST(SamplerTest, EqualLogitsGiveTheLowerId) { EXPECT_EQ(argMax(std::vector<float>{1.f, 3.f, 3.f, 2.f}), 1); }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -10,7 +10,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::expectBest;
 using test::MethodRun;
@@ -213,5 +213,5 @@ TEST(ShadowKv, ChunksOf8AndOf64Tokens) {
 // The repository stops at 128 generated tokens, the paper at 1024: here all are kept and attended.
 TEST(ShadowKv, GeneratesBeyond1024Tokens) { ShadowCheck({8, 20, 10, 4, 4}, 37, 200, 1100).check(); }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::denoise;
 using test::randomSdar;
@@ -100,5 +100,5 @@ TEST(SparseD, RefusesTilesThatTheKernelsDoNotTake) {
               "");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

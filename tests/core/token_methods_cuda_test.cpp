@@ -10,7 +10,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr int kPromptTokens = 1200, kSteps = 40;
 
@@ -132,5 +132,5 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"double-sparsity", {{"heavy_tokens", "200"}}, true, 0.97, 0.92},
         Case{"double-sparsity", {{"heavy_tokens", "100"}, {"label_bits", "16"}}, true, 0.99, 0.95}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -18,7 +18,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::expectBest;
 using test::MethodRun;
@@ -304,7 +304,7 @@ void expectTls(const MethodRun& run, const TlsReference& want, bool lag) {
     }
 }
 
-test::Settings tlsSettings(const TlsReference& want, const char* lag) {
+test::MethodSettings tlsSettings(const TlsReference& want, const char* lag) {
     return {{"block_size", "16"},
             {"k_b", std::to_string(want.blocks)},
             {"k_t", std::to_string(want.tokens)},
@@ -544,5 +544,5 @@ TEST(DmaToken, KeepsTheTokensOfTheHighestScoreAndTheTwoFormsAgreeInFloat32) {
         }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -15,7 +15,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 using Ids = std::vector<std::int32_t>;
@@ -249,5 +249,5 @@ TEST(TokenizerRules, ARunOfBytesThatIsNoTextBecomesOneReplacementPerByte) {
     EXPECT_EQ(tokenizer.bytesOf(3 + 0xAD), "\xAD");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -13,7 +13,7 @@
 #include <thread>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 
@@ -376,5 +376,5 @@ TEST(Tokenizer, WordCharactersAreTheLibrarys) {
         << "a space that was stripped begins a token";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

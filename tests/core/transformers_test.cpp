@@ -16,7 +16,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::relativeError;
 
@@ -127,5 +127,5 @@ TEST(Transformers, EveryFileTruncatedAnywhereIsRefusedInOneSentenceThatNamesIt) 
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

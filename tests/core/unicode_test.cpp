@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::tokenizing {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// As StripAccents of the tokenizers library, which drops every mark: non-spacing, spacing and enclosing ones.
 TEST(Unicode, WithoutMarksDropsMarksOfEveryKind) {
@@ -15,5 +15,5 @@ TEST(Unicode, WithoutMarksDropsMarksOfEveryKind) {
     EXPECT_EQ(withoutMarks("\u00E9 _-\u4E2D\U0001F600"), "\u00E9 _-\u4E2D\U0001F600"); // composed: nothing to drop
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::tokenizing

@@ -8,7 +8,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 
@@ -173,5 +173,5 @@ TEST(BlockRun, AnEndInThePromptEndsNothing) {
     EXPECT_EQ(run.generated().size(), 6u);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

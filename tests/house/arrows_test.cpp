@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -234,5 +234,5 @@ TEST_F(ArrowsOfASmallHouse, ATableThatCannotBeReadSaysWhere) {
                   "table:4: core/d has no line before its exceptions", "table:2: core/c has no line of its own"}));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

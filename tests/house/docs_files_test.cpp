@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -218,5 +218,5 @@ TEST(Documents, WhatIsNotThereIsFound) {
               (std::vector<std::string>{"goneAway", "goneBy"}));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

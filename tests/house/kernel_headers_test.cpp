@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -66,5 +66,5 @@ TEST(KernelHeaders, OfMethodsNameTheirMethodInTheFirstLine) {
     EXPECT_FALSE(namesOne("// Attention to the chosen places, and the merge of the results.", titles));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

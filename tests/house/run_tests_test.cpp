@@ -11,7 +11,7 @@
 #include <string>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -125,5 +125,5 @@ TEST_F(RunTests, FindsTheTestAfterWhichItsProcessEndsWrongly) {
     EXPECT_THAT(printed_, HasSubstr("FAILED program.Suite.Leaks: ended with status 23"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -15,7 +15,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace kvscope::test;
 
@@ -613,5 +613,5 @@ TEST(RangeBound, GivesTheSameForManyBlocksAsOneByOne) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -8,7 +8,7 @@
 
 using namespace kvscope;
 
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 enum class Layer : int {};
 enum class KvHead : int {};
@@ -80,4 +80,4 @@ TEST(ExtentsDeathTest, AnIndexPastItsLengthIsOurBug) {
 }
 #endif
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE

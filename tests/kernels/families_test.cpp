@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::onEveryInstructionSet;
 using test::randomFloats;
@@ -277,5 +277,5 @@ TEST(FamilyShapes, RotatesAPartOfAHeadInEitherLayout) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

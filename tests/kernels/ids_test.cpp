@@ -10,7 +10,7 @@
 
 using namespace kvscope;
 
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 // What a function takes that has two ids and a number.
 using Call = void (*)(LayerId layer, RowId row, int tokens);
@@ -66,4 +66,4 @@ TEST(Ids, AnIdIsThePlaceOfItsElement) {
 TEST(IdsDeathTest, AnIdBelowZeroIsOurBug) { EXPECT_DEATH((void)index(BlockId{-1}), "id"); }
 #endif
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE

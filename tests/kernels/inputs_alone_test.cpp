@@ -2,7 +2,7 @@
 #include "tests/kernels/quantised_fixture.h"
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace kvscope::test;
 
@@ -81,5 +81,5 @@ TEST(InputsAlone, IsNotWhatHappensAnyway) {
     EXPECT_NE(std::memcmp(alone.data(), together.data(), kRows * sizeof(float)), 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -14,7 +14,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace kvscope::test;
 
@@ -535,5 +535,5 @@ TEST(Kernels, DescribeTheirInstructionSetAndThreads) {
     for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_NE(seen[i], seen[i - 1]) << "the tests switch between them";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -14,7 +14,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// Keys with a few channels that are much larger than the others, as rotated keys have them, values without.
 struct Block {
@@ -208,5 +208,5 @@ TEST(QuantisedKv, AttentionIsThatOfTheNumbersThatComeBack) {
         }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace kvscope::test;
 
@@ -215,5 +215,5 @@ TEST(Quantised, PartialBlocksAreRefused) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

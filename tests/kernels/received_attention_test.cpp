@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace kvscope::test;
 
@@ -163,5 +163,5 @@ TEST(AttentionReceived, NeedsAListForEveryHeadAndTheSumsOfEveryQuery) {
     EXPECT_THROW(kernels->attentionReceived(args, {}), Error) << "no list";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

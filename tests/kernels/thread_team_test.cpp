@@ -13,7 +13,7 @@
 #include <string>
 
 namespace kvscope::cpu {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr std::array kTeamSizes{1, 2, 3, 4, 7};
 
@@ -211,5 +211,5 @@ TEST(ThreadTeam, LetsSeveralTeamsWorkAtOnce) {
     EXPECT_EQ(total, 3 * 500 * 45);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cpu

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace cupti;
 using testing::ElementsAre;
@@ -260,7 +260,7 @@ TEST(RecordedCalls, LeadToWhatTheyStartedAlsoWhenThatComesLater) {
               (std::vector<std::vector<std::string>>{{"launch -> k1"}, {"launch -> 64 bytes"}}));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
 
 #endif

@@ -14,7 +14,7 @@
 #include <span>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::Contains;
 using testing::HasSubstr;
@@ -511,5 +511,5 @@ TEST(CheckDocument, NamesEveryRule) {
             EXPECT_THAT(text, HasSubstr("| `" + std::string(rule.id) + "` | " + std::string(rule.says) + " |"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

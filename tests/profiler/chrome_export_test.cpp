@@ -21,7 +21,7 @@
 #include <tuple>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -396,5 +396,5 @@ TEST_F(ChromeExport, AnUnfinishedFileNeverStays) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

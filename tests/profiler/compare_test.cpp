@@ -15,7 +15,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::AllOf;
 using ::testing::Contains;
@@ -472,5 +472,5 @@ TEST(Compare, ARunThatIsRecordedIsComparedSoFar) {
     EXPECT_TRUE(obstaclesNow().empty()) << obstaclesNow().front().what;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

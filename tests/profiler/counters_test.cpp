@@ -19,7 +19,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::HasSubstr;
 
@@ -293,5 +293,5 @@ TEST(Counters, ATraceFromBeforeThemIsReadAndTakesThemOn) {
     EXPECT_EQ(test::value(file, shape), test::value(fresh, shape));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

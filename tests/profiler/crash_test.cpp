@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 using testing::HasSubstr;
@@ -326,5 +326,5 @@ TEST(FullDisk, IsNamedAsSuchOnASmallFileSystem) {
     EXPECT_LT(recorded, 20000);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

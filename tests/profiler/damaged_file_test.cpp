@@ -15,7 +15,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 std::string contentsOf(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
@@ -154,5 +154,5 @@ TEST_F(DamagedFile, ADamagedLogNeverCrashesTheReader) {
     EXPECT_GT(outcome.answers, 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -13,7 +13,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -232,5 +232,5 @@ TEST(DenoiseTrace, ATraceOfBeforeGetsTheTablesWhenItIsWritten) {
     EXPECT_EQ(exportTable(file, ExportTable::Denoising, ExportFormat::Jsonl, out).rows, 3);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

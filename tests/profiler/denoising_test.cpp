@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class DenoisingReading : public ::testing::Test {
 protected:
@@ -299,5 +299,5 @@ TEST_F(DenoisingReading, TilesInAnyOrderComeToTheSameSteps) {
     EXPECT_GT(grown.changeQuantile(0.98), grown.changeQuantile(0.5));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -18,7 +18,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 using ::testing::ElementsAre;
@@ -330,5 +330,5 @@ TEST_F(TwoRuns, OfDifferentPromptsPartInThePrompt) {
     EXPECT_EQ(tokens.first->stepA, -1);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -16,7 +16,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::failureOf;
 
@@ -238,5 +238,5 @@ TEST_F(ExportTest, CanBeInterrupted) {
                 HasSubstr("cancelled"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

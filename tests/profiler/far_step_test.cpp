@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class FarStep : public testing::Test {
 protected:
@@ -116,5 +116,5 @@ TEST_F(FarStep, IsReadInAMomentAndAFewMegabytes) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -17,7 +17,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Pool = std::vector<std::set<std::int32_t>>; // what each step selected
 
@@ -185,5 +185,5 @@ TEST(ServedLoadTest, TheWindowBeginsAfterAFifthOfTheArrivals) {
     EXPECT_FALSE(measureLoad(std::span(requests).first(1), {}, {})) << "one arrival has no rate";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

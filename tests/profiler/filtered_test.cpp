@@ -12,7 +12,7 @@
 #include <map>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -363,5 +363,5 @@ TEST_F(FilteredReading, MasksUnderAFilterHoldItsStepsAndTheBlocksWithItsText) {
         << "its head is not in the filter";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -13,7 +13,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Columns = std::vector<std::pair<std::string, std::string>>; // name, type
 
@@ -90,5 +90,5 @@ TEST(TraceFormatDocument, GivesAnExampleInPythonThatWeRead) {
     EXPECT_EQ(test::value(file, "SELECT mechanism FROM v_transfer"), "block copy, measured link");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -15,7 +15,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class GpuRecordingTest : public testing::Test {
 protected:
@@ -182,5 +182,5 @@ TEST_F(GpuRecordingTest, KernelsOneByOneGiveTheGraphsTokens) {
     EXPECT_EQ(single, expected);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -19,7 +19,7 @@
 #include <thread>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace cupti;
 using testing::ElementsAre;
@@ -376,7 +376,7 @@ TEST_F(GpuTracerTest, EndsInOrderAndSurvivesABufferThatComesAfterIt) {
     EXPECT_EQ(sink_.spans.size(), 1U);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
 
 #endif

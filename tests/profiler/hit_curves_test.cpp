@@ -12,7 +12,7 @@
 #include <cmath>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 SelectionTrace recorded(const test::EngineRun& run) {
     const test::Folder folder;
@@ -72,5 +72,5 @@ TEST(HitCurves, TooFewStepsAreRefused) {
     EXPECT_NE(test::refusalOf([&] { hitCurvesOf(trace); }, "too few for a curve"), "");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -12,7 +12,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -164,5 +164,5 @@ TEST_F(HostileText, TheReportIsAPageThatRunsNothingOfTheTraces) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

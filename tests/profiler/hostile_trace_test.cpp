@@ -20,7 +20,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::HasSubstr;
 
@@ -262,5 +262,5 @@ TEST_F(HostileTrace, ANameOfMegabytesBehindANulIsDamage) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

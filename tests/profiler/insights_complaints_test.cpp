@@ -13,7 +13,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::EngineRun;
 using test::listed;
@@ -372,5 +372,5 @@ TEST(InsightRules, AreAllDocumentedAndNamedOnce) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

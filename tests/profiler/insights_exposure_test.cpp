@@ -10,7 +10,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::HasSubstr;
 
@@ -198,5 +198,5 @@ TEST(Insights, LocalityIsThatOfTheViews) {
     EXPECT_EQ(std::int64_t(test::figure(*low, "layers")), number(file, "SELECT sum(g < 0.7) FROM " + perLayer));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

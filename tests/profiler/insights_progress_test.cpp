@@ -8,7 +8,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::HasSubstr, testing::Not;
 
@@ -79,5 +79,5 @@ TEST(InsightProgress, OnlyRulesAboutTheCacheWaitForItsReplay) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

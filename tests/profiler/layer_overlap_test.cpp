@@ -11,7 +11,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class LayerOverlapTest : public testing::Test {
 protected:
@@ -102,5 +102,5 @@ TEST_F(LayerOverlapTest, TheTableSaysWhereNothingIsKnown) {
     EXPECT_NE(counters.note.find("no two layers"), std::string::npos);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(LookaheadTrace, HoldsWhatTheEngineSaid) {
     const test::Folder folder;
@@ -85,5 +85,5 @@ TEST(LookaheadTrace, ATraceFromBeforeTakesANewRun) {
     EXPECT_EQ(test::sql(file, "SELECT count(*) FROM v_lookahead").rows[0][0], "0");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

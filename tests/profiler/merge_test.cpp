@@ -18,7 +18,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
@@ -313,5 +313,5 @@ TEST(RankClocks, AShiftMovesReadingsAlongAndLeavesOtherTextAlone) {
     EXPECT_EQ(shiftedClocks("none", 10), "none");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -198,5 +198,5 @@ TEST(Parting, FindsTheFirstSelectionThatDiffersAndTheMissingBlock) {
     EXPECT_EQ(sentencesOf(same, "a", "b").front(), "The texts are the same to the end.");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -218,5 +218,5 @@ TEST_F(NsightImport, RefusesDamageWithOneSentence) {
     EXPECT_THAT(refusal(), HasSubstr("nothing to show"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -10,7 +10,7 @@
 #include <sqlite3.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 bool anyDefined(const StepMatrix& matrix) {
     return std::any_of(matrix.values.begin(), matrix.values.end(), [](float value) { return !std::isnan(value); });
@@ -62,5 +62,5 @@ TEST(OracleTrace, IsUndefinedWithoutTheOracleAndInATraceFromBefore) {
     EXPECT_TRUE(anyDefined(TraceReader(file).layerMatrix(3, Metric::Recall)));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -169,5 +169,5 @@ TEST_F(FileThatGoes, IsNoneWhereNothingHappened) {
     EXPECT_FALSE(health.lost);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

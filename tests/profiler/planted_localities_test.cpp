@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(PlantedLocalities, OfNosaTinyAreThoseOfTheSampleTrace) {
     const test::SqlRows rows =
@@ -20,5 +20,5 @@ TEST(PlantedLocalities, OfNosaTinyAreThoseOfTheSampleTrace) {
         EXPECT_NEAR(std::stod(rows.rows[layer].at(1)), list[layer], 1e-6) << "layer " << layer;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

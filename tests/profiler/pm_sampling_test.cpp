@@ -16,7 +16,7 @@
 #include <mutex>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -332,5 +332,5 @@ TEST(PmSampling, SaysWhyItCannotSampleHere) {
     EXPECT_FALSE(refusal.empty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

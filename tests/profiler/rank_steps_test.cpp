@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -158,5 +158,5 @@ TEST_F(RankStepsTest, ReadingsOfATraceTakeTheirDriftIntoTheError) {
         "3 5003000");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

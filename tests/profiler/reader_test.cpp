@@ -17,7 +17,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::failureOf;
 
@@ -340,5 +340,5 @@ TEST_F(ReaderTest, RefusesAMatrixThatWouldNotFit) {
     EXPECT_THAT(failureOf([&] { reader.headMatrix(1, Metric::Misses, 1); }), HasSubstr("shorter range"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

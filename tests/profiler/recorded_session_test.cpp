@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Go = RecordedSession::Go;
 using testing::HasSubstr;
@@ -211,5 +211,5 @@ TEST_F(RecordedSessionTest, ARunThatIsGivenUpEndsAsStopped) {
     EXPECT_EQ(row().status, RunStatus::Stopped);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::failureOf;
 
@@ -505,5 +505,5 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     EXPECT_THAT(recorder.health().error, HasSubstr("cannot be numbered"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -13,7 +13,7 @@
 #include <tuple>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -284,5 +284,5 @@ TEST(ReplayDevice, GivesTheTableOfAReplay) {
     EXPECT_THROW(replayDevice(run.trace, requests, DevicePolicy::Lru, requests.demand().largest - 1), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -12,7 +12,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Sets = std::vector<std::set<std::int32_t>>;
 
@@ -102,5 +102,5 @@ TEST(LocalityProfile, AtDistanceOneIsTheRecordedLocality) {
     EXPECT_GE(all.workingSet(12), all.workingSet(1));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

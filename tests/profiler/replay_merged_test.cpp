@@ -11,7 +11,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// A pool of one (layer, sequence, KV head) that keeps what is selected, block by block: misses of each step.
 struct KeepSelected {
@@ -108,5 +108,5 @@ TEST(MergedBlocks, RefuseWhatHasNoMeaning) {
     EXPECT_THROW(withMergedBlocks(withSharedPools(trace), 2), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

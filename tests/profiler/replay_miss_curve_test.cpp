@@ -11,7 +11,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Request {
     std::vector<std::int32_t> blocks; // ascending
@@ -268,5 +268,5 @@ TEST(SampledMissCurve, IsWithinAHundredthOfTheExactOne) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::History;
 using test::missesOf;
@@ -184,5 +184,5 @@ TEST(Replay, ABegunBlockIsAHitAndWhatIsUncountedStillFillsTheCache) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -12,7 +12,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::expectColdParts;
 
@@ -251,5 +251,5 @@ const std::vector<Recording> kRecordings{
 INSTANTIATE_TEST_SUITE_P(Recordings, RecordedReplay, testing::ValuesIn(kRecordings),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -19,7 +19,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::expectColdParts;
 using test::History;
@@ -293,5 +293,5 @@ TEST(Replay, LoadingAndReplayingCanBeStopped) {
     EXPECT_EQ(kindOf([&] { missCurves(trace, CurvePolicy::Belady, 2, {}, stop.get_token()); }), ErrorKind::Cancelled);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

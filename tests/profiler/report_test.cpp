@@ -15,7 +15,7 @@
 #include <sstream>
 
 namespace kvscope::reports {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// RFC 4180, written from the standard: quotes doubled inside quotes, line breaks allowed there.
 std::vector<std::vector<std::string>> parseCsv(const std::string& text) {
@@ -584,5 +584,5 @@ TEST_F(ReportTables, LeavesOutWhatBrokenRulesMakeWorthless) {
     EXPECT_EQ(refused.table("exposure")->rows.size(), 0u) << "no table of times that cannot be";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::reports

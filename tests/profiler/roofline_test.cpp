@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -495,5 +495,5 @@ TEST(CostModelAgainstThePaper, OffloadingPaysOnlyAboveSomeHitRate) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -268,5 +268,5 @@ TEST_P(RoundTrip, ReturnsTheBreakdownOfEveryStep) {
 INSTANTIATE_TEST_SUITE_P(Shapes, RoundTrip, testing::ValuesIn(cases()),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(RunFact, IsTheValueOfItsWord) {
     for (const RunStatus status : kFactsOf<RunStatus>) {
@@ -53,5 +53,5 @@ TEST(RunFact, OfAnotherEnginesTraceReadsAsItIsWritten) {
     EXPECT_FALSE(run.timing.value());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <utility>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Example {
     std::vector<PackedBlock> blocks;
@@ -167,5 +167,5 @@ TEST(SelectionBlob, MatchesTheDocumentedExamples) {
     EXPECT_EQ(bytesOf({0, 3, 4, 9, 10}), (std::vector<unsigned>{0x11, 0x05, 0x00, 0x02, 0x19, 0x06, 0x78, 0x01, 0x1D}));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

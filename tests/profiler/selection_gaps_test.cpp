@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -144,5 +144,5 @@ TEST_F(SelectionGapsTest, WhatRecordingAddsIsReadOrNotKnown) {
     EXPECT_EQ(cost().way, RecordingCost::Way::Counted) << "a key that cannot be read says nothing";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

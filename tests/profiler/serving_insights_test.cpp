@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -203,5 +203,5 @@ TEST(ServingInsights, RequestsAreRefused) {
     EXPECT_EQ(found->evidence.firstStep, 30);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

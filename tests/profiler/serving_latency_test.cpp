@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// Linear between order statistics, as numpy does.
 double quantile(std::vector<double> samples, double p) {
@@ -74,5 +74,5 @@ TEST(LatencyOverTime, IsNotKnownWhereNothingHappened) {
     EXPECT_TRUE(latencyOverTime({}, {}, 1000, 10, 0).empty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class ServingTables : public ::testing::Test {
 protected:
@@ -95,5 +95,5 @@ TEST(ServingTablesOfOthers, ARunThatServedNobodyHasNone) {
     for (const char* id : {"serving", "serving_classes", "serving_plans"}) EXPECT_EQ(report.table(id), nullptr) << id;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

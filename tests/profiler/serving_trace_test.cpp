@@ -11,7 +11,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -129,5 +129,5 @@ TEST_F(ServingTraceTest, TracesOfBeforeHaveNoServingRuns) {
     EXPECT_EQ(test::value(file(), "SELECT count(*) FROM v_request WHERE run_id = 2"), "4");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

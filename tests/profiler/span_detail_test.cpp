@@ -14,7 +14,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using testing::ElementsAre;
@@ -205,5 +205,5 @@ TEST(DetailStore, GivesBackWhatWentToDisk) {
     EXPECT_EQ(once.at, twice.at);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -17,7 +17,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Kind = SpanRecord::Kind;
 using testing::ElementsAre;
@@ -245,5 +245,5 @@ TEST_F(SpanFields, AnOlderTraceGrowsTheColumnsWhenARunIsAddedAndItsNamesStay) {
     EXPECT_EQ(test::sql(file_, before).rows, names);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

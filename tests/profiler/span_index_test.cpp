@@ -12,7 +12,7 @@
 #include <utility>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 SpanBatch batchOf(std::vector<std::string> texts, std::vector<SpanRow> spans) {
     SpanBatch batch;
@@ -408,5 +408,5 @@ TEST(SpanSearch, WantsEveryWordInAnyCase) {
     EXPECT_TRUE(namesMatching(index, "  ").empty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// Spans one after the other: track, name, length, step.
 struct Given {
@@ -62,5 +62,5 @@ TEST(SpanKind, FewSpansHaveTheLongestAtTheirEdge) {
     EXPECT_EQ(kind->shorter, 2u);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

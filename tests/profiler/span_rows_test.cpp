@@ -15,7 +15,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// In the order of their values, in none, one track after the other, and of few values.
 std::vector<std::vector<std::int64_t>> columns(std::size_t rows) {
@@ -180,5 +180,5 @@ TEST(SpanRows, ReadsNothingWhereNobodyWillAsk) {
     EXPECT_EQ(rows.spanAt(reader, {"cpu", "cpu", 1, 5, 0}), 1);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

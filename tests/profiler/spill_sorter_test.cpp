@@ -6,7 +6,7 @@
 #include <random>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Record {
     std::int64_t key;
@@ -46,5 +46,5 @@ TEST(SpillSorter, SaysWhereItCannotWrite) {
     EXPECT_THROW(sorter.add({1, 1}), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

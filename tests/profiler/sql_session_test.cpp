@@ -15,7 +15,7 @@
 #include <thread>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -242,5 +242,5 @@ TEST(SqlStatements, AreSplitOutsideOfQuotesAndComments) {
     EXPECT_EQ(statementAt("", 0).second, 0u);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(Summary, AgreesWithTheStepsItSums) {
     synthetic::RunShape shape;
@@ -190,5 +190,5 @@ TEST(Summary, OfARunThatHasJustBegunIsEmpty) {
     EXPECT_TRUE(summary.components.empty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

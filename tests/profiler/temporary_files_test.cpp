@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -63,5 +63,5 @@ TEST_F(TemporaryFiles, OfAKilledProgramGoWithTheNextAndNoOthers) {
     EXPECT_TRUE(fs::exists(living.path())) << "its lock is held";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

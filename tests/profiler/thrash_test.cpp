@@ -12,7 +12,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class ThrashTest : public testing::Test {
 protected:
@@ -117,5 +117,5 @@ TEST(ThrashOverTime, IsTheShareOfASlidingSpan) {
     EXPECT_TRUE(std::isnan(shares[4])) << "no miss in the last second";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -673,5 +673,5 @@ TEST_F(TileReaderTest, ReadsOneSequenceAmongMany) {
         ASSERT_FLOAT_EQ(heads->at(row.step, one.kvHead), float(double(row.hits) / double(row.hits + row.misses)));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 const std::string kSample = test::source("resources/samples/h200-nosa-8b.kvtrace");
 
@@ -468,5 +468,5 @@ TEST_F(NotesTest, SayWhyTheyCannotBeKept) {
     EXPECT_THAT(refusal(file), testing::HasSubstr("may not be written by you"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

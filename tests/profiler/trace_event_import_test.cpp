@@ -17,7 +17,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -312,5 +312,5 @@ TEST_F(TraceEventImport, RandomDamageEndsInAnAnswerOrASentence) {
     EXPECT_GT(refusals, 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

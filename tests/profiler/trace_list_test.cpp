@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
@@ -239,5 +239,5 @@ TEST_F(TraceList, AStopEndsTheReading) {
     EXPECT_THROW(tracesOfFolder(path("none")), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

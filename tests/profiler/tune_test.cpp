@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -180,5 +180,5 @@ TEST(TunePrompts, NeedlesAndDocumentsHaveTheirLengthAndAnswers) {
     EXPECT_FALSE(answers("", "7"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -188,5 +188,5 @@ TEST_F(ViewsTest, AreReadableByTheSqliteProgram) {
     EXPECT_EQ(std::filesystem::file_size(folder / "out"), 3u); // "31\n"
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -361,5 +361,5 @@ TEST(Waterfall, TellsGapsInitialisationAndTheRecorderApart) {
     expectToAddUp(waterfall);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

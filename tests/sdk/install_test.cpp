@@ -5,7 +5,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 namespace fs = std::filesystem;
@@ -78,5 +78,5 @@ TEST_F(SdkInstalled, TheLibraryExportsItsInterfaceAlone) {
     EXPECT_GT(count, 20);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

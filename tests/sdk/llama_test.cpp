@@ -20,7 +20,7 @@ extern "C" void ggml_backend_tensor_get(const ggml_tensor* tensor, void* data, s
 }
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -176,5 +176,5 @@ TEST_F(LlamaTest, WhatCannotBeRecordedTurnsItOffAndLeavesTheGraphAlone) {
     EXPECT_THAT(problem_, HasSubstr("node top_k-0 has type 0 and shape [2, 3, 1, 1] for 1 rows"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -6,7 +6,7 @@
 #include <thread>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 using ::testing::HasSubstr;
@@ -189,5 +189,5 @@ TEST_F(SdkKill, AKilledProcessLosesTheLastBatchAtMost) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 using nlohmann::json;
@@ -272,5 +272,5 @@ TEST_F(SdkRanks, OnlyARankHasTheKeys) {
     EXPECT_EQ(json::parse(list.out, nullptr, false)["runs"][0]["rank"], 0) << list.out;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

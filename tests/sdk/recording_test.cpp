@@ -7,7 +7,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 using ::testing::ElementsAre;
@@ -254,5 +254,5 @@ TEST_F(SdkRecording, WhatWasDeclaredAndNeverWrittenIsSaid) {
               "said to be known, but never written: selections, bytes");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -4,7 +4,7 @@
 #include <fstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 using ::testing::HasSubstr;
@@ -176,5 +176,5 @@ TEST_F(SdkRefusals, FilesThatAreNoTraces) {
     expect(kvtrace_read(path("absent.kvtrace").c_str(), "steps", 0, &table), KVTRACE_STORAGE, "absent.kvtrace");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

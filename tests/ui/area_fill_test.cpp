@@ -7,7 +7,7 @@
 #include <random>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr int kWidth = 400, kHeight = 120;
 
@@ -58,5 +58,5 @@ TEST(AreaFill, OfOnePointIsNothing) {
     EXPECT_EQ(drawn(line, 110, true), empty);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -16,7 +16,7 @@
 #include <QToolButton>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class BrokenRules : public WindowTest {
 protected:
@@ -169,5 +169,5 @@ TEST_F(BrokenRules, AreLookedForWhenARunIsOver) {
     EXPECT_TRUE(until([&] { return RunChecks::of(window->workspace()).find({path, 1}) != nullptr; }));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

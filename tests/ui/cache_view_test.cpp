@@ -19,7 +19,7 @@
 #include <map>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -526,5 +526,5 @@ TEST(WhatIf, KeepsFewReplaysOfALongRunAndAllThatFit) {
     EXPECT_EQ(*exact->causes.capacity + *exact->causes.policy, 1);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

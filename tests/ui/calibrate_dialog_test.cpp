@@ -19,7 +19,7 @@
 #include <QSpinBox>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class CalibrateDialogTest : public WindowTest {
 protected:
@@ -122,5 +122,5 @@ TEST_F(CalibrateDialogTest, SaysWhyItCannotStartOrGoOn) {
     EXPECT_TRUE(said);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -13,7 +13,7 @@
 #include <sqlite3.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -147,5 +147,5 @@ TEST_F(ShownSqlTest, ABlockSelectionHasTheViewsCounts) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -7,7 +7,7 @@
 #include <random>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 const QRectF kArea(10, 20, 100, 50);
 
@@ -60,5 +60,5 @@ TEST(ClippedLine, StaysOneWhileItIsWithin) {
     EXPECT_TRUE(stretchesWithin(kArea, {{0, 0}, {200, 10}}).empty()) << "it passes above";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -14,7 +14,7 @@
 #include <set>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 double linear(int channel) {
     const double c = channel / 255.0;
@@ -122,5 +122,5 @@ TEST(ColourMapChoice, RestingOnAMapTriesItAndLeavingTakesItBack) {
     EXPECT_EQ(menu.diverging(), "blue-orange");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -8,7 +8,7 @@
 #include <QTableWidget>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -130,5 +130,5 @@ TEST_F(CompareLive, BreaksTheTimeDownSoFar) {
     EXPECT_TRUE(waitFor([&] { return plot().noteText().contains(wanted); })) << plot().noteText().toStdString();
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

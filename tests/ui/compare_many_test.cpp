@@ -14,7 +14,7 @@
 #include <QTabBar>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 enum Page { Summary, Difference, Breakdown, Overlap, Divergence };
 
@@ -160,5 +160,5 @@ TEST_F(CompareMany, OverlapSaysWhichSequencesItIsOf) {
     })) << child<QLabel>("firstToken").text().toStdString();
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -19,7 +19,7 @@
 #include <cmath>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -386,5 +386,5 @@ TEST_F(ComparePagesTest, EveryPageTeachesWithoutASecondRun) {
     EXPECT_TRUE(child<QLabel>("divergenceEmpty").text().contains(QStringLiteral("Choose a second run")));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -6,7 +6,7 @@
 #include <QSignalSpy>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -138,5 +138,5 @@ TEST_F(CursorHistoryTest, LinkedWindowsOnTheSameRunMoveTogether) {
     EXPECT_EQ(other.cursor().step, 8) << "another run has its own cursor";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -22,7 +22,7 @@
 #include <QThread>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 QByteArray bytesOf(const QString& path) {
     QFile file(path);
@@ -188,5 +188,5 @@ TEST_F(DataExportWindow, TheFileMenuHasIt) {
     EXPECT_GT(slicesIn(folder.filePath("timeline.json")).size(), 5u);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

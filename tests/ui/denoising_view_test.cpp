@@ -18,7 +18,7 @@
 #include <set>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class DenoisingViewTest : public ViewTest {
 protected:
@@ -604,5 +604,5 @@ TEST(DenoisePlottable, RendersAMillionCellsWithinOneFrame) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

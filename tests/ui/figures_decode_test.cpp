@@ -6,7 +6,7 @@
 #include <set>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class DecodeFigures : public test::FigureRuns {};
 
@@ -182,5 +182,5 @@ TEST_F(DecodeFigures, AttentionAgainstContextIsWhatSqlSays) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

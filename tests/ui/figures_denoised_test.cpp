@@ -8,7 +8,7 @@
 #include <tuple>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class DenoisedFigures : public test::FigureRuns {
 protected:
@@ -186,5 +186,5 @@ TEST_F(DenoisedFigures, DensitiesStandBesideThePapers) {
     EXPECT_EQ(make("density", {"losa"}).panels.size(), 1U) << "no ratio without Quest";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

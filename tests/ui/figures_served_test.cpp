@@ -7,7 +7,7 @@
 #include <set>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class ServedFigures : public test::FigureRuns {};
 
@@ -157,5 +157,5 @@ TEST_F(ServedFigures, PointsOfALadderAreRead) {
               std::string::npos);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

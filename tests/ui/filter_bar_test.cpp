@@ -14,7 +14,7 @@
 #include <cmath>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class FilterBarTest : public ViewTest {
 protected:
@@ -227,5 +227,5 @@ TEST_F(FilteredViews, AViewSaysWhatItDoesNotFilter) {
         << plot().noteText().toStdString();
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(IndexSet, ReadsRangesAndWritesThemInOrder) {
     const auto set = IndexSet::fromText(QStringLiteral(" 7, 0-3 ,2-4,12-"));
@@ -58,5 +58,5 @@ TEST(SharedFilter, AViewSaysWhatItAppliesAndWhatNot) {
               QStringLiteral("Filtered: layers 0-3. Not filtered here: component stage1."));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -13,7 +13,7 @@
 #include <set>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Cells = std::map<std::pair<int, QString>, double>; // (row, column) -> value; cells without one are not there
 
@@ -287,5 +287,5 @@ TEST_F(ViewTest, InsightsAreFoundByTheirWordsAndShowTheLayersOfTheFilter) {
     EXPECT_EQ(cards.model()->index(0, 0).data().toString(), title);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -27,7 +27,7 @@
 #include <QToolButton>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class FirstLook : public WindowTest {};
 
@@ -337,5 +337,5 @@ TEST_F(FirstLook, EveryControlOfEveryDialogHasANameForScreenReaders) {
     EXPECT_TRUE(nameless.isEmpty()) << nameless.join("\n").toStdString();
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -14,7 +14,7 @@
 #include <QToolButton>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class FirstRun : public WindowTest {
 protected:
@@ -96,5 +96,5 @@ TEST_F(FirstRun, TheCardStaysInTheMiddle) {
     EXPECT_FALSE(card.isVisible());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

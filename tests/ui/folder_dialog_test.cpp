@@ -15,7 +15,7 @@
 #include <QTreeView>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class FolderDialogTest : public WindowTest {
 protected:
@@ -157,5 +157,5 @@ TEST_F(FolderDialogTest, TheWindowHasTheAction) {
     EXPECT_EQ(window->action("openFolder")->shortcut(), QKeySequence("Ctrl+Shift+O"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

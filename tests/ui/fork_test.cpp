@@ -18,7 +18,7 @@
 #include <QSpinBox>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr int kTokens = 10, kPrompt = 600;
 
@@ -160,5 +160,5 @@ TEST_F(ForkFromTheWindow, FactsOfThePromptAreMarkedOnSelectionAndInTheTokens) {
     EXPECT_EQ(window->tokens().strip()->promptCount(), 12 + 1 + 160);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

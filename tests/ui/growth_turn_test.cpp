@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class GrowthTurnTest : public ::testing::Test {
 protected:
@@ -90,5 +90,5 @@ TEST_F(GrowthTurnTest, WhatWasSkippedIsDrawnWhenTheRunPauses) {
         30'000));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -36,7 +36,7 @@
 #include <map>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class HabitsTest : public WindowTest {
 protected:
@@ -447,5 +447,5 @@ TEST_F(HabitsTest, UnitsAgreeWithTheirNumber) {
     EXPECT_EQ(spin.text(), "0 blocks");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

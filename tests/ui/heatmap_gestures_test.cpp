@@ -16,7 +16,7 @@
 #include <filesystem>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -331,5 +331,5 @@ INSTANTIATE_TEST_SUITE_P(Heatmaps, Pictures,
                              return std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
                          });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -35,7 +35,7 @@
 #include <sstream>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 const QString kMarkup = QStringLiteral("<img src=\"hostile.png\">");
 const std::string kHostile = "<img src=\"hostile.png\"><b>bold</b> & <script>alert(1)</script> %1 %2 \x01";
@@ -470,5 +470,5 @@ TEST_F(HostileText, FiguresAreWellFormed) {
     EXPECT_GE(drawn, 2);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

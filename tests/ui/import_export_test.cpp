@@ -31,7 +31,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 template <class Condition> bool until(Condition&& condition) { return QTest::qWaitFor(condition, 60'000); }
 
@@ -310,5 +310,5 @@ TEST_F(ImportExportTest, TheDialogRemembersAndOpensFromTheMenu) {
     dialog->close();
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

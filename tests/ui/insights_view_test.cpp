@@ -17,7 +17,7 @@
 #include <QTabWidget>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -204,5 +204,5 @@ TEST_F(InsightsViewTest, InTheWindowACardBringsItsViewToTheFront) {
               first.evidence.view);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

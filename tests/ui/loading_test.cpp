@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using State = SessionController::State;
 
@@ -78,5 +78,5 @@ TEST_F(LoadingInTheDesktop, CancelLeavesTheModelThatWasThere) {
     EXPECT_EQ(controller_.model()->config().vocab, before->config().vocab);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

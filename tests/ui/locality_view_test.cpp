@@ -8,7 +8,7 @@
 #include <cmath>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -176,5 +176,5 @@ TEST(HeatPlottable, RendersAWholeLongRunWithinOneFrame) {
     EXPECT_LT(double(best) / 1e6, 40) << "milliseconds; 6 when the machine is idle, more under a sanitizer";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

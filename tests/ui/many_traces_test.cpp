@@ -14,7 +14,7 @@
 #include <random>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr const char* kViews[] = {"timeline", "locality", "selection", "transfers", "breakdown", "insights", "cache"};
 constexpr Cursor kCursor{.step = 3, .layer = 1};
@@ -128,5 +128,5 @@ TEST_F(ManyTraces, LookAsInAFreshWindowWhateverWasShownBefore) {
     second->close();
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

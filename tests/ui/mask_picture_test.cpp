@@ -9,7 +9,7 @@
 #include <random>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Steps = std::vector<std::map<int, MaskBits>>;
 using Colouring = MaskPlottable::Colouring;
@@ -179,5 +179,5 @@ INSTANTIATE_TEST_SUITE_P(Looks, MaskPicture,
                                            Look{Colouring::Residency, false, Zoomed::Any},
                                            Look{Colouring::Residency, false, Zoomed::Share}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -26,7 +26,7 @@
 #include <QPushButton>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class MenusTest : public WindowTest {
 protected:
@@ -541,5 +541,5 @@ TEST_F(ViewTest, TheColoursOfTheHeatmapGoWhereAPersonSays) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 std::shared_ptr<const Model> embeddedModel() {
     static const std::shared_ptr<const Model> model = Model::load(kDefaultModel);
@@ -58,5 +58,5 @@ TEST(ModelPage, OpensFromTheModelFieldOnceAModelIsThere) {
     EXPECT_GT(page->findChild<QTableWidget*>("modelMemory")->rowCount(), 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -26,7 +26,7 @@
 #include <QTabBar>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class NothingFalse : public WindowTest {
 protected:
@@ -462,5 +462,5 @@ TEST_F(NothingFalse, AgainstFullAttentionNoPageOfCompareIsSilent) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -24,7 +24,7 @@
 #include <thread>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace std::chrono_literals;
 
@@ -222,5 +222,5 @@ TEST_F(NumbersExportTest, AFileOfJsonLinesHasARowForEveryLineOfTheCsv) {
     EXPECT_EQ(row["exposed_ns"].get<std::int64_t>(), csv[1235].section(QLatin1Char(','), 7, 7).toLongLong());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

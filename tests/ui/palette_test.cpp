@@ -15,7 +15,7 @@
 #include <random>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 /// The best score of all ways to place the letters, one by one.
 std::optional<int> bruteForce(const QString& letters, const QString& name) {
@@ -152,5 +152,5 @@ TEST_F(PaletteTest, FindLeadsToTheSearchOfTheViewOrToTheFilter) {
     EXPECT_EQ(window->focusWidget()->objectName(), "filterText");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -13,7 +13,7 @@
 #include <QTabWidget>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Shown {
     const char *name, *view;
@@ -154,5 +154,5 @@ TEST_P(WindowPicture, IsTheKeptOne) {
 INSTANTIATE_TEST_SUITE_P(Themes, WindowPicture, ::testing::Values("light", "dark"),
                          [](const auto& test) { return std::string(test.param); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(PlotCanvas, PaintsAllOfItselfBeforeItIsDrawnInItsNewSize) {
     for (const Theme* theme : {&Theme::light(), &Theme::dark()}) {
@@ -36,5 +36,5 @@ TEST(PlotCanvas, HasItsGroundToTheLastRowAndColumn) {
         ASSERT_EQ(picture.pixelColor(picture.width() - 1, y), Theme::light().plotBackground) << y;
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

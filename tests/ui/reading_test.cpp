@@ -13,7 +13,7 @@
 #include <QTableWidget>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class Reading : public ViewTest {
 protected:
@@ -134,5 +134,5 @@ TEST_F(Reading, NumbersOfAFirstLookAreNotExportedAndTheReasonIsSaid) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class RecoveryTest : public WindowTest {
 protected:
@@ -303,5 +303,5 @@ void RecoveryTest::sqlite(const QString& path, const char* statement) {
     test::sql(path.toStdString(), statement, SQLITE_OPEN_READWRITE);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -20,7 +20,7 @@
 #include <map>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class ReportTest : public testing::Test {
 protected:
@@ -194,5 +194,5 @@ TEST_F(ReportTest, ErrorsNameTheFileAndTheMend) {
                   std::string::npos);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

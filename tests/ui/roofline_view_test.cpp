@@ -24,7 +24,7 @@
 #include <cmath>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class RooflineViewTest : public ViewTest {
 protected:
@@ -455,5 +455,5 @@ TEST_F(RooflineViewTest, PartsOfRunsAreReadOneAfterTheOtherAndCanBeStopped) {
     EXPECT_EQ(done.back(), c);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -8,7 +8,7 @@
 #include <QSet>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 OpenRun runOf(const QString& path, const std::string& name, const std::string& parameters,
               const std::string& created = "2026-01-02T03:04:05Z") {
@@ -87,5 +87,5 @@ TEST_F(RunListNames, ListLettersAndTooltipsAreThoseOfTheComparison) {
     EXPECT_EQ(model.index(1).data(RunListModel::PlaceRole).toInt(), 1);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -12,7 +12,7 @@
 #include <QSpinBox>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class RunStatisticsTest : public WindowTest {
 protected:
@@ -130,5 +130,5 @@ TEST_F(RunStatisticsTest, GrowWithALiveRun) {
         << text("tokenRate").toStdString() << ' ' << text("locality").toStdString();
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class SampleFeedTest : public ViewTest {
 protected:
@@ -93,5 +93,5 @@ TEST_F(SampleFeedTest, TheVerdictOnLongRunsEndsAsThatOnAllSteps) {
     EXPECT_TRUE(view->exportCsv().contains(QStringLiteral("\"Decode steps\",steps,2200,2200,0")));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

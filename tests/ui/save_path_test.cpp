@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class SavePath : public testing::Test {
 protected:
@@ -51,5 +51,5 @@ TEST_F(SavePath, PicturesAreNotOfferedCompressed) {
     EXPECT_EQ(completeName("/a/x.svg", pictures, 0), "/a/x.svg");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -6,7 +6,7 @@
 #include <QToolTip>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -203,5 +203,5 @@ TEST(MaskPlottable, RendersALongMaskWithinOneFrame) {
     EXPECT_LT(double(best) / 1e6, 60) << "milliseconds; about 10 when the machine is idle, more under a sanitizer";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

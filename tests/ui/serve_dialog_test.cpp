@@ -28,7 +28,7 @@
 #include <cstdio>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using State = ServerProcess::State;
 
@@ -384,5 +384,5 @@ TEST_F(ServeDialogTest, TheServerEndsWithADesktopThatIsKilled) {
     EXPECT_TRUE(until(isGone));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -18,7 +18,7 @@
 #include <cmath>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class ServingViewTest : public ViewTest {
 protected:
@@ -271,5 +271,5 @@ TEST_F(ServingViewTest, TeachesWhenNoRunIsOpen) {
     EXPECT_TRUE(view->exportCsv().isEmpty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

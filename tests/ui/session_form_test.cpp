@@ -22,7 +22,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 std::shared_ptr<const Model> embeddedModel() {
     static const std::shared_ptr<const Model> model = Model::load(kDefaultModel);
@@ -398,5 +398,5 @@ TEST(KvEstimate, CountsBlocksOfBothTiers) {
     EXPECT_EQ(resident.sharedBytes, resident.hostBytes);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

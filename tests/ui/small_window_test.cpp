@@ -11,7 +11,7 @@
 #include <QScrollArea>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class SmallWindow : public WindowTest {
 protected:
@@ -271,5 +271,5 @@ TEST_F(Panels, GoAwayAndComeBackAsTheyWere) {
     EXPECT_TRUE(dock(*next, "sessionDock").isVisible());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

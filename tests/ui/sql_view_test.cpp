@@ -34,7 +34,7 @@
 #include <string>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class SqlViewTest : public ViewTest {
 protected:
@@ -393,5 +393,5 @@ TEST_F(SqlViewTest, AnyPartOfTheWindowCanOpenAQuery) {
     EXPECT_EQ(rows->model()->index(0, 0).data().toString(), QStringLiteral("7"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(StepColumns, GiveEveryStepToExactlyOnePixelWhenZoomedOut) {
     for (const int steps : {1000, 1601, 100'000}) {
@@ -31,5 +31,5 @@ TEST(StepColumns, AreEmptyOutsideTheRun) {
     EXPECT_EQ(columns[29].first, columns[29].last);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

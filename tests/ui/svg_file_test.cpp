@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Parsed {
     QString error, text;
@@ -52,5 +52,5 @@ TEST(SvgFile, WithoutWordsHasNoTitle) {
     EXPECT_FALSE(parsed.elements.contains(QStringLiteral("title")));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

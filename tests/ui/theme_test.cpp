@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Linear {
     double r, g, b;
@@ -120,5 +120,5 @@ TEST(ThemeById, FallsBackToLight) {
     EXPECT_EQ(Theme::byId(QStringLiteral("neon")).id, QStringLiteral("light"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

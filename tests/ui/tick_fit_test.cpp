@@ -5,7 +5,7 @@
 #include <qcustomplot.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class TickFit : public ::testing::Test {
 protected:
@@ -59,5 +59,5 @@ TEST_F(TickFit, ALowPanelHasFewTicks) {
     EXPECT_LT(axis().tickVector().size(), many);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

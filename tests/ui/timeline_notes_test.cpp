@@ -12,7 +12,7 @@
 #include <filesystem>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class TimelineNotes : public TimelineTest {
 protected:
@@ -163,5 +163,5 @@ TEST_F(TimelineNotes, OlderStepsFollowANoteThatCameBackUnderAnotherId) {
     EXPECT_TRUE(history.empty());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

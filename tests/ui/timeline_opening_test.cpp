@@ -12,7 +12,7 @@
 #include <fstream>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class TimelineOpening : public TimelineTest {
 protected:
@@ -245,5 +245,5 @@ TEST_F(TimelineOpening, AChosenNameIsNotMixedUpWithOneThatReadsTheSame) {
     EXPECT_EQ(selected.front().row(), 1);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -11,7 +11,7 @@
 #include <random>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class TimelineOtherRun : public TimelineTest {
 protected:
@@ -229,5 +229,5 @@ TEST_F(TimelineOtherRun, RatesEndWhereTheirStepEnds) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -6,7 +6,7 @@
 #include <fstream>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class TimelinePictures : public TimelineTest, public testing::WithParamInterface<const char*> {
 protected:
@@ -75,5 +75,5 @@ TEST_P(TimelinePictures, AnImportedRun) {
 INSTANTIATE_TEST_SUITE_P(Themes, TimelinePictures, testing::Values("light", "dark"),
                          [](const auto& p) { return std::string(p.param); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -14,7 +14,7 @@
 #include <cmath>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr int kSpans = 210'000, kNames = 1'400;
 constexpr std::size_t kEnough = std::size_t(1) << 30; // bytes
@@ -252,5 +252,5 @@ TEST_F(TimelineScale, ZoomsAsFarAsNumbersGoOnAClockThatBeganLongAgo) {
     EXPECT_GT(TimeRange({0x1p62, 0x1p62}).finest(), 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

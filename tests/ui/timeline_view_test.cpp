@@ -24,7 +24,7 @@
 #include <set>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST_F(TimelineTest, TeachesWhenNoRunIsOpen) {
     show();
@@ -650,5 +650,5 @@ TEST(TimeTicks, AreRoundDistinctAndDense) {
     EXPECT_EQ(formatTime(-2'000'000'000, 1e9), QStringLiteral("-2 s"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

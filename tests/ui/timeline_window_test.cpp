@@ -10,7 +10,7 @@
 #include <QPlainTextEdit>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class TimelineWindow : public WindowTest {
 protected:
@@ -90,5 +90,5 @@ TEST_F(TimelineWindow, TheWidthOfTheLabelsIsRemembered) {
     EXPECT_EQ(canvas(timeline(*window)).areas().gutter.width(), 251);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 TEST(TokenFlow, BreaksLinesWhenAChipDoesNotFit) {
     TokenFlow flow;
@@ -174,5 +174,5 @@ TEST_F(TokenStripTest, AHundredThousandTokensAppendAndScrollToTheEnd) {
     EXPECT_EQ(chosen[0][0].toInt(), 99'999);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -16,7 +16,7 @@
 #include <QTableWidget>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class TuneDialogTest : public WindowTest {
 protected:
@@ -107,5 +107,5 @@ TEST_F(TuneDialogTest, CancelKeepsWhatWasMeasuredAndMistakesAreSaid) {
     EXPECT_TRUE(button(*dialog, "tuneSave")->isEnabled());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

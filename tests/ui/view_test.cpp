@@ -15,7 +15,7 @@
 #include <set>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -333,10 +333,10 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality", "ranks",
-                                          "roofline", "runs", "selection", "serving", "sql", "timeline", "transfers",
-                                          "waterfall"}));
+    EXPECT_EQ(ids,
+              (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality", "ranks",
+                                     "roofline", "selection", "serving", "sql", "timeline", "transfers", "waterfall"}));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -13,7 +13,7 @@
 #include <cmath>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 QString samplePath() { return QString::fromStdString(test::source("resources/samples/h200-nosa-8b.kvtrace")); }
 
@@ -130,5 +130,5 @@ TEST_F(WaterfallInWindow, ABarLeadsToItsSpansInTheTimeline) {
     EXPECT_EQ(window->workspace().cursor().step, place.step);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -10,7 +10,7 @@
 #include <thread>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -346,5 +346,5 @@ TEST_F(WorkspaceTest, ReopensAFileThatWasReplaced) {
     EXPECT_EQ(workspace.current()->row.steps, 10);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -25,7 +25,7 @@
 #include <stdexcept>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 using Prompts = std::vector<std::vector<std::int32_t>>;
@@ -479,5 +479,5 @@ TEST(CanvasMemory, TilesShareASequenceEvenly) {
         }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -22,7 +22,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 
@@ -602,5 +602,5 @@ TEST(DenoiserMemory, IsPlannedWithoutAGpu) {
     EXPECT_EQ(plans.at("sparsed").bytes("tile_masks"), layers * rows * queryHeads * (18 + 1) * 4);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

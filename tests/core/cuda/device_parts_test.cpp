@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using cuda::test::CountingCalls;
 using cuda::test::expectNothingLost;
@@ -149,5 +149,5 @@ TEST(DeviceParts, WhatAnArenaHoldsIsCounted) {
     EXPECT_EQ(borrowed, shop.as<char>());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

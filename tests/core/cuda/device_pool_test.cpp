@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using cuda::PoolArgs;
 using cuda::PoolRow;
@@ -428,5 +428,5 @@ TEST(DevicePool, SaysThatAStepHasTooFewSlots) {
     for (const std::int32_t slot : slots) EXPECT_TRUE(slot >= 0 && slot <= 2) << "what is attended exists";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -23,7 +23,7 @@
 #include <tuple>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::SmallSession;
 using test::SmallSessionChoices;
@@ -436,5 +436,5 @@ TEST_F(GpuMemoryOfModelsOnCuda, OfLatentAttentionAndExpertsIsTakenAsItIsDeclared
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 
@@ -117,5 +117,5 @@ TEST_F(RefusedSessionsOnCuda, AMethodWithoutWindowsLosesNothing) {
     expectNothingLost("window of 100", [&] { decode(windows, 100); });
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

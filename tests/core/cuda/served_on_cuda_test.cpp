@@ -24,7 +24,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace serve;
 
@@ -546,5 +546,5 @@ TEST_F(RowsOnCuda, RefuseAPromptInChunksAndAWrongPosition) {
     EXPECT_EQ(rows.engine->record(RowId{0}).step, 1) << "the refused step counts nothing";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

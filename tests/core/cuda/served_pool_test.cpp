@@ -15,7 +15,7 @@
 #include <map>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace serve;
 
@@ -294,5 +294,5 @@ TEST(PlantedOnCuda, SelectsWhatTheCpuSelects) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::ElementsAre;
 using enum StepReport::Mark;
@@ -252,5 +252,5 @@ TEST(BatchLayout, SequencesLieOneAfterTheOther) {
     EXPECT_EQ(BatchLayout(config, options).blocksInSight(1), 3) << "as many with a longer sequence";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -10,7 +10,7 @@
 #include <numeric>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 struct Totals {
     std::vector<std::int64_t> misses; // by step
@@ -69,5 +69,5 @@ TEST(UnmovedBlocksOnCuda, AreMissedAsOftenAsOnesThatMove) {
     EXPECT_EQ(unmoved.exposedNs, 0);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

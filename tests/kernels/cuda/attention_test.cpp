@@ -8,7 +8,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -270,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
                          ::testing::Values(Case{64, 3, 64}, Case{128, 16, 64}, Case{128, 8, 64}, Case{64, 1, 16},
                                            Case{128, 4, 32}, Case{64, 32, 128}, Case{128, 17, 16}, Case{128, 7, 48}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 /// Memory is planned once, for the most rows; a prompt's last piece may have any number of them.
 TEST(AttentionMemory, FewerRowsNeverNeedMore) {
     for (const int kvHeads : {1, 2, 8})

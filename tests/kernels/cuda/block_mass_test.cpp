@@ -4,7 +4,7 @@
 #include "kernels/cuda/attention/block_mass.h"
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -156,5 +156,5 @@ TEST_F(CudaTest, NewKeysGoToTheirPlaceAndNowhereElse) {
     EXPECT_EQ(blocks.read(), want);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -7,7 +7,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -411,5 +411,5 @@ TEST_F(CudaTest, TurnedValuesLieByToken) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -7,7 +7,7 @@
 #include <set>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -293,5 +293,5 @@ TEST_F(CudaTest, AttendedShareAgreesWithFloat64) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

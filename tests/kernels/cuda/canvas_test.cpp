@@ -15,7 +15,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -381,5 +381,5 @@ TEST_F(CudaCanvasCandidates, HaveTheSecondLargestProbability) {
     EXPECT_NEAR(got[1].second, got[1].confidence, 1e-12);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -109,5 +109,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaCoarseSums,
                                            Case{128, 9, 32, 16, 16, 1000}, Case{64, 1, 64, 32, 16, 90},
                                            Case{64, 2, 64, 32, 16, 20}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -14,7 +14,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 using Shape = DiffusionShape;
@@ -474,5 +474,5 @@ TEST_F(CudaCandidates, AreWrittenInTheOrderOfTheStrategy) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

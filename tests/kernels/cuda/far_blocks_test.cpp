@@ -15,7 +15,7 @@
 #include <optional>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -538,5 +538,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaFarBlocks,
                                            FarCase{64, 1, 2, 64, 500, 90, 64, 80, true, false},
                                            FarCase{64, 1, 2, 64, 50, 190, 64, 20, true, false, true}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

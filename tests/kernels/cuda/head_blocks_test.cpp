@@ -8,7 +8,7 @@
 #include <map>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -88,5 +88,5 @@ TEST_F(CudaTest, HeadsBlocksAreUnitedWithTheirBestScores) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

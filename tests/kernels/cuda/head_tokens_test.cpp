@@ -9,7 +9,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -289,5 +289,5 @@ TEST_F(CudaHeadTokens, ListedTokensAreFetchedAndTheNewestIsPlaced) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -9,7 +9,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -181,5 +181,5 @@ TEST_F(CudaHopperPrefill, LeavesWhatItCannotDoToTheKernelOfAllGpus) {
     EXPECT_FALSE(fits([](auto&, auto& how) { how.blockShared = 100 << 10; })); // or one with less shared memory
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

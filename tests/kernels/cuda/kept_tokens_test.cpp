@@ -13,7 +13,7 @@
 #include <set>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -362,5 +362,5 @@ TEST_F(CudaKeptTokens, VotesArePooledOverNeighbours) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

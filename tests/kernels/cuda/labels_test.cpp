@@ -8,7 +8,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -230,5 +230,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLabels,
                                            Case{128, 12, 128, 4, 32, 500, 0}, Case{64, 1, 1, 4, 64, 400, 0},
                                            Case{128, 4, 16, 16, 64, 3000, 0}, Case{64, 10, 7, 16, 256, 600, 0}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

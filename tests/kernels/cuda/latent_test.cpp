@@ -9,7 +9,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -311,5 +311,5 @@ TEST_P(CudaLatent, KeysAreNormedAndRotatedAndQueriesEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Widths, CudaLatent, ::testing::Values(kLatentDim, kSmallLatentDim));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

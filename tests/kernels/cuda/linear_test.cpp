@@ -7,7 +7,7 @@
 #include <utility>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -265,5 +265,5 @@ TEST_P(CudaLinear, GatesInterleavedRows) {
 
 INSTANTIATE_TEST_SUITE_P(Inputs, CudaLinear, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 100, 300));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

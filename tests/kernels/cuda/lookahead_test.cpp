@@ -4,7 +4,7 @@
 #include "kernels/cuda/methods/lookahead.h"
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -77,5 +77,5 @@ TEST_F(CudaTest, GuessedQueriesAreNormalisedAndRotatedLikeTheLayersOwn) {
             }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

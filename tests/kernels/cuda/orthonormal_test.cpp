@@ -6,7 +6,7 @@
 #include <tuple>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -75,5 +75,5 @@ TEST_F(CudaOrthonormal, RowsThatOthersSpanBecomeZeroOrNew) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -13,7 +13,7 @@
 #include <type_traits>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using test::CountingCalls;
 using test::expectNothingLost;
@@ -190,5 +190,5 @@ TEST_F(OwnersOnCuda, GiveBackWhatTheyTook) {
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -9,7 +9,7 @@
 #include <optional>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 using kvscope::test::DecodedWeight;
@@ -236,5 +236,5 @@ TEST_P(CudaPacked, ExpertsTakeTheirOwnTokens) {
 INSTANTIATE_TEST_SUITE_P(Formats, CudaPacked, ::testing::ValuesIn(kQuantised),
                          [](const auto& tested) { return std::string(nameOf(tested.param)); });
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -10,7 +10,7 @@
 #include <set>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -298,5 +298,5 @@ TEST_F(CudaPageChoice, SeedsTakeSlotsBesideTheOpenPage) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

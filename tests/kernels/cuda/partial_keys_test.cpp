@@ -4,7 +4,7 @@
 #include "kernels/cuda/methods/partial_keys.h"
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -125,5 +125,5 @@ TEST_F(CudaTest, PartialKeysAreKeptAndScored) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -10,7 +10,7 @@
 #include <tuple>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class CudaQuantisedBlocks : public test::CudaTest {
 protected:
@@ -152,5 +152,5 @@ TEST(CudaQuantisedFormats, HaveHeadsOf64Or128Channels) {
     EXPECT_THROW(checkQuantisedFormat({KvType::BF16, 64, 128, 128, false}), Error);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -8,7 +8,7 @@
 #include <map>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -110,5 +110,5 @@ TEST_F(CudaRetaining, TheLatestTokensStayWhateverTheirScores) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -16,7 +16,7 @@
 #include <set>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 constexpr std::size_t kOrigins = 8; // three bits
 
@@ -461,5 +461,5 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{kSmallLatentDim, 40, 16, 8, 4, kRange, false, {1, 2, false, 9, 0}, 3000},
                       Case{kLatentDim, 64, 64, 32, 16, kPooled, false, {1, 4, false, 9, 0}, 4000}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

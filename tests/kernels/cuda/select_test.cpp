@@ -14,7 +14,7 @@
 #include <tuple>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -315,5 +315,5 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -8,7 +8,7 @@
 #include <tuple>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -85,5 +85,5 @@ TEST_F(CudaShadowRank, HoldsAsMuchOfTheKeysAsItsRankCan) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -12,7 +12,7 @@
 #include <set>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -460,5 +460,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaShadow,
                                            ShadowCase{64, 2, 1, 32, 8, 120, 4, 1, 1, 16, 1100}, // all are kept
                                            ShadowCase{64, 1, 2, 16, 16, 2600, 20, 9, 1, 600, 6}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -10,7 +10,7 @@
 #include "kernels/cuda/methods/shadow.h"
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -58,5 +58,5 @@ TEST_F(SmallGpu, PlansWithTheSharedMemoryOfTheLaunch) {
     EXPECT_FALSE(ringAttentionFits(least, shape)) << "a stage of keys and values takes 32 KiB";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

@@ -10,7 +10,7 @@
 #include <bit>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -279,5 +279,5 @@ TEST_P(CudaKvChanges, AreMeanSquaresOverAllHeads) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaKvChanges,
                          ::testing::Values(DiffusionShape{64, 2, 3, 16, 16}, DiffusionShape{128, 1, 4, 16, 64}));
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

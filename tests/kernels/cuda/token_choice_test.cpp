@@ -8,7 +8,7 @@
 #include <numeric>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -122,5 +122,5 @@ TEST_F(CudaTokenChoice, SharesListsAmongFewOrManyThreadBlocks) {
     check(Kind::FewValues, 2, 2, 60'000, 2048, true, false);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

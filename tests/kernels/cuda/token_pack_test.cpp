@@ -9,7 +9,7 @@
 #include <optional>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -267,5 +267,5 @@ TEST_F(CudaTokenStore, APromptIsStoredTokenByToken) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda

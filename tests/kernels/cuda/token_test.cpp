@@ -8,7 +8,7 @@
 #include <memory>
 
 namespace kvscope::cuda {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using namespace test;
 
@@ -418,5 +418,5 @@ TEST_F(CudaTest, AnInactiveRowsTokenGoesNowhere) {
     for (const float value : plain.read()) ASSERT_TRUE(std::isnan(value));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda
