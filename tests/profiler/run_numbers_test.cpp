@@ -11,7 +11,7 @@
 #include <cmath>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 class RunNumbersTest : public ::testing::Test {
 protected:
@@ -96,5 +96,5 @@ TEST_F(RunNumbersTest, WhatIsNotKnownIsNoNumber) {
     EXPECT_EQ(numbers.answer, "") << "no prompt asks for a fact";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

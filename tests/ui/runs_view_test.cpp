@@ -25,7 +25,7 @@
 #include <QTreeView>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using Column = RunsTableModel::Column;
 
@@ -403,5 +403,5 @@ TEST_F(RunsTableTest, FollowsARunThatGrows) {
     EXPECT_TRUE(waitFor([&] { return cell(0, Column::TokenRate) == formatRate(summary.tokensPerSecond); }));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui
