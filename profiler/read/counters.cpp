@@ -98,6 +98,7 @@ public:
         traffic.countedToHost = std::llround(up.value_or(0));
         return traffic;
     }
+    bool empty() const { return toDevice_.empty() && toHost_.empty(); }
     double usualLength() const { return std::max(toDevice_.usualLength(), toHost_.usualLength()); }
 
 private:
@@ -167,6 +168,14 @@ std::vector<PcieStep> pcieOfSteps(const TraceReader& reader, int runId) {
 
 std::optional<std::int64_t> lostGpuRecords(const TraceReader& reader, int runId) {
     return sumOfTrack(reader, runId, kLostGpuRecords);
+}
+
+std::vector<std::optional<PcieTraffic>> pcieOfIntervals(const TraceReader& reader, int runId, double endNs, int count) {
+    const LinkCounts counted(reader, runId);
+    if (counted.empty()) return {};
+    std::vector<std::optional<PcieTraffic>> intervals;
+    for (int i = 0; i < count; ++i) intervals.push_back(counted.between(endNs * i / count, endNs * (i + 1) / count));
+    return intervals;
 }
 
 std::optional<std::int64_t> lostPmSamples(const TraceReader& reader, int runId) {

@@ -36,6 +36,10 @@ struct PcieStep {
 };
 std::vector<PcieStep> pcieOfSteps(const TraceReader& reader, int runId);
 
+/// The traffic of each of `count` intervals that divide [0, endNs] evenly; nothing in those in which no sample was
+/// taken. The engine's bytes are 0. Empty where the run has no PCIe counters.
+std::vector<std::optional<PcieTraffic>> pcieOfIntervals(const TraceReader& reader, int runId, double endNs, int count);
+
 /// Samples of the GPU's counters that did not fit or made no sense; absent where none were taken.
 std::optional<std::int64_t> lostPmSamples(const TraceReader& reader, int runId);
 

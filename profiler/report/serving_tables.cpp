@@ -1,5 +1,5 @@
 // What servers made of their load: a column for each run, a line for each class of requests, and what bound the plans.
-#include "profiler/read/serving.h"
+#include "profiler/read/served_classes.h"
 #include "profiler/report/ratio.h"
 #include "profiler/report/report.h"
 #include "profiler/report/wide_table.h"
@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <unordered_map>
 
 namespace kvscope::reports {
 namespace {
@@ -46,28 +45,6 @@ Table loads(const std::vector<RunData>& runs) {
     return table.take();
 }
 
-/// The requests of one class in one run.
-struct ClassSums {
-    std::int64_t requests = 0, refused = 0, keptFirst = 0, keptGaps = 0, good = 0, pauses = 0;
-    std::vector<double> ttftNs, gapsNs;
-
-    void add(const RequestRow& request, std::vector<double> gaps) {
-        ++requests;
-        refused += request.status == ServedStatus::Refused;
-        pauses += request.pauses;
-        const double first = double(request.firstTokenNs - request.arrivalNs);
-        if (request.firstTokenNs >= 0) ttftNs.push_back(first);
-        gapsNs.insert(gapsNs.end(), gaps.begin(), gaps.end());
-        const bool firstInTime =
-            request.firstTokenNs >= 0 && (request.ttftBoundMs <= 0 || first <= request.ttftBoundMs * 1e6);
-        const double p99 = gaps.empty() ? 0 : meanAndP99(gaps).second;
-        const bool gapsInTime =
-            request.firstTokenNs >= 0 && (request.tbtBoundMs <= 0 || p99 <= request.tbtBoundMs * 1e6);
-        keptFirst += firstInTime, keptGaps += gapsInTime;
-        good += firstInTime && gapsInTime && request.finished();
-    }
-};
-
 Table classes(const std::vector<RunData>& runs, const std::vector<ServingRows>& rows,
               const std::vector<std::vector<TokenGap>>& gaps) {
     Table table{"serving_classes",
@@ -88,22 +65,17 @@ Table classes(const std::vector<RunData>& runs, const std::vector<ServingRows>& 
                  {"pauses", "Pauses", ""}},
                 {}};
     for (std::size_t i = 0; i < runs.size(); ++i) {
-        std::unordered_map<std::int64_t, std::vector<double>> gapsOf;
-        for (const TokenGap& gap : gaps[i]) gapsOf[gap.request].push_back(double(gap.gapNs));
-        std::map<std::string, ClassSums> sums;
-        for (const RequestRow& request : rows[i].requests) sums[request.kind].add(request, gapsOf[request.number]);
-        for (auto& entry : sums) {
-            const std::string& kind = entry.first;
-            ClassSums& sum = entry.second;
-            const auto share = [&sum](std::int64_t part) {
-                return real(ratio(double(part), double(sum.requests)), Quantity::Share);
+        for (const ServedClass& each : servedClasses(rows[i].requests, gaps[i])) {
+            std::vector<double> firsts = nanosecondsOf(each.ttft), between = nanosecondsOf(each.gaps);
+            const auto share = [&each](std::int64_t part) {
+                return real(ratio(double(part), double(each.requests)), Quantity::Share);
             };
-            const auto [ttft, ttftHigh] = meanAndP99(sum.ttftNs);
-            const auto [tbt, tbtHigh] = meanAndP99(sum.gapsNs);
-            table.rows.push_back({text(runs[i].row.name), text(kind.empty() ? "none" : kind), count(sum.requests),
-                                  share(sum.good), share(sum.keptFirst), share(sum.keptGaps), nanoseconds(ttft),
-                                  nanoseconds(ttftHigh), nanoseconds(tbt), nanoseconds(tbtHigh), count(sum.refused),
-                                  count(sum.pauses)});
+            const auto [ttft, ttftHigh] = meanAndP99(firsts);
+            const auto [tbt, tbtHigh] = meanAndP99(between);
+            table.rows.push_back({text(runs[i].row.name), text(each.kind.empty() ? "none" : each.kind),
+                                  count(each.requests), share(each.good), share(each.keptFirst), share(each.keptGaps),
+                                  nanoseconds(ttft), nanoseconds(ttftHigh), nanoseconds(tbt), nanoseconds(tbtHigh),
+                                  count(each.refused), count(each.pauses)});
         }
     }
     return table;
