@@ -50,6 +50,39 @@ LayerPlans layersOf(const Model& model, const EngineOptions& options, const Meth
              abilitiesWith(model, options, method, parameters, spec).ahead}};
 }
 
+/// The server as it is set, for a trace: knobs by their names, and budgets.
+nlohmann::ordered_json factsOf(const SchedulerOptions& knobs, const Budget& budget) {
+    return {{"rows", knobs.rows},
+            {"iteration_tokens", knobs.iterationTokens},
+            {"iteration_ms", knobs.iterationMs},
+            {"tbt_bound_ms", knobs.tbtBoundMs},
+            {"ttft_bound_ms", knobs.ttftBoundMs},
+            {"offload", knobs.offload},
+            {"working_set_control", knobs.workingSetControl},
+            {"cache", choiceName("cache", int(knobs.cache))},
+            {"partition_blocks", knobs.partitionBlocks},
+            {"transfers", choiceName("transfers", int(knobs.transfers))},
+            {"d2h", choiceName("d2h", int(knobs.d2h))},
+            {"window", knobs.window},
+            {"prefill", choiceName("prefill", int(knobs.prefill))},
+            {"chunk_tokens", knobs.chunkTokens},
+            {"token_layers", knobs.tokenLayers},
+            {"parking", choiceName("parking", int(knobs.parking))},
+            {"long_prefills", knobs.longPrefills},
+            {"short_tokens", knobs.shortTokens},
+            {"short_turns", knobs.shortTurns},
+            {"aging_ms", knobs.agingMs},
+            {"max_suspend_ms", knobs.maxSuspendMs},
+            {"max_skips", knobs.maxSkips},
+            {"pause_after", knobs.pauseAfter},
+            {"resume_tokens", knobs.resumeTokens},
+            {"max_waiting", knobs.maxWaiting},
+            {"batch_invariant", knobs.batchInvariant},
+            {"device_kv_bytes", budget.device},
+            {"host_kv_bytes", budget.host},
+            {"scratch_bytes", budget.scratch}};
+}
+
 /// The engine's memory as a shape, from which the simulator computes needs as well.
 MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& spec, const LayerPlans& plans,
                     int pieceTokens) {
@@ -390,22 +423,9 @@ RunInfo Engine::runInfo() const {
     // Rows share the passes around their attention, so that nobody knows which stage of a layer took how long. Link
     // times are not told apart from the time of a step.
     info.knows = info.knows.without(Known::StageTimes).without(Known::TransferTimes).without(Known::ExposedTimes);
-    const Budget& budget = table_.ledger().budget();
-    const nlohmann::ordered_json serving{{"rows", knobs.rows},
-                                         {"offload", knobs.offload},
-                                         {"cache", choiceName("cache", int(knobs.cache))},
-                                         {"transfers", choiceName("transfers", int(knobs.transfers))},
-                                         {"d2h", choiceName("d2h", int(knobs.d2h))},
-                                         {"prefill", choiceName("prefill", int(knobs.prefill))},
-                                         {"chunk_tokens", knobs.chunkTokens},
-                                         {"working_set_control", knobs.workingSetControl},
-                                         {"window", knobs.window},
-                                         {"ttft_bound_ms", knobs.ttftBoundMs},
-                                         {"tbt_bound_ms", knobs.tbtBoundMs},
-                                         {"planted", planted_ != nullptr},
-                                         {"device_kv_bytes", budget.device},
-                                         {"host_kv_bytes", budget.host},
-                                         {"scratch_bytes", budget.scratch}};
+    nlohmann::ordered_json serving = factsOf(knobs, table_.ledger().budget());
+    serving["planted"] = planted_ != nullptr;
+    serving["costs"] = nlohmann::ordered_json::parse(costs().toJson());
     info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model_))},
                  {run_meta::kModelFingerprint, model_->fingerprint()},
                  {run_meta::kProcessor, processorName()},

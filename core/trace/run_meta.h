@@ -37,6 +37,6 @@ inline constexpr const char* kFork =
 
 inline constexpr const char* kLabels = "labels"; // what a person says of the run: one JSON object
 
-inline constexpr const char* kServing = "serving"; // of a serving run: knobs, budgets and bounds, one JSON object
+inline constexpr const char* kServing = "serving"; // of a serving run: knobs, budgets, bounds, costs: one JSON object
 
 } // namespace kvscope::run_meta

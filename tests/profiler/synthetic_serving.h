@@ -212,16 +212,26 @@ private:
     std::vector<StepRecord> steps_;
 };
 
-/// Records such a run into a new file. steps: with the steps and selections of its rows.
+/// What a run says of such a server, costs included, so that it can be simulated.
+inline constexpr const char* kServerFacts =
+    R"({"rows":3,"ttft_bound_ms":1000,"tbt_bound_ms":25,"cache":"global-lru","device_kv_bytes":524288,)"
+    R"("host_kv_bytes":67108864,"scratch_bytes":16777216,"costs":{"decode_ms":[[1,4],[3,6]],"decode_us_per_ktoken":0,)"
+    R"("prefill_us_per_token":10,"prefill_ps_per_token2":0,"shape":{"layers":4,"kv_heads":2,"block_tokens":16,)"
+    R"("block_bytes":4096,"index_bytes_per_token":64,"selected_blocks":3,"hidden":64,"host_run_blocks":1,)"
+    R"("piece_tokens":512}}})";
+
+/// Records such a run into a new file. steps: with the steps and selections of its rows. serving: what the run says of
+/// its server.
 inline void recordServing(const std::filesystem::path& path, int requests = 12, bool open = true,
-                          RunStatus status = RunStatus::Finished, bool steps = false) {
+                          RunStatus status = RunStatus::Finished, bool steps = false,
+                          const char* serving = R"({"rows":3})") {
     RecorderOptions options;
     options.level = steps ? RecordLevel::Selections : RecordLevel::Counters;
     Recorder recorder(path.string(), options);
     RunInfo info = infoOf(RunShape{});
     info.name = "served";
     info.sequences = kServingRows;
-    info.meta.emplace_back("serving", R"({"rows":3})");
+    info.meta.emplace_back("serving", serving);
     info.prompts = {};
     if (steps)
         info.knows = info.knows.without(Known::StageTimes).without(Known::TransferTimes).without(Known::ExposedTimes);
