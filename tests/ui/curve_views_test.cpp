@@ -24,10 +24,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <span>
+#include <string_view>
 
 namespace kvscope::ui {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using synthetic::RunShape;
 
@@ -402,7 +404,7 @@ TEST(Units, AreWrittenAsPeopleReadThem) {
 TEST_F(RenderTest, WritesEveryViewInEveryFormatAndTheme) {
     const QString trace = recorded("a.kvtrace", {}), other = recorded("b.kvtrace", {.seed = 4});
     synthetic::recordDenoising(folder / "blocks.kvtrace", {});
-    synthetic::recordServing(folder / "served.kvtrace");
+    synthetic::recordServing(folder / "served.kvtrace", 12, true, RunStatus::Finished, true, synthetic::kServerFacts);
     std::vector<std::string> ranks;
     for (const char* rank : {"0", "1"}) {
         ranks.push_back(recorded(std::string("rank") + rank + ".kvtrace", {}).toStdString());
@@ -413,11 +415,12 @@ TEST_F(RenderTest, WritesEveryViewInEveryFormatAndTheme) {
                   SQLITE_OPEN_READWRITE);
     }
     mergeTraces(ranks, (folder / "ranks.kvtrace").string(), false);
+    const std::set<std::string_view> servingViews{"serving", "rates", "slo", "capacity"};
     for (const ViewEntry& entry : views()) {
         for (const char* suffix : {"png", "svg", "pdf"}) {
             RenderRequest request;
             request.trace = std::string_view(entry.id) == "denoising" ? file("blocks.kvtrace")
-                            : std::string_view(entry.id) == "serving" ? file("served.kvtrace")
+                            : servingViews.contains(entry.id)         ? file("served.kvtrace")
                             : std::string_view(entry.id) == "ranks"   ? file("ranks.kvtrace")
                                                                       : trace;
             request.compareTrace = other;
@@ -460,5 +463,5 @@ TEST_F(RenderTest, RefusesWhatItCannotDoInOneSentence) {
     EXPECT_NE(messageOf({.output = file("nowhere/x.png")}).find("could not be written"), std::string::npos);
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

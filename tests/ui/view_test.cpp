@@ -333,9 +333,9 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids,
-              (std::set<std::string>{"breakdown", "cache", "compare", "denoising", "insights", "locality", "ranks",
-                                     "roofline", "selection", "serving", "sql", "timeline", "transfers", "waterfall"}));
+    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "capacity", "compare", "denoising", "insights",
+                                          "locality", "ranks", "rates", "roofline", "runs", "selection", "serving",
+                                          "slo", "sql", "timeline", "transfers", "waterfall"}));
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -79,8 +79,8 @@ void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark
     soft.setAlpha(150);
     painter.setPen(QPen(soft, 1));
     painter.setBrush(Qt::NoBrush);
-    const auto edges = [](const QCPAxis* axis, double at) {
-        const double a = axis->coordToPixel(at - 0.5), b = axis->coordToPixel(at + 0.5);
+    const auto edges = [half = mark.size / 2](const QCPAxis* axis, double at) {
+        const double a = axis->coordToPixel(at - half), b = axis->coordToPixel(at + half);
         return std::pair{std::min(a, b), std::max(a, b)};
     };
     if (mark.x) {

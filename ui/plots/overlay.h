@@ -10,8 +10,9 @@ namespace kvscope::ui {
 
 /// Where the shared cursor lies, in the data coordinates of a panel.
 struct CursorMark {
-    std::optional<double> x, y;            // centre of the marked cell, whose size is 1
+    std::optional<double> x, y;            // centre of the marked cell
     std::optional<QCPRange> selectedSteps; // first and last step
+    double size = 1;                       // of the cell; 0: a place on an axis without cells
 };
 
 /// Draws on a buffered layer of its own, so that following the mouse never draws the data again.

@@ -268,9 +268,9 @@ void PlotCanvas::reveal(double x) {
 void PlotCanvas::revealMark() {
     for (std::size_t i = 0; i < rects_.size(); ++i) {
         const CursorMark mark = overlay_->markOf(rects_[i]);
-        const auto moved = [](QCPRange range, double cell) {
-            if (cell - 0.5 < range.lower) return range + (cell - 0.5 - range.lower);
-            if (cell + 0.5 > range.upper) return range + (cell + 0.5 - range.upper);
+        const auto moved = [half = mark.size / 2](QCPRange range, double cell) {
+            if (cell - half < range.lower) return range + (cell - half - range.lower);
+            if (cell + half > range.upper) return range + (cell + half - range.upper);
             return range;
         };
         const QCPRange x = visibleX(groupOfPanel_[i]), y = rects_[i]->axis(QCPAxis::atLeft)->range();

@@ -2,14 +2,13 @@
 #pragma once
 
 #include "profiler/read/serving.h"
-
-#include <QTableWidget>
+#include "ui/views/serving/side_table.h"
 
 #include <vector>
 
 namespace kvscope::ui {
 
-class MembersTable final : public QTableWidget {
+class MembersTable final : public SideTable {
     Q_OBJECT
 public:
     explicit MembersTable(QWidget* parent = nullptr);
@@ -18,8 +17,6 @@ public:
     const std::vector<MemberRow>& members() const { return members_; }
     /// Marks the request's row, if it has one.
     void choose(std::int64_t request);
-    /// Takes the size that suits a view of this size: beside the plot where the view is wide, below it else.
-    void fit(QSize view);
 
 signals:
     void requestClicked(std::int64_t request);

@@ -4,12 +4,14 @@
 #include "core/trace/run_meta.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvscope::ui {
 namespace {
 
 constexpr int kLatencyWindows = 400; // over time
 constexpr double kSharePerWindow = 20;
+constexpr int kIntervals = 60, kMostIntervals = 4000; // of rates
 
 ServingBudgets budgetsOf(TraceReader& reader, int runId) {
     ServingBudgets budgets;
@@ -62,15 +64,28 @@ double ServingData::commonBound(double RequestRow::*bound) const {
     return same ? first : 0;
 }
 
-ServingData readServingData(TraceReader& reader, int runId, double windowNs) {
+ServingData readServingData(TraceReader& reader, int runId, const ServingWish& wish) {
     ServingData data;
     data.serving = isServing(reader, runId);
     if (!data.serving) return data;
     data.rows = readServing(reader, runId, &data.gaps);
     data.budgets = budgetsOf(reader, runId);
     const double end = data.end();
-    data.windowNs = std::min(end, windowNs > 0 ? windowNs : std::max(1e9, end / kSharePerWindow));
-    data.latency = latencyOverTime(data.rows.requests, data.gaps, end, data.windowNs, kLatencyWindows);
+    if (wish.latency) {
+        data.windowNs = std::min(end, wish.windowNs > 0 ? wish.windowNs : std::max(1e9, end / kSharePerWindow));
+        data.latency = latencyOverTime(data.rows.requests, data.gaps, end, data.windowNs, kLatencyWindows);
+    }
+    if (wish.classes) {
+        data.classes = servedClasses(data.rows.requests, data.gaps);
+        data.classes.insert(data.classes.begin(), allClasses(data.classes));
+    }
+    if (wish.rates) {
+        const double wanted = wish.intervalNs > 0 ? std::round(end / wish.intervalNs) : kIntervals;
+        const int count = int(std::clamp(wanted, 1.0, double(kMostIntervals)));
+        data.rates = ratesOverTime(data.rows, data.gaps, readIterationBytes(reader, runId), end, count);
+        const auto pcie = pcieOfIntervals(reader, runId, end, count);
+        for (std::size_t i = 0; i < pcie.size(); ++i) data.rates.intervals[i].pcie = pcie[i];
+    }
     return data;
 }
 

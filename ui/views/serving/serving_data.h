@@ -1,7 +1,9 @@
-// What the view Serving draws from: everything that was read of a run, and how to find one thing in it.
+// What the views of a serving run draw from: everything that was read of it, and how to find one thing in it.
 #pragma once
 
+#include "profiler/read/served_classes.h"
 #include "profiler/read/serving_latency.h"
+#include "profiler/read/serving_rates.h"
 #include "profiler/read/thrash.h"
 
 #include <cstddef>
@@ -21,6 +23,8 @@ struct ServingData {
     std::vector<TokenGap> gaps; // in the order of their times
     std::vector<LatencyPoint> latency;
     double windowNs = 0; // of the latencies
+    ServingRates rates;
+    std::vector<ServedClass> classes; // all requests as one, and behind that each class
     ServingBudgets budgets;
 
     /// The moment at which the last thing happened that the trace knows of.
@@ -33,8 +37,16 @@ struct ServingData {
     double commonBound(double RequestRow::*bound) const;
 };
 
-/// windowNs: over which latencies are taken; 0: a twentieth of the run, but at least a second, and never more than the
-/// run. @throws Error as TraceReader does
-ServingData readServingData(TraceReader& reader, int runId, double windowNs);
+/// What a view needs of a run beside its requests, iterations and gaps.
+struct ServingWish {
+    bool latency = false; // over a sliding window
+    double windowNs = 0;  // its length; 0: a twentieth of the run, but at least a second, and never more than the run
+    bool classes = false;
+    bool rates = false;    // in intervals
+    double intervalNs = 0; // their length, about, because they divide the run evenly; 0: a sixtieth of the run
+};
+
+/// @throws Error as TraceReader does
+ServingData readServingData(TraceReader& reader, int runId, const ServingWish& wish);
 
 } // namespace kvscope::ui

@@ -1,4 +1,4 @@
-// The strips of the view Serving: panels below each other that share the time axis.
+// The strips of the views Serving and Rates: panels below each other that share the time axis.
 #pragma once
 
 #include "ui/plots/legend_strip.h"
@@ -56,6 +56,17 @@ public:
     virtual QString finding() const = 0;
 };
 std::unique_ptr<ThrashStrip> makeThrashStrip();
+
+/// Requests that arrived and that finished, a second.
+std::unique_ptr<ServingStrip> makeRequestRateStrip();
+/// How many requests are in the system, and how many of them wait for admission or are paused.
+std::unique_ptr<ServingStrip> makeInSystemStrip();
+/// Tokens made a second.
+std::unique_ptr<ServingStrip> makeTokenRateStrip();
+/// Tokens of prompts read a second.
+std::unique_ptr<ServingStrip> makePromptRateStrip();
+/// Bytes a second that came to the device for the iterations, and those that the GPU's counters saw on the link.
+std::unique_ptr<ServingStrip> makeLinkRateStrip();
 
 /// "1.23 ms", "4 KiB": as everywhere in the view.
 QString servingTime(double ns);

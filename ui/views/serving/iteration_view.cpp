@@ -1,0 +1,149 @@
+#include "ui/views/serving/iteration_view.h"
+
+#include "ui/frame/units.h"
+#include "ui/look/theme.h"
+#include "ui/plots/legend_strip.h"
+#include "ui/plots/plot_canvas.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvscope::ui {
+namespace {
+
+constexpr double kMissedPixels = 4;
+
+double middleOf(const IterationRow& row) { return double(row.startNs) + double(row.durationNs) / 2; }
+
+} // namespace
+
+void IterationView::addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues) {
+    PlotCanvas& plot = canvas();
+    if (!legend_) {
+        legend_ = new LegendStrip(&plot);
+        plot.plotLayout()->addElement(0, 0, legend_);
+    }
+    strip->build(*plot.addPanel(zoomsValues));
+    strips_.push_back(std::move(strip));
+}
+
+void IterationView::finishStrips() {
+    PlotCanvas& plot = canvas();
+    for (QCPAxisRect* panel : plot.panels())
+        if (panel != plot.panels().back()) panel->axis(QCPAxis::atBottom)->setTickLabels(false);
+    plot.setSelectsSteps(false);
+    plot.setMinimumSpan(1e4); // 10 us
+    plot.applyTheme(Theme::current());
+    themed(Theme::current());
+}
+
+void IterationView::fill() {
+    canvas().setFullX({0, data().end()});
+    for (int strip = 0; strip < int(strips_.size()); ++strip) {
+        refill(strip);
+        strips_[std::size_t(strip)]->nameAxis();
+    }
+    for (QCPAxisRect* panel : canvas().panels()) {
+        QCPAxis* time = panel->axis(QCPAxis::atBottom);
+        setUnitAxis(time, tr("Time"), Unit::Nanoseconds);
+        if (panel != canvas().panels().back()) time->setLabel({});
+    }
+    showLegend(Theme::current()); // curves may have come or gone
+    if (chosenIteration_ < 0 && workspace().cursor().step > 0) cursorMoved();
+}
+
+void IterationView::refill(int strip) { canvas().setFullY(strip, strips_[std::size_t(strip)]->fill(data())); }
+
+void IterationView::forget() { chooseNothing(); }
+
+void IterationView::cursorMoved() {
+    if (isSharing() || (workspace().lastMove() == CursorMove::Follow && chosenIteration_ >= 0)) return;
+    const IterationRow* row = data().iterationOf(workspace().cursor().step);
+    if (row && row->iteration != chosenIteration_) choose(*row, -1, middleOf(*row));
+}
+
+void IterationView::themed(const Theme& theme) {
+    if (!legend_) return;
+    for (const auto& strip : strips_) strip->themed(theme);
+    legend_->applyTheme(theme);
+    showLegend(theme);
+}
+
+void IterationView::showLegend(const Theme& theme) {
+    QVector<Swatch> swatches;
+    for (const auto& strip : strips_) swatches += strip->swatches(theme);
+    legend_->setSwatches(swatches);
+}
+
+void IterationView::clickedAt(int panel, QPointF at) {
+    const IterationRow* iteration = data().iterationAt(at.x());
+    if (!iteration) { // the mark of a token stands at the end of its iteration: a click may miss it by some pixels
+        const QCPAxis* time = canvas().panels()[std::size_t(panel)]->axis(QCPAxis::atBottom);
+        iteration = data().iterationAt(time->pixelToCoord(time->coordToPixel(at.x()) - kMissedPixels));
+    }
+    if (!iteration) return chooseNothing();
+    chooseAndShare(*iteration, requestAt(panel, at),
+                   std::clamp(at.x(), double(iteration->startNs), double(iteration->endNs())));
+}
+
+QString IterationView::tooltipAt(int panel, QPointF at) {
+    QStringList lines;
+    const auto add = [&](const QString& name, const QString& value) {
+        lines << QStringLiteral("<tr><td>%1&nbsp;&nbsp;</td><td>%2</td></tr>").arg(name, value.toHtmlEscaped());
+    };
+    strips_[std::size_t(panel)]->addFacts(data(), at.x(), at.y(), add);
+    if (const IterationRow* iteration = data().iterationAt(at.x())) {
+        add(tr("Iteration"), formatCount(iteration->iteration));
+        add(tr("Took"), servingTime(double(iteration->durationNs)));
+        add(tr("Predicted"), servingTime(double(iteration->predictedNs)));
+        add(tr("Decode rows"), formatCount(iteration->decodeRows));
+        add(tr("Prompt tokens read"), formatCount(iteration->prefillTokens));
+        add(tr("Waiting, paused"),
+            QStringLiteral("%1, %2").arg(formatCount(iteration->waiting), formatCount(iteration->paused)));
+        add(tr("Working sets"), servingBytes(double(iteration->workingSetBytes)));
+        add(tr("Room for them"), servingBytes(double(iteration->availableBytes)));
+        if (iteration->surprises > 0) add(tr("Blocks outside of them"), formatCount(iteration->surprises));
+        add(tr("Plan bound by"), QString::fromStdString(iteration->limitedBy));
+    }
+    return lines.isEmpty() ? QString() : QStringLiteral("<table>%1</table>").arg(lines.join(QString()));
+}
+
+void IterationView::moveCursor(int steps, int) {
+    const std::vector<IterationRow>& rows = data().rows.iterations;
+    if (rows.empty()) return;
+    const auto last = std::ptrdiff_t(rows.size()) - 1;
+    const IterationRow* now = chosenIteration();
+    const std::ptrdiff_t at = now ? now - rows.data() + steps : steps > 0 ? steps - 1 : 0;
+    const IterationRow& row = rows[std::size_t(std::clamp<std::ptrdiff_t>(at, 0, last))];
+    chooseAndShare(row, chosenRequest_, middleOf(row));
+    canvas().reveal(middleOf(row));
+}
+
+void IterationView::jumpCursor(bool toEnd) {
+    const int size = int(data().rows.iterations.size());
+    moveCursor(toEnd ? size : -size, 0);
+}
+
+void IterationView::choose(const IterationRow& iteration, std::int64_t request, double atNs) {
+    chosenIteration_ = iteration.iteration, chosenRequest_ = request;
+    CursorMark mark;
+    mark.x = atNs;
+    for (QCPAxisRect* panel : canvas().panels()) canvas().overlay().setMark(panel, mark);
+    canvas().replotOverlay();
+    chose();
+}
+
+void IterationView::chooseAndShare(const IterationRow& iteration, std::int64_t request, double atNs) {
+    choose(iteration, request, atNs);
+    const auto index = data().indexOf(request);
+    shareIteration(iteration, index < 0 ? -1 : data().rows.requests[std::size_t(index)].row);
+}
+
+void IterationView::chooseNothing() {
+    chosenIteration_ = -1, chosenRequest_ = -1;
+    canvas().overlay().clear();
+    canvas().replotOverlay();
+    chose();
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,57 @@
+// A view of strips below each other that share the time axis of a serving run. A click chooses an iteration.
+#pragma once
+
+#include "ui/views/serving/serving_plot_view.h"
+#include "ui/views/serving/serving_strip.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace kvscope::ui {
+
+class LegendStrip;
+
+class IterationView : public ServingPlotView {
+    Q_OBJECT
+public:
+    using ServingPlotView::ServingPlotView;
+
+protected:
+    /// Adds a strip below those that are there. zoomsValues: the user can zoom its value axis.
+    void addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues = false);
+    /// To be called once all strips are added.
+    void finishStrips();
+    /// Draws one strip again from the same data.
+    void refill(int strip);
+    /// The request at a place of a strip; below 0: none.
+    virtual std::int64_t requestAt(int /*strip*/, QPointF /*at*/) const { return -1; }
+    /// Another iteration is chosen, or none, which chosenIteration() tells.
+    virtual void chose() {}
+    const IterationRow* chosenIteration() const { return data().iterationOf(chosenIteration_); }
+    std::int64_t chosenRequest() const { return chosenRequest_; } // below 0: none
+    /// Another request of the same iteration.
+    void setChosenRequest(std::int64_t request) { chosenRequest_ = request; }
+
+    void forget() override;
+    void fill() override;
+    void cursorMoved() override;
+    void themed(const Theme& theme) override;
+    void clickedAt(int panel, QPointF at) override;
+    QString tooltipAt(int panel, QPointF at) override;
+    void moveCursor(int steps, int layers) override; // to another iteration
+    void jumpCursor(bool toEnd) override;
+
+private:
+    void choose(const IterationRow& iteration, std::int64_t request, double atNs);
+    void chooseAndShare(const IterationRow& iteration, std::int64_t request, double atNs);
+    void chooseNothing();
+    void showLegend(const Theme& theme);
+
+    LegendStrip* legend_ = nullptr;
+    std::vector<std::unique_ptr<ServingStrip>> strips_; // by panel
+    int chosenIteration_ = -1;                          // its number; below 0: none
+    std::int64_t chosenRequest_ = -1;
+};
+
+} // namespace kvscope::ui
