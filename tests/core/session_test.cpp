@@ -263,12 +263,12 @@ TEST(Session, MethodsAreTakenThroughShortPromptsAndLongGeneration) {
     for (const MethodEntry& method : methods()) {
         if (!runsHere(method.name)) continue;
         SCOPED_TRACE(method.name);
-        SessionOptions options = optionsFor(method.name, 150);
+        SessionOptions options = optionsFor(method.name, 100);
         const auto defaults = resolveDefaults(method, model()->config());
         if (defaults.has("block_size")) options.settings.emplace_back("block_size", "16");
         options.oracle = !test::onCuda();
         const auto together = decode({randomPrompt(1, 26), randomPrompt(17, 27), randomPrompt(64, 28)}, options);
-        ASSERT_EQ(together.ids[0].size(), 150u);
+        ASSERT_EQ(together.ids[0].size(), 100u);
         for (const auto& logits : together.logits)
             ASSERT_TRUE(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
         options.offload = false;

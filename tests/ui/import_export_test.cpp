@@ -203,55 +203,59 @@ TEST_F(ImportExportTest, ADamagedFileSaysSoWhereRunsAreListed) {
     EXPECT_EQ(QApplication::activeModalWidget(), nullptr);
 }
 
-TEST_F(ImportExportTest, EveryViewExportsAtTheSizeScaleAndThemeThatWereChosen) {
-    const QString trace = folder.filePath("small.kvtrace");
+class ViewExport : public ImportExportTest, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(ViewExport, HasTheSizeScaleAndThemeThatWereChosen) {
+    const QString id = QString::fromStdString(GetParam()), trace = folder.filePath("small.kvtrace");
     recordSmallTrace(trace);
     const auto window = makeWindow();
     window->openFiles({trace});
     ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 1 && window->workspace().idle(); }));
-    for (const ViewEntry& entry : views()) {
-        window->showView(QLatin1String(entry.id));
-        ASSERT_TRUE(until([&] { return window->workspace().idle(); }));
-        View* view = window->currentView();
-        ASSERT_NE(view, nullptr);
-        auto* dialog = new ExportDialog(*view, folder.filePath(QLatin1String(entry.id)), {}, window.get());
-        QSignalSpy previewed(dialog, &ExportDialog::previewed);
-        dialog->show();
-        const auto choose = [&](const char* box, int index) {
-            dialog->findChild<QComboBox*>(box)->setCurrentIndex(index);
-        };
-        choose("exportPreset", 5);
-        dialog->findChild<QSpinBox*>("exportWidth")->setValue(720);
-        dialog->findChild<QSpinBox*>("exportHeight")->setValue(500);
-        for (const char* theme : {"light", "dark"}) {
-            choose("exportTheme", QLatin1String(theme) == QLatin1String("light") ? 1 : 2);
-            choose("exportFormat", 0);
-            choose("exportScale", 1);
-            const QString png = folder.filePath(QStringLiteral("%1-%2.png").arg(entry.id, theme));
-            ASSERT_TRUE(dialog->save(png))
-                << entry.id << ": " << dialog->findChild<QLabel*>("exportStatus")->text().toStdString();
-            const QImage image(png);
-            if (dynamic_cast<PlotView*>(view) ||
-                std::string_view(entry.id) ==
-                    "timeline") { // every view with a plot draws at exactly what was asked for
-                EXPECT_EQ(image.size(), QSize(1440, 1000)) << entry.id;
-                EXPECT_EQ(image.pixelColor(2, 2).rgb(), Theme::byId(theme).plotBackground.rgb()) << entry.id << theme;
-            }
-            EXPECT_EQ(Theme::current().id, "light") << "the window keeps its theme";
+    window->showView(id);
+    ASSERT_TRUE(until([&] { return window->workspace().idle(); }));
+    View* view = window->currentView();
+    ASSERT_NE(view, nullptr);
+    auto* dialog = new ExportDialog(*view, folder.filePath(id), {}, window.get());
+    QSignalSpy previewed(dialog, &ExportDialog::previewed);
+    dialog->show();
+    const auto choose = [&](const char* box, int index) { dialog->findChild<QComboBox*>(box)->setCurrentIndex(index); };
+    choose("exportPreset", 5);
+    dialog->findChild<QSpinBox*>("exportWidth")->setValue(720);
+    dialog->findChild<QSpinBox*>("exportHeight")->setValue(500);
+    choose("exportFormat", 0);
+    choose("exportScale", 1);
+    for (const char* theme : {"light", "dark"}) {
+        choose("exportTheme", QLatin1String(theme) == QLatin1String("light") ? 1 : 2);
+        const QString png = folder.filePath(QStringLiteral("%1-%2.png").arg(id, theme));
+        ASSERT_TRUE(dialog->save(png)) << dialog->findChild<QLabel*>("exportStatus")->text().toStdString();
+        const QImage image(png);
+        if (dynamic_cast<PlotView*>(view) || id == "timeline") { // a plot is drawn at exactly what was asked for
+            EXPECT_EQ(image.size(), QSize(1440, 1000));
+            EXPECT_EQ(image.pixelColor(2, 2).rgb(), Theme::byId(theme).plotBackground.rgb()) << theme;
         }
-        for (const char* suffix : {"svg", "pdf"}) {
-            choose("exportFormat", QLatin1String(suffix) == QLatin1String("svg") ? 1 : 2);
-            ASSERT_TRUE(dialog->save(folder.filePath(QLatin1String(entry.id)))) << entry.id; // the suffix is added
-            QFile file(folder.filePath(QStringLiteral("%1.%2").arg(entry.id, suffix)));
-            ASSERT_TRUE(file.open(QIODevice::ReadOnly)) << entry.id << suffix;
-            EXPECT_TRUE(file.read(200).contains(QLatin1String(suffix) == QLatin1String("svg") ? "<?xml" : "%PDF"));
-        }
-        EXPECT_TRUE(until([&] { return !previewed.isEmpty(); }));
-        EXPECT_FALSE(dialog->save(folder.filePath("no/such/folder/x.png")));
-        EXPECT_TRUE(dialog->findChild<QLabel*>("exportStatus")->text().contains("could not be written"));
-        delete dialog;
+        EXPECT_EQ(Theme::current().id, "light") << "the window keeps its theme";
     }
+    for (const char* suffix : {"svg", "pdf"}) {
+        choose("exportFormat", QLatin1String(suffix) == QLatin1String("svg") ? 1 : 2);
+        ASSERT_TRUE(dialog->save(folder.filePath(id))); // the suffix is added
+        QFile file(folder.filePath(QStringLiteral("%1.%2").arg(id, suffix)));
+        ASSERT_TRUE(file.open(QIODevice::ReadOnly)) << suffix;
+        EXPECT_TRUE(file.read(200).contains(QLatin1String(suffix) == QLatin1String("svg") ? "<?xml" : "%PDF"));
+    }
+    EXPECT_TRUE(until([&] { return !previewed.isEmpty(); }));
+    EXPECT_FALSE(dialog->save(folder.filePath("no/such/folder/x.png")));
+    EXPECT_TRUE(dialog->findChild<QLabel*>("exportStatus")->text().contains("could not be written"));
+    delete dialog;
 }
+
+std::vector<std::string> viewIds() {
+    std::vector<std::string> ids;
+    for (const ViewEntry& entry : views()) ids.emplace_back(entry.id);
+    return ids;
+}
+
+INSTANTIATE_TEST_SUITE_P(Views, ViewExport, ::testing::ValuesIn(viewIds()),
+                         [](const auto& tested) { return tested.param; });
 
 TEST_F(ImportExportTest, TheDialogRemembersAndOpensFromTheMenu) {
     const QString trace = folder.filePath("small.kvtrace"), settings = folder.filePath("export.ini");
