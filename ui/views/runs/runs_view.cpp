@@ -516,6 +516,16 @@ void RunsView::paintTable(QPainter& painter, QSize size) const {
     };
     draw({area.left(), area.top(), area.width(), line}, Qt::AlignLeft,
          model_->rowCount() == 0 ? tr("Runs: none is open") : tr("Runs: %1").arg(stateText()), bold, theme.text);
+    const int rows = sorted_->rowCount();
+    const auto widthOf = [&](int column) { // a picture has no scroll bar: columns are as narrow as their texts allow
+        constexpr int kRowsLookedAt = 100, kWidest = 240, kDot = 18;
+        const QFontMetrics strong(bold), texts(column == RunsTable::Run ? bold : QApplication::font());
+        int width = strong.horizontalAdvance(RunsTable::title(column));
+        for (int row = 0; row < std::min(rows, kRowsLookedAt); ++row)
+            width = std::max(width, texts.horizontalAdvance(sorted_->index(row, column).data().toString()) +
+                                        (column == RunsTable::Run ? kDot : 0));
+        return std::min(width, kWidest) + 2 * kPadding;
+    };
     struct Shown {
         int column, left, width;
     };
@@ -525,8 +535,8 @@ void RunsView::paintTable(QPainter& painter, QSize size) const {
     for (int visual = 0; visual < header->count(); ++visual) {
         const int column = header->logicalIndex(visual);
         if (header->isSectionHidden(column)) continue;
-        const int width = header->sectionSize(column);
-        if (left + width > area.right() && !columns.empty()) {
+        const int width = widthOf(column);
+        if (hidden > 0 || (left + width > area.right() && !columns.empty())) {
             ++hidden;
             continue;
         }
@@ -535,7 +545,7 @@ void RunsView::paintTable(QPainter& painter, QSize size) const {
     }
     int top = area.top() + line + 4;
     const auto cell = [&](const Shown& shown) {
-        return QRect(shown.left, top, shown.width, line).adjusted(0, 0, -kPadding, 0);
+        return QRect(shown.left, top, shown.width, line).adjusted(0, 0, -2 * kPadding, 0);
     };
     const auto alignmentOf = [&](const QVariant& value) { return value.toInt() & int(Qt::AlignHorizontal_Mask); };
     for (const Shown& shown : columns)
@@ -544,7 +554,7 @@ void RunsView::paintTable(QPainter& painter, QSize size) const {
     top += line;
     painter.setPen(QPen(theme.border, 1));
     painter.drawLine(area.left(), top, area.right(), top);
-    const int rows = sorted_->rowCount(), room = std::max(0, (area.bottom() - top) / line - 1);
+    const int room = std::max(0, (area.bottom() - top) / line - 1);
     for (int row = 0; row < std::min(rows, room); ++row, top += line)
         for (const Shown& shown : columns) {
             const QModelIndex index = sorted_->index(row, shown.column);

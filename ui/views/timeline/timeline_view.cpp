@@ -2,6 +2,7 @@
 
 #include "base/host_memory.h"
 #include "profiler/import/import.h"
+#include "profiler/read/denoising.h"
 #include "profiler/read/run_numbers.h"
 #include "profiler/read/self_time.h"
 #include "ui/frame/growth_turn.h"
@@ -350,9 +351,9 @@ void TimelineView::updateNote() {
                         .arg(formatCount(std::int64_t(index.waiting())));
         if (feed_.counting())
             said << tr("Counting the KV blocks on the device: %1 %.").arg(int(feed_.countedFraction() * 100));
-        if (feed_.oracle() == false)
-            said << tr("Recall and lost attention mass were not measured in this run: Oracle in the session form, or "
-                       "--oracle, records them.");
+        if (feed_.oracle() == false && denoisingBlock(run->row) == 0) // forwards over blocks have no oracle
+            said << tr("Recall and lost attention mass were not measured: this run was recorded without the oracle "
+                       "(--oracle).");
         if (!feed_.problem().isEmpty()) said << tr("Reading stopped: %1.").arg(feed_.problem());
     }
     const QString text = said.join(QLatin1Char(' '));
