@@ -319,7 +319,9 @@ MethodEntry infinigenTokenMethod() {
                         "use another method");
         SelectionSpec spec = select::commonSpec(values, config);
         spec.denseLayers = values.integer("dense_layers");
-        select::setTokenBudget(spec, values.integer("max_num_kv") * config.group() + 1); // if no two heads agree
+        // If no two heads agree; the bound stands for what a damaged trace says of its heads.
+        const std::int64_t most = std::int64_t(values.integer("max_num_kv")) * config.group() + 1;
+        select::setTokenBudget(spec, int(std::min<std::int64_t>(most, 1 << 30)));
         return spec;
     };
     entry.makeSelector = [](const ParameterValues& values,

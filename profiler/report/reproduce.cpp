@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/select/recorded_heads.h"
 #include "core/session/vain_options.h"
 #include "core/trace/run_meta.h"
 #include "core/transfer/link.h"
@@ -40,8 +41,7 @@ std::string settingText(const nlohmann::json& value) {
 /// each block of a short sequence has a slot, and a method may size the device tier by its own parameters.
 bool hasOwnSlots(const RunRow& row, const MethodEntry& method,
                  const std::vector<std::pair<std::string, std::string>>& settings) {
-    ModelConfig config;
-    config.headDim = row.headDim;
+    const ModelConfig config = configOfHeads(row.queryHeads, row.kvHeads, row.headDim);
     try {
         const SelectionSpec spec = specOf(method, settings, config);
         return row.deviceSlots < spec.neededSlots() ||

@@ -4,6 +4,7 @@
 #include "base/json_reading.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/select/recorded_heads.h"
 #include "core/trace/run_meta.h"
 #include "core/trace/stage.h"
 #include "profiler/format/trace_keys.h"
@@ -24,8 +25,7 @@ namespace {
 
 /// The method as the run was recorded with it. Writers that leave parameters out mean the method's defaults.
 SelectionSpec methodOf(const RunRow& row, const MethodEntry& method) {
-    ModelConfig config;
-    config.headDim = row.headDim;
+    const ModelConfig config = configOfHeads(row.queryHeads, row.kvHeads, row.headDim);
     std::vector<std::pair<std::string, std::string>> settings;
     const nlohmann::json recorded = parseJson(row.paramsJson);
     for (const Parameter& parameter : method.parameters) {

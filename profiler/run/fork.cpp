@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "core/select/method.h"
+#include "core/select/recorded_heads.h"
 #include "core/trace/run_meta.h"
 #include "profiler/run/recorded_session.h"
 
@@ -158,8 +159,7 @@ Fork planFork(const TraceReader& reader, int runId, int step, const ForkChange& 
             last < 0 ? "record it again" : fmt::format("name a step of 0 to {}", last));
     fork.options = fork.recorded.options;
     changeMethod(fork.options, change, fork.changes);
-    ModelConfig shape;
-    shape.headDim = run.headDim;
+    const ModelConfig shape = configOfHeads(run.queryHeads, run.kvHeads, run.headDim);
     changeCache(fork.options, change, shape, fork.changes);
     changeText(fork.options, change, fork.changes);
     if (fork.options.maxNewTokens <= step)

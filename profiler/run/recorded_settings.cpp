@@ -4,6 +4,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/select/recorded_heads.h"
 #include "core/trace/run_meta.h"
 
 #include <algorithm>
@@ -156,8 +157,7 @@ RecordedSettings recordedSettings(const RunRow& row, const std::string& model) {
     }
     // The recorded session had fewer slots than the method needs, because each block of its short sequence had one. A
     // session that is not asked for a number gets the same again, and enough slots when its sequence becomes longer.
-    ModelConfig config;
-    config.headDim = row.headDim;
+    const ModelConfig config = configOfHeads(row.queryHeads, row.kvHeads, row.headDim);
     if (options.offload && row.deviceSlots >= std::max(1, specOf(*method, options.settings, config).neededSlots()))
         options.deviceKvBlocks = row.deviceSlots;
     if (!parameters.has("max_new_tokens")) // an older trace: as many as it has steps

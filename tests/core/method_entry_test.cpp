@@ -1,6 +1,7 @@
 // What a method's entry says of it, and that nothing else in the program knows it by name.
 #include "core/model/model.h"
 #include "core/plan/layer_plan.h"
+#include "core/select/recorded_heads.h"
 #include "core/select/refusal.h"
 #include "tests/support/places.h"
 
@@ -17,7 +18,7 @@ namespace kvscope {
 
 MethodEntry smallNormMethod(); // tests/core/example_method.cpp
 
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
@@ -102,6 +103,28 @@ TEST(MethodEntry, IsOneFileAndOneLineAndOneFileMoreForAGpu) {
             if (path != file) others.insert(path);
         EXPECT_EQ(others.size(), 1u);
         for (const std::string& path : others) EXPECT_EQ(path.find("core/cuda/select/"), 0u) << path;
+    }
+}
+
+/// Readers of traces make a method's choice from what a run says of its model, damaged and older traces included.
+TEST(MethodEntry, ChoosesByWhatARecordedRunSaysOfItsHeads) {
+    for (const MethodEntry& method : methods()) {
+        if (!method.decodesTokens) continue;
+        SCOPED_TRACE(method.name);
+        const auto budgetOf = [&](int queryHeads, int kvHeads) {
+            std::vector<std::pair<std::string, std::string>> settings;
+            for (const Parameter& parameter : method.parameters)
+                if (parameter.key == "group")
+                    settings.emplace_back("group", "per_query_head");
+                else if (parameter.key == "max_num_kv")
+                    settings.emplace_back("max_num_kv", "16777216");
+            return specOf(method, settings, configOfHeads(queryHeads, kvHeads, 64)).budgetBlocks();
+        };
+        const int one = budgetOf(2, 2);
+        EXPECT_GE(budgetOf(8, 2), one);
+        for (const auto& [queryHeads, kvHeads] : {std::pair(0, 0), {0, 2}, {3, 2}, {1 << 30, 2}, {-8, -2}})
+            EXPECT_EQ(budgetOf(queryHeads, kvHeads), one) << queryHeads << " over " << kvHeads;
+        EXPECT_GE(budgetOf(4096, 1), one) << "no overflow";
     }
 }
 
@@ -291,5 +314,5 @@ TEST(MethodEntry, BudgetsFollowTheCheckpointThatWasTrainedWithOne) {
         if (method.decodesTokens) expectDefaults(method.name.c_str(), {});
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

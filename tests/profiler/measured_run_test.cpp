@@ -3,6 +3,7 @@
 #include "profiler/roofline/measured_run.h"
 
 #include "base/error.h"
+#include "core/select/method.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
@@ -14,7 +15,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::HasSubstr;
 
@@ -139,6 +140,23 @@ TEST(MeasuredRun, OfTheEightBShapeWaitsForTransfersAsPredicted) {
     const RunBesideFloor c = compare(run, *shapeOfRun(run.row), GpuTable().get("h200"));
     EXPECT_NEAR(c.predicted.exposedNs, run.exposedNs, 0.02 * run.exposedNs);
     EXPECT_THAT(c.why, HasSubstr("the projections take")) << "four inputs keep them from the memory's rate";
+}
+
+TEST(MeasuredRun, OfEveryMethodAttendsToTheRecordedBlocks) {
+    const test::Folder folder;
+    synthetic::recordFile(folder / "run.kvtrace", {}, RecordLevel::Counters);
+    const TraceReader reader((folder / "run.kvtrace").string());
+    for (const MethodEntry& method : methods()) {
+        if (!method.decodesTokens) continue;
+        RunRow row = *reader.run(1);
+        row.method = method.name;
+        row.paramsJson = method.name == std::string("quest") ? R"({"group":"per_query_head"})" : "{}";
+        for (const int kvHeads : {row.kvHeads, 0}) {
+            row.kvHeads = kvHeads;
+            const SelectionSpec spec = measuredSteps(reader, row).method;
+            EXPECT_TRUE(spec.dense || spec.budgetBlocks() == row.budgetBlocks) << method.name;
+        }
+    }
 }
 
 TEST(MeasuredRun, WithoutADecodeStepIsRefused) {
@@ -268,5 +286,5 @@ TEST(MeasuredRun, TheMachinesOwnMeasurementComesFirst) {
     EXPECT_EQ(gpuOfRun(table, row)->name, "local-cpu");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "core/cache/cache_policy.h"
 #include "core/select/method.h"
+#include "core/select/recorded_heads.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/widgets/form_helpers.h"
@@ -128,9 +129,7 @@ void ForkDialog::showMethod() {
     if (name == recorded_.options.method) {
         values = valuesOf(method, recorded_.options);
     } else {
-        ModelConfig shape;
-        shape.headDim = recorded_.headDim;
-        values = resolveDefaults(method, shape);
+        values = resolveDefaults(method, configOfHeads(recorded_.queryHeads, recorded_.kvHeads, recorded_.headDim));
     }
     parameters_->setParameters(method.parameters, values);
 }
