@@ -250,6 +250,12 @@ void addPcieTraffic(const PcieTraffic& traffic, Json& out) {
     out["pcie_to_host"] = beside(traffic.countedToHost, traffic.engineToHost, traffic.expectedToHost());
 }
 
+/// JSON that a trace holds; where it is damaged, its text.
+Json recordedJson(const std::string& text) {
+    Json parsed = Json::parse(text, nullptr, false);
+    return parsed.is_discarded() ? Json(text) : parsed;
+}
+
 Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& progress) {
     if (run.backend == RunBackend::Imported) return describeImported(reader, run);
     const RunSummary s = summarize(reader, run.runId, progress);
@@ -259,7 +265,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"created_utc", run.createdUtc},
              {"model", run.model},
              {"method", run.method},
-             {"parameters", Json::parse(run.paramsJson, nullptr, false)},
+             {"parameters", recordedJson(run.paramsJson)},
              {"backend", run.backend.text()},
              {"device", run.device},
              {"link", run.link},
@@ -316,8 +322,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
                                       {"answered", answer.answered},
                                       {"verdict", nameOf(answer.verdict)}});
     }
-    if (const std::string& fork = run.metaOr(run_meta::kFork); !fork.empty())
-        out["fork"] = Json::parse(fork, nullptr, false);
+    if (const std::string& fork = run.metaOr(run_meta::kFork); !fork.empty()) out["fork"] = recordedJson(fork);
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
     if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = jsonOf(*serving);
     if (const auto traffic = pcieTraffic(reader, run.runId)) addPcieTraffic(*traffic, out);

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -113,6 +113,21 @@ TEST_F(ForkCli, AnotherMethodHasItsOwnSettings) {
     EXPECT_EQ(jsonOf({"info", out}).at("runs").at(1).at("method"), "full");
 }
 
+TEST_F(ForkCli, AMethodWhoseBudgetIsOfQueryHeadsIsForkedAndReadLikeAnother) {
+    const std::string source = path("a.kvtrace");
+    for (const std::vector<std::string>& method :
+         {std::vector<std::string>{"infinigen-token"}, {"quest", "--set", "group=per_query_head"}}) {
+        std::filesystem::remove(source);
+        std::vector<std::string> arguments{"--prompt-needle", "300", "--max-new-tokens", "6", "--method"};
+        arguments.insert(arguments.end(), method.begin(), method.end());
+        record(source, arguments);
+        EXPECT_EQ(jsonOf({"insights", source}).at("run_id"), 1);
+        EXPECT_EQ(cli({"report", source, "-o", path("report.html")}).status, 0);
+        const json report = fork(source + "@2", path("fork.kvtrace"), {"--max-new-tokens", "5", "--overwrite"});
+        EXPECT_EQ(report.at("sequences").at(0).at("step"), nullptr) << "the texts part nowhere";
+    }
+}
+
 TEST_F(ForkCli, SaysWhyARunCannotBeForked) {
     const std::string source = path("a.kvtrace"), out = path("fork.kvtrace");
     recordNeedle(source);
@@ -152,6 +167,15 @@ TEST_F(ForkCli, SaysWhyARunCannotBeForked) {
     altered("UPDATE token SET token_id = token_id + 1 WHERE id = (SELECT min(id) FROM token)", "cannot be restored");
 }
 
+TEST_F(ForkCli, DamagedJsonOfATraceIsShownAsItsText) {
+    const std::string source = path("a.kvtrace");
+    recordNeedle(source);
+    executeSql(source, "UPDATE run SET params_json = '{<p'; INSERT INTO run_meta VALUES (1, 'fork', '{<f')");
+    const json run = jsonOf({"info", source}).at("runs").at(0);
+    EXPECT_EQ(run.at("parameters"), "{<p");
+    EXPECT_EQ(run.at("fork"), "{<f");
+}
+
 TEST_F(ForkCli, TheAnswerOfANeedlePromptIsJudged) {
     const std::string source = path("a.kvtrace");
     recordNeedle(source, {"--batch", "2"});
@@ -170,5 +194,5 @@ TEST_F(ForkCli, TheAnswerOfANeedlePromptIsJudged) {
     EXPECT_FALSE(jsonOf({"info", path("c.kvtrace")}).at("runs").at(0).contains("answers"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
