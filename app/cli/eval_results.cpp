@@ -3,6 +3,8 @@
 #include "app/cli/eval_chart.h"
 #include "app/terminal/output.h"
 #include "base/error.h"
+#include "base/json_reading.h"
+#include "base/text_file.h"
 #include "base/whole_file.h"
 #include "core/select/method.h"
 
@@ -198,9 +200,8 @@ EvalFolder::EvalFolder(std::string folder, Json document) : folder_(std::move(fo
         throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be made: {}", folder_, failed.message()),
                     "choose another with -o");
     const fs::path path = fs::path(folder_) / "eval.json";
-    std::ifstream file(path, std::ios::binary);
-    if (!file.is_open()) return;
-    Json earlier = Json::parse(file, nullptr, false);
+    if (!fs::exists(path, failed)) return;
+    Json earlier = Json::parse(readTextFile(path.string(), "the evaluation"), nullptr, false);
     if (!earlier.is_object() || !earlier.contains("rows") || !earlier["rows"].is_array())
         throw Error(ErrorKind::BadInput, fmt::format("{} is no evaluation", path.string()),
                     "move it away, or choose another folder with -o");
@@ -210,7 +211,7 @@ EvalFolder::EvalFolder(std::string folder, Json document) : folder_(std::move(fo
         std::string what;
         for (const auto& [key, value] : document_.items())
             if (what.empty() && (!earlier.contains(key) || earlier[key] != value))
-                what = fmt::format("{} {}, now {}", key, earlier.contains(key) ? earlier[key].dump() : "nothing",
+                what = fmt::format("{} {}, now {}", key, earlier.contains(key) ? shown(earlier[key].dump()) : "nothing",
                                    value.dump());
         throw Error(ErrorKind::BadInput, fmt::format("{} was measured with other options ({})", path.string(), what),
                     "repeat those options to go on, or choose another folder with -o");

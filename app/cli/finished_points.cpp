@@ -2,9 +2,11 @@
 
 #include "base/error.h"
 #include "base/json_reading.h"
+#include "base/text_file.h"
 
 #include <filesystem>
 #include <fmt/format.h>
+#include <sstream>
 
 namespace kvscope::cli {
 namespace {
@@ -16,10 +18,12 @@ using Json = nlohmann::ordered_json;
 FinishedPoints::FinishedPoints(const std::string& file, const Json& settings) : file_(file) {
     if (file.empty()) return;
     std::error_code none;
+    if (std::filesystem::exists(file, none) && !std::filesystem::is_regular_file(file, none))
+        throw Error(ErrorKind::BadInput, fmt::format("'{}' is no file that can be kept", file),
+                    "give --resume the name of a file");
     const bool there = std::filesystem::exists(file, none) && std::filesystem::file_size(file, none) > 0;
     if (there) {
-        std::ifstream in(file, std::ios::binary);
-        if (!in) throw Error(ErrorKind::Storage, fmt::format("cannot read '{}'", file));
+        std::istringstream in(readTextFile(file, "the points"));
         read(in, settings);
     }
     out_.open(file, std::ios::app | std::ios::binary);
@@ -28,7 +32,7 @@ FinishedPoints::FinishedPoints(const std::string& file, const Json& settings) : 
     if (!out_) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}'", file));
 }
 
-void FinishedPoints::read(std::ifstream& in, const Json& settings) {
+void FinishedPoints::read(std::istream& in, const Json& settings) {
     const auto refuse = [&](int number) {
         throw Error(ErrorKind::BadInput, fmt::format("line {} of '{}' is no point of a search", number, file_),
                     "give --resume the file of an earlier search, or one that does not exist");

@@ -25,7 +25,7 @@ public:
     const std::string& file() const { return file_; }
 
 private:
-    void read(std::ifstream& in, const nlohmann::ordered_json& settings);
+    void read(std::istream& in, const nlohmann::ordered_json& settings);
 
     const std::string file_;
     std::map<std::string, nlohmann::ordered_json> points_;

@@ -1,6 +1,7 @@
 #include "app/cli/prompt_options.h"
 
 #include "app/terminal/options.h"
+#include "base/text_file.h"
 #include "core/prompt/chat_prompt.h"
 #include "core/prompt/prompts.h"
 #include "core/trace/run_meta.h"
@@ -8,8 +9,6 @@
 
 #include <charconv>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace kvscope::cli {
@@ -68,22 +67,7 @@ std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& subjec
 
 } // namespace
 
-std::string readPromptFile(const std::string& path) {
-    constexpr std::size_t kMost = std::size_t(1) << 30; // some paths have no end
-    std::ifstream file(path, std::ios::binary);
-    std::string text;
-    std::vector<char> piece(std::size_t(1) << 20);
-    while (file.read(piece.data(), std::streamsize(piece.size())), file.gcount() > 0) {
-        text.append(piece.data(), std::size_t(file.gcount()));
-        if (text.size() > kMost)
-            throw Error(ErrorKind::BadInput, fmt::format("the text {} is longer than 1 GiB", path),
-                        "give a shorter one");
-    }
-    if (!file.is_open() || file.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read the text {}", path),
-                    "check its name and permissions; a folder is no text");
-    return text;
-}
+std::string readPromptFile(const std::string& path) { return readTextFile(path, "the text"); }
 
 void addPromptOptions(Options& command, PromptArguments& arguments) {
     command.addWords("--prompt", arguments.texts, "Prompt text; repeatable for a batch");

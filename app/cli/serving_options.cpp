@@ -4,23 +4,17 @@
 #include "app/cli/setting_options.h"
 #include "app/cli/vain.h"
 #include "base/error.h"
+#include "base/text_file.h"
 
 #include <charconv>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 
 namespace kvscope::cli {
 namespace {
 
 using namespace serve;
 
-std::string textOf(const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::string text((std::istreambuf_iterator<char>(in)), {});
-    if (!in) throw Error(ErrorKind::Storage, fmt::format("cannot read the costs '{}'", file));
-    return text;
-}
+constexpr std::size_t kLongestCosts = std::size_t(16) << 20; // bytes
 
 /// Reads "ttft=10000,tbt=150", in ms. tbt=25x stands for 25 decode iterations of 32 rows at 4K tokens without a miss.
 Slo sloOf(const std::string& text, const ServingArguments& arguments, const ServiceCosts& costs, Slo slo) {
@@ -63,7 +57,9 @@ void refuseVainWorkload(const Options& command, const ServingArguments& argument
 }
 
 ServiceCosts costsOf(const ServingArguments& arguments) {
-    return arguments.costs.empty() ? ServiceCosts() : ServiceCosts::fromJson(textOf(arguments.costs));
+    return arguments.costs.empty()
+               ? ServiceCosts()
+               : ServiceCosts::fromJson(readTextFile(arguments.costs, "the table of costs", kLongestCosts));
 }
 
 Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {

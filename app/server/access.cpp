@@ -1,10 +1,11 @@
 #include "app/server/access.h"
 
 #include "base/error.h"
+#include "base/text_file.h"
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
+#include <sstream>
 
 namespace kvscope::server {
 namespace {
@@ -61,10 +62,8 @@ bool HostCheck::allows(std::string_view header) const {
 }
 
 ApiKeys::ApiKeys(const std::string& file) {
-    std::ifstream in(file);
-    if (!in)
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read the keys of {}", file),
-                    "check its name and permissions");
+    constexpr std::size_t kLongest = std::size_t(16) << 20; // bytes
+    std::istringstream in(readTextFile(file, "the file of keys", kLongest));
     for (std::string line; std::getline(in, line);) {
         if (!line.empty() && line.back() == '\r') line.pop_back();
         if (line.empty() || line.front() == '#') continue;

@@ -3,14 +3,13 @@
 #include "base/error.h"
 #include "base/json_reading.h"
 #include "base/json_text.h"
+#include "base/text_file.h"
 #include "core/serve/random_draws.h"
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <ostream>
 
 namespace kvscope::serve {
@@ -192,10 +191,7 @@ Workload readWorkload(std::string_view text, std::string name) {
 }
 
 Workload loadWorkload(const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
-    if (!in) throw Error(ErrorKind::Storage, fmt::format("cannot read the workload '{}'", file), "give a JSONL file");
-    return readWorkload(text, std::filesystem::path(file).filename().string());
+    return readWorkload(readTextFile(file, "the workload"), std::filesystem::path(file).filename().string());
 }
 
 } // namespace kvscope::serve

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/json_reading.h"
+#include "base/text_file.h"
 #include "base/whole_file.h"
 #include "resources/resources.h"
 
@@ -11,9 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 namespace kvscope {
 namespace {
@@ -108,13 +107,8 @@ Json toJson(const GpuSpec& spec) {
 }
 
 std::string readFile(const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::ostringstream text;
-    if (in) text << in.rdbuf();
-    if (!in || in.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("the GPU table {} cannot be read", file),
-                    "give a readable JSON file, or leave --gpus out for the built-in table");
-    return text.str();
+    constexpr std::size_t kLongest = std::size_t(16) << 20; // bytes
+    return readTextFile(file, "the GPU table", kLongest);
 }
 
 } // namespace

@@ -2,12 +2,14 @@
 
 #include "base/error.h"
 #include "base/json_reading.h"
+#include "base/text_file.h"
 #include "core/prompt/prompts.h"
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
+#include <sstream>
 
 namespace kvscope {
 namespace {
@@ -51,10 +53,11 @@ TunePrompt promptOf(const Tokenizer& tokenizer, const std::string& path, int num
 }
 
 PromptSet fromFile(const Model& model, const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file)
+    std::error_code none;
+    if (!std::filesystem::exists(path, none))
         throw Error(ErrorKind::BadInput, fmt::format("there is no prompt set '{}'", path),
                     "use needles, document, or a file of JSON lines with prompt and answer");
+    std::istringstream file(readTextFile(path, "the prompt set"));
     PromptSet set{path, {}};
     int number = 0;
     for (std::string line; std::getline(file, line);) {
@@ -64,8 +67,6 @@ PromptSet fromFile(const Model& model, const std::string& path) {
         if (set.prompts.back().answer.empty() != set.prompts.front().answer.empty())
             throw badLine(path, number, "and its first line are not alike: only one of them has an answer");
     }
-    if (file.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read {}", path), "check its name and permissions");
     if (set.prompts.empty())
         throw Error(ErrorKind::BadInput, fmt::format("{} holds no prompt", path), "give it at least one line");
     return set;

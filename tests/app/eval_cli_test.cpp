@@ -8,7 +8,7 @@
 #include <thread>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -130,6 +130,10 @@ TEST_F(EvalCli, AFolderIsPickedUpWhereItEnded) {
     const Finished other = cli(command("nosa", "2"));
     EXPECT_EQ(other.status, 1);
     EXPECT_THAT(other.err, HasSubstr("seed 1, now 2"));
+    json damaged = second;
+    damaged["model"] = std::string(5'000, 'x');
+    std::ofstream(path("results/eval.json")) << damaged;
+    EXPECT_LT(cli(command("nosa", "1")).err.size(), 1'000u);
     std::ofstream(path("results/eval.json")) << "no json";
     EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("is no evaluation"));
 }
@@ -203,5 +207,5 @@ TEST_F(ReplayCheckCli, ProgressIsShownOnATerminalOnly) {
     EXPECT_THAT(watched.out, HasSubstr("% replaying"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

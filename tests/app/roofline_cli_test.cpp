@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::Finished;
@@ -160,7 +160,7 @@ TEST_F(RooflineCli, RefusesWhatItCannotUseInOneSentence) {
     EXPECT_THAT(refusal({"--context", "0"}), HasSubstr("--context"));
     EXPECT_THAT(refusal({"--batch", "many"}), HasSubstr("--batch"));
     EXPECT_THAT(refusal({"--slots", "3"}), HasSubstr("--slots 3 is fewer than the 64 blocks"));
-    EXPECT_THAT(refusal({"--gpus", "/no/such/file"}), HasSubstr("/no/such/file cannot be read"));
+    EXPECT_THAT(refusal({"--gpus", "/no/such/file"}), HasSubstr("cannot read the GPU table /no/such/file"));
     EXPECT_THAT(refusal({"--link", "string"}), HasSubstr("unknown link 'string'"));
     EXPECT_THAT(refusal({"--method", "magic"}), HasSubstr("magic"));
     EXPECT_THAT(refusal({"--trace", "/no/such.kvtrace"}), HasSubstr("/no/such.kvtrace"));
@@ -170,5 +170,5 @@ TEST_F(RooflineCli, RefusesWhatItCannotUseInOneSentence) {
     EXPECT_THAT(refusal({"--gpus", (folder / "bad.json").string()}), HasSubstr("'read_gbps' is \"fast\", no number"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

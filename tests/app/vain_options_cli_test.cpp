@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -124,6 +124,23 @@ TEST_F(VainOptions, ValuesThatWouldBecomeOthersAreRefused) {
 TEST_F(VainOptions, AFolderIsNoText) {
     EXPECT_THAT(refusal({"run", "--prompt-file", path("")}), HasSubstr("cannot read the text " + path("")));
     EXPECT_THAT(refusal({"tokenize", "--file", path("")}), HasSubstr("cannot read the text " + path("")));
+    EXPECT_THAT(refusal({"eval", "--methods", "full", "--prompts", "0", "--text", path("")}),
+                HasSubstr("cannot read the text " + path("")));
+    EXPECT_THAT(refusal({"simulate", "--workload", path("")}), HasSubstr("cannot read the workload " + path("")));
+    EXPECT_THAT(refusal({"tune", "--prompts", path("")}), HasSubstr("cannot read the prompt set " + path("")));
+    EXPECT_THAT(refusal({"serve", "--host", "0.0.0.0", "--api-key-file", path("")}),
+                HasSubstr("cannot read the file of keys " + path("")));
+    EXPECT_THAT(refusal({"simulate", "--workload", "longmix", "--search", "--rungs", "all", "--resume", path("")}),
+                HasSubstr("'" + path("") + "' is no file that can be kept"));
+}
+
+TEST_F(VainOptions, ADeviceWithoutAnEndIsNotReadForEver) {
+    EXPECT_THAT(refusal({"simulate", "--print-costs", "--costs", "/dev/zero"}),
+                HasSubstr("the table of costs /dev/zero is longer than 16 MiB"));
+    EXPECT_THAT(refusal({"roofline", "--list-gpus", "--gpus", "/dev/zero"}),
+                HasSubstr("the GPU table /dev/zero is longer than 16 MiB"));
+    EXPECT_THAT(refusal({"serve", "--host", "0.0.0.0", "--api-key-file", "/dev/zero"}),
+                HasSubstr("the file of keys /dev/zero is longer than 16 MiB"));
 }
 
 /// What a shell makes of an unset variable, and a number that every range would let pass.
@@ -325,5 +342,5 @@ TEST_F(VainOptions, AWrongCalibrationIsRefusedBeforeTheModelIsLoaded) {
     EXPECT_THAT(refusalWith(path("learned")), HasSubstr("locret.safetensors"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

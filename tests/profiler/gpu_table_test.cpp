@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -141,7 +141,7 @@ TEST_F(GpuFile, ThatIsMissingOrUnwritableIsNamed) {
         GpuTable::load((folder / "none.json").string());
         FAIL();
     } catch (const Error& error) {
-        EXPECT_THAT(oneLine(error), HasSubstr("none.json cannot be read"));
+        EXPECT_THAT(oneLine(error), HasSubstr("none.json; check its name"));
     }
     try {
         saveGpu(spec("local", 1), "/proc/kvscope/gpus.json");
@@ -157,5 +157,5 @@ TEST_F(GpuFile, ThatIsMissingOrUnwritableIsNamed) {
     }
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

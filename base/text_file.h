@@ -1,0 +1,16 @@
+// What a person names as text on a command line: a file, or a device or a pipe, which may have no end.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace kvscope {
+
+inline constexpr std::size_t kLongestText = std::size_t(1) << 30; // bytes
+
+/// All bytes of `path`. what: how messages call it, e.g. "the workload"
+/// @throws Error(BadInput) where it cannot be read, as a folder cannot, or is longer than `most` bytes
+std::string readTextFile(const std::string& path, std::string_view what, std::size_t most = kLongestText);
+
+} // namespace kvscope
