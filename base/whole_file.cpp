@@ -107,7 +107,18 @@ std::string WholeFile::appear() {
     return failure ? failure.message() : std::string();
 }
 
+std::string databaseInTheWay(const std::string& path) {
+    constexpr std::string_view kSqlite = "SQLite format 3";
+    std::array<char, kSqlite.size()> head{};
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) return {};
+    std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+    return std::string_view(head.data(), head.size()) == kSqlite ? "a database, perhaps a trace, would be lost"
+                                                                 : std::string();
+}
+
 std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write) {
+    if (std::string database = databaseInTheWay(path); !database.empty()) return database;
     std::optional<WholeFile> whole;
     if (!isSpecial(path)) whole.emplace(path);
     std::ofstream file(whole ? whole->aside() : path, std::ios::binary | std::ios::trunc);

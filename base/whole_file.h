@@ -32,8 +32,12 @@ private:
     int lock_ = -1; // descriptor of the file aside
 };
 
-/// Writes the whole of a file; into a device or a pipe as it is. @return empty, or why it is as it was before, as half
-/// a sentence
+/// Why no table, report or text may take the place of what is there: a trace, or another SQLite database, as half a
+/// sentence; empty where it may.
+std::string databaseInTheWay(const std::string& path);
+
+/// Writes the whole of a file; into a device or a pipe as it is. Not over a database. @return empty, or why it is as it
+/// was before, as half a sentence
 std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write);
 
 } // namespace kvscope

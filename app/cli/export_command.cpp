@@ -70,7 +70,12 @@ int run(const Arguments& arguments) {
         options.interrupt = &cancelled;
         options.progress = action.whole();
         OutputFile file(arguments.out);
-        result = write(arguments, file.stream(), options);
+        try {
+            result = write(arguments, file.stream(), options);
+        } catch (Error& error) {
+            file.nameIn(error);
+            throw;
+        }
         file.commit();
     }
     if (!result.note.empty()) printErr("kvscope-cli: {}\n", result.note);

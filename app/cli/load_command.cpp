@@ -60,7 +60,9 @@ void printRefusals(const LoadResult& result) {
 
 void writeCosts(const std::string& file, const ServiceCosts& costs) {
     const std::string fault = writeWholeFile(file, [&](std::ostream& out) { out << costs.toJson() << "\n"; });
-    if (!fault.empty()) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", file, fault));
+    if (!fault.empty())
+        throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", file, fault),
+                    "choose another name, in a folder that is writable and has space");
 }
 
 /// What is said of all points.

@@ -5,7 +5,9 @@
 #include "profiler/export/output_file.h"
 
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
+#include <string_view>
 
 namespace kvscope::cli {
 namespace {
@@ -43,6 +45,15 @@ void addSums(GapSums& sums, const GapSums& more) {
     sums.nearTies += more.nearTies;
 }
 
+/// Whether the name, without .gz, is of JSON lines. @throws Error(BadInput) where it is not of CSV either
+bool isJsonLines(std::string_view path) {
+    if (OutputFile::isPacked(path)) path.remove_suffix(3);
+    if (path.ends_with(".jsonl")) return true;
+    if (path.ends_with(".csv") || !std::filesystem::path(path).has_extension()) return false; // a pipe or device, too
+    throw Error(ErrorKind::BadInput, fmt::format("--differences {} has the suffix of no table", path),
+                "name it .csv or .jsonl, either with .gz");
+}
+
 } // namespace
 
 GapSums writeSelectionDifferences(const TraceReader& a, int runA, const TraceReader& b, int runB,
@@ -54,19 +65,24 @@ GapSums writeSelectionDifferences(const TraceReader& a, int runA, const TraceRea
     if (!refusal.empty())
         throw Error(ErrorKind::BadInput, fmt::format("the selections cannot be compared one by one: {}", refusal),
                     "compare runs with the same layers, KV heads and block size, recorded at level selections or full");
-    const bool jsonl = path.ends_with(".jsonl");
+    const bool jsonl = isJsonLines(path);
     OutputFile file(path);
     LineWriter writer(file.stream());
     if (!jsonl) writer.addText("step_a,step_b,layer,seq,kv_head,block,only,origin,score,gap,gap_of_range\n");
     GapSums sums;
     const std::span<const StepPair> pairs = alignment.pairs;
-    for (std::size_t from = 0; from < pairs.size(); from += kPairsAtOnce) {
-        report(progress, double(from) / double(pairs.size()), "comparing selections");
-        addSums(sums,
-                readSelectionGaps(a, runA, b, runB, pairs.subspan(from, std::min(kPairsAtOnce, pairs.size() - from)),
-                                  [&](const HeadDifference& head) { add(writer, head, jsonl); }));
+    try {
+        for (std::size_t from = 0; from < pairs.size(); from += kPairsAtOnce) {
+            report(progress, double(from) / double(pairs.size()), "comparing selections");
+            const auto piece = pairs.subspan(from, std::min(kPairsAtOnce, pairs.size() - from));
+            addSums(sums, readSelectionGaps(a, runA, b, runB, piece,
+                                            [&](const HeadDifference& head) { add(writer, head, jsonl); }));
+        }
+        writer.flush();
+    } catch (Error& error) {
+        file.nameIn(error);
+        throw;
     }
-    writer.flush();
     file.commit();
     return sums;
 }

@@ -97,7 +97,9 @@ int listKnobs(bool json) {
 int writeLines(const SimulateArguments& arguments) {
     const Workload workload = workloadOf(arguments, arguments.seed);
     const std::string fault = writeWholeFile(arguments.write, [&](std::ostream& out) { writeWorkload(workload, out); });
-    if (!fault.empty()) throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", arguments.write, fault));
+    if (!fault.empty())
+        throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", arguments.write, fault),
+                    "choose another name, in a folder that is writable and has space");
     printErr("{} requests written to {}\n", workload.lines.size(), arguments.write);
     return 0;
 }

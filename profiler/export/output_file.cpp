@@ -1,7 +1,5 @@
 #include "profiler/export/output_file.h"
 
-#include "base/error.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,6 +19,8 @@ bool OutputFile::isPacked(std::string_view path) {
 }
 
 OutputFile::OutputFile(const std::string& path) : path_(path) {
+    if (const std::string database = databaseInTheWay(path); !database.empty())
+        throw Error(ErrorKind::BadInput, fmt::format("cannot write {}: {}", path, database), "choose another name");
     if (isPacked(path)) gzip_ = std::make_unique<GzipStream>(file_);
     std::error_code ignored;
     const fs::file_status status = fs::status(path, ignored);
@@ -32,6 +32,10 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
 }
 
 OutputFile::~OutputFile() { file_.close(); }
+
+void OutputFile::nameIn(Error& error) const {
+    if (!stream_) error.during("writing " + path_);
+}
 
 void OutputFile::commit() {
     const bool packed = !gzip_ || gzip_->finish(), closed = file_.close() != nullptr;

@@ -1,6 +1,7 @@
 // A file that appears when it is complete: until then it has another name, and it is gone if that never happens.
 #pragma once
 
+#include "base/error.h"
 #include "base/whole_file.h"
 #include "profiler/export/gzip_stream.h"
 
@@ -18,14 +19,16 @@ public:
     /// Whether the path ends in .gz, in small or large letters: the file is then compressed.
     static bool isPacked(std::string_view path);
     /// Devices and pipes are written to as they are; what has a packed name is compressed. @throws Error(Storage) if
-    /// nothing can be written there, Error(Unsupported) if it should be compressed and this program was built without
-    /// zlib
+    /// nothing can be written there, Error(BadInput) if a database is there, Error(Unsupported) if it should be
+    /// compressed and this program was built without zlib
     explicit OutputFile(const std::string& path);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;
     OutputFile& operator=(const OutputFile&) = delete;
 
     std::ostream& stream() { return stream_; }
+    /// Adds the file's name to what was thrown because the stream takes nothing more.
+    void nameIn(Error& error) const;
     /// @throws Error(Storage): the disk is full
     void commit();
 

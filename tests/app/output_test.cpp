@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
@@ -126,6 +126,25 @@ TEST_F(OutputCli, AFileAtItsLargestSizeIsAFailureAndNoSignal) {
         shell("(ulimit -f 256; " + decode() + "4000 --trace " + quoted(path("cut.kvtrace")) + " >/dev/null)");
     EXPECT_EQ(status, 1);
     EXPECT_THAT(said(), HasSubstr("cut.kvtrace"));
+    record(path("run.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "12"});
+    EXPECT_EQ(shell("(ulimit -f 1; " + program() + " export " + quoted(path("run.kvtrace")) + " --what spans -o " +
+                    quoted(path("spans.csv")) + ")"),
+              1);
+    EXPECT_THAT(said(), HasSubstr("writing " + path("spans.csv")));
+}
+
+TEST_F(OutputCli, ATraceIsNotReplacedByATableOrAText) {
+    const std::string one = path("one.kvtrace"), other = path("other.kvtrace");
+    for (const std::string& trace : {one, other}) record(trace, {"--prompt", "one two", "--max-new-tokens", "2"});
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"export", one, "--what", "steps", "-o", other},
+          {"export", one, "--format", "chrome-trace", "-o", other},
+          {"simulate", "--workload", "longmix", "--requests", "3", "--write", other}}) {
+        const test::Finished result = test::cli(command);
+        EXPECT_EQ(result.status, 1);
+        EXPECT_THAT(result.err, HasSubstr("a database, perhaps a trace, would be lost; choose another name"));
+        EXPECT_EQ(jsonOf({"info", other}).at("runs").size(), 1u);
+    }
 }
 
 TEST_F(OutputCli, SignalsEndARunAsCtrlCDoes) {
@@ -231,5 +250,5 @@ TEST_F(OutputCli, TextOfFilesReachesNoTerminalAsItIsAndEveryPipe) {
                                                          "2J\xe2\x80\xae"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 
@@ -127,6 +127,19 @@ TEST_F(WholeFileTest, AppearsWholeAndLeavesNothingBeside) {
     EXPECT_NE(writeWholeFile(path("absent/out.txt"), [](std::ostream& out) { out << "text"; }), "");
 }
 
+TEST_F(WholeFileTest, TakesThePlaceOfNoDatabase) {
+    const auto write = [&](const char* name) {
+        return writeWholeFile(path(name), [](std::ostream& out) { out << "text"; });
+    };
+    std::ofstream(path("run.kvtrace")) << std::string("SQLite format 3\0 and pages", 27);
+    EXPECT_EQ(write("run.kvtrace"), "a database, perhaps a trace, would be lost");
+    EXPECT_EQ(fs::file_size(path("run.kvtrace")), 27u);
+    std::ofstream(path("short.txt")) << "SQLite";
+    EXPECT_EQ(write("short.txt"), "");
+    EXPECT_EQ(databaseInTheWay(path("absent")), "");
+    EXPECT_EQ(databaseInTheWay(path("")), "") << "a folder";
+}
+
 TEST_F(WholeFileTest, RemovesWhatAKilledProgramLeftAndNothingOfALivingOne) {
     const Writer killed = start(), living = start();
     std::ofstream(killed.aside + "-wal") << "of SQLite";
@@ -142,5 +155,5 @@ TEST_F(WholeFileTest, RemovesWhatAKilledProgramLeftAndNothingOfALivingOne) {
     EXPECT_FALSE(fs::exists(living.aside));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
