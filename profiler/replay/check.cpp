@@ -1,6 +1,7 @@
 #include "profiler/replay/check.h"
 
 #include "base/error.h"
+#include "base/json_reading.h"
 #include "core/cache/cache_policy.h"
 #include "core/trace/run_meta.h"
 #include "profiler/read/recorded_oracle.h"
@@ -57,6 +58,14 @@ SessionOptions recordedOptions(const TraceReader& reader, const RunRow& run, con
         if (!parameters.is_object() || !parameters.contains(parameter.key)) continue;
         const auto& value = parameters[parameter.key];
         options.settings.emplace_back(parameter.key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    if (const auto& type = member(parameters, "kv_type"); type.is_string()) {
+        options.kvType = kvTypeNamed(type.get<std::string>());
+        if (!options.kvType)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("run {} of {} has KV blocks of type '{}', which this program does not know",
+                                    run.runId, reader.path(), shown(type.get<std::string>())),
+                        "check it with the version that recorded it");
     }
     options.maxNewTokens = int(text.longest());
     const auto& eos = model.config().eosIds;

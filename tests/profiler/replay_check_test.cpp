@@ -11,10 +11,11 @@
 #include <cmath>
 #include <functional>
 #include <gmock/gmock.h>
+#include <optional>
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::HasSubstr;
 
@@ -26,6 +27,7 @@ struct Recorded {
     double temperature = 0;
     std::int64_t slots = 0; // 0: as many as needed
     Backend backend = Backend::Cpu;
+    std::optional<KvType> kvType = {};
 };
 
 void PrintTo(const Recorded& recorded, std::ostream* out) { *out << recorded.name; }
@@ -47,6 +49,7 @@ void record(const Recorded& recorded, const std::string& file) {
     options.backend = recorded.backend;
     options.method = recorded.method;
     options.settings = recorded.settings;
+    options.kvType = recorded.kvType;
     options.maxNewTokens = 28;
     options.stopAtEos = false;
     options.sampling.temperature = recorded.temperature;
@@ -110,6 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, CheckedReplay,
                                          Recorded{"twoSequences", "nosa", {}, 2},
                                          Recorded{"sampled", "infllmv2", {}, 1, 1.0},
                                          Recorded{"lru", "infllmv2", {}, 1, 0, 20},
+                                         Recorded{"quantised", "infllmv2", {}, 1, 0, 0, Backend::Cpu, KvType::INT4},
                                          Recorded{"cuda", "nosa", {}, 2, 0, 0, Backend::Cuda}),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
@@ -176,5 +180,5 @@ TEST(CheckedReplayModel, OfAnotherFingerprintIsRefused) {
     EXPECT_NO_THROW(requireSameWeights(run, *model())) << "older traces do not say it";
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
