@@ -10,6 +10,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
 #include "core/trace/run_meta.h"
+#include "profiler/read/own_tier.h"
 #include "profiler/replay/device_pool.h"
 #include "profiler/replay/locality.h"
 #include "profiler/replay/merged_blocks.h"
@@ -70,6 +71,7 @@ std::vector<Curves> curvesOf(const SelectionTrace& trace, double share, LongActi
 std::string recordedCache(const SelectionTrace& trace) {
     if (!trace.run.knows.has(Known::Hits)) return "cache not known";
     if (trace.run.sharesPool()) return "lru, one pool for all rows";
+    if (hasOwnTier(trace.run)) return "kept by the method's own rule";
     if (trace.run.deviceSlots == 0) return "every block resident";
     return fmt::format("{}, {} block slots", trace.cachePolicy.empty() ? "unnamed policy" : trace.cachePolicy,
                        trace.run.deviceSlots);

@@ -3,6 +3,7 @@
 #include "core/trace/run_meta.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/insights/words.h"
+#include "profiler/read/own_tier.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/replay/selection_trace.h"
 
@@ -120,6 +121,7 @@ void describe(ExposureReport& report) {
         report.headline = "No transfers: nothing was loaded over the link in the decode steps";
         const char* const why = !report.run.metaOr(run_meta::kDenoisingBlock).empty()
                                     ? "Keys and values of a diffusion model stay on the device."
+                                : hasOwnTier(report.run) ? "The method keeps what is on the device by its own rule."
                                 : report.run.deviceSlots == 0 && report.run.knows.has(Known::Hits)
                                     ? "Every block is resident."
                                     : "";

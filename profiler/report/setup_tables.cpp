@@ -1,5 +1,6 @@
 // Tables of a report about what ran, on what, how well it was recorded, and how to repeat it.
 #include "profiler/read/denoising.h"
+#include "profiler/read/own_tier.h"
 #include "profiler/report/report.h"
 #include "profiler/report/reproduce.h"
 #include "profiler/report/wide_table.h"
@@ -62,6 +63,7 @@ Table configuration(const std::vector<RunData>& runs) {
     table.add("Device slots", "blocks per sequence, layer and KV head", [](const RunData& r) {
         if (!r.row.knows.has(Known::Hits) && r.row.deviceSlots == 0) return notKnown(Quantity::Count);
         if (r.row.sharesPool()) return text("one pool for all rows");
+        if (hasOwnTier(r.row)) return text("by the method's own rule");
         return r.row.deviceSlots == 0 ? text("everything resident") : count(r.row.deviceSlots);
     });
     return table.take();

@@ -7,6 +7,7 @@
 #include "profiler/export/export.h"
 #include "profiler/insights/insight.h"
 #include "profiler/read/filtered.h"
+#include "profiler/read/own_tier.h"
 #include "profiler/read/summary.h"
 #include "profiler/replay/check.h"
 #include "profiler/replay/replay.h"
@@ -19,12 +20,13 @@
 #include "tests/support/places.h"
 
 #include <cmath>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using testing::AnyOf;
 using testing::Contains;
@@ -318,5 +320,31 @@ TEST(PartlyKnownRun, IsComparedByWhatBothKnow) {
     }
 }
 
-} // namespace
+/// Methods that choose tokens have no block slots, and what they load says that not everything is resident.
+TEST(OwnTier, IsOfRunsThatKeepTokensByTheirOwnRule) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {}, RecordLevel::Counters);
+    const auto slotsOf = [&](const char* parameters, const char* meta) {
+        test::sql(file,
+                  fmt::format("UPDATE run SET device_slots = 0, params_json = '{}'; DELETE FROM run_meta WHERE key IN "
+                              "('kv_block_tokens', 'denoising_block'); {}",
+                              parameters, meta),
+                  SQLITE_OPEN_READWRITE);
+        const reports::Report report = reports::makeReport({file});
+        EXPECT_EQ(hasOwnTier(*TraceReader(file).run(1)),
+                  reports::display((*report.table("configuration")->find("quantity", "Device slots"))[1]) ==
+                      "by the method's own rule");
+        return hasOwnTier(*TraceReader(file).run(1));
+    };
+    constexpr const char* kTokens = "INSERT INTO run_meta VALUES (1, 'kv_block_tokens', '64')";
+    EXPECT_TRUE(slotsOf(R"({"offload":true})", kTokens));
+    EXPECT_TRUE(slotsOf("{", kTokens)) << "damaged parameters say nothing";
+    EXPECT_FALSE(slotsOf(R"({"offload":false})", kTokens));
+    EXPECT_FALSE(slotsOf(R"({"offload":true})", ""));
+    EXPECT_FALSE(
+        slotsOf("{}", "INSERT INTO run_meta VALUES (1, 'kv_block_tokens', '8'), (1, 'denoising_block', '16')"));
+}
+
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

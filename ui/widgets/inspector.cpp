@@ -2,6 +2,7 @@
 
 #include "profiler/import/import.h"
 #include "profiler/read/denoising.h"
+#include "profiler/read/own_tier.h"
 #include "profiler/read/recording_cost.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
@@ -201,6 +202,7 @@ void Inspector::showRun() {
                    row.layers == 0                                       ? QString()
                    : !row.knows.has(Known::Hits) && row.deviceSlots == 0 ? tr("not known")
                    : row.sharesPool()                                    ? tr("one pool for all rows")
+                   : hasOwnTier(row)                                     ? tr("by the method's own rule")
                    : row.deviceSlots == 0                                ? tr("everything resident")
                                           : tr("%1 blocks per layer and KV head").arg(formatCount(row.deviceSlots)),
                    "slots");
