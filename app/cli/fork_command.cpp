@@ -110,11 +110,11 @@ Finished recordRun(const SessionOptions& options, const RecordingRequest& reques
                    const std::shared_ptr<const Model>& model, const RecordedText::Ids* expected, LongAction& action,
                    std::pair<double, double> share) {
     RecordedSession recorded(options, request);
+    recorded.begin(model, fork.text.prompts);
     if (const std::string refusal = recorded.recording().kernelRefusal(); !refusal.empty()) {
         action.clear();
         printErr("kernels are not recorded: {}\n", refusal);
     }
-    recorded.begin(model, fork.text.prompts);
     const double prompt = share.first + (share.second - share.first) * 0.5;
     const Progress reads = action.part(share.first, prompt), decodes = action.part(prompt, share.second);
     int written = 0;

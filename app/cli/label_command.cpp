@@ -33,11 +33,15 @@ RunLabels changed(RunLabels labels, const Arguments& arguments, const Options& g
     if (given.has("--note")) labels.note = arguments.note;
     checkRunName(labels.name);
     for (const std::string& tag : arguments.tags) labels.tags.push_back(tag);
-    for (const std::string& tag : arguments.untags)
+    for (const std::string& tag : arguments.untags) {
+        if (std::find(arguments.tags.begin(), arguments.tags.end(), tag) != arguments.tags.end())
+            throw Error(ErrorKind::BadInput, fmt::format("--tag and --untag both name '{}'", tag),
+                        "leave one of them out");
         if (std::erase(labels.tags, tag) == 0)
             throw Error(ErrorKind::BadInput, fmt::format("the run has no tag '{}'", tag),
                         labels.tags.empty() ? std::string("it has none")
                                             : fmt::format("its tags: {}", fmt::join(labels.tags, ", ")));
+    }
     if (arguments.pin || arguments.unpin) labels.pinned = arguments.pin;
     return labels;
 }

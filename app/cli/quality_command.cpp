@@ -205,6 +205,9 @@ Json documentOf(const Arguments& arguments, const Json& settings, const std::vec
 
 int run(Arguments& arguments, const Options& command) {
     refuseVain(arguments.boundBlocks == 0, command, {"--text", "--bound-context"}, "with --bound-blocks 0");
+    refuseVain(std::all_of(arguments.methods.begin(), arguments.methods.end(),
+                           [](const std::string& name) { return name == "full"; }),
+               command, {"--budgets"}, "with method full alone, which reads everything");
     refuseVain(arguments.prompts == 0, command, {"--tasks", "--contexts", "--pace", "--set"}, "with --prompts 0");
     if (arguments.prompts == 0 && arguments.boundBlocks == 0)
         throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without a bound",

@@ -70,15 +70,11 @@ RecordingRequest recordingOf(const RunArguments& arguments, RecordLevel level) {
     return request;
 }
 
-namespace {
-
 RunChoices choicesOf(const SessionOptions& options, bool denoises) {
     return {
         findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
         options.sampling.temperature, denoises};
 }
-
-} // namespace
 
 void refuseVainOptions(const SessionOptions& options, const Options& given, bool denoises) {
     const RunChoices choices = choicesOf(options, denoises);
@@ -227,10 +223,6 @@ int run(RunArguments& arguments, const Options& given) {
     // The needles of the prompt are known when the model is, and the GPU's recorder attaches before it.
     RecordedSession recorded(options, request);
     RunRecording& recording = recorded.recording();
-    if (const std::string refusal = recording.kernelRefusal(); !refusal.empty())
-        printErr(
-            "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's own timer\n",
-            refusal);
     const auto model = loadModel(arguments.model, arguments.calibration);
     for (const std::string& note : model->notes()) printErr("note: {}\n", note);
     if (model->config().diffusion) refuseVain(options, given, true);
@@ -252,6 +244,10 @@ int run(RunArguments& arguments, const Options& given) {
         logits = std::make_unique<LogitsFile>(arguments.logits, sequences, model->config().vocab);
     }
     recorded.begin(model, std::move(prompts));
+    if (const std::string refusal = recording.kernelRefusal(); !refusal.empty())
+        printErr(
+            "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's own timer\n",
+            refusal);
     const Streaming stream = arguments.json || sequences != 1 ? Streaming::Off
                              : arguments.trace.empty()        ? Streaming::WhileRead
                                                               : Streaming::ToTheEnd;

@@ -19,6 +19,7 @@
 #include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -101,8 +102,14 @@ bool hasParameter(const MethodEntry& method, const ModelConfig& config, const st
     return std::any_of(declared.begin(), declared.end(), [&](const Parameter& p) { return p.key == key; });
 }
 
-/// A value goes to the methods that have the parameter; combinations that then are equal are one.
-/// @throws Error(BadInput) for a value or a key that no method takes
+/// Why this option changes nothing in a run; nothing where it has an effect.
+std::optional<Error> vain(const std::string& key, const SessionOptions& options, const ModelConfig& config) {
+    return vainOption("--" + key, choicesOf(options, config.diffusion.has_value()));
+}
+
+/// A value goes to the methods that have the parameter, or to the runs in which the option has an effect; combinations
+/// that then are equal are one.
+/// @throws Error(BadInput) for a value or a key that no run takes
 std::vector<Point> pointsOf(const std::vector<Axis>& axes, const SessionOptions& base, const Values& settings,
                             const ModelConfig& config) {
     std::vector<Point> points;
@@ -122,13 +129,18 @@ std::vector<Point> pointsOf(const std::vector<Axis>& axes, const SessionOptions&
         };
         for (const auto& [key, value] : settings) take(key, value);
         for (const auto& [key, value] : values)
-            if (isOption(key) || take(key, value)) point.varied.emplace_back(key, value);
+            if (isOption(key) ? !vain(key, point.options, config) : take(key, value)) {
+                point.varied.emplace_back(key, value);
+                used.insert(key);
+            }
         std::string name;
         for (const auto& [key, value] : point.varied) name += fmt::format("{}={}\n", key, value);
         if (seen.insert(name).second) points.push_back(std::move(point));
     }
     for (const auto& axis : axes)
-        if (!isOption(axis.key) && !used.contains(axis.key))
+        if (isOption(axis.key) && !used.contains(axis.key))
+            throw Error(*vain(axis.key, points.back().options, config));
+        else if (!used.contains(axis.key))
             throw Error(ErrorKind::BadInput, fmt::format("none of the methods has a parameter '{}'", axis.key),
                         fmt::format("sweep a parameter (kvscope-cli methods lists them) or one of {}",
                                     fmt::join(kOptionKeys, ", ")));
@@ -137,6 +149,27 @@ std::vector<Point> pointsOf(const std::vector<Axis>& axes, const SessionOptions&
             throw Error(ErrorKind::BadInput, fmt::format("none of the methods has a parameter '{}'", key),
                         "kvscope-cli methods lists them");
     return points;
+}
+
+/// Refuses what was given beside --sweep and changes nothing: a value that every run has from --sweep, and an option
+/// that has an effect in none of the runs. @throws Error(BadInput) for the first
+void refuseVainBesideSweep(const std::vector<Axis>& axes, const Values& settings, const std::vector<Point>& points,
+                           const ModelConfig& config, const Options& given) {
+    for (const Axis& axis : axes) {
+        const bool set = std::any_of(settings.begin(), settings.end(),
+                                     [&](const auto& setting) { return setting.first == axis.key; });
+        if (set || (isOption(axis.key) && given.has("--" + axis.key)))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{}{} has no effect: every run has its value from --sweep {}",
+                                    set ? "--set " : "--", axis.key, axis.key),
+                        "leave one of them out");
+    }
+    for (const char* key : {"link", "cache-policy", "seed"}) {
+        if (!given.has(fmt::format("--{}", key))) continue;
+        const bool effective = std::any_of(points.begin(), points.end(),
+                                           [&](const Point& point) { return !vain(key, point.options, config); });
+        if (!effective) throw Error(*vain(key, points.front().options, config));
+    }
 }
 
 /// "nosa total_blocks=8 device-kv=12"
@@ -231,7 +264,14 @@ struct Arguments : RunArguments {
     std::vector<std::string> sweeps;
 };
 
-int run(Arguments& arguments) {
+/// The outcome whose tokens the others are compared with.
+const Outcome& firstThatRan(const std::vector<Outcome>& outcomes) {
+    const auto ran =
+        std::find_if(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.problem.empty(); });
+    return ran == outcomes.end() ? outcomes.front() : *ran;
+}
+
+int run(Arguments& arguments, const Options& given) {
     SessionOptions base = arguments.session;
     base.backend = parseBackend(arguments.backend);
     base.link = Link::parse(arguments.link);
@@ -243,6 +283,7 @@ int run(Arguments& arguments) {
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.02), action.stop(), arguments.calibration);
     const std::vector<Point> points = pointsOf(axes, base, settings, model->config());
+    refuseVainBesideSweep(axes, settings, points, model->config(), given);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     std::vector<Outcome> outcomes;
     for (const Point& point : points) {
@@ -257,16 +298,18 @@ int run(Arguments& arguments) {
     action.clear();
     Json document{{"model", model->name()}, {"trace", arguments.trace}, {"runs", Json::array()}};
     for (std::size_t i = 0; i < outcomes.size(); ++i)
-        document["runs"].push_back(jsonOf(points[i], outcomes[i], outcomes.front()));
+        document["runs"].push_back(jsonOf(points[i], outcomes[i], firstThatRan(outcomes)));
     document["completed"] = !action.stop().stop_requested();
     if (arguments.json)
         printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
     else
         printTable(document);
     if (action.stop().stop_requested()) return Interruption::exitStatus();
-    const bool failed =
-        std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& each) { return !each.problem.empty(); });
-    return failed ? 1 : 0;
+    const auto failed =
+        std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& each) { return !each.problem.empty(); });
+    if (failed == 0) return 0;
+    printErr("kvscope-cli: {} of {} runs could not be made; their lines say why\n", failed, outcomes.size());
+    return 1;
 }
 
 } // namespace
@@ -301,7 +344,7 @@ Command addSweep(Options& program) {
     sub.add("--threads", arguments->session.threads, "CPU threads; 0: all cores").range(0, 1024).showsDefault();
     sub.add("--record", arguments->level, "counters, selections or full").showsDefault();
     sub.flag("--json", arguments->json, "Print one JSON document");
-    return [arguments] { return run(*arguments); };
+    return [arguments, sub] { return run(*arguments, sub); };
 }
 
 } // namespace kvscope::cli

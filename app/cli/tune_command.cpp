@@ -10,12 +10,14 @@
 #include "base/whole_file.h"
 #include "profiler/tune/tune_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace kvscope::cli {
 namespace {
@@ -81,6 +83,8 @@ void refuseVainOptions(const Arguments& arguments, const Options& command) {
     refuseVain(file, command, {"--context", "--prompt-count", "--seed"},
                "with prompts of a file, which have their own length and number");
     refuseVain(arguments.backend == nameOf(Backend::Cuda), command, {"--threads"}, "with --backend cuda");
+    refuseVain(arguments.request.grid.methods == std::vector<std::string>{"full"}, command, {"--budgets"},
+               "with method full alone, which attends to everything");
 }
 
 TuneRequest requestOf(const Arguments& arguments, bool setHasAnswers) {
@@ -116,6 +120,11 @@ int run(const Arguments& arguments, const Options& command) {
     else
         printTable(result);
     if (result.cancelled) return Interruption::exitStatus();
+    const bool replayed =
+        std::any_of(result.rows.begin(), result.rows.end(), [](const TuneRow& row) { return row.predicted.replayed; });
+    if (command.has("--from") && !replayed)
+        printErr("kvscope-cli: no run of --from stands for a candidate: none has its method, parameters, batch, "
+                 "KV type and about its prompt's length\n");
     return result.recommended ? 0 : 1;
 }
 

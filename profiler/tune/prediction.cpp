@@ -63,6 +63,8 @@ bool standsFor(const RecordedRun& run, const TuneCandidate& candidate, const Pre
         return false;
     const auto recorded = nlohmann::json::parse(row.paramsJson, nullptr, false);
     if (!recorded.is_object()) return false;
+    const nlohmann::json own = std::string(nameOf(ownKvType(in.load.backend)));
+    if (recorded.contains("kv_type") && recorded["kv_type"] != own) return false; // candidates run with their own type
     for (const Parameter& parameter : findMethod(candidate.method).parameters) {
         const auto value = recorded.find(parameter.key);
         if (value == recorded.end()) return false;

@@ -15,7 +15,7 @@
 #include <sstream>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -344,6 +344,7 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         {with({"--max-new-tokens", "99999"}), "16384"},
         {with({"--temperature", "-1"}), "temperature"},
         {with({"--backend", "cuda"}), "--backend cpu"},
+        {with({"--backend", "cuda", "--trace", path("gpu.kvtrace")}), "--backend cpu"},
         {with({"--backend", "abacus"}), "abacus"},
         {with({"--link", "carrier-pigeon"}), "pcie4"},
         {with({"--link", "0"}), "unknown link '0'"},
@@ -469,5 +470,5 @@ TEST_F(Cli, TheCommandLineNeedsNoQt) {
     EXPECT_THAT(needed.out, ::testing::Not(HasSubstr("libcuda")));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

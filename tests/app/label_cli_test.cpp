@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -43,9 +43,10 @@ TEST_F(LabelCli, MistakesGetOneSentence) {
     expectRefusals({"label"}, {{{path("none.kvtrace")}, "none.kvtrace"},
                                {{trace, "--run", "9", "--pin"}, "9"},
                                {{trace, "--untag", "red"}, "no tag 'red'"},
+                               {{trace, "--tag", "red", "--untag", "red"}, "both name 'red'"},
                                {{trace, "--pin", "--unpin"}, "--pin"},
                                {{trace, "--note", std::string(70'000, 'x')}, "shorter note"}});
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -8,7 +8,7 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::cli;
@@ -98,6 +98,7 @@ TEST_F(QualityCli, MistakesGetOneSentence) {
              {{"--model", "nosa-tiny"}, "losa-tiny"},
              {{"--prompts", "0", "--bound-blocks", "0"}, "nothing is left to measure"},
              {{"--bound-blocks", "0", "--text", "x"}, "--text has no effect with --bound-blocks 0"},
+             {{"--methods", "full", "--budgets", "64"}, "--budgets has no effect with method full alone"},
              {{"--seconds", "5"}, "--resume"},
              {{"--text", path("none.txt")}, "none.txt"}}) {
         std::vector<std::string> command{"quality"};
@@ -111,5 +112,5 @@ TEST_F(QualityCli, MistakesGetOneSentence) {
                 HasSubstr("use kvscope-cli quality"));
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -6,10 +6,11 @@
 #include <set>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class SweepCli : public test::CliFixture {};
@@ -58,5 +59,31 @@ TEST_F(SweepCli, WhatCannotRunIsSaidAndTheOthersGoOn) {
     EXPECT_FALSE(std::filesystem::exists(path("none.kvtrace"))) << "nothing was begun";
 }
 
-} // namespace
+TEST_F(SweepCli, WhatChangesNothingIsRefused) {
+    expectRefusals({"sweep", "--prompt", "x", "--max-new-tokens", "2", "--trace", path("none.kvtrace")},
+                   {{{"--sweep", "k=16", "--set", "total_blocks=18"}, "--set total_blocks has no effect"},
+                    {{"--sweep", "method=full,nosa", "--method", "quest"}, "--method has no effect"},
+                    {{"--sweep", "device-kv=20,24", "--device-kv", "30"}, "--device-kv has no effect"},
+                    {{"--sweep", "seed=1,2"}, "--seed has no effect at temperature 0"},
+                    {{"--sweep", "k=16", "--seed", "2"}, "--seed has no effect at temperature 0"},
+                    {{"--sweep", "link=pcie4,pcie5", "--method", "full"}, "--link has no effect with method full"}});
+    EXPECT_FALSE(std::filesystem::exists(path("none.kvtrace"))) << "nothing was begun";
+    // Runs at temperature 0 are one, whatever the seed.
+    const json out = jsonOf({"sweep", "--prompt", "x", "--max-new-tokens", "2", "--trace", path("a.kvtrace"), "--sweep",
+                             "temperature=0,1", "--sweep", "seed=3,4"});
+    std::vector<std::string> names;
+    for (const json& run : out.at("runs")) names.push_back(run.at("name"));
+    EXPECT_THAT(names, ElementsAre("nosa temperature=0", "nosa temperature=1 seed=3", "nosa temperature=1 seed=4"));
+}
+
+TEST_F(SweepCli, TokensAreComparedWithTheFirstRunThatWasMade) {
+    const test::Finished result = test::cli({"sweep", "--prompt", "x", "--max-new-tokens", "2", "--trace",
+                                             path("a.kvtrace"), "--sweep", "method=full,nosa", "--device-kv", "50"});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.out, HasSubstr("--device-kv has no effect with method full"));
+    EXPECT_THAT(result.out, HasSubstr("as the first"));
+    EXPECT_THAT(result.err, HasSubstr("1 of 2 runs could not be made"));
+}
+
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -9,7 +9,7 @@
 #include <thread>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using test::Finished;
@@ -133,6 +133,13 @@ TEST_F(TuneCli, ARecordedRunIsReplayedAndItsBytesAreExact) {
     EXPECT_THAT(replayed.at("predicted").at("from").get<std::string>(), HasSubstr("replay of run 1 of a.kvtrace"));
     EXPECT_GT(replayed.at("measured").at("h2d_bytes_per_token").get<double>(), 0);
     EXPECT_EQ(replayed["predicted"].at("h2d_bytes_per_token"), replayed["measured"].at("h2d_bytes_per_token"));
+    test::executeSql(trace, "UPDATE run SET params_json = json_set(params_json, '$.kv_type', 'int4')");
+    again.emplace_back("--json");
+    const test::Finished quantised = test::cli(again);
+    EXPECT_THAT(json::parse(quantised.out)["rows"][0].at("predicted").at("from").get<std::string>(),
+                HasSubstr("roofline"))
+        << "quantised blocks have fewer bytes than a candidate's";
+    EXPECT_THAT(quantised.err, HasSubstr("no run of --from stands for a candidate"));
 }
 
 TEST_F(TuneCli, NothingIsRecommendedBelowTheFloor) {
@@ -188,6 +195,7 @@ TEST_F(TuneCli, MistakesGetOneSentence) {
              {{"--prompts", path("mixed.jsonl")}, "only one of them has an answer"},
              {{"--prompts", "document", "--measure", "answered"}, "says no answers"},
              {{"--prompts", path("bad.jsonl"), "--context", "100"}, "--context has no effect"},
+             {{"--methods", "full", "--budgets", "256"}, "--budgets has no effect with method full alone"},
              {{"--floor", "2"}, "floor"},
              {{"--model", "losa-tiny"}, "denoises"},
              {{"--from", path("none.kvtrace")}, "none.kvtrace"},
@@ -224,5 +232,5 @@ TEST_F(TuneCli, AnInterruptKeepsWhatIsMeasured) {
     EXPECT_TRUE(out.at("rows")[0].at("measured").is_object());
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
