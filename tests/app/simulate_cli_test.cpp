@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 namespace kvscope {
-namespace {
+namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -25,6 +25,11 @@ TEST_F(Simulate, PrintsWaitsAndUtilisationAndGivesNoWaitsNearSaturation) {
     EXPECT_TRUE(over.at("tbt_ms").is_object());
     const auto text = test::cli({"simulate", "--workload", "longmix", "--requests", "64", "--rate", "2"});
     EXPECT_THAT(text.out, HasSubstr("no waiting times"));
+    const auto late =
+        test::cli({"simulate", "--workload", "longmix", "--requests", "64", "--rate", "0.1", "--slo", "ttft=1"});
+    EXPECT_THAT(late.out, HasSubstr("sustained")) << "the bound on TTFT is none of a rate, ";
+    EXPECT_THAT(late.out, HasSubstr("attainment 0.000")) << "but of requests";
+    EXPECT_THAT(late.out, ::testing::Not(HasSubstr("every bound kept")));
 }
 
 TEST_F(Simulate, ReadsTheWorkloadAndTheCostsThatItWrites) {
@@ -145,5 +150,5 @@ TEST_F(Simulate, RefusesWhatItCannotUnderstandInOneSentence) {
     refused({"--workload", "longmix", "--search", "--rate", "1"}, "--rate");
 }
 
-} // namespace
+} // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
