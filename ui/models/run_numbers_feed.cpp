@@ -82,13 +82,13 @@ void RunNumbersFeed::askNext() {
     asking_ = true;
     const OpenRun asked = *next;
     entryFor(asked).failed = true; // until an answer comes: a trace that cannot be opened gives none
-    // Destroyed with the request, whether it was answered or not.
-    const std::shared_ptr<void> turn(nullptr, [feed = QPointer(this)](void*) {
+    // Destroyed with the request, whether it was answered or not. An answer has asked for the next run already.
+    const std::shared_ptr<void> turn(nullptr, [feed = QPointer(this), request = ++requests_](void*) {
         if (!feed) return;
         QMetaObject::invokeMethod(
             feed.data(),
-            [feed] {
-                if (feed && feed->asking_) feed->askNext();
+            [feed, request] {
+                if (feed && feed->asking_ && feed->requests_ == request) feed->askNext();
             },
             Qt::QueuedConnection);
     });

@@ -52,7 +52,8 @@ private:
 
     Workspace& workspace_;
     std::map<Place, Entry> entries_;
-    QTimer growth_; // a run that has grown is read on when it fires
+    QTimer growth_;         // a run that has grown is read on when it fires
+    unsigned requests_ = 0; // asked so far; the last one is the one that is read
     bool active_ = false, asking_ = false;
 };
 

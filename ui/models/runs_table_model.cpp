@@ -26,6 +26,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -191,7 +192,7 @@ void RunsTableModel::takeNumbers(const RunKey& key) {
     emit dataChanged(at, at.siblingAtColumn(kColumns - 1));
 }
 
-/// Every run is compared with the first one: a setting that differs from it in some run is told of all.
+/// Every run is compared with the first one: a setting that has several values is told of all runs that have it.
 void RunsTableModel::tellDifferences() {
     std::vector<std::string> keys; // in the order in which they were found
     std::map<std::string, std::string> ofFirst;
@@ -205,6 +206,12 @@ void RunsTableModel::tellDifferences() {
             own[i][difference.key] = difference.b;
         }
     }
+    std::erase_if(keys, [&](const std::string& key) { // other methods just have no such setting
+        std::set<std::string> values{ofFirst[key]};
+        for (const auto& settings : own)
+            if (const auto found = settings.find(key); found != settings.end()) values.insert(found->second);
+        return values.size() - values.count("-") < 2;
+    });
     for (std::size_t i = 0; i < rows_.size(); ++i) {
         QStringList parts;
         for (const std::string& key : keys) {

@@ -255,23 +255,18 @@ QWidget* RunsView::makeTools() {
     addKey(Qt::Key_Down, toTable)->setText(tr("From the filter to the table"));
     count_ = new MutedLabel;
     count_->setObjectName(QStringLiteral("runsCount"));
-    const auto addGroup = [&] {
-        auto* group = new QWidget;
-        auto* inside = new QHBoxLayout(group);
-        inside->setContentsMargins(0, 0, 0, 0);
-        inside->setSpacing(6);
-        row->addWidget(group);
-        return inside;
-    };
-    QHBoxLayout* filter = addGroup();
-    filter->addWidget(search_);
-    filter->addWidget(count_);
-    QHBoxLayout* buttons = addGroup();
+    auto* filter = new QWidget;
+    auto* inside = new QHBoxLayout(filter);
+    inside->setContentsMargins(0, 0, 0, 0);
+    inside->setSpacing(6);
+    inside->addWidget(search_);
+    inside->addWidget(count_);
+    row->addWidget(filter);
     const auto addButton = [&](QAction* action) {
         auto* button = new QToolButton;
         button->setDefaultAction(action);
         button->setProperty("framed", true);
-        buttons->addWidget(button);
+        row->addWidget(button);
     };
     for (QAction* action : {mark_, again_, pin_}) addButton(action);
     const auto addMenuButton = [&](const QString& text, const char* name, QMenu* menu) {
@@ -282,7 +277,7 @@ QWidget* RunsView::makeTools() {
         button->setPopupMode(QToolButton::InstantPopup);
         button->setProperty("framed", true);
         button->setMenu(menu);
-        buttons->addWidget(button);
+        row->addWidget(button);
     };
     auto* more = new QMenu(this);
     more->setToolTipsVisible(true);
