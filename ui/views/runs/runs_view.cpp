@@ -519,7 +519,8 @@ void RunsView::paintTable(QPainter& painter, QSize size) const {
         for (int row = 0; row < std::min(rows, kRowsLookedAt); ++row)
             width = std::max(width, texts.horizontalAdvance(sorted_->index(row, column).data().toString()) +
                                         (column == RunsTable::Run ? kDot : 0));
-        return std::min(width, kWidest) + 2 * kPadding;
+        constexpr int kRounding = 4; // texts are measured in fractions of pixels
+        return std::min(width + kRounding, kWidest) + 2 * kPadding;
     };
     struct Shown {
         int column, left, width;
