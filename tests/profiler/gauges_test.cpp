@@ -190,6 +190,48 @@ TEST(Gauges, CountersAreReadPerSecondInPiecesOfAnySize) {
     EXPECT_THROW(readGauges(TraceReader(file), 9, {}, 100), Error);
 }
 
+/// A value for every step that selects, in pieces of any size, as SQL has them.
+TEST(Gauges, WhatTheOracleMeasuredIsAMeanOfEveryStep) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {.layers = 3, .sequences = 2, .denseLayers = 1, .decodeSteps = 20, .oracle = true});
+    const auto wanted = test::sql(file, "SELECT s.start_ns, s.duration_ns, 100 * avg(o.recall), 100 * (1 - avg(o.mass))"
+                                        " FROM v_oracle o JOIN v_step s USING (run_id, step) GROUP BY o.step"
+                                        " ORDER BY o.step")
+                            .rows;
+    ASSERT_EQ(wanted.size(), 20u);
+    for (const int rows : {16, 37, 100'000}) {
+        SCOPED_TRACE(rows);
+        const Read all = readAll(file, rows);
+        for (const auto& [title, column] : {std::pair{kOracleRecall, 2}, std::pair{kLostMass, 3}}) {
+            ASSERT_TRUE(all.tracks.contains(title));
+            EXPECT_EQ(all.tracks.at(title).source, Source::Oracle);
+            EXPECT_EQ(all.tracks.at(title).unit, GaugeUnit::Percent);
+            const auto& samples = all.samples.at(title);
+            ASSERT_EQ(samples.size(), wanted.size());
+            auto at = samples.begin();
+            for (const auto& row : wanted) {
+                EXPECT_EQ(at->first, std::stoll(row[0]));
+                EXPECT_EQ(at->second.endNs - at->first, std::stoll(row[1]));
+                EXPECT_NEAR(at->second.value, std::stod(row[std::size_t(column)]), 1e-6);
+                ++at;
+            }
+        }
+    }
+    EXPECT_EQ(readGauges(TraceReader(file), 1, {}, 100'000).next.oracle, true);
+}
+
+TEST(Gauges, ARunWithoutTheOracleSaysSoAndHasNoSuchTracks) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string(), dense = (folder / "dense.kvtrace").string();
+    synthetic::recordFile(file, {.decodeSteps = 12});
+    synthetic::recordFile(dense, {.layers = 2, .denseLayers = 2, .decodeSteps = 12});
+    const Read all = readAll(file, 100'000);
+    EXPECT_FALSE(all.tracks.contains(kOracleRecall) || all.tracks.contains(kLostMass));
+    EXPECT_EQ(readGauges(TraceReader(file), 1, {}, 100'000).next.oracle, false);
+    EXPECT_EQ(readGauges(TraceReader(dense), 1, {}, 100'000).next.oracle, std::nullopt) << "it selects nothing";
+}
+
 /// The blocks of every pool are kept as a set: what was selected gets a slot, and a slot is given up only for another.
 TEST(Gauges, TheDeviceHoldsAsManyBlocksAsASetOfThemDoes) {
     test::Folder folder;

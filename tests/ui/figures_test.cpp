@@ -30,6 +30,7 @@ protected:
                                                               {"transfer-bandwidth", {"nosa", "small"}},
                                                               {"score-budget", {"scores.json"}},
                                                               {"quality", {"quality.json"}},
+                                                              {"answer-bytes", {"answers.json"}},
                                                               {"layer-breakdown", {"nosa", "full"}},
                                                               {"batch", {"nosa", "pair"}},
                                                               {"overlap", {"nosa", "infllmv2"}},
@@ -111,6 +112,7 @@ TEST_F(Figures, PresetsRefuseWhatTheyCannotDrawAndSayWhy) {
         {"transfer-bandwidth", "none loaded blocks while decoding"},
         {"score-budget", "there are no scores here"},
         {"quality", "there are no answers here"},
+        {"answer-bytes", "there are no scores here"},
         {"batch", "every run decoded 1 sequence together"},
         {"overlap", "none holds the selected blocks"},
         {"device-pool", "none holds the selected blocks"},
@@ -173,6 +175,30 @@ TEST_F(Figures, AnswersStandWithTheirIntervals) {
               std::string::npos);
 }
 
+TEST_F(Figures, TheFrontOfAnswersAndBytesHoldsWhatNothingBeats) {
+    const FigureData data = make("answer-bytes", {"answers.json"});
+    ASSERT_EQ(data.panels.size(), 1U);
+    const FigurePanel& panel = data.panels[0];
+    EXPECT_EQ(panel.xTitle, "Bytes from the host per token (KiB)");
+    EXPECT_EQ(panel.yTitle, "Needles answered (%), 2048 tokens");
+    const FigureSeries& nosa = series(panel, "NOSA");
+    EXPECT_EQ(nosa.x, (std::vector<double>{32, 64})) << "by bytes, not as in the file";
+    EXPECT_EQ(nosa.y, (std::vector<double>{50, 90}));
+    EXPECT_NEAR(nosa.low[1], 69.90, 0.01) << "Wilson, 18 of 20";
+    EXPECT_NEAR(nosa.high[1], 97.21, 0.01);
+    EXPECT_EQ(series(panel, "Quest").y, std::vector<double>{85});
+    const FigureSeries& front = series(panel, "Pareto front");
+    EXPECT_EQ(front.x, (std::vector<double>{32, 64})) << "Quest loads more and answers less";
+    EXPECT_EQ(front.y, (std::vector<double>{50, 90}));
+    EXPECT_TRUE(front.low.empty());
+    const FigureSeries& resident = series(panel, "Full attention, resident");
+    EXPECT_EQ(resident.x, std::vector<double>{0});
+    EXPECT_TRUE(resident.hollow);
+    EXPECT_NE(data.note.find("at least 20 prompts a point"), std::string::npos) << data.note;
+    EXPECT_NE(test::failureOf([&] { make("answer-bytes", {"scores.json"}); }).find("fewer than two rows"),
+              std::string::npos);
+}
+
 TEST_F(Figures, ScoresComeFromTheEvaluation) {
     const FigureData data = make("score-budget", {"scores.json"});
     ASSERT_EQ(data.panels.size(), 2U);
@@ -226,7 +252,8 @@ TEST_F(Figures, DialogOffersWhatTheTracesCanDraw) {
     for (int row = 0; row < list->count(); ++row) {
         const std::string id = figures()[std::size_t(row)].id;
         const bool can = id != "score-budget" && id != "batch" && id != "transfer-bandwidth" && id != "request-rate" &&
-                         id != "prompt-stores" && id != "prompt-chunks" && id != "quality" && !needsDenoising(id);
+                         id != "prompt-stores" && id != "prompt-chunks" && id != "quality" && id != "answer-bytes" &&
+                         !needsDenoising(id);
         EXPECT_EQ(bool(list->item(row)->flags() & Qt::ItemIsEnabled), can) << id;
         EXPECT_EQ(list->item(row)->text().contains("needs more"), !can) << id;
     }

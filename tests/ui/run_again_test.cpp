@@ -17,6 +17,7 @@
 #include <QMenu>
 #include <QPushButton>
 #include <QSpinBox>
+#include <QTreeView>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -204,6 +205,32 @@ TEST_F(RunAgain, IsInTheMenuOfTheRunAndHasAKeyThere) {
     QTest::keyClick(runs->view(), Qt::Key_R);
     EXPECT_TRUE(until([&] { return window->form().request().source->kind == PromptSource::Kind::Recorded; }));
     EXPECT_TRUE(status(*window).contains(QStringLiteral("run 1 of first.kvtrace"))) << status(*window).toStdString();
+}
+
+TEST_F(RunAgain, TheTableOfRunsFillsTheFormAndRunsAgain) {
+    SessionOptions options = unusual();
+    options.maxNewTokens = 4;
+    const QString path = recorded("first.kvtrace", options);
+    const auto window = windowOn(path);
+    trigger(*window, "view_runs");
+    settle(*window);
+    auto* table = window->currentView()->findChild<QTreeView*>("runsTable");
+    ASSERT_NE(table, nullptr);
+    EXPECT_TRUE(table->hasFocus()) << "its keys work at once";
+    QTest::keyClick(table, Qt::Key_U);
+    ASSERT_TRUE(until([&] { return window->form().request().source->kind == PromptSource::Kind::Recorded; }));
+    EXPECT_EQ(window->form().request().options.maxNewTokens, 4);
+    EXPECT_EQ(window->workspace().runs().size(), 1u) << "nothing runs";
+    table->setFocus();
+    QTest::keyClick(table, Qt::Key_R);
+    ASSERT_TRUE(until([&] {
+        return window->workspace().runs().size() == 2 &&
+               window->controller().state() == SessionController::State::Idle &&
+               window->workspace().current()->row.status == RunStatus::Finished;
+    }));
+    EXPECT_EQ(table->model()->rowCount(), 2);
+    EXPECT_EQ(TraceReader(window->workspace().current()->key.path.toStdString()).run(1)->paramsJson,
+              TraceReader(path.toStdString()).run(1)->paramsJson);
 }
 
 TEST_F(RunAgain, AModelWithAnotherFingerprintIsRefusedAndTheFormStays) {

@@ -305,6 +305,32 @@ TEST_F(TimelineTracks, OccupancyIsExactWhereSelectionsWereRecordedAndABoundElsew
     EXPECT_TRUE(hasRow(QStringLiteral("device slots filled (at most)")));
 }
 
+TEST_F(TimelineTracks, WhatTheOracleMeasuredStandsBesideBytesAndTimeOrIsSaidToBeMissing) {
+    const QString sentence = QStringLiteral("Recall and lost attention mass were not measured");
+    open(recorded("measured.kvtrace", {.decodeSteps = 20, .oracle = true}));
+    show();
+    const auto note = [&] { return child<QLabel>("timelineNote").text(); };
+    ASSERT_TRUE(waitFor([&] { return hasRow(QString::fromLatin1(kOracleRecall)); }));
+    ASSERT_TRUE(hasRow(QString::fromLatin1(kLostMass)));
+    EXPECT_FALSE(note().contains(sentence));
+    const TimelineRow recall = row(QString::fromLatin1(kOracleRecall)), lost = row(QString::fromLatin1(kLostMass));
+    EXPECT_LT(row(QStringLiteral("host to device")).y, recall.y);
+    EXPECT_LT(recall.y, row(QString::fromLatin1(kHostTrack)).y) << "above the spans";
+    EXPECT_NEAR(curveScale(data(), recall.curve).second, 102, 1e-9) << "of 100 %";
+    std::int64_t from = 0, to = 0;
+    ASSERT_TRUE(data().counters.timesOf(5, from, to));
+    const auto sql = [&](const char* value) {
+        return std::stod(test::value(file("measured.kvtrace").toStdString(),
+                                     std::string("SELECT ") + value + " FROM v_oracle WHERE step = 5"));
+    };
+    EXPECT_NEAR(curveAt(data(), recall.curve, double(from + to) / 2), sql("100 * avg(recall)"), 1e-4);
+    EXPECT_NEAR(curveAt(data(), lost.curve, double(from + to) / 2), sql("100 * (1 - avg(mass))"), 1e-4);
+    EXPECT_TRUE(curveTooltip(data(), lost.curve, double(from)).contains(QStringLiteral("were not selected")));
+    open(recorded("plain.kvtrace", {.decodeSteps = 20}));
+    ASSERT_TRUE(waitFor([&] { return note().contains(sentence); })) << note().toStdString();
+    EXPECT_FALSE(hasRow(QString::fromLatin1(kOracleRecall)) || hasRow(QString::fromLatin1(kLostMass)));
+}
+
 TEST_F(TimelineTracks, CountersArriveWhileTheRunIsRecorded) {
     const RunShape shape{.decodeSteps = 30};
     const QString path = file("live.kvtrace");

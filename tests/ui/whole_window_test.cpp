@@ -124,8 +124,9 @@ TEST_F(WholeWindow, SaysWhatAFreshOneSaysWhateverWasShownBefore) {
         MainWindow& window = *windows[below(2)];
         const QString& path = paths[qsizetype(below(6))];
         QString view = QLatin1String(views()[below(views().size())].id);
-        // The roofline draws all runs that are open, and Compare offers them.
-        if (view == QLatin1String("roofline") || view == QLatin1String("compare") || view == QLatin1String("sql"))
+        // The roofline and the table show all runs that are open, and Compare offers them.
+        if (view == QLatin1String("roofline") || view == QLatin1String("compare") || view == QLatin1String("runs") ||
+            view == QLatin1String("sql"))
             view = QStringLiteral("timeline");
         SCOPED_TRACE(QStringLiteral("%1: %2 of %3").arg(move).arg(view, QFileInfo(path).fileName()).toStdString());
         if (window.workspace().current()) { // a range chosen, a span hovered over: of the run shown before
