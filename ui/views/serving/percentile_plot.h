@@ -5,6 +5,7 @@
 #include "profiler/read/served_classes.h"
 
 #include <QColor>
+#include <QPointF>
 #include <QString>
 
 #include <cstddef>
