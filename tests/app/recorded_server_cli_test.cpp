@@ -23,7 +23,10 @@ protected:
                          .dump()
                   << "\n";
         lines.close();
+        std::ofstream(path("given.json")) << test::cli({"simulate", "--print-costs"}).out;
         jsonOf({"load",
+                "--costs",
+                path("given.json"),
                 "--workload",
                 path("w.jsonl"),
                 "--warm-up",
@@ -62,7 +65,6 @@ TEST_F(RecordedServerCli, TheTraceAndTheCommandLineSimulateTheSame) {
 
     const RecordedServer server = readRecordedServer(reader, run);
     EXPECT_TRUE(server.hitsRecorded) << server.whyNoHits;
-    EXPECT_LT(server.predictionError, 1) << "plans are made from costs that were measured on this machine";
     const serve::ServingResult here = simulateServer(server);
     const json there = jsonOf({"simulate",
                                "--workload",
