@@ -1,6 +1,5 @@
 // Figure: the share of needles that are answered against the bytes that a token needs from the host, with intervals,
 // method by method, and the Pareto front of all of them; a panel for each context.
-#include "core/select/method.h"
 #include "profiler/tune/share.h"
 #include "ui/figures/make_figures.h"
 #include "ui/frame/units.h"
@@ -27,12 +26,6 @@ std::vector<EvalPoint> answered(const FigureSources& sources) {
 }
 
 double shareOf(const EvalPoint& point) { return double(point.right) / double(point.prompts); }
-
-std::string titleOf(const EvalPoint& point) {
-    for (const MethodEntry& method : methods())
-        if (method.name == point.method) return method.title;
-    return point.method;
-}
 
 std::string refusal(const FigureSources& sources) {
     if (sources.evals.empty()) return "there are no scores here, traces have none";
@@ -63,7 +56,7 @@ FigurePanel panelOf(const std::vector<EvalPoint>& points, const Scale& scale) {
     double best = -1;
     for (const EvalPoint& point : points) {
         const bool resident = point.bytesPerToken == 0;
-        const std::string name = titleOf(point) + (resident ? ", resident" : "");
+        const std::string name = methodTitle(point.method) + (resident ? ", resident" : "");
         auto series = std::find_if(panel.series.begin(), panel.series.end(),
                                    [&](const FigureSeries& one) { return one.name == name; });
         if (series == panel.series.end()) {

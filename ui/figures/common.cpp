@@ -16,10 +16,14 @@ namespace kvscope::ui {
 
 using reports::RunData;
 
-std::string groupName(const RunData& run, const FigureSources& sources) {
-    std::string name = run.row.method;
+std::string methodTitle(const std::string& name) {
     for (const MethodEntry& method : methods())
-        if (method.name == run.row.method) name = method.title;
+        if (method.name == name) return method.title;
+    return name;
+}
+
+std::string groupName(const RunData& run, const FigureSources& sources) {
+    std::string name = methodTitle(run.row.method);
     std::set<std::string> backends;
     for (const RunData& other : sources.runs) backends.insert(other.row.backend.text());
     if (backends.size() > 1) name += run.row.backend == RunBackend::Cuda ? ", GPU" : ", CPU";

@@ -17,6 +17,8 @@ extern const FigureEntry kLocalityFigure, kThroughputHitRateFigure, kTransferBan
     kRequestRateFigure, kLoadingFigure, kPromptStoresFigure, kPromptChunksFigure, kLayerReuseFigure, kLookBackFigure,
     kAnswerBytesFigure;
 
+/// "LoSA" for "losa"; the name itself where this program has no such method.
+std::string methodTitle(const std::string& method);
 /// Name of a run's group: the title of its method, and also its backend if the runs have different backends.
 std::string groupName(const reports::RunData& run, const FigureSources& sources);
 /// The different finite values that `value` has among the runs, ascending.

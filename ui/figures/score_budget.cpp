@@ -1,5 +1,4 @@
 // Figure: score and throughput against the share of query-aware blocks in the budget.
-#include "core/select/method.h"
 #include "ui/figures/make_figures.h"
 
 #include <cmath>
@@ -30,9 +29,7 @@ FigureData make(const FigureSources& sources) {
     const std::vector<EvalPoint> points = withShare(sources);
     for (const EvalPoint& point : points) contexts.insert(point.context);
     for (const EvalPoint& point : points) {
-        std::string name = point.method;
-        for (const MethodEntry& method : methods())
-            if (method.name == point.method) name = method.title;
+        std::string name = methodTitle(point.method);
         if (contexts.size() > 1) name += ", " + std::to_string(point.context) + " tokens";
         scores.add(name, point.share, point.score);
         if (std::isfinite(point.tokensPerSecond)) speeds.add(name, point.share, point.tokensPerSecond, "measured");
