@@ -139,7 +139,7 @@ TEST_P(Serving, GivesEveryRequestWhatItHasAlone) {
     Seen seen;
     // Four schedules are one of each kind: a pool or partitions, layers or chunks. A method whose working sets hardly
     // grow needs more of them until one pauses.
-    const int schedules = GetParam() == "nosa" ? 8 : 4;
+    constexpr int schedules = 4;
     const auto enough = [&](int seed) { return seed >= schedules && (!offloads || seen.pauses > 0); };
     for (int seed = 0; seed < 8 && !enough(seed) && !HasFailure(); ++seed)
         serveRandomly(GetParam(), expected, offloads, std::uint64_t(seed), seen);
