@@ -50,6 +50,8 @@ TEST_F(RecordedServerTest, HasTheRequestsAndTheServerOfTheRun) {
     EXPECT_EQ(options.costs.decodeMs.at(3), 6);
     EXPECT_FALSE(server.hitsRecorded);
     EXPECT_FALSE(server.whyNoHits.empty());
+    EXPECT_EQ(server.whyNoHits.find(std::filesystem::path(file).parent_path().string()), std::string::npos)
+        << server.whyNoHits << ": pictures of the view show no folder";
     // Every iteration took 9.5 ms and was predicted to take 10.
     EXPECT_NEAR(server.predictionError, 0.5 / 9.5, 1e-9);
 }
