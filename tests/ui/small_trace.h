@@ -13,7 +13,7 @@ namespace kvscope::ui {
 struct SmallTrace {
     int decodeSteps = 6, layers = 2, kvHeads = 2, promptTokens = 70, missesPerHead = 1;
     std::string name = "NOSA on a test model", method = "nosa";
-    std::int64_t stepNs = 2'000'000;    // wall time of every decode step; one begins every 3 ms
+    std::int64_t stepNs = 2'000'000; // wall time of every decode step; one begins every 3 ms, or as a longer one ends
     std::int64_t prefillNs = 2'900'000; // the first of them 0.1 ms after it
 };
 
@@ -45,6 +45,7 @@ inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) 
     info.prompts = {std::make_shared<const RunPrompts::Ids>(1, std::move(ids)),
                     [](std::int32_t id) { return " p" + std::to_string(id - 100); }};
     recorder.beginRun(info);
+    const std::int64_t periodNs = std::max<std::int64_t>(3'000'000, shape.stepNs);
     for (int number = 0; number <= shape.decodeSteps; ++number) {
         std::unique_ptr<StepRecord> step = recorder.acquire();
         step->clear();
@@ -52,13 +53,14 @@ inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) 
         step->step = number;
         step->phase = prefill ? Phase::Prefill : Phase::Decode;
         step->tokens = prefill ? shape.promptTokens : 1;
-        step->startNs = prefill ? 0 : shape.prefillNs + 100'000 + (number - 1) * 3'000'000;
+        step->startNs = prefill ? 0 : shape.prefillNs + 100'000 + (number - 1) * periodNs;
         step->durationNs = prefill ? shape.prefillNs : shape.stepNs;
         step->layers.resize(std::size_t(shape.layers));
         for (int layer = 0; layer < shape.layers; ++layer) {
             LayerRecord& record = step->layers[std::size_t(layer)];
-            record.startNs = step->startNs + layer * shape.stepNs / (2 * shape.layers);
-            record.stageNs[std::size_t(Stage::Ffn)] = shape.stepNs / (2 * shape.layers);
+            const std::int64_t layerNs = std::min(shape.stepNs, step->durationNs) / (2 * shape.layers);
+            record.startNs = step->startNs + layer * layerNs;
+            record.stageNs[std::size_t(Stage::Ffn)] = layerNs;
             record.kept = -1;
             if (prefill) continue;
             const int misses = number == 1 ? 2 : shape.missesPerHead;
