@@ -191,6 +191,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     constexpr ContextLength kUsual{3968, 128}; // for the simulator
     costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
     scheduler_ = Scheduler(options_.scheduler, costs);
+    checkSmallestRequest();
     for (int row = options_.scheduler.rows; row-- > 0;) freeRows_.push_back(row);
 }
 
@@ -234,6 +235,21 @@ void Engine::checkBudgets() const {
                         wanted / kGib, free / kGib),
             "lower --host-kv, --device-kv or --scratch");
     }
+}
+
+/// Refuses budgets that hold no request at all, not even a prompt of one token with one new token.
+void Engine::checkSmallestRequest() const {
+    Served served;
+    served.prompts.push_back({0});
+    const ServeRequest request = requestOf(served, Submission(), 0);
+    const Refusal refusal = scheduler_.neverFits(table_.ledger().budget(), request);
+    if (refusal.limit == Limit::None) return;
+    const Knob knob = knobOf(refusal.of);
+    throw Error(ErrorKind::OutOfMemory,
+                fmt::format("no request can ever run: a prompt of one token with one new token needs {:.3g} MiB of {}, "
+                            "and there are {:.3g} MiB",
+                            double(refusal.needed) / kMib, knob.memory, double(refusal.available) / kMib),
+                fmt::format("give {} at least {}M", knob.option, (refusal.needed >> 20) + 1));
 }
 
 void Engine::submit(Submission submission) {

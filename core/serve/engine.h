@@ -162,6 +162,7 @@ private:
     Error refusalOf(const Refusal& refusal) const;
     void checkChunks() const;
     void checkBudgets() const;
+    void checkSmallestRequest() const;
     void pauseAndResume(std::int64_t ns);
     void admit(std::int64_t ns);
     void readSegments();

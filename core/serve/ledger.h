@@ -1,6 +1,5 @@
 // Which request has reserved how much of what. One function tests whether a request fits and takes what it needs, so
 // that the test and the account cannot differ.
-// function here, so that they cannot drift apart.
 #pragma once
 
 #include <cstdint>

@@ -23,6 +23,7 @@
 namespace kvscope::serve {
 namespace KVSCOPE_TEST_FILE {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const std::shared_ptr<const Model>& model() { return embedded(); }
@@ -306,6 +307,12 @@ TEST(ServingEngine, RefusesSettingsThatItCannotServe) {
     EngineOptions large = plainOptions();
     large.budget.host = std::int64_t(1) << 55;
     EXPECT_THAT(refused(large), HasSubstr("lower --host-kv"));
+    for (const auto& [memory, option] :
+         {std::pair{&Budget::host, "--host-kv"}, {&Budget::device, "--device-kv"}, {&Budget::scratch, "--scratch"}}) {
+        EngineOptions small = plainOptions();
+        small.budget.*memory = 1024;
+        EXPECT_THAT(refused(small), AllOf(HasSubstr("no request can ever run"), HasSubstr(option)));
+    }
     EngineOptions unknown = plainOptions();
     unknown.session.settings = {{"no_such", "1"}};
     EXPECT_THAT(refused(unknown), HasSubstr("no_such"));
