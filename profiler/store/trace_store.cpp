@@ -66,12 +66,19 @@ const std::string& usablePath(const std::string& path) {
     return path;
 }
 
+bool isFree(const std::string& path) {
+    std::error_code ignored;
+    return fs::status(path, ignored).type() == fs::file_type::not_found;
+}
+
+constexpr const char* kFilesOfATrace[] = {"", "-wal", "-shm", "-journal"}; // behind its path
+
 /// Makes room for a new file. The caller holds the lock of the old one.
 const std::string& removed(const std::string& path, const WriterLock& lock) {
     std::error_code failure;
     if (!fs::exists(path, failure)) return path;
     refuseWhileWritten(path, lock.tookOver() ? Heartbeat::IsOver : Heartbeat::Counts);
-    for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
+    for (const char* suffix : kFilesOfATrace) {
         fs::remove(path + suffix, failure);
         if (failure)
             refuse(fmt::format("cannot replace {}: {}", path, failure.message()), "choose a folder you may write to");
@@ -99,7 +106,8 @@ struct TokenText {
 } // namespace
 
 TraceStore::TraceStore(const std::string& path, bool overwrite)
-    : lock_(usablePath(path)), connection_(overwrite ? removed(path, lock_) : path, Connection::Mode::ReadWrite) {
+    : lock_(usablePath(path)), isNew_(overwrite || isFree(path)),
+      connection_(overwrite ? removed(path, lock_) : path, Connection::Mode::ReadWrite) {
     try {
         if (connection_.integer("PRAGMA page_count") == 0)
             trace::createSchema(connection_);
@@ -113,6 +121,9 @@ TraceStore::TraceStore(const std::string& path, bool overwrite)
         trace::completeSchema(connection_);
         prepare();
     } catch (const Error& error) {
+        std::error_code ignored;
+        if (isNew_) // with a disk that is full at once, nothing of use is in it
+            for (const char* suffix : kFilesOfATrace) fs::remove(path + suffix, ignored);
         if (error.kind != ErrorKind::BadInput) throw;
         throw Error(ErrorKind::Storage, error.what(), "record to another file");
     }

@@ -450,6 +450,18 @@ TEST_F(Cli, AFullDiskEndsInASentenceAndKeepsWhatWasRecorded) {
     EXPECT_GE(info.at("runs").size(), 1u);
 }
 
+TEST_F(Cli, ADiskThatIsFullAtOnceGetsNoEmptyTrace) {
+    const std::string trace = path("a.kvtrace");
+    const Finished result = test::runProcess({"/bin/bash", "-c",
+                                              "trap '' XFSZ; ulimit -f 2; exec " + std::string(test::kCommandLine) +
+                                                  " run --prompt-needle 300 --max-new-tokens 4 --trace " + trace});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(lines(result.err).size(), 1u) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("a.kvtrace"));
+    for (const char* suffix : {"", "-wal", "-shm", "-journal", "-lock"})
+        EXPECT_FALSE(std::filesystem::exists(trace + suffix)) << suffix;
+}
+
 TEST_F(Cli, InterruptKeepsTheTraceAndSaysStopped) {
     const std::string trace = path("a.kvtrace");
     test::Process process({test::kCommandLine, "run", "--prompt-needle", "1200", "--max-new-tokens", "14000",
