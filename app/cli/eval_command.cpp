@@ -154,6 +154,9 @@ int run(Arguments& arguments, const Options& command) {
         throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without text",
                     "give --prompts or --text-tokens a number above 0");
     refuseVainOptions(command, options);
+    refuseRepeated("--methods", arguments.methods);
+    refuseRepeated("--contexts", arguments.contexts);
+    refuseRepeated("--depths", options.depths);
     if (options.promptsPerDepth == 0) options.depths.clear();
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.01), action.stop(), arguments.calibration);

@@ -212,6 +212,11 @@ int run(Arguments& arguments, const Options& command) {
     if (arguments.prompts == 0 && arguments.boundBlocks == 0)
         throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without a bound",
                     "give --prompts or --bound-blocks a number above 0");
+    refuseRepeated("--tasks", arguments.tasks);
+    refuseRepeated("--contexts", arguments.contexts);
+    refuseRepeated("--pace", arguments.paces);
+    refuseRepeated("--methods", arguments.methods);
+    refuseRepeated("--budgets", arguments.budgets);
     const std::vector<QualityCell> cells = arguments.prompts > 0 ? cellsOf(arguments) : std::vector<QualityCell>(),
                                    bounds =
                                        arguments.boundBlocks > 0 ? boundCells(arguments) : std::vector<QualityCell>();

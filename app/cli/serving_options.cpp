@@ -52,6 +52,10 @@ void refuseVainWorkload(const Options& command, const ServingArguments& argument
     refuseVain(arguments.arrivals != "gamma", command, {"--burst"}, "without --arrivals gamma");
     refuseVain(!arguments.workload.empty() && arguments.workload != "longmix", command, {"--requests"},
                "on the workload of a file, which has the requests that it has");
+    refuseVain(arguments.workload == "longmix", command, {"--spread"}, "on longmix, whose arrivals are drawn");
+    if (arguments.workload == "longmix" && arguments.arrivals == "recorded")
+        throw Error(ErrorKind::BadInput, "longmix has no recorded arrivals: they are drawn",
+                    "leave --arrivals recorded out, or name another of its values");
     refuseVain(arguments.arrivals == "poisson" || arguments.arrivals == "gamma" || arguments.arrivals == "constant",
                command, {"--spread"}, "where --arrivals draws the times anew");
 }

@@ -1,9 +1,5 @@
 #include "app/cli/vain.h"
 
-#include "base/error.h"
-
-#include <fmt/format.h>
-
 namespace kvscope::cli {
 
 void refuseVain(bool vain, const Options& command, std::initializer_list<const char*> options, const std::string& why) {

@@ -90,6 +90,11 @@ TEST_F(QualityCli, MistakesGetOneSentence) {
     for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--tasks", "sums"}, "passkey, keys4, keys16"},
              {{"--pace", "medium"}, "slow, fast"},
+             {{"--tasks", "passkey,keys4,passkey"}, "--tasks names passkey twice"},
+             {{"--contexts", "300,300"}, "--contexts names 300 twice"},
+             {{"--pace", "slow,slow"}, "--pace names slow twice"},
+             {{"--methods", "full,losa,full"}, "--methods names full twice"},
+             {{"--budgets", "16,64,16"}, "--budgets names 16 twice"},
              {{"--methods", "magic"}, "known methods"},
              {{"--methods", "nosa"}, "budget"},
              {{"--set", "budget=9"}, "--budgets"},

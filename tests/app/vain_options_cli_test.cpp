@@ -94,7 +94,10 @@ TEST_F(VainOptions, OfWhatIsLeftOutAreRefused) {
     for (const char* command : {"load", "simulate"}) {
         refused({command, "--workload", "longmix"}, "--burst", "0.5", "without --arrivals gamma");
         refused({command, "--workload", path("w.jsonl")}, "--requests", "5", "on the workload of a file");
-        refused({command, "--workload", "longmix", "--arrivals", "poisson"}, "--spread", "5", "where --arrivals");
+        refused({command, "--workload", path("w.jsonl"), "--arrivals", "poisson"}, "--spread", "5", "where --arrivals");
+        refused({command, "--workload", "longmix"}, "--spread", "5", "on longmix, whose arrivals are drawn");
+        EXPECT_THAT(refusal({command, "--workload", "longmix", "--arrivals", "recorded"}),
+                    HasSubstr("longmix has no recorded arrivals"));
     }
     refused({"simulate", "--workload", "longmix", "--rule", "attainment"}, "--queue", "5", "with --rule attainment");
     refused({"simulate", "--workload", "longmix"}, "--attainment", "0.5", "with --rule mean-queue");
