@@ -53,7 +53,8 @@ TEST_F(KvTypes, ARunSaysItsTypeAndCountsItsBytes) {
     EXPECT_EQ(bytes, (2 * 16 * 64 + 2 * 64 + 2 * 16 + 4 * 16 + 127) / 128 * 128);
     EXPECT_GT(misses, 0);
     EXPECT_EQ(run.at("h2d_bytes"), misses * bytes);
-    for (const json& config : jsonOf({"replay", trace, "--policy", "lru"}).at("configs")) {
+    const json replayed = jsonOf({"replay", trace, "--policy", "lru"});
+    for (const json& config : replayed.at("configs")) {
         EXPECT_GT(config.at("h2d_bytes").get<std::int64_t>(), 0);
         EXPECT_EQ(config.at("h2d_bytes").get<std::int64_t>() % bytes, 0);
     }
