@@ -122,7 +122,7 @@ TraceStore::TraceStore(const std::string& path, bool overwrite)
         prepare();
     } catch (const Error& error) {
         std::error_code ignored;
-        if (isNew_) // with a disk that is full at once, nothing of use is in it
+        if (isNew_) // the disk may be full at once: the file holds no run yet
             for (const char* suffix : kFilesOfATrace) fs::remove(path + suffix, ignored);
         if (error.kind != ErrorKind::BadInput) throw;
         throw Error(ErrorKind::Storage, error.what(), "record to another file");

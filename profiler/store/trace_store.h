@@ -85,7 +85,7 @@ private:
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
     WriterLock lock_; // before the connection, and for as long
-    bool isNew_;      // no file had the name before, or it was replaced
+    bool isNew_;      // no file had the name before, or overwrite replaced it
     Connection connection_;
     FileIdentity identity_;
     std::uintmax_t size_ = 0; // size of the file when it was last looked at
