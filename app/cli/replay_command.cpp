@@ -3,6 +3,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/replay_check.h"
 #include "app/cli/run_choice.h"
+#include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -390,6 +391,10 @@ Json toJson(const Arguments& arguments, const SelectionTrace& trace, const Selec
 }
 
 int run(const Arguments& arguments) {
+    refuseRepeated("--cache-blocks", arguments.cacheBlocks);
+    refuseRepeated("--policy", arguments.policies);
+    refuseRepeated("--block-size", arguments.blockSizes);
+    refuseRepeated("--link", arguments.links);
     const TraceReader reader(arguments.trace);
     ReplayOptions options;
     options.policies = arguments.policies;

@@ -4,6 +4,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
 #include "app/cli/setting_options.h"
+#include "app/cli/vain.h"
 #include "app/cli/waterfall_json.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -374,6 +375,9 @@ Json jsonOfPredicted(const DecodeScenario& base, const std::vector<Row>& rows,
 }
 
 int predict(Arguments arguments) {
+    refuseRepeated("--context", arguments.contexts);
+    refuseRepeated("--batch", arguments.batches);
+    refuseRepeated("--hit-rate", arguments.hitRates);
     const GpuTable table = GpuTable::load(arguments.table);
     std::optional<MeasuredRun> run;
     if (!arguments.trace.empty()) {

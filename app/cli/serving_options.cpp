@@ -49,6 +49,7 @@ Workload namedWorkload(const ServingArguments& arguments, std::uint64_t seed) {
 } // namespace
 
 void refuseVainWorkload(const Options& command, const ServingArguments& arguments) {
+    refuseRepeated("--rate", arguments.rates);
     refuseVain(arguments.arrivals != "gamma", command, {"--burst"}, "without --arrivals gamma");
     refuseVain(!arguments.workload.empty() && arguments.workload != "longmix", command, {"--requests"},
                "on the workload of a file, which has the requests that it has");

@@ -102,6 +102,11 @@ TuneRequest requestOf(const Arguments& arguments, bool setHasAnswers) {
 
 int run(const Arguments& arguments, const Options& command) {
     refuseVainOptions(arguments, command);
+    const TuneGrid& grid = arguments.request.grid;
+    refuseRepeated("--methods", grid.methods);
+    refuseRepeated("--budgets", grid.budgets);
+    refuseRepeated("--block-sizes", grid.blockSizes);
+    refuseRepeated("--from", arguments.request.traces);
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.02), action.stop(), arguments.calibration);
     const PromptSet prompts = promptSet(*model, arguments.prompts, arguments.size);

@@ -8,6 +8,7 @@
 #include "tests/support/places.h"
 
 #include <algorithm>
+#include <array>
 #include <gmock/gmock.h>
 
 namespace kvscope {
@@ -246,6 +247,29 @@ TEST_F(VainOptions, ASettingGivenTwiceIsRefused) {
                 HasSubstr("--knob gives 'rows' twice"));
     EXPECT_THAT(refusal({"load", "--workload", "longmix", "--set", "total_blocks=8", "--set", "total_blocks=9"}),
                 HasSubstr("--set gives 'total_blocks' twice"));
+}
+
+TEST_F(VainOptions, AValueThatAListNamesTwiceIsRefused) {
+    for (const auto& [option, list, value] :
+         std::vector<std::array<const char*, 3>>{{"--cache-blocks", "16,18,16", "16"},
+                                                 {"--policy", "lru,lru", "lru"},
+                                                 {"--block-size", "64,64", "64"},
+                                                 {"--link", "12,pcie4,12", "12"}})
+        EXPECT_THAT(refusal({"replay", "a.kvtrace", option, list}),
+                    HasSubstr(fmt::format("{} names {} twice", option, value)));
+    for (const auto& [option, list, value] :
+         std::vector<std::array<const char*, 3>>{{"--methods", "nosa,full,nosa", "nosa"},
+                                                 {"--budgets", "512,512", "512"},
+                                                 {"--block-sizes", "32,64,32", "32"}})
+        EXPECT_THAT(refusal({"tune", option, list}), HasSubstr(fmt::format("{} names {} twice", option, value)));
+    EXPECT_THAT(refusal({"tune", "--from", "a.kvtrace", "--from", "a.kvtrace"}),
+                HasSubstr("--from names a.kvtrace twice"));
+    for (const auto& [option, list, value] : std::vector<std::array<const char*, 3>>{
+             {"--context", "4096,4096", "4096"}, {"--batch", "1,4,1", "1"}, {"--hit-rate", "bound,0.5,bound", "bound"}})
+        EXPECT_THAT(refusal({"roofline", option, list}), HasSubstr(fmt::format("{} names {} twice", option, value)));
+    for (const char* command : {"load", "simulate"})
+        EXPECT_THAT(refusal({command, "--workload", "longmix", "--rate", "0.5,2,0.5"}),
+                    HasSubstr("--rate names 0.5 twice"));
 }
 
 TEST_F(VainOptions, OfModelsAndTracesAreRefusedForTheOther) {
