@@ -73,6 +73,14 @@ bool isFree(const std::string& path) {
 
 constexpr const char* kFilesOfATrace[] = {"", "-wal", "-shm", "-journal"}; // behind its path
 
+/// Removes the file at `path` and what lies beside it. A symbolic link stays: its file is removed.
+void removeMade(const std::string& path) {
+    std::error_code failure;
+    const fs::path file = fs::canonical(path, failure);
+    if (failure) return; // nothing was made
+    for (const char* suffix : kFilesOfATrace) fs::remove(file.string() + suffix, failure);
+}
+
 /// Makes room for a new file. The caller holds the lock of the old one.
 const std::string& removed(const std::string& path, const WriterLock& lock) {
     std::error_code failure;
@@ -121,9 +129,7 @@ TraceStore::TraceStore(const std::string& path, bool overwrite)
         trace::completeSchema(connection_);
         prepare();
     } catch (const Error& error) {
-        std::error_code ignored;
-        if (isNew_) // the disk may be full at once: the file holds no run yet
-            for (const char* suffix : kFilesOfATrace) fs::remove(path + suffix, ignored);
+        if (isNew_) removeMade(path); // the disk may be full at once: the file holds no run yet
         if (error.kind != ErrorKind::BadInput) throw;
         throw Error(ErrorKind::Storage, error.what(), "record to another file");
     }

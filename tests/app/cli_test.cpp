@@ -462,6 +462,18 @@ TEST_F(Cli, ADiskThatIsFullAtOnceGetsNoEmptyTrace) {
         EXPECT_FALSE(std::filesystem::exists(trace + suffix)) << suffix;
 }
 
+TEST_F(Cli, ADiskThatIsFullAtOnceKeepsASymbolicLink) {
+    const std::string link = path("link.kvtrace"), target = path("target.kvtrace");
+    std::filesystem::create_symlink(target, link);
+    const Finished result = test::runProcess({"/bin/bash", "-c",
+                                              "trap '' XFSZ; ulimit -f 2; exec " + std::string(test::kCommandLine) +
+                                                  " run --prompt-needle 300 --max-new-tokens 4 --trace " + link});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    for (const char* suffix : {"", "-wal", "-shm", "-journal"})
+        EXPECT_FALSE(std::filesystem::exists(target + suffix)) << suffix;
+}
+
 TEST_F(Cli, InterruptKeepsTheTraceAndSaysStopped) {
     const std::string trace = path("a.kvtrace");
     test::Process process({test::kCommandLine, "run", "--prompt-needle", "1200", "--max-new-tokens", "14000",
