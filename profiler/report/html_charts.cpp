@@ -162,9 +162,15 @@ std::string timings(const Report& report) {
 
 std::string escaped(std::string_view raw) {
     std::string out;
-    for (const char c : toValidUtf8(raw)) {
+    const std::string valid = toValidUtf8(raw);
+    for (std::size_t i = 0; i < valid.size(); ++i) {
+        const char c = valid[i];
         const auto byte = static_cast<unsigned char>(c);
-        if (c == '&')
+        const bool noCharacter = valid.compare(i, 3, "\xef\xbf\xbe") == 0 || valid.compare(i, 3, "\xef\xbf\xbf") == 0;
+        if (noCharacter) { // U+FFFE and U+FFFF
+            out += ' ';
+            i += 2;
+        } else if (c == '&')
             out += "&amp;";
         else if (c == '<')
             out += "&lt;";

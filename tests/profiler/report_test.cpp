@@ -2,6 +2,7 @@
 #include "profiler/report/report.h"
 
 #include "base/error.h"
+#include "profiler/report/html_charts.h"
 #include "profiler/report/reproduce.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
@@ -504,6 +505,11 @@ TEST(ReportCsv, QuotesWhatNeedsIt) {
     table.rows.push_back({text(""), real(std::nan(""), Quantity::Ratio)});
     const std::vector<std::vector<std::string>> expected{{"a,b", "c"}, {"say \"hi\"\nthere", "0.1"}, {"", ""}};
     EXPECT_EQ(parseCsv(csv(table)), expected);
+}
+
+TEST(ReportHtml, TextHoldsNoCharacterThatXmlForbids) {
+    EXPECT_EQ(escaped("a\x01z\x1b\x7f \xef\xbf\xbe|\xef\xbf\xbf|\xef\xbf\xbd"), "a z    | |\xef\xbf\xbd");
+    EXPECT_EQ(escaped("<b> & \"c\"\n"), "&lt;b&gt; &amp; &quot;c&quot;&#10;");
 }
 
 TEST(ReportNumbers, ReadAsPeopleWriteThem) {
