@@ -48,23 +48,46 @@ void CostFit::add(const IterationReport& report, const MemoryShape& shape, bool 
     selected_ += double(report.hits + report.misses), missed_ += double(report.misses);
 }
 
-ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) const {
-    // Fits ms = a * tokens + b * squares. Where b would not be positive, or all prompts have one length, it fits a
-    // alone.
+/// Least squares of ms = perToken * tokens + perSquare * squares. Where perSquare would not be positive, or all prompts
+/// have one length, perToken is fitted alone.
+CostFit::PrefillCost CostFit::leastSquares(const std::vector<Prefill>& prefills) {
     double tt = 0, tq = 0, qq = 0, tm = 0, qm = 0;
-    for (const Prefill& p : prefills_) {
+    for (const Prefill& p : prefills) {
         tt += p.tokens * p.tokens, tq += p.tokens * p.squares, qq += p.squares * p.squares;
         tm += p.tokens * p.ms, qm += p.squares * p.ms;
     }
-    if (tt > 0) {
-        const double determinant = tt * qq - tq * tq;
-        double a = tm / tt, b = 0;
-        if (determinant > 1e-9 * tt * qq) {
-            const double both = (tm * qq - qm * tq) / determinant, square = (tt * qm - tq * tm) / determinant;
-            if (both > 0 && square > 0) a = both, b = square;
-        }
-        costs.prefillUsPerToken = a * 1e3;
-        costs.prefillPsPerToken2 = b * 1e9;
+    if (tt <= 0) return {};
+    const double determinant = tt * qq - tq * tq;
+    if (determinant > 1e-9 * tt * qq) {
+        const double both = (tm * qq - qm * tq) / determinant, square = (tt * qm - tq * tm) / determinant;
+        if (both > 0 && square > 0) return {both, square};
+    }
+    return {tm / tt, 0};
+}
+
+/// The first prompt of a process loads libraries and kernels, and now and then another program has the processor. Least
+/// squares alone would make every prompt dear for it: a prompt that took kTooLong times as long as fitted, where the
+/// median prompt took as long as fitted, is left out, and the others are fitted again.
+CostFit::PrefillCost CostFit::prefillCost() const {
+    constexpr double kTooLong = 3;
+    std::vector<Prefill> prefills = prefills_;
+    for (;;) {
+        const PrefillCost cost = leastSquares(prefills);
+        const auto ratio = [&](const Prefill& p) {
+            return p.ms / std::max(1e-9, cost.perToken * p.tokens + cost.perSquare * p.squares);
+        };
+        std::vector<double> ratios;
+        for (const Prefill& p : prefills) ratios.push_back(ratio(p));
+        if (ratios.empty()) return cost;
+        const double limit = kTooLong * medianOf(std::move(ratios));
+        if (std::erase_if(prefills, [&](const Prefill& p) { return ratio(p) > limit; }) == 0) return cost;
+    }
+}
+
+ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) const {
+    if (const PrefillCost cost = prefillCost(); cost.perToken > 0) {
+        costs.prefillUsPerToken = cost.perToken * 1e3;
+        costs.prefillPsPerToken2 = cost.perSquare * 1e9;
     }
     // The slope over the context: the median of the slopes between steps of equally many rows, each of the shorter half
     // with one of the longer half, so that a few steps that took long by accident do not tilt it.

@@ -9,9 +9,10 @@
 
 namespace kvscope::serve {
 
-/// Collects iterations and fits to them what a layer of a prompt costs by its length (least squares) and what a decode
-/// step costs by rows and context (medians). What is moved between the tiers is in these times, so the fitted table has
-/// links that cost nothing.
+/// Collects iterations and fits to them what a layer of a prompt costs by its length (least squares, without prompts
+/// that took far longer than the others, as the first one of a process does) and what a decode step costs by rows and
+/// context (medians). What is moved between the tiers is in these times, so the fitted table has links that cost
+/// nothing.
 class CostFit {
 public:
     /// shape: the engine's. promptTokens: the prompt lengths of the plan's segments, in their order.
@@ -27,9 +28,15 @@ private:
     struct Prefill {
         double tokens = 0, squares = 0, ms = 0; // sums over layers of n and of to^2 - from^2
     };
+    struct PrefillCost {
+        double perToken = 0, perSquare = 0; // ms of a layer
+    };
     struct Step {
         double context = 0, ms = 0;
     };
+    static PrefillCost leastSquares(const std::vector<Prefill>& prefills);
+    PrefillCost prefillCost() const;
+
     std::vector<Prefill> prefills_;
     std::map<int, std::vector<Step>> steps_; // by rows
     double overheadMs_ = 0, selected_ = 0, missed_ = 0;

@@ -442,7 +442,8 @@ TEST(RowEngine, HasTheBitsOfASessionAlone) {
     }
 }
 
-/// Iterations whose times follow a table of costs, but for one in twenty, which takes ten times as long.
+/// Iterations whose times follow a table of costs, but for one in twenty, which takes ten times as long, and the first
+/// prompt, which takes forty times as long: it loads libraries.
 TEST(CostFit, FindsTheCostsOfWhatItWasShown) {
     for (const bool chunks : {false, true}) {
         ServiceCosts truth;
@@ -470,7 +471,7 @@ TEST(CostFit, FindsTheCostsOfWhatItWasShown) {
             const double slow = draws.below(20) == 0 ? 10 : 1;
             IterationReport report{plan, 0, 0, 0, {}, context, 90, 10, 0, 0, 0};
             report.decodeNs = std::int64_t(slow * truth.decode(rows, context, 0, TransferPlan::Kernel) * 1e6);
-            const std::int64_t read[] = {std::int64_t(ms * 1e6)};
+            const std::int64_t read[] = {std::int64_t((turn == 0 ? 40 : slow) * ms * 1e6)};
             report.segmentNs = read;
             report.endNs = report.decodeNs + read[0] + 500'000;
             fit.add(report, truth.shape, chunks, {length});
@@ -485,6 +486,28 @@ TEST(CostFit, FindsTheCostsOfWhatItWasShown) {
                         0.01 * truth.prefillLayer(0, length))
                 << length;
     }
+}
+
+/// The prompts of measureCosts on a GPU in a process that has just begun: 32 layers of 0.8 us a token, and 250 ms for
+/// libraries beside the first and longest prompt.
+TEST(CostFit, OfAFreshProcessIsThatOfAWarmOne) {
+    MemoryShape shape;
+    shape.layers = 32;
+    CostFit fit;
+    for (const int length : {2048, 1536, 1024, 768, 640, 512, 384, 256}) {
+        IterationPlan plan;
+        PrefillSegment segment;
+        segment.to = {shape.layers, 0};
+        plan.segments.push_back(segment);
+        IterationReport report{plan, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0};
+        const std::int64_t read[] = {std::int64_t(32 * 0.8e3 * length) + (length == 2048 ? 250'000'000 : 0)};
+        report.segmentNs = read;
+        report.endNs = read[0];
+        fit.add(report, shape, false, {length});
+    }
+    const ServiceCosts found = fit.fit({}, {});
+    EXPECT_NEAR(found.prefillUsPerToken, 0.8, 0.01);
+    EXPECT_NEAR(found.prefillPsPerToken2, 0, 1e-3);
 }
 
 TEST(SlotPool, ForgetsTheLeastRecentlySelectedAndNeverThePresentLayer) {
