@@ -4,6 +4,7 @@
 
 extern "C" {
 extern const std::byte kvscope_sample_h200_tiny_begin[], kvscope_sample_h200_tiny_end[];
+extern const std::byte kvscope_sample_h200_serving_begin[], kvscope_sample_h200_serving_end[];
 extern const std::byte kvscope_sample_h200_8b_begin[], kvscope_sample_h200_8b_end[];
 }
 
@@ -14,6 +15,9 @@ std::span<const SampleTrace> sampleTraces() {
         SampleTrace{"h200-nosa-tiny.kvtrace",
                     "nosa-tiny on an H200: NOSA, InfLLM-V2 and full attention over 9,000 tokens",
                     {kvscope_sample_h200_tiny_begin, kvscope_sample_h200_tiny_end}},
+        SampleTrace{"h200-serving.kvtrace",
+                    "An overloaded server on an H200, with working-set control and without",
+                    {kvscope_sample_h200_serving_begin, kvscope_sample_h200_serving_end}},
         SampleTrace{"h200-nosa-8b.kvtrace",
                     "The 8B shape on an H200: four sequences of 16K tokens, KV cache in host memory",
                     {kvscope_sample_h200_8b_begin, kvscope_sample_h200_8b_end}},

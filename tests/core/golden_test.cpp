@@ -264,7 +264,9 @@ INSTANTIATE_TEST_SUITE_P(Long, Golden, ::testing::ValuesIn(cases("long")), nameO
 
 // What the GPU's comparison stands on.
 TEST(GivenBlocks, GiveTheLogitsOfTheSessionThatChoseThem) {
-    const test::GoldenFile golden(test::source("tests/golden/golden_mid.safetensors"));
+    const std::string fixture = test::source("tests/golden/golden_mid.safetensors");
+    if (!std::filesystem::exists(fixture)) GTEST_SKIP() << "this checkout leaves out " << fixture;
+    const test::GoldenFile golden(fixture);
     const auto prompt = golden.ints("prompt_ids");
     constexpr int kGiven = 4;
     for (const char* method : {"nosa", "quest"}) {

@@ -77,7 +77,7 @@ TEST_F(Check, FindsNothingInWhatTheRecorderWrites) {
         const std::string_view about = rule.id.substr(0, rule.id.find('-'));
         EXPECT_EQ(rule.tested, !kNotInIt.contains(about)) << rule.id;
     }
-    for (const char* sample : {"h200-nosa-tiny.kvtrace", "h200-nosa-8b.kvtrace"})
+    for (const char* sample : {"h200-nosa-tiny.kvtrace", "h200-nosa-8b.kvtrace", "h200-serving.kvtrace"})
         EXPECT_EQ(listed(checkTrace(TraceReader(test::source("resources/samples/") + sample))), "") << sample;
 }
 

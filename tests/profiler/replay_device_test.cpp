@@ -1,6 +1,8 @@
 // A pool for the whole device against a simulator that keeps sets and searches them, on random selections.
 #include "base/error.h"
 #include "profiler/replay/device_pool.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <bit>
@@ -255,6 +257,26 @@ TEST(ReplayDevice, NoPolicyMissesLessThanBelady) {
         ++compared;
     }
     EXPECT_GE(compared, 10);
+}
+
+// The sample was decoded with a pool that holds a fraction of a step: LRU has the newest blocks and nothing else, and
+// the replay of such a pool has the server's own hits but for what the pool's exact size decides.
+TEST(ReplayDevice, OfAServerThatThrashedHasTheServersOwnHits) {
+    const TraceReader reader(test::source("resources/samples/h200-serving.kvtrace"));
+    const SelectionTrace trace = loadSelectionTrace(reader, 2);
+    const DeviceRequests requests(trace);
+    const std::int64_t step = requests.demand().mostStep;
+    const auto hitRate = [&](DevicePolicy policy, std::int64_t slotCount) {
+        const CacheCounts counts = replayDevice(trace, requests, policy, slotCount).total;
+        return double(counts.hits) / double(counts.hits + counts.misses);
+    };
+    const CacheCounts replayed = replayDevice(trace, requests, DevicePolicy::Lru, step / 4).total;
+    const double hits = std::stod(test::value(test::source("resources/samples/h200-serving.kvtrace"),
+                                              "SELECT sum(hits) FROM v_step WHERE run_id = 2"));
+    EXPECT_NEAR(double(replayed.hits), hits, 0.002 * hits);
+    EXPECT_GT(hitRate(DevicePolicy::Lru, step), 0.95);
+    EXPECT_LT(hitRate(DevicePolicy::Lru, step * 3 / 4), 0.2);
+    EXPECT_GT(hitRate(DevicePolicy::Belady, step * 7 / 8), 0.92);
 }
 
 TEST(ReplayDevice, GivesTheTableOfAReplay) {
