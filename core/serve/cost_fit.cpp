@@ -112,7 +112,8 @@ ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) c
         std::fill(std::begin(costs.linkGbps), std::end(costs.linkGbps), kFreeLink);
     }
     if (iterations_ > 0) costs.planMs = 0, costs.gapMs = overheadMs_ / double(iterations_);
-    if (selected_ > 0 && options.cache == CachePlan::Partition)
+    // Where everything stays on the device, nothing is a miss, and no slots have been asked.
+    if (selected_ > 0 && options.offload && options.cache == CachePlan::Partition)
         costs.partitionHits = Curve{
             {{double(costs.shape.partitionBlocks(options)) / costs.shape.selectedBlocks, 1 - missed_ / selected_}}};
     return costs;

@@ -83,7 +83,8 @@ nlohmann::ordered_json factsOf(const SchedulerOptions& knobs, const Budget& budg
             {"scratch_bytes", budget.scratch}};
 }
 
-/// The engine's memory as a shape, from which the simulator computes needs as well.
+/// The engine's memory as a shape, from which the simulator computes needs as well, also those of a server that
+/// offloads where this one does not. plans: those of an engine that offloads.
 MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& spec, const LayerPlans& plans,
                     int pieceTokens) {
     const ModelConfig& config = model.config();
@@ -94,7 +95,7 @@ MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& sp
     shape.selectedBlocks = std::max(1, spec.neededSlots());
     shape.hostRunBlocks = 1;
     shape.pieceTokens = pieceTokens;
-    shape.residentLayers = config.layers - plans.offloaded() - plans.ownTiers();
+    shape.residentLayers = plans.resident();
     return shape;
 }
 
@@ -187,7 +188,10 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     checkChunks();
     checkBudgets();
     ServiceCosts costs = options_.costs;
-    costs.shape = shapeOf(*model_, options_.session.backend, spec_, plans_, rows_->pieceTokens());
+    EngineOptions offloading = options_;
+    offloading.scheduler.offload = true;
+    costs.shape = shapeOf(*model_, options_.session.backend, spec_,
+                          layersOf(*model_, offloading, method_, parameters_, spec_), rows_->pieceTokens());
     constexpr ContextLength kUsual{3968, 128}; // for the simulator
     costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
     scheduler_ = Scheduler(options_.scheduler, costs);

@@ -510,6 +510,38 @@ TEST(CostFit, OfAFreshProcessIsThatOfAWarmOne) {
     EXPECT_NEAR(found.prefillPsPerToken2, 0, 1e-3);
 }
 
+/// The rungs of the ladder that offload are simulated with costs that were measured with everything on the device.
+TEST(CostFit, OfAResidentServerDoesNotSayThatEverythingHits) {
+    const ServiceCosts truth;
+    for (const bool offload : {true, false}) {
+        CostFit fit;
+        IterationPlan plan;
+        plan.decode.push_back({0, 0});
+        IterationReport report{plan, 0, 1'000'000, 1'000'000, {}, 4000, 100, 0, 0, 0, 0};
+        fit.add(report, truth.shape, false, {});
+        SchedulerOptions options;
+        options.offload = offload;
+        const ServiceCosts found = fit.fit(truth, options);
+        EXPECT_EQ(found.partitionHits.at(2), offload ? 1 : truth.partitionHits.at(2));
+    }
+}
+
+TEST(ServingEngine, HasTheShapeOfOneThatOffloadsWhereItDoesNot) {
+    for (const char* method : {"nosa", "quest", "full"}) {
+        std::optional<int> resident;
+        for (const bool offload : {true, false}) {
+            EngineOptions options = plainOptions(method);
+            options.scheduler.offload = offload;
+            EngineObserver nobody;
+            const Engine engine(model(), options, nobody);
+            const int layers = engine.costs().shape.residentLayers;
+            EXPECT_EQ(resident.value_or(layers), layers) << method;
+            resident = layers;
+        }
+        EXPECT_EQ(*resident == model()->config().layers, std::string_view(method) == "full") << method;
+    }
+}
+
 TEST(SlotPool, ForgetsTheLeastRecentlySelectedAndNeverThePresentLayer) {
     Draws draws(3);
     SlotPool pool;
