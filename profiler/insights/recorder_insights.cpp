@@ -79,7 +79,12 @@ void findLostPmSamples(RunFacts& facts, std::vector<Insight>& out) {
 }
 
 void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
-    const double wall = double(facts.prefillNs() + facts.exposure().all.wallNs);
+    double wall = double(facts.prefillNs() + facts.exposure().all.wallNs);
+    const ServedFacts* served = facts.served();
+    if (served) { // its steps are decodes only; iterations read prompts as well
+        wall = 0;
+        for (const IterationRow& row : served->rows.iterations) wall += double(row.durationNs);
+    }
     const double busy = double(facts.run().writerBusyNs);
     if (wall <= 0 || busy < kBusyWriter * wall) return;
     const double share = busy / wall;
@@ -90,8 +95,8 @@ void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
         facts.run().backend == RunBackend::Cpu ? share : 0; // with a GPU the writer's core is not the one that decodes
     insight.title = fmt::format("Recording keeps a core busy for {} of the wall time ({} of writing)",
                                 words::percent(share), words::ms(busy));
-    insight.detail = fmt::format("CPU time of the writer thread against {} of prefill and decode, level {}.{}",
-                                 words::ms(wall), facts.run().level.text(),
+    insight.detail = fmt::format("CPU time of the writer thread against {} of {}, level {}.{}", words::ms(wall),
+                                 served ? "iterations" : "prefill and decode", facts.run().level.text(),
                                  facts.run().backend == RunBackend::Cpu ? " The decode shares the cores with it." : "");
     insight.advice = "Record less (--record selections or counters) when you measure time.";
     insight.evidence = facts.evidence("breakdown");

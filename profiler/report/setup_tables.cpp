@@ -1,6 +1,7 @@
 // Tables of a report about what ran, on what, how well it was recorded, and how to repeat it.
 #include "profiler/read/denoising.h"
 #include "profiler/read/own_tier.h"
+#include "profiler/report/ratio.h"
 #include "profiler/report/report.h"
 #include "profiler/report/reproduce.h"
 #include "profiler/report/wide_table.h"
@@ -102,7 +103,9 @@ Table health(const std::vector<RunData>& runs) {
               [](const RunData& r) { return whole(r.row.writerBusyNs, Quantity::Nanoseconds, Basis::Measured); });
     table.add("Writer time against wall time", "prefill and decode", [](const RunData& r) {
         const double wall = (r.summary.prefillMs + r.summary.decodeMs) * 1e6;
-        return real(wall > 0 ? double(r.row.writerBusyNs) / wall : 0.0, Quantity::Share, Basis::Measured);
+        const bool known =
+            wall > 0 && !r.row.serves(); // steps of a server leave out what its iterations read of prompts
+        return real(known ? double(r.row.writerBusyNs) / wall : kUndefined, Quantity::Share, Basis::Measured);
     });
     if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return !run.notes.empty(); }))
         table.add("Notes", "of the recorder",

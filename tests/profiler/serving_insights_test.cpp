@@ -3,6 +3,7 @@
 #include "tests/profiler/synthetic_serving.h"
 
 #include "core/trace/serving_record.h"
+#include "profiler/sqlite/sqlite.h"
 
 #include <gmock/gmock.h>
 
@@ -18,6 +19,7 @@ struct Server {
     std::vector<ServedRequest> requests;
     std::vector<RequestSpan> spans;
     std::vector<ServingIteration> iterations;
+    std::int64_t writerBusyNs = 0; // as the trace is made to say
 
     explicit Server(int iterationCount) {
         ServedRequest request;
@@ -71,6 +73,8 @@ struct Server {
         recorder.endRun(RunStatus::Finished, "");
         recorder.flush();
         EXPECT_EQ(recorder.health().error, "");
+        Connection(file, Connection::Mode::ReadWrite)
+            .execute(fmt::format("UPDATE health SET writer_busy_ns = {}", writerBusyNs));
         const TraceReader reader(file);
         return insightsOf(reader, 1);
     }
@@ -187,6 +191,19 @@ TEST(ServingInsights, PlansAreMadeFromWrongTimes) {
     Server fewer(20);
     for (ServingIteration& row : fewer.iterations) row.predictedNs = 4 * kMs;
     EXPECT_EQ(test::find(fewer.report(), "plan-times-off"), nullptr) << "too few for a median";
+}
+
+TEST(ServingInsights, TheWriterIsJudgedAgainstTheIterations) {
+    Server server(200);
+    server.writerBusyNs = 400 * kMs;
+    const InsightReport report = server.report();
+    const Insight* found = test::find(report, "recorder-overhead");
+    ASSERT_NE(found, nullptr) << test::listed(report);
+    EXPECT_EQ(test::figure(*found, "wall_ms"), 2000);
+    EXPECT_NEAR(test::figure(*found, "share"), 0.2, 1e-12);
+    EXPECT_THAT(found->detail, HasSubstr("of iterations"));
+    server.writerBusyNs = 100 * kMs;
+    EXPECT_EQ(test::find(server.report(), "recorder-overhead"), nullptr);
 }
 
 TEST(ServingInsights, RequestsAreRefused) {
