@@ -5,7 +5,7 @@
 #include "bench/cuda/decode_grids.h"
 #include "bench/cuda/decode_job.h"
 #include "bench/cuda/gpu.h"
-#include "bench/cuda/settings.h"
+#include "bench/settings.h"
 #include "core/model/model_shape.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include "bench/cuda/gpu.h"
 #include "bench/cuda/model_kernels.h"
 #include "bench/cuda/prefill_attention.h"
-#include "bench/cuda/settings.h"
+#include "bench/settings.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/testing/probe.h"

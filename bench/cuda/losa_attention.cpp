@@ -4,7 +4,7 @@
 // and of LoSA also what the rotation takes longer where it compares queries.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
-#include "bench/cuda/settings.h"
+#include "bench/settings.h"
 #include "kernels/cuda/diffusion/block_attention.h"
 #include "kernels/cuda/diffusion/block_place.h"
 #include "kernels/cuda/diffusion/page_union.h"

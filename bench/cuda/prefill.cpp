@@ -2,7 +2,7 @@
 // prompt of a session is what counts; the first one also loads libraries and kernels.
 #include "bench/bench.h"
 #include "bench/cuda/decode_job.h"
-#include "bench/cuda/settings.h"
+#include "bench/settings.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/model/model_shape.h"
 

@@ -3,7 +3,7 @@
 #include "bench/bench.h"
 #include "bench/cuda/decode_job.h"
 #include "bench/cuda/gpu.h"
-#include "bench/cuda/settings.h"
+#include "bench/settings.h"
 #include "core/cuda/cuda_row_engine.h"
 #include "core/cuda/testing/filled_context.h"
 #include "core/model/model_shape.h"

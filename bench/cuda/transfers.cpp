@@ -1,7 +1,7 @@
 // Blocks from host memory, the ways there are, against the size of a block and against the locality of the selection.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
-#include "bench/cuda/settings.h"
+#include "bench/settings.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/transfer/gather.h"
 

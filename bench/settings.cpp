@@ -1,4 +1,4 @@
-#include "bench/cuda/settings.h"
+#include "bench/settings.h"
 
 #include "base/error.h"
 
