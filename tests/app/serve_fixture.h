@@ -1,8 +1,8 @@
 // A server in a process of its own, and the requests of its tests.
 #pragma once
 
+#include "core/http/testing/http_client.h"
 #include "tests/app/cli_fixture.h"
-#include "tests/app/http_client.h"
 
 #include <chrono>
 #include <csignal>

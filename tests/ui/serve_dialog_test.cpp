@@ -1,5 +1,5 @@
 // The dialog that starts a server, used as a person does: choose, start, ask the server, watch, stop, close.
-#include "tests/app/http_client.h"
+#include "core/http/testing/http_client.h"
 #include "tests/support/places.h"
 #include "tests/ui/window_fixture.h"
 

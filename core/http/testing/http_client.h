@@ -1,15 +1,17 @@
-// A client that uses a socket itself: it sends whole requests, halves of requests, and none.
+// A client that uses a socket itself: it sends whole requests, halves of requests, and none. For tests and benchmarks
+// of the server.
 #pragma once
 
 #include <arpa/inet.h>
 #include <array>
-#include <chrono>
+#include <cstdint>
+#include <cstdlib>
 #include <netinet/in.h>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <vector>
+#include <utility>
 
 namespace kvscope::test {
 
@@ -26,7 +28,7 @@ public:
     }
     ~HttpClient() { close(); }
     HttpClient(HttpClient&& other) noexcept
-        : socket_(other.socket_), connected_(other.connected_), text_(std::move(other.text_)) {
+        : socket_(other.socket_), connected_(other.connected_), ended_(other.ended_), text_(std::move(other.text_)) {
         other.socket_ = -1;
     }
     HttpClient(const HttpClient&) = delete;
@@ -42,25 +44,23 @@ public:
     /// Reads until the text has come. @return whether it has, within 30 s and before the end
     bool readUntil(const std::string& text) {
         while (text_.find(text) == std::string::npos)
-            if (!readSome()) return false;
+            if (!receive()) return false;
         return true;
     }
     /// Everything up to the end of the connection.
     const std::string& readAll() {
-        while (readSome()) {
+        while (receive()) {
         }
         return text_;
     }
-    /// The connection's end came, not the end of patience.
-    bool ended() const { return ended_; }
-    const std::string& text() const { return text_; }
-    void forget() { text_.clear(); }
-
-private:
-    bool readSome() {
+    /// The socket, for a caller that waits for several; -1: closed.
+    int handle() const { return socket_; }
+    /// Waits for bytes and appends what has come to the text. @return false at the end of the connection, and where no
+    /// byte came within 30 s
+    bool receive() {
         pollfd fd{socket_, POLLIN, 0};
         if (ended_ || socket_ < 0 || poll(&fd, 1, 30'000) <= 0) return false;
-        std::array<char, 65536> buffer{};
+        std::array<char, 16384> buffer{};
         const auto count = ::recv(socket_, buffer.data(), buffer.size(), 0);
         if (count <= 0) {
             ended_ = true;
@@ -69,6 +69,12 @@ private:
         text_.append(buffer.data(), std::size_t(count));
         return true;
     }
+    /// The connection's end came, not the end of patience.
+    bool ended() const { return ended_; }
+    const std::string& text() const { return text_; }
+    void forget() { text_.clear(); }
+
+private:
     int socket_;
     bool connected_ = false, ended_ = false;
     std::string text_;
