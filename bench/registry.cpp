@@ -13,6 +13,7 @@ nlohmann::ordered_json cpuPrefill(const Log& log);
 nlohmann::ordered_json firstToken(const Log& log);
 nlohmann::ordered_json recording(const Log& log);
 nlohmann::ordered_json replay(const Log& log);
+nlohmann::ordered_json serving(const Settings& settings, const Log& log);
 nlohmann::ordered_json servingSimulator(const Settings& settings, const Log& log);
 nlohmann::ordered_json servingSoak(const Settings& settings, const Log& log);
 #ifdef KVSCOPE_HAVE_CUDA
@@ -45,6 +46,8 @@ std::span<const BenchEntry> benchmarks() {
                    firstToken},
         BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
         BenchEntry{"replay", "How long do the miss curves of 100 million block references take?", replay},
+        BenchEntry{"serving", "What do plans, recording and HTTP add to the engine's work? (its steps: served-steps)",
+                   nullptr, nullptr, serving, false, true},
         BenchEntry{"serving-simulator", "How far is the simulator from the engine?", nullptr, nullptr, servingSimulator,
                    false, true},
         BenchEntry{"serving-soak", "Does an hour of serving make the engine slower or larger?", nullptr, nullptr,
