@@ -4,6 +4,7 @@
 #include "profiler/read/head_bytes.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/run_knowledge.h"
+#include "profiler/read/token_text.h"
 
 #include <algorithm>
 #include <array>
@@ -87,31 +88,13 @@ std::vector<bool> stepsThatPass(const TraceReader& reader, int runId, const Read
 std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text) {
     const auto run = reader.run(runId);
     if (!run || run->blockSize <= 0 || sequence < 0) return {};
-    const auto lower = [](std::string bytes) {
-        for (char& c : bytes)
-            if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-        return bytes;
-    };
-    std::string all;
-    std::vector<std::pair<std::size_t, int>> begins; // where a token's bytes begin, and its block
-    std::vector<bool> found;
-    const auto add = [&](const TokenRow& token) {
-        if (token.position < 0 || token.position > trace::kMaxStep) return;
-        const int block = token.position / run->blockSize;
-        begins.emplace_back(all.size(), block);
-        all += lower(token.bytes);
-        if (found.size() <= std::size_t(block)) found.resize(std::size_t(block) + 1);
-    };
-    for (const TokenRow& token : reader.prompt(runId, sequence)) add(token);
-    for (const TokenRow& token : reader.tokens(runId, sequence)) add(token);
-    const std::string wanted = lower(text);
-    if (wanted.empty()) return std::vector<bool>(found.size(), true);
-    for (auto at = all.find(wanted); at != std::string::npos; at = all.find(wanted, at + 1)) {
-        auto token = std::upper_bound(begins.begin(), begins.end(), at,
-                                      [](std::size_t place, const auto& begin) { return place < begin.first; });
-        for (--token; token != begins.end() && token->first < at + wanted.size(); ++token)
-            found[std::size_t(token->second)] = true;
-    }
+    TokenText all(run->blockSize);
+    for (const TokenRow& token : reader.prompt(runId, sequence)) all.add(token);
+    for (const TokenRow& token : reader.tokens(runId, sequence)) all.add(token);
+    const std::vector<std::size_t> matches = all.firstMatches(text);
+    std::vector<bool> found(matches.size(), text.empty());
+    for (std::size_t block = 0; block < found.size(); ++block)
+        if (matches[block] != TokenText::kNowhere) found[block] = true;
     return found;
 }
 
