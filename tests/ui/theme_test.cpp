@@ -74,13 +74,13 @@ TEST_P(Themes, TextReachesWcagAaOnEverySurface) {
             EXPECT_GE(contrast(text, surface), 4.5)
                 << text.name().toStdString() << " on " << surface.name().toStdString();
     }
-    for (const QColor& line : {theme.runA, theme.runB, theme.cursor, theme.miss})
+    for (const QColor& line : {theme.runA, theme.runB, theme.cursor, theme.miss, theme.found})
         EXPECT_GE(contrast(line, theme.plotBackground), 3.0);
 }
 
-TEST_P(Themes, OriginsAndTheMissMarkStayApartForColourBlindReaders) {
+TEST_P(Themes, OriginsAndTheMarksOverThemStayApartForColourBlindReaders) {
     std::vector<QColor> colours(theme.origin.begin(), theme.origin.end());
-    colours.push_back(theme.miss);
+    for (const QColor& mark : {theme.miss, theme.found, theme.plotBackground}) colours.push_back(mark);
     expectApart(colours, 21);
 }
 

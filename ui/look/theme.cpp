@@ -1,6 +1,6 @@
 // A small search chose the categorical colours. For normal, deuteranope and protanope sight, any two of a group differ
-// by at least 14 (components), 21 (origins and the miss mark) or 30 (resources) CIE76 units; tests/ui/theme_test.cpp
-// checks this.
+// by at least 14 (components), 21 (origins, the marks of misses and of found text) or 30 (resources) CIE76 units;
+// tests/ui/theme_test.cpp checks this.
 #include "ui/look/theme.h"
 
 #include "resources/resources.h"
@@ -45,6 +45,7 @@ Theme makeLight() {
     t.runA = 0x1f6fd1;
     t.runB = 0xc2570c;
     t.cursor = 0x111418;
+    t.found = 0x8811ff;
     return t;
 }
 
@@ -74,6 +75,7 @@ Theme makeDark() {
     t.runA = 0x5aa2f5;
     t.runB = 0xf0974a;
     t.cursor = 0xffffff;
+    t.found = 0xfff53d;
     return t;
 }
 

@@ -21,6 +21,7 @@ struct Theme {
     std::array<QColor, 14> component; // in the order of kStageNames, then embed, lm_head, sample, other
     std::array<QColor, 5> resource;   // [Resource] HBM bandwidth, compute, link, HBM capacity, host memory
     QColor hit, miss, runA, runB, cursor;
+    QColor found; // marks of found text over the selection mask
 
     static const Theme& light();
     static const Theme& dark();

@@ -3,6 +3,8 @@
 #include <QWidget>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace kvscope::ui {
 
@@ -34,18 +36,27 @@ QSize FlowLayout::minimumSize() const {
 
 int FlowLayout::arrange(const QRect& rect, bool apply) const {
     int x = rect.x(), y = rect.y(), line = 0;
+    std::vector<std::pair<QLayoutItem*, QRect>> placed; // in this line, whose height its tallest item decides
+    const auto endLine = [&] {
+        if (apply)
+            for (const auto& [item, place] : placed)
+                item->setGeometry(place.translated(0, (line - place.height()) / 2));
+        placed.clear();
+    };
     for (QLayoutItem* item : items_) {
         if (item->isEmpty()) continue;
         const QSize size = item->sizeHint();
         if (x > rect.x() && x + size.width() > rect.right() + 1) {
+            endLine();
             x = rect.x();
             y += line + kDown;
             line = 0;
         }
-        if (apply) item->setGeometry(QRect(QPoint(x, y), size));
+        placed.emplace_back(item, QRect(QPoint(x, y), size));
         x += size.width() + kAcross;
         line = std::max(line, size.height());
     }
+    endLine();
     return y + line - rect.y();
 }
 

@@ -13,6 +13,7 @@
 #include "ui/plots/plot_view.h"
 #include "ui/views/make_views.h"
 #include "ui/views/needle_lanes.h"
+#include "ui/views/prompt_finder.h"
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
 #include "ui/views/tile_text.h"
@@ -84,6 +85,10 @@ public:
         buildMargins();
         needles_ = new NeedleLanes(workspace, canvas(), panel_, margins_->layoutRow(), this);
         connect(needles_, &NeedleLanes::changed, this, &SelectionView::updateNote);
+        finder_ = new PromptFinder(workspace, canvas(), panel_, this);
+        addTool(finder_->field());
+        addTool(finder_->results());
+        connect(finder_, &PromptFinder::changed, this, &SelectionView::showFound);
         promptLine_ = new QCPItemStraightLine(&canvas());
         promptLine_->setClipAxisRect(panel_);
         for (QCPItemPosition* position : promptLine_->positions()) {
@@ -157,6 +162,7 @@ protected:
         texts_.clear();
         hoverScore_.reset();
         promptLine_->setVisible(false);
+        finder_->restart();
         if (showEmptyWithoutRun(
                 tr("This view shows which KV blocks one head selected at every step, why, and which of them "
                    "had to be fetched.")))
@@ -204,6 +210,7 @@ protected:
             [this](int tokens) {
                 promptTokens_ = tokens;
                 markPrompt();
+                if (data_.steps() > 0) fitBlocks();
                 replot();
             });
         placeMark();
@@ -221,6 +228,7 @@ protected:
         else
             feed_.advance();
         needles_->show(run(), shown_.sequence);
+        finder_->advance();
     }
 
     void cursorMoved() override {
@@ -230,6 +238,7 @@ protected:
             runChanged();
             return;
         }
+        finder_->moved();
         placeMark();
     }
 
@@ -242,6 +251,7 @@ protected:
         mask_->applyTheme(theme);
         margins_->applyTheme(theme);
         needles_->applyTheme(theme);
+        finder_->applyTheme(theme);
         missedCurve_->setPen(QPen(theme.miss, 1));
         missedCurve_->setAntialiased(false);
         summariseBlocks();
@@ -257,7 +267,7 @@ protected:
         cursor.step = step;
         if (panel == 0) {
             if (block < 0) return;
-            cursor.block = block < data_.blocks() ? block : -1;
+            cursor.block = block < shownBlocks() ? block : -1;
         }
         workspace().setCursor(cursor);
     }
@@ -267,7 +277,7 @@ protected:
         if (!run() || step < 0 || step >= data_.steps()) return {};
         if (panel == needles_->panel()) return needles_->tooltip(at.x(), at.y());
         if (panel != 0) return stepTooltip(step);
-        if (block < 0 || block >= data_.blocks()) return {};
+        if (block < 0 || block >= shownBlocks()) return {};
         hoverStep_ = step;
         hoverBlock_ = block;
         hoverX_ = at.x();
@@ -489,7 +499,7 @@ private:
                 swatches << Swatch{tr("miss: had to be fetched"), theme.origin[0], Swatch::Mark::Hatch,
                                    MaskPlottable::hatchColour(theme)};
         }
-        swatches << needles_->swatches(theme);
+        swatches << needles_->swatches(theme) << finder_->swatches(theme);
         if (promptLine_->visible())
             swatches << Swatch{tr("end of the prompt (%1 tokens)").arg(formatCount(promptTokens_)),
                                theme.text,
@@ -533,7 +543,12 @@ private:
             showEmpty(title, why, {stopRun()});
             return;
         }
-        if (data_.blocks() == 0 && data_.steps() > 1 && !feed_.loading()) {
+        showRead();
+    }
+
+    /// Shows what is read so far, or says why nothing was selected.
+    void showRead() {
+        if (data_.blocks() == 0 && data_.steps() > 1 && !feed_.loading() && !showsFoundOnly()) {
             explainNothing();
             return;
         }
@@ -543,8 +558,24 @@ private:
         feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
         scaleMargins();
         summariseBlocks();
-        canvas().setFullY(0, {-0.5, std::max(data_.blocks(), promptBlocks()) - 0.5 + (data_.blocks() == 0 ? 1 : 0)});
+        fitBlocks();
         markPrompt();
+        replot();
+    }
+
+    /// No selected block holds the filter's text, but others do.
+    bool showsFoundOnly() const {
+        const Filter& filter = workspace().filter();
+        return !filter.text.isEmpty() && filter.hasLayer(shown_.layer) && filter.hasKvHead(shown_.kvHead) &&
+               !finder_->found().empty();
+    }
+
+    int shownBlocks() const { return std::max(data_.blocks(), promptBlocks()); }
+    void fitBlocks() { canvas().setFullY(0, {-0.5, std::max(shownBlocks(), 1) - 0.5}); }
+
+    void showFound() {
+        if (data_.steps() > 1 && data_.blocks() == 0) return showRead(); // the plot only has what is found
+        applyColouring();
         replot();
     }
 
@@ -651,7 +682,7 @@ private:
                                  ? tr("misses are not known")
                                  : tr("missed %1 times").arg(formatCount(count[1])));
         }
-        html += needles_->blockText(block);
+        html += needles_->blockText(block) + finder_->blockText(block);
         if (!text.isEmpty()) html += QStringLiteral("<p>“%1”</p>").arg(text);
         return html;
     }
@@ -664,6 +695,7 @@ private:
     LoadingStrip* loading_ = nullptr;
     Margins* margins_ = nullptr;
     NeedleLanes* needles_ = nullptr;
+    PromptFinder* finder_ = nullptr;
     StepMargin* missedCurve_ = nullptr;
     std::vector<float> selectedPerStep_, missedPerStep_; // by device pixel column, as last drawn
     QCPAxisRect* panel_ = nullptr;
