@@ -65,9 +65,9 @@ CostFit::PrefillCost CostFit::leastSquares(const std::vector<Prefill>& prefills)
     return {tm / tt, 0};
 }
 
-/// The first prompt of a process loads libraries and kernels, and now and then another program has the processor. Least
-/// squares alone would make every prompt dear for it: a prompt that took kTooLong times as long as fitted, where the
-/// median prompt took as long as fitted, is left out, and the others are fitted again.
+/// A first prompt loads libraries and kernels, and now and then another program has the processor. Least squares alone
+/// would make every prompt dear for it: a prompt whose time over its fitted time is kTooLong times the median of these
+/// ratios is left out, and the others are fitted again.
 CostFit::PrefillCost CostFit::prefillCost() const {
     constexpr double kTooLong = 3;
     std::vector<Prefill> prefills = prefills_;

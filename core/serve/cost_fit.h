@@ -10,7 +10,7 @@
 namespace kvscope::serve {
 
 /// Collects iterations and fits to them what a layer of a prompt costs by its length (least squares, without prompts
-/// that took far longer than the others, as the first one of a process does) and what a decode step costs by rows and
+/// that took far longer than the others) and what a decode step costs by rows and
 /// context (medians). What is moved between the tiers is in these times, so the fitted table has links that cost
 /// nothing.
 class CostFit {

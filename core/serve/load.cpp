@@ -58,6 +58,7 @@ public:
         fit_.add(report, engine_->costs().shape, chunks_, lengths_);
         if (shared_) shared_->add(report, engine_->costs().shape, chunks_, lengths_);
     }
+    void forget() { fit_ = {}; } // what was passed on so far
     ServiceCosts fitted() const { return fit_.fit(engine_->costs(), scheduler_); }
 
 private:
@@ -213,25 +214,33 @@ ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const Engin
     Fitting fitting(measured, nullptr);
     Engine engine(model, measured, fitting);
     fitting.watches(engine);
-    // Their answers end one after the other, so that steps of eight rows, of seven and so on are measured.
     RequestId id = 0;
     const int longest = model->config().maxPositions;
-    for (const int tokens : {2048, 1536, 1024, 768, 640, 512, 384, 256}) {
-        WorkloadLine line;
-        line.outputTokens = 8 + 6 * int(id);
-        line.promptTokens = std::max(1, std::min(tokens, longest - line.outputTokens));
-        line.seed = std::uint64_t(id);
-        Submission request;
-        request.id = id;
-        request.prompt = options.prompt(line, id);
-        request.maxTokens = line.outputTokens;
-        request.stopAtEos = false;
-        fitting.submitted(id, line.promptTokens);
-        engine.submit(std::move(request));
-        ++id;
+    const auto serve = [&](int firstAnswer, int moreEach) {
+        int answer = firstAnswer;
+        for (const int tokens : {2048, 1536, 1024, 768, 640, 512, 384, 256}) {
+            WorkloadLine line;
+            line.outputTokens = answer;
+            line.promptTokens = std::max(1, std::min(tokens, longest - line.outputTokens));
+            line.seed = std::uint64_t(id);
+            Submission request;
+            request.id = id;
+            request.prompt = options.prompt(line, id);
+            request.maxTokens = line.outputTokens;
+            request.stopAtEos = false;
+            fitting.submitted(id, line.promptTokens);
+            engine.submit(std::move(request));
+            answer += moreEach, ++id;
+        }
+        while (engine.iterate())
+            if (options.between) options.between(0);
+    };
+    // On a GPU the first prompt of each length waits for the libraries to choose and load the kernels of its products.
+    if (engineOptions.session.backend == Backend::Cuda) {
+        serve(1, 0);
+        fitting.forget();
     }
-    while (engine.iterate())
-        if (options.between) options.between(0);
+    serve(8, 6); // answers end one after the other, so that steps of eight rows, of seven and so on are measured
     return fitting.fitted();
 }
 

@@ -44,7 +44,7 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
                 const LoadOptions& options);
 
 /// Measures what the iterations of this engine cost, in a short run of its own with prompts of several lengths and
-/// steps of one to eight rows.
+/// steps of one to eight rows; on a GPU after a first run that is not measured, in which the libraries load kernels.
 ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
                           const LoadOptions& options);
 

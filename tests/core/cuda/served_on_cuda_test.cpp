@@ -8,6 +8,7 @@
 #include "core/cuda/scatter.h"
 #include "core/select/refusal.h"
 #include "core/serve/engine.h"
+#include "core/serve/load.h"
 #include "core/serve/random_draws.h"
 #include "core/session/engine_setup.h"
 #include "tests/core/served_requests.h"
@@ -534,6 +535,22 @@ TEST_F(RowsOnCuda, ServeASmallWorkload) {
         const bool hasSelector = name != std::string("nosa");
         EXPECT_EQ(engine.rowsApart(), hasSelector ? 3 : 0) << name << ": rows that launch kernels of their own";
     }
+}
+
+// Where this test is the first of its process, the libraries have not loaded their kernels yet.
+TEST_F(RowsOnCuda, CostInAFreshProcessWhatTheyCostInAWarmOne) {
+    EngineOptions options;
+    options.session.method = "nosa";
+    options.session.backend = Backend::Cuda;
+    options.scheduler.offload = false;
+    options.budget = {0, std::int64_t(1) << 30, std::int64_t(1) << 30, std::int64_t(1) << 30, true};
+    LoadOptions load;
+    load.prompt = [](const WorkloadLine& line, std::int64_t id) {
+        return test::randomPrompt(line.promptTokens, unsigned(id) + 1);
+    };
+    const ServiceCosts fresh = measureCosts(embedded(), options, load), warm = measureCosts(embedded(), options, load);
+    EXPECT_LT(fresh.prefillUsPerToken, 1.5 * warm.prefillUsPerToken);
+    EXPECT_LT(warm.prefillUsPerToken, 1.5 * fresh.prefillUsPerToken);
 }
 
 TEST_F(RowsOnCuda, RefuseAPromptInChunksAndAWrongPosition) {
