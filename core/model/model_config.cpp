@@ -10,6 +10,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <initializer_list>
 
 namespace kvscope {
 namespace {
@@ -27,10 +28,8 @@ void readArchitecture(const ConfigReader& reader, ModelConfig& config) {
 }
 
 /// Whether some family here has this model type; also true where none is stated.
-bool isKnownType(const std::string& modelType) {
-    return modelType.empty() || std::ranges::any_of(architectures(), [&](const Architecture& known) {
-               return std::ranges::count(known.modelTypes, modelType) > 0;
-           });
+bool isTypeOf(const Architecture& architecture, const std::string& modelType) {
+    return modelType.empty() || std::ranges::count(architecture.modelTypes, modelType) > 0;
 }
 
 void refuseForeign(const ConfigReader& reader) {
@@ -90,7 +89,17 @@ void readSpecialTokens(const ConfigReader& reader, ModelConfig& config) {
         add(eos);
 }
 
-SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {
+/// Adds a note of the keys of a section that nothing reads. unneeded: keys of training, and those whose tensors or
+/// sums say the same
+void noteUnread(const ConfigReader& section, const char* name, std::initializer_list<const char*> unneeded,
+                std::vector<std::string>& notes) {
+    for (const char* const key : unneeded) (void)section.states(key);
+    if (const std::vector<std::string> unread = section.unread(); !unread.empty())
+        notes.push_back(fmt::format("this program does not read these keys of {}: {}", name, listedKeys(unread)));
+}
+
+/// notes: takes what is stated and not read
+SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader, std::vector<std::string>& notes) {
     SparseConfig sparse;
     sparse.kernelSize = reader.integerOr("kernel_size", 32, 1, 256);
     sparse.kernelStride = reader.integerOr("kernel_stride", 16, 1, 256);
@@ -108,6 +117,10 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {
     if (reader.flagOr("use_nope", false))
         throw Error(ErrorKind::Unsupported, reader.origin() + ": use_nope (pooling of unrotated keys) is not supported",
                     "use a checkpoint that pools rotated keys");
+    if (reader.flagOr("use_q_future_for_topk", false))
+        notes.push_back("sparse_config has use_q_future_for_topk: which queries choose blocks is the method's matter");
+    noteUnread(reader, "sparse_config",
+               {"create_indexer", "training_kernel_size", "training_kernel_stride", "kl_target_align_pooling"}, notes);
     if (!model.has("sparse_attention")) return sparse;
     // Resolved block counts: the window is counted with the current block in it.
     const ConfigReader resolved = model.object("sparse_attention");
@@ -117,6 +130,10 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {
     sparse.windowBlocks = resolved.integerOr("window_blocks", sparse.windowBlocks, 0, 65536);
     sparse.queryAwareBlocks = resolved.integerOr("query_aware_blocks", sparse.queryAwareBlocks, 0, 65536);
     sparse.totalBlocks = resolved.integerOr("total_blocks", sparse.totalBlocks, 1, 65536);
+    if (const std::string prefill = resolved.textOr("prefill", "full"); prefill != "full")
+        notes.push_back(fmt::format(
+            "sparse_attention has prefill '{}': a run is prefilled as its parameter prefill says", shown(prefill)));
+    noteUnread(resolved, "sparse_attention", {"eviction_head", "forecast_heads", "query_agnostic_blocks"}, notes);
     return sparse;
 }
 
@@ -239,7 +256,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
     config.maxPositions = config.rope.context(config.maxPositions);
     readSpecialTokens(reader, config);
     config.eosByDefault = !stated.contains("eos_token_id");
-    if (reader.has("sparse_config")) config.sparse = readSparse(reader, reader.object("sparse_config"));
+    if (reader.has("sparse_config")) config.sparse = readSparse(reader, reader.object("sparse_config"), config.notes);
     (void)reader.states("sparse_attention");
     config.check(origin);
     if (converted) return config;
@@ -249,7 +266,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
             fmt::format("config.json names code of the checkpoint's own ({}), which is not run: it is "
                         "computed as {}",
                         code, architecture.title));
-    else if (!isKnownType(config.modelType))
+    else if (!isTypeOf(architecture, config.modelType))
         config.notes.push_back(
             fmt::format("config.json has the model type '{}', by which transformers chooses its class: "
                         "it is computed as {}, as the class it states says",

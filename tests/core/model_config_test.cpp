@@ -344,6 +344,25 @@ TEST(ModelConfig, NotesKeysThatNobodyReadsAndCodeThatIsNotRun) {
     ASSERT_EQ(type.size(), 1u);
     EXPECT_THAT(type[0], AllOf(HasSubstr("'gpt2'"), HasSubstr("computed as Llama")));
     EXPECT_TRUE(read("llama2-mha", with("model_type", nullptr)).notes.empty());
+    const auto own = read("minicpm4", with("model_type", "llama")).notes; // the class is none of the library's
+    ASSERT_EQ(own.size(), 1u);
+    EXPECT_THAT(own[0], HasSubstr("the model type 'llama'"));
+}
+
+TEST(ModelConfig, NotesWhatNothingReadsOfSparseSettings) {
+    const auto notes = [](const char* section, const char* key, const Json& value) {
+        Json json = embeddedConfig();
+        json[section][key] = value;
+        return ModelConfig::parse(json.dump(), "config.json").notes;
+    };
+    EXPECT_THAT(notes("sparse_config", "topk", 12), testing::IsEmpty()); // as it is
+    EXPECT_THAT(notes("sparse_config", "topkk", 4),
+                testing::ElementsAre("this program does not read these keys of sparse_config: topkk"));
+    EXPECT_THAT(notes("sparse_config", "use_q_future_for_topk", true),
+                testing::ElementsAre(HasSubstr("use_q_future_for_topk")));
+    EXPECT_THAT(notes("sparse_attention", "block_size", 32),
+                testing::ElementsAre("this program does not read these keys of sparse_attention: block_size"));
+    EXPECT_THAT(notes("sparse_attention", "prefill", "sparse"), testing::ElementsAre(HasSubstr("prefill 'sparse'")));
 }
 
 TEST(ModelConfig, RefusesBadSparseSettingsNamingTheirKey) {
