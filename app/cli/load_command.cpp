@@ -130,7 +130,8 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     recording.open();
     if (recording.records()) options.sink = &recording.sink();
     options.recordSteps = steps.has_value();
-    CostFit fit; // of all rates
+    CostFit fit;                    // of all rates
+    std::optional<Error> unwritten; // the costs, told behind the results
     options.fit = &fit;
     // Serves one rate. [from, to): its part of the progress
     const auto serveAt = [&](double rate, double from, double to) {
@@ -152,7 +153,12 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         document["backend"] = result.backend;
         document["points"].push_back(std::move(point));
         ServiceCosts base = result.costs; // with the engine's shape
-        if (!arguments.costsOut.empty()) writeCosts(arguments.costsOut, fit.fit(std::move(base), engine.scheduler));
+        try {
+            if (!arguments.costsOut.empty()) writeCosts(arguments.costsOut, fit.fit(std::move(base), engine.scheduler));
+            unwritten.reset();
+        } catch (const Error& error) {
+            unwritten.emplace(error);
+        }
         if (!arguments.json) {
             action.clear();
             printResult(result.numbers, broken);
@@ -185,6 +191,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     else
         printOut("measured with {} on {}{}: {}\n", arguments.method, model->name(),
                  arguments.planted.empty() ? "" : ", planted selections", document["backend"].get<std::string>());
+    if (unwritten) throw *unwritten;
     return 0;
 }
 

@@ -113,17 +113,17 @@ int run(const Arguments& arguments, const Options& command) {
     const TuneResult result =
         tune(model, prompts, requestOf(arguments, prompts.hasAnswers()), {}, action.part(0.02, 1), action.stop());
     action.clear();
-    if (!arguments.output.empty()) {
+    if (arguments.json)
+        printOut("{}", tuneJson(result));
+    else
+        printTable(result);
+    if (!arguments.output.empty()) { // behind the table, which a file that cannot be written leaves there
         const std::string problem =
             writeWholeFile(arguments.output, [&](std::ostream& out) { out << tuneJson(result); });
         if (!problem.empty())
             throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", arguments.output, problem),
                         "choose another file with --output");
     }
-    if (arguments.json)
-        printOut("{}", tuneJson(result));
-    else
-        printTable(result);
     if (result.cancelled) return Interruption::exitStatus();
     const bool replayed =
         std::any_of(result.rows.begin(), result.rows.end(), [](const TuneRow& row) { return row.predicted.replayed; });

@@ -178,6 +178,16 @@ TEST_F(Load, FitsOneTableToAllRates) {
     EXPECT_LT(rowsOf(one), rowsOf(two)) << "only the second has steps of many rows";
 }
 
+TEST_F(Load, CostsThatCannotBeWrittenLeaveTheResults) {
+    const std::vector<std::string> arguments = command({"--json", "--costs-out", path("none/costs.json")});
+    const test::Finished result = test::cli(arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("none/costs.json"));
+    const json out = json::parse(result.out, nullptr, false);
+    ASSERT_TRUE(out.is_object()) << result.out;
+    EXPECT_EQ(out.at("points").size(), 1u);
+}
+
 TEST_F(Load, SaysWhyARequestWasRefused) {
     const json out = jsonOf(command({}, "1M"));
     EXPECT_GT(out["points"][0]["requests"]["refused"], 0);

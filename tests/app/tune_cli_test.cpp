@@ -154,6 +154,12 @@ TEST_F(TuneCli, NothingIsRecommendedBelowTheFloor) {
     const std::vector<std::string> full{"tune", "--methods",       "full", "--context", "400", "--prompt-count",
                                         "5",    "--decode-tokens", "8",    "--threads", "1"};
     EXPECT_TRUE(jsonOf(full).at("choice").is_object());
+    std::vector<std::string> unwritten = full; // what was measured is printed, be the file as it may
+    unwritten.insert(unwritten.end(), {"--json", "-o", path("none/tune.json")});
+    const Finished told = test::cli(unwritten);
+    EXPECT_EQ(told.status, 1);
+    EXPECT_THAT(told.err, HasSubstr("none/tune.json"));
+    EXPECT_TRUE(json::parse(told.out, nullptr, false).is_object()) << told.out;
     std::vector<std::string> sure = full;
     sure.push_back("--sure");
     EXPECT_TRUE(jsonOf(sure, 1).at("choice").is_null());
