@@ -34,7 +34,8 @@ int list(const FigureOptions& options) {
             all.push_back(std::move(one));
             continue;
         }
-        printOut("{:<20} {} ({})\n", entry.id, entry.title, entry.redraws);
+        const std::string redraws = *entry.redraws == 0 ? "" : fmt::format(" ({})", entry.redraws);
+        printOut("{:<20} {}{}\n", entry.id, entry.title, redraws);
         if (!judged || !why.empty())
             printOut("{:<20}   {}{}\n", "", judged ? "not from these: " + why + "; " : "", entry.needs);
     }

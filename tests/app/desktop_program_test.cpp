@@ -72,6 +72,13 @@ TEST_F(DesktopProgramTest, HelpAndVersionNeedNoDisplay) {
     EXPECT_EQ(desktop("render --help").status, 0);
 }
 
+TEST_F(DesktopProgramTest, AFigureThatRedrawsNoPaperNamesNone) {
+    const Outcome list = desktop("figure --list");
+    EXPECT_EQ(list.status, 0) << list.error;
+    EXPECT_NE(list.output.find("(NOSA, Fig. 2d)"), std::string::npos);
+    EXPECT_NE(list.output.find("Answers kept against bytes per token\n"), std::string::npos) << list.output;
+}
+
 TEST_F(DesktopProgramTest, WithoutADisplayTheWindowSaysSoInOneLine) {
     const Outcome outcome = desktop("");
     EXPECT_EQ(outcome.status, 2);
