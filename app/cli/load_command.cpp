@@ -167,18 +167,27 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         result.numbers.outcomes.clear();
         return CapacityPoint{rate, broken, std::move(result.numbers)};
     };
-    if (arguments.ladder.search) {
-        searchBoth(workload, bounds, progress, document, [&](double rate) { return serveAt(rate, 0, 1); });
+    const auto printJson = [&] { printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace)); };
+    try {
+        if (arguments.ladder.search) {
+            searchBoth(workload, bounds, progress, document, [&](double rate) { return serveAt(rate, 0, 1); });
+            action.clear();
+            if (!arguments.json)
+                printOut(
+                    "capacity {:.4g} requests/s measured, above it {}; {:.4g} simulated with the costs of the plans\n",
+                    document["capacity_per_s"].get<double>(), document["broke_first"].get<std::string>(),
+                    document["simulated_capacity_per_s"].get<double>());
+        } else {
+            const std::vector<double> rates =
+                arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
+            const auto all = double(rates.size());
+            for (std::size_t i = 0; i < rates.size(); ++i) serveAt(rates[i], double(i) / all, double(i + 1) / all);
+        }
+    } catch (const Error& error) { // the rates that are finished have been printed where no JSON is asked for
         action.clear();
-        if (!arguments.json)
-            printOut("capacity {:.4g} requests/s measured, above it {}; {:.4g} simulated with the costs of the plans\n",
-                     document["capacity_per_s"].get<double>(), document["broke_first"].get<std::string>(),
-                     document["simulated_capacity_per_s"].get<double>());
-    } else {
-        const std::vector<double> rates =
-            arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
-        const auto all = double(rates.size());
-        for (std::size_t i = 0; i < rates.size(); ++i) serveAt(rates[i], double(i) / all, double(i + 1) / all);
+        document["cancelled"] = error.kind == ErrorKind::Cancelled;
+        if (arguments.json && !document["points"].empty()) printJson();
+        throw;
     }
     action.clear();
     if (recording.records()) {
@@ -187,7 +196,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         printErr("recorded in {}\n", arguments.trace);
     }
     if (arguments.json)
-        printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+        printJson();
     else
         printOut("measured with {} on {}{}: {}\n", arguments.method, model->name(),
                  arguments.planted.empty() ? "" : ", planted selections", document["backend"].get<std::string>());

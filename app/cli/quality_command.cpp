@@ -229,23 +229,31 @@ int run(Arguments& arguments, const Options& command) {
                         {"text", arguments.textFile.empty() ? "built-in document" : arguments.textFile}};
     FinishedPoints finished(arguments.resume, settings);
     Work work(arguments, model, finished, action);
+    const auto print = [&](Json document) {
+        if (arguments.json)
+            printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+        else
+            printQuality(document);
+    };
     try {
         work.run(cells, bounds);
     } catch (const Error& error) {
         action.clear();
-        if (error.kind == ErrorKind::Cancelled && !arguments.resume.empty())
-            printErr("what was measured is in {}; the same command goes on from there\n", arguments.resume);
+        if (!arguments.resume.empty()) {
+            if (error.kind == ErrorKind::Cancelled)
+                printErr("what was measured is in {}; the same command goes on from there\n", arguments.resume);
+        } else if (work.left() < work.all()) { // nothing else keeps what was measured
+            Json document = documentOf(arguments, settings, cells, bounds, finished);
+            document["cancelled"] = error.kind == ErrorKind::Cancelled;
+            print(std::move(document));
+        }
         throw;
     }
     action.clear();
     if (work.left() > 0)
         printErr("the time is up: {} of {} batches are in {}; the same command goes on from there\n",
                  work.all() - work.left(), work.all(), arguments.resume);
-    const Json document = documentOf(arguments, settings, cells, bounds, finished);
-    if (arguments.json)
-        printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
-    else
-        printQuality(document);
+    print(documentOf(arguments, settings, cells, bounds, finished));
     return 0;
 }
 
