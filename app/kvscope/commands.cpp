@@ -5,6 +5,7 @@
 #include "app/terminal/output.h"
 #include "base/error.h"
 #include "profiler/store/trace_store.h"
+#include "ui/frame/background_thread.h"
 #include "ui/output/render.h"
 #include "ui/output/report.h"
 #include "ui/session/session_controller.h"
@@ -111,6 +112,7 @@ std::set<std::string> tracesOf(ui::MainWindow& window) {
 int showDesktop(QApplication& application, const DesktopOptions& options, std::set<std::string>& traces) {
     QGuiApplication::setWindowIcon(QIcon(QStringLiteral(":/kvscope.svg")));
     QGuiApplication::setDesktopFileName(QStringLiteral("kvscope")); // Wayland takes the icon of that file
+    ui::letBackgroundThreadsYield();
     ui::MainWindow window{ui::Settings(options.fresh)};
     if (!options.theme.empty()) window.setTheme(QString::fromStdString(options.theme));
     if (qEnvironmentVariableIsSet("KVSCOPE_STARTUP_TIMING"))

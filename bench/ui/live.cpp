@@ -5,6 +5,7 @@
 #include "bench/workload.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/record/recorder.h"
+#include "ui/frame/background_thread.h"
 #include "ui/frame/view.h"
 #include "ui/window/main_window.h"
 
@@ -126,6 +127,7 @@ nlohmann::ordered_json uiLive(const Settings& settings, const Log& log) {
     const std::string alonePath = (folder / "alone.kvtrace").string(), shownPath = (folder / "shown.kvtrace").string();
     nlohmann::ordered_json out;
     {
+        ui::letBackgroundThreadsYield(); // as the desktop does
         ui::MainWindow window{ui::Settings(true)};
         window.resize(1600, 1000);
         window.show();

@@ -1,5 +1,7 @@
 #include "ui/frame/run_checks.h"
 
+#include "ui/frame/background_thread.h"
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -7,10 +9,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-
-#include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 namespace kvscope::ui {
 
@@ -69,8 +67,7 @@ public:
 
 private:
     void work() {
-        pthread_setname_np(pthread_self(), "kvscope-check");
-        setpriority(PRIO_PROCESS, id_t(gettid()), kNice); // of this thread only, on Linux
+        beginBackgroundThread("kvscope-check", kNice);
         for (;;) {
             std::pair<quint64, RunKey> job;
             {

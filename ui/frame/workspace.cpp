@@ -1,6 +1,7 @@
 #include "ui/frame/workspace.h"
 
 #include "base/error.h"
+#include "ui/frame/background_thread.h"
 #include "ui/frame/label_changes.h"
 #include "ui/frame/run_checks.h"
 
@@ -16,10 +17,6 @@
 #include <map>
 #include <mutex>
 #include <thread>
-
-#include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 namespace kvscope::ui {
 
@@ -94,9 +91,8 @@ private:
     };
 
     void work() {
-        pthread_setname_np(pthread_self(), "kvscope-reader");   // bench/ui/live.cpp finds the threads by this name
-        setpriority(PRIO_PROCESS, id_t(gettid()), kWorkerNice); // on Linux, of this thread only
-        std::deque<Opened> readers;                             // last used first
+        beginBackgroundThread("kvscope-reader", kWorkerNice); // bench/ui/live.cpp finds the threads by this name
+        std::deque<Opened> readers;                           // last used first
         for (;;) {
             Job job;
             {
