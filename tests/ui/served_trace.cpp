@@ -1,4 +1,6 @@
-#undef slots // Qt's macro comes with the precompiled header
+// Qt's macro comes with the precompiled header; files behind this one in a batch have it again.
+#pragma push_macro("slots")
+#undef slots
 #include "tests/ui/served_trace.h"
 
 #include "core/prompt/prompts.h"
@@ -48,3 +50,5 @@ void recordServedTrace(const std::string& path, const std::vector<std::pair<std:
 }
 
 } // namespace kvscope::test
+
+#pragma pop_macro("slots")
