@@ -76,9 +76,9 @@ CostFit::PrefillCost CostFit::prefillCost() const {
         const auto ratio = [&](const Prefill& p) {
             return p.ms / std::max(1e-9, cost.perToken * p.tokens + cost.perSquare * p.squares);
         };
-        std::vector<double> ratios;
-        for (const Prefill& p : prefills) ratios.push_back(ratio(p));
-        if (ratios.empty()) return cost;
+        if (prefills.empty()) return cost;
+        std::vector<double> ratios(prefills.size());
+        std::ranges::transform(prefills, ratios.begin(), ratio);
         const double limit = kTooLong * medianOf(std::move(ratios));
         if (std::erase_if(prefills, [&](const Prefill& p) { return ratio(p) > limit; }) == 0) return cost;
     }
