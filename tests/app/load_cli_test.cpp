@@ -1,12 +1,11 @@
 // kvscope-cli load as a person uses it: the engine serves a workload by the wall clock.
 #include "tests/app/cli_fixture.h"
-#include "tests/support/places.h"
+#include "tests/app/interrupted.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -192,17 +191,8 @@ TEST_F(Load, CostsThatCannotBeWrittenLeaveTheResults) {
 
 // The second rate would take a quarter of an hour.
 TEST_F(Load, AnInterruptKeepsTheRatesThatAreFinished) {
-    const std::string said = path("said.txt");
-    std::string line = "exec env KVSCOPE_PROGRESS_SECONDS=0.01 " + std::string(test::kCommandLine);
-    for (const std::string& word : command({"--rate", "200,0.01", "--json"})) line += " " + word;
-    test::Process process({"/bin/sh", "-c", line + " 2>" + said});
-    const auto servesTheSecond = [&] {
-        std::ifstream file(said);
-        return std::string(std::istreambuf_iterator<char>(file), {}).find(" 0.01 requests/s") != std::string::npos;
-    };
-    for (int i = 0; i < 2400 && !servesTheSecond(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    process.signal(SIGINT);
-    const test::Finished result = process.wait();
+    const test::Finished result =
+        test::interrupted(command({"--rate", "200,0.01", "--json"}), " 0.01 requests/s", path("said.txt"));
     EXPECT_EQ(result.status, 130) << result.err;
     const json out = json::parse(result.out, nullptr, false);
     ASSERT_TRUE(out.is_object()) << result.out;

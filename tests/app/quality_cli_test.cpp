@@ -1,14 +1,13 @@
 // kvscope-cli quality: the same numbers in one go and in parts, and its mistakes.
 #include "tests/app/cli_fixture.h"
+#include "tests/app/interrupted.h"
 #include "tests/support/places.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <set>
-#include <thread>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -38,19 +37,9 @@ protected:
 };
 
 TEST_F(QualityCli, AnInterruptKeepsWhatIsMeasured) {
-    const std::string said = path("said.txt");
-    std::string line = "exec env KVSCOPE_PROGRESS_SECONDS=0.01 " + std::string(test::kCommandLine);
     std::vector<std::string> words = with({"--json"});
     *(std::ranges::find(words, "--prompts") + 1) = "400"; // hundreds of batches
-    for (const std::string& word : words) line += " " + word;
-    test::Process process({"/bin/sh", "-c", line + " 2>" + said});
-    const auto measuresLosa = [&] {
-        std::ifstream file(said);
-        return std::string(std::istreambuf_iterator<char>(file), {}).find("losa") != std::string::npos;
-    };
-    for (int i = 0; i < 2400 && !measuresLosa(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    process.signal(SIGINT);
-    const test::Finished result = process.wait();
+    const test::Finished result = test::interrupted(words, "losa", path("said.txt"));
     EXPECT_EQ(result.status, 130) << result.err;
     const json out = json::parse(result.out, nullptr, false);
     ASSERT_TRUE(out.is_object()) << result.out;

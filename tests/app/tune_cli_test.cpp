@@ -1,12 +1,11 @@
 // kvscope-cli tune, against a brute-force run of every candidate, against eval and against recorded runs.
 #include "tests/app/cli_fixture.h"
+#include "tests/app/interrupted.h"
 #include "tests/support/places.h"
 
-#include <chrono>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <map>
-#include <thread>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -217,19 +216,10 @@ TEST_F(TuneCli, MistakesGetOneSentence) {
 }
 
 TEST_F(TuneCli, AnInterruptKeepsWhatIsMeasured) {
-    const std::string said = path("said.txt");
-    test::Process process({"/bin/sh", "-c",
-                           "exec env KVSCOPE_PROGRESS_SECONDS=0.01 " + std::string(test::kCommandLine) +
-                               " tune --methods streaming,full --budgets 256 --context 1500 --prompt-count 4 "
-                               "--decode-tokens 400 --runs 2 --threads 1 --json 2>" +
-                               said});
-    const auto runsFull = [&] {
-        std::ifstream file(said);
-        return std::string(std::istreambuf_iterator<char>(file), {}).find("running full") != std::string::npos;
-    };
-    for (int i = 0; i < 1200 && !runsFull(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    process.signal(SIGINT);
-    const Finished result = process.wait();
+    const Finished result =
+        test::interrupted({"tune", "--methods", "streaming,full", "--budgets", "256", "--context", "1500",
+                           "--prompt-count", "4", "--decode-tokens", "400", "--runs", "2", "--threads", "1", "--json"},
+                          "running full", path("said.txt"));
     EXPECT_EQ(result.status, 130) << result.err;
     const json out = json::parse(result.out, nullptr, false);
     ASSERT_TRUE(out.is_object()) << result.out;
