@@ -1,4 +1,5 @@
 // One QApplication for all tests of the desktop, on a platform without a screen, away from the person's settings.
+#include "ui/frame/background_thread.h"
 #include "ui/look/theme.h"
 
 #include <QApplication>
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
     QCoreApplication::setApplicationName(QStringLiteral("kvscope-tests"));
     QCoreApplication::setOrganizationName(QStringLiteral("kvscope-tests"));
     QApplication::setCursorFlashTime(0);
+    kvscope::ui::letBackgroundThreadsYield(); // as the desktop does
     kvscope::ui::Theme::apply(app, kvscope::ui::Theme::light());
     return RUN_ALL_TESTS();
 }
