@@ -4,7 +4,7 @@
 #include "app/cli/prompt_options.h"
 #include "core/model/model.h"
 #include "core/session/decode_session.h"
-#include "core/session/vain_options.h"
+#include "core/session/option_text.h"
 #include "profiler/cupti/pcie_counting.h"
 #include "profiler/run/run_recording.h"
 
@@ -28,14 +28,9 @@ struct RunArguments {
     bool verify = false, json = false, overwrite = false, noEos = false, resident = false, noCalls = false;
 };
 
-/// "96" = blocks; "256MiB" = bytes of the whole pool. @throws Error(BadInput)
-void parseDeviceKv(const std::string& text, SessionOptions& options);
 /// @throws Error(BadInput)
 Backend parseBackend(const std::string& text);
 RecordLevel parseLevel(const std::string& text);
-/// What decides which options of the run have an effect. denoises: the model does. @throws Error(BadInput) for a method
-/// that does not exist
-RunChoices choicesOf(const SessionOptions& options, bool denoises);
 /// Refuses options that change nothing in this run. @throws Error(BadInput) for the first one that was given
 void refuseVainOptions(const SessionOptions& options, const Options& given, bool denoises);
 /// How the run is recorded, as the arguments say.

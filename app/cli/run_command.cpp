@@ -14,7 +14,6 @@
 #include "core/trace/run_meta.h"
 #include "profiler/run/recorded_session.h"
 
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <memory>
@@ -22,30 +21,6 @@
 #include <stop_token>
 
 namespace kvscope::cli {
-
-void parseDeviceKv(const std::string& text, SessionOptions& options) {
-    if (text.empty()) return;
-    double value = 0;
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const std::string unit(end, text.data() + text.size());
-    const struct {
-        const char *binary, *shortForm;
-        int shift;
-    } units[] = {{"KiB", "K", 10}, {"MiB", "M", 20}, {"GiB", "G", 30}};
-    if (code == std::errc() && value > 0 && value < 1e15) {
-        if (unit.empty() && value == std::floor(value)) {
-            options.deviceKvBlocks = std::int64_t(value);
-            return;
-        }
-        for (const auto& known : units)
-            if (unit == known.binary || unit == known.shortForm) {
-                options.deviceKvBytes = std::int64_t(value * double(std::int64_t(1) << known.shift));
-                return;
-            }
-    }
-    throw Error(ErrorKind::BadInput, fmt::format("cannot read --device-kv '{}'", text),
-                "give block slots per KV head (96) or the pool's size (256MiB)");
-}
 
 Backend parseBackend(const std::string& text) {
     for (const Backend backend : {Backend::Cpu, Backend::Cuda})
@@ -68,12 +43,6 @@ RecordingRequest recordingOf(const RunArguments& arguments, RecordLevel level) {
     request.calls = !arguments.noCalls;
     request.pcie = parsePcieCounting(arguments.pcieCounters);
     return request;
-}
-
-RunChoices choicesOf(const SessionOptions& options, bool denoises) {
-    return {
-        findMethod(options.method),   options.backend, options.offload, options.deviceKvBlocks || options.deviceKvBytes,
-        options.sampling.temperature, denoises};
 }
 
 void refuseVainOptions(const SessionOptions& options, const Options& given, bool denoises) {
