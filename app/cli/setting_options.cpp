@@ -28,18 +28,6 @@ std::vector<std::pair<std::string, std::string>> parseSettings(const char* optio
     return settings;
 }
 
-std::vector<std::string> listedValues(const char* option, const std::string& text) {
-    std::vector<std::string> values;
-    for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-        end = text.find(',', begin);
-        values.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
-        if (values.back().empty())
-            throw Error(ErrorKind::BadInput, fmt::format("{} has an empty value in the list '{}'", option, text),
-                        "leave out the comma that has no value beside it");
-    }
-    return values;
-}
-
 std::int64_t amountOf(const char* option, const std::string& text) {
     double value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,6 +1,8 @@
-// Options of the form key=value: the parameters of a method (--set) and the knobs of the scheduler (--knob); lists of
-// values with commas between them; and amounts of memory.
+// Options of the form key=value: the parameters of a method (--set) and the knobs of the scheduler (--knob); and
+// amounts of memory.
 #pragma once
+
+#include "core/session/option_text.h" // listedValues
 
 #include <cstdint>
 #include <string>
@@ -13,10 +15,6 @@ namespace kvscope::cli {
 /// @throws Error(BadInput) for a text without a key or without '=', and for a key that is given twice
 std::vector<std::pair<std::string, std::string>> parseSettings(const char* option,
                                                                const std::vector<std::string>& texts);
-
-/// The values of a list with commas between them. @param option as the command line writes it, for messages
-/// @throws Error(BadInput) where a value is empty, as in "16,,24" and "16,"
-std::vector<std::string> listedValues(const char* option, const std::string& text);
 
 /// Reads a number with a binary unit: "4G", "512MiB", "32K". @param option as the command line writes it, for messages
 /// @throws Error(BadInput)

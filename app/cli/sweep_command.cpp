@@ -8,19 +8,14 @@
 #include "app/terminal/output.h"
 
 #include "base/error.h"
-#include "core/session/vain_options.h"
+#include "core/session/sweep.h"
 #include "profiler/run/recorded_session.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,134 +24,24 @@ namespace kvscope::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Values = std::vector<std::pair<std::string, std::string>>; // key and value, in the order of the axes
 
-struct Axis {
-    std::string key;
-    std::vector<std::string> values;
-};
-
-/// The options of a run that can be swept beside the parameters of methods.
-constexpr std::array kOptionKeys{"method",         "device-kv",   "cache-policy", "link",
-                                 "max-new-tokens", "temperature", "seed"};
+/// What the command line sweeps: --sweep and --set.
+SweepRequest sweepOf(const std::vector<std::string>& sweeps, const SessionOptions& base, const Settings& settings) {
+    SweepRequest request{{}, base, settings, {}};
+    for (auto& [key, values] : parseSettings("--sweep", sweeps)) request.axes.push_back(sweepAxis(key, values));
+    return request;
+}
 
 bool isOption(const std::string& key) {
-    return std::find(kOptionKeys.begin(), kOptionKeys.end(), key) != kOptionKeys.end();
-}
-
-/// One run: what varies, and the session that it makes.
-struct Point {
-    Values varied;
-    SessionOptions options;
-};
-
-std::vector<Axis> axesOf(const std::vector<std::string>& texts) {
-    std::vector<Axis> axes;
-    for (auto& [key, values] : parseSettings("--sweep", texts)) {
-        if (values.empty())
-            throw Error(ErrorKind::BadInput, fmt::format("--sweep {} has no value", key), "write --sweep key=a,b,c");
-        Axis axis{key == "k" ? "total_blocks" : key == "k_q" ? "select_blocks" : key, listedValues("--sweep", values)};
-        if (std::any_of(axes.begin(), axes.end(), [&](const Axis& other) { return other.key == axis.key; }))
-            throw Error(ErrorKind::BadInput, fmt::format("--sweep gives '{}' twice", axis.key),
-                        "leave one of them out");
-        axes.push_back(std::move(axis));
-    }
-    return axes;
-}
-
-/// All combinations, the last axis fastest.
-std::vector<Values> combinationsOf(const std::vector<Axis>& axes) {
-    std::vector<Values> all{{}};
-    for (const Axis& axis : axes) {
-        std::vector<Values> more;
-        for (const Values& begun : all)
-            for (const std::string& value : axis.values) {
-                more.push_back(begun);
-                more.back().emplace_back(axis.key, value);
-            }
-        all = std::move(more);
-    }
-    return all;
-}
-
-template <class Number> Number numberOf(const std::string& key, const std::string& text) {
-    Number value{};
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (code != std::errc() || end != text.data() + text.size())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read --sweep {}={}", key, text), "give a number");
-    return value;
-}
-
-void setOption(SessionOptions& options, const std::string& key, const std::string& value) {
-    if (key == "method") options.method = findMethod(value).name;
-    if (key == "device-kv") parseDeviceKv(value, options);
-    if (key == "cache-policy") options.cachePolicy = value;
-    if (key == "link") options.link = Link::parse(value);
-    if (key == "max-new-tokens") options.maxNewTokens = numberOf<int>(key, value);
-    if (key == "temperature") options.sampling.temperature = numberOf<double>(key, value);
-    if (key == "seed") options.sampling.seed = numberOf<std::uint64_t>(key, value);
-}
-
-bool hasParameter(const MethodEntry& method, const ModelConfig& config, const std::string& key) {
-    const auto& declared = parametersFor(method, config);
-    return std::any_of(declared.begin(), declared.end(), [&](const Parameter& p) { return p.key == key; });
-}
-
-/// Why this option changes nothing in a run; nothing where it has an effect.
-std::optional<Error> vain(const std::string& key, const SessionOptions& options, const ModelConfig& config) {
-    return vainOption("--" + key, choicesOf(options, config.diffusion.has_value()));
-}
-
-/// A value goes to the methods that have the parameter, or to the runs in which the option has an effect; combinations
-/// that then are equal are one.
-/// @throws Error(BadInput) for a value or a key that no run takes
-std::vector<Point> pointsOf(const std::vector<Axis>& axes, const SessionOptions& base, const Values& settings,
-                            const ModelConfig& config) {
-    std::vector<Point> points;
-    std::set<std::string> used, seen;
-    for (const Values& values : combinationsOf(axes)) {
-        Point point{{}, base};
-        for (const auto& [key, value] : values)
-            if (isOption(key)) setOption(point.options, key, value);
-        const MethodEntry& method = findMethod(point.options.method);
-        ParameterValues checked = resolveDefaults(method, config);
-        const auto take = [&](const std::string& key, const std::string& value) {
-            if (!hasParameter(method, config, key)) return false;
-            checked.set(parametersFor(method, config), key, value);
-            point.options.settings.emplace_back(key, value);
-            used.insert(key);
-            return true;
-        };
-        for (const auto& [key, value] : settings) take(key, value);
-        for (const auto& [key, value] : values)
-            if (isOption(key) ? !vain(key, point.options, config) : take(key, value)) {
-                point.varied.emplace_back(key, value);
-                used.insert(key);
-            }
-        std::string name;
-        for (const auto& [key, value] : point.varied) name += fmt::format("{}={}\n", key, value);
-        if (seen.insert(name).second) points.push_back(std::move(point));
-    }
-    for (const auto& axis : axes)
-        if (isOption(axis.key) && !used.contains(axis.key))
-            throw Error(*vain(axis.key, points.back().options, config));
-        else if (!used.contains(axis.key))
-            throw Error(ErrorKind::BadInput, fmt::format("none of the methods has a parameter '{}'", axis.key),
-                        fmt::format("sweep a parameter (kvscope-cli methods lists them) or one of {}",
-                                    fmt::join(kOptionKeys, ", ")));
-    for (const auto& [key, value] : settings)
-        if (!used.contains(key))
-            throw Error(ErrorKind::BadInput, fmt::format("none of the methods has a parameter '{}'", key),
-                        "kvscope-cli methods lists them");
-    return points;
+    return std::find(sweepOptions().begin(), sweepOptions().end(), key) != sweepOptions().end();
 }
 
 /// Refuses what was given beside --sweep and changes nothing: a value that every run has from --sweep, and an option
 /// that has an effect in none of the runs. @throws Error(BadInput) for the first
-void refuseVainBesideSweep(const std::vector<Axis>& axes, const Values& settings, const std::vector<Point>& points,
-                           const ModelConfig& config, const Options& given) {
-    for (const Axis& axis : axes) {
-        const bool set = std::any_of(settings.begin(), settings.end(),
+void refuseVainBesideSweep(const SweepRequest& request, const std::vector<SweepPoint>& points, bool denoises,
+                           const Options& given) {
+    for (const SweepAxis& axis : request.axes) {
+        const bool set = std::any_of(request.settings.begin(), request.settings.end(),
                                      [&](const auto& setting) { return setting.first == axis.key; });
         if (set || (isOption(axis.key) && given.has("--" + axis.key)))
             throw Error(ErrorKind::BadInput,
@@ -166,14 +51,16 @@ void refuseVainBesideSweep(const std::vector<Axis>& axes, const Values& settings
     }
     for (const char* key : {"link", "cache-policy", "seed"}) {
         if (!given.has(fmt::format("--{}", key))) continue;
-        const bool effective = std::any_of(points.begin(), points.end(),
-                                           [&](const Point& point) { return !vain(key, point.options, config); });
-        if (!effective) throw Error(*vain(key, points.front().options, config));
+        const auto vain = [&](const SweepPoint& point) {
+            return vainOption(fmt::format("--{}", key), choicesOf(point.options, denoises));
+        };
+        if (std::all_of(points.begin(), points.end(), [&](const SweepPoint& point) { return vain(point).has_value(); }))
+            throw Error(*vain(points.front()));
     }
 }
 
 /// "nosa total_blocks=8 device-kv=12"
-std::string nameOf(const Point& point) {
+std::string nameOf(const SweepPoint& point) {
     std::string name = point.options.method;
     for (const auto& [key, value] : point.varied)
         if (key != "method") name += fmt::format(" {}={}", key, value);
@@ -188,7 +75,7 @@ struct Outcome {
     std::vector<std::vector<std::int32_t>> generated;
 };
 
-Outcome runPoint(const std::shared_ptr<const Model>& model, const Point& point,
+Outcome runPoint(const std::shared_ptr<const Model>& model, const SweepPoint& point,
                  const std::vector<std::vector<std::int32_t>>& prompts, const RecordingRequest& request,
                  const Progress& progress, const std::stop_token& stop) {
     Outcome outcome;
@@ -219,7 +106,7 @@ Outcome runPoint(const std::shared_ptr<const Model>& model, const Point& point,
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json jsonOf(const Point& point, const Outcome& outcome, const Outcome& first) {
+Json jsonOf(const SweepPoint& point, const Outcome& outcome, const Outcome& first) {
     Json varied = Json::object();
     for (const auto& [key, value] : point.varied) varied[key] = value;
     Json out{{"name", outcome.name}, {"method", point.options.method}, {"varied", varied}};
@@ -277,16 +164,15 @@ int run(Arguments& arguments, const Options& given) {
     base.link = Link::parse(arguments.link);
     base.stopAtEos = !arguments.noEos;
     parseDeviceKv(arguments.deviceKv, base);
-    const std::vector<Axis> axes = axesOf(arguments.sweeps);
-    const Values settings = parseSettings("--set", arguments.settings);
+    const SweepRequest sweep = sweepOf(arguments.sweeps, base, parseSettings("--set", arguments.settings));
     RecordingRequest request = recordingOf(arguments, parseLevel(arguments.level));
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.02), action.stop(), arguments.calibration);
-    const std::vector<Point> points = pointsOf(axes, base, settings, model->config());
-    refuseVainBesideSweep(axes, settings, points, model->config(), given);
+    const std::vector<SweepPoint> points = sweepPoints(sweep, model->config());
+    refuseVainBesideSweep(sweep, points, model->config().diffusion.has_value(), given);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     std::vector<Outcome> outcomes;
-    for (const Point& point : points) {
+    for (const SweepPoint& point : points) {
         if (action.stop().stop_requested()) break;
         const double done = double(outcomes.size()), all = double(points.size());
         const Progress part = action.part(0.02 + 0.98 * done / all, 0.02 + 0.98 * (done + 1) / all);
@@ -319,7 +205,7 @@ Command addSweep(Options& program) {
     Options sub = program.command("sweep", "Decode one prompt for every combination of values, into one trace");
     sub.add("--sweep", arguments->sweeps,
             "key=a,b,c: a parameter of methods (k: total_blocks, k_q: select_blocks), or method, device-kv, "
-            "cache-policy, link, max-new-tokens, temperature, seed; repeatable: every combination")
+            "cache-policy, link, offload (on, off), max-new-tokens, temperature, seed; repeatable: every combination")
         .required()
         .repeatable();
     sub.add("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets more runs").required();

@@ -1,5 +1,7 @@
 #include "app/cli/vain.h"
 
+#include <fmt/format.h>
+
 namespace kvscope::cli {
 
 void refuseVain(bool vain, const Options& command, std::initializer_list<const char*> options, const std::string& why) {
