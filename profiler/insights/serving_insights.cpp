@@ -251,11 +251,13 @@ void findPlanTimesOff(RunFacts& facts, std::vector<Insight>& out) {
     if (int(errors.size()) < kLeastIterations || error < kPlanError) return;
     Insight insight = aboutServing(std::min(error, 1.0), std::numeric_limits<double>::infinity());
     insight.title = fmt::format("Plans are made from times that are off by {} in the median", words::percent(error));
-    insight.detail = fmt::format(
-        "Iterations take {} than predicted. The scheduler cuts prompts by these times, so that tokens come late, or "
-        "prompts are read in smaller parts than they could be.",
-        sign > 0 ? "less" : "longer");
-    insight.advice = "Leave --costs out, so that the server measures them, or fit them with load --costs-out.";
+    insight.detail = sign > 0
+                         ? "Iterations take less than predicted. The scheduler cuts prompts by these times, so that it "
+                           "reads them in smaller parts than it could."
+                         : "Iterations take longer than predicted. The scheduler cuts prompts by these times, so that "
+                           "their parts are too large and tokens come late.";
+    insight.advice = "serve measures these times when it starts without --costs; load takes a file by --costs, which "
+                     "--costs-out of an earlier load writes.";
     insight.figures = {{"median_error", error, ""}, {"iterations", double(errors.size()), ""}};
     out.push_back(std::move(insight));
 }

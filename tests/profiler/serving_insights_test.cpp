@@ -188,6 +188,13 @@ TEST(ServingInsights, PlansAreMadeFromWrongTimes) {
     ASSERT_NE(found, nullptr) << test::listed(report);
     EXPECT_NEAR(test::figure(*found, "median_error"), 0.6, 1e-12);
     EXPECT_THAT(found->detail, HasSubstr("longer than predicted"));
+    EXPECT_THAT(found->detail, HasSubstr("tokens come late"));
+    for (ServingIteration& row : server.iterations) row.predictedNs = 40 * kMs;
+    const InsightReport slower = server.report();
+    const Insight* less = test::find(slower, "plan-times-off");
+    ASSERT_NE(less, nullptr) << test::listed(slower);
+    EXPECT_THAT(less->detail, HasSubstr("less than predicted"));
+    EXPECT_THAT(less->detail, HasSubstr("smaller parts"));
     Server fewer(20);
     for (ServingIteration& row : fewer.iterations) row.predictedNs = 4 * kMs;
     EXPECT_EQ(test::find(fewer.report(), "plan-times-off"), nullptr) << "too few for a median";
