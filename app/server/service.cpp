@@ -47,7 +47,8 @@ struct Service::Entry {
     ApiRequest asked;
     std::unique_ptr<AnswerText> text;
     std::string whole; // the text so far of an answer that is not streamed
-    bool begun = false, parted = false;
+    bool begun = false;
+    AnswerParts parts;                  // of the answer's stream
     bool live = true, finished = false; // live: the engine has it; finished: its answer is complete
     const char* state = "queued";
     std::string ending, cancelledBy, error;
@@ -440,8 +441,7 @@ void Service::streamPart(Entry& entry, std::string_view text, std::string_view f
     if (!entry.exchange) return;
     beginStream(entry);
     const Shared exchange = entry.exchange; // kept here, because the client may be found gone meanwhile
-    std::string bytes = event(chunkJson(entry.answer, text, !entry.parted, finish));
-    entry.parted = true;
+    std::string bytes = entry.parts.next(entry.answer, text, finish);
     if (!finish.empty()) {
         if (entry.answer.includeUsage) bytes += event(usageJson(entry.answer, {entry.promptTokens, entry.tokens}));
         bytes += kDone;

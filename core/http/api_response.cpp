@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace kvscope::http {
 namespace {
@@ -156,6 +157,20 @@ std::string chunkJson(const Answer& answer, std::string_view text, bool first, s
     document["choices"] = Json::array({std::move(choice)});
     if (answer.includeUsage) document["usage"] = nullptr;
     return textOf(document);
+}
+
+std::string AnswerParts::next(const Answer& answer, std::string_view text, std::string_view finish) {
+    if (!begun_ || !finish.empty()) return event(chunkJson(answer, text, !std::exchange(begun_, true), finish));
+    if (before_.empty()) {
+        before_ = event(chunkJson(answer, {}, false, {}));
+        // Within a string of the document a quotation mark has a backslash before it, so that this is the member
+        // itself.
+        const std::string_view member = answer.kind == ApiKind::Chat ? R"("content":"")" : R"("text":"")";
+        const std::size_t at = before_.find(member) + member.size() - 2;
+        after_ = before_.substr(at + 2);
+        before_.resize(at);
+    }
+    return before_ + textOf(Json(text)) + after_;
 }
 
 std::string usageJson(const Answer& answer, const Usage& usage) {

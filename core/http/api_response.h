@@ -46,6 +46,18 @@ std::string answerJson(const Answer& answer, std::string_view text, std::string_
 /// The part of a stream that stands for one token. first: it is the answer's first part, which in a chat says who
 /// speaks. finish: why the answer ended, in the last token's part; empty in all others.
 std::string chunkJson(const Answer& answer, std::string_view text, bool first, std::string_view finish);
+
+/// The parts of one answer's stream, with the bytes of chunkJson(). What all parts between the first and the last have
+/// alike is written once, because a server of many streams writes a part for every token.
+class AnswerParts {
+public:
+    /// The text of the next part as an event. finish: as in chunkJson().
+    std::string next(const Answer& answer, std::string_view text, std::string_view finish = {});
+
+private:
+    std::string before_, after_; // what stands around the text in a part between the first and the last, or empty
+    bool begun_ = false;
+};
 /// The part of a stream that has the usage and no choices.
 std::string usageJson(const Answer& answer, const Usage& usage);
 

@@ -171,6 +171,26 @@ TEST(ApiResponse, IsWrittenByteByByte) {
     EXPECT_EQ(chunk({}), "0\r\n\r\n");
 }
 
+TEST(ApiResponse, PartsOfAStreamAreTheDocumentsOfEachToken) {
+    const std::string names[] = {"m", R"("text":"")", R"("content":"")", "\xff\xfe"};
+    const std::string texts[] = {"",           " a",           R"("text":"")", R"(\"content":"")",
+                                 "\n\r\t\x01", "\xc3\xa9\xff", "</script>"};
+    for (const ApiKind kind : {ApiKind::Completion, ApiKind::Chat})
+        for (const std::string& name : names)
+            for (const bool usage : {false, true}) {
+                const Answer answer{kind, "id-1", name, 5, usage};
+                AnswerParts parts;
+                bool first = true;
+                for (int round = 0; round < 2; ++round)
+                    for (const std::string& text : texts) {
+                        EXPECT_EQ(parts.next(answer, text), event(chunkJson(answer, text, first, ""))) << name << text;
+                        first = false;
+                    }
+                EXPECT_EQ(parts.next(answer, "b", "stop"), event(chunkJson(answer, "b", false, "stop")));
+                EXPECT_EQ(AnswerParts().next(answer, "b", "length"), event(chunkJson(answer, "b", true, "length")));
+            }
+}
+
 /// Pieces of the text as its tokens come, and at the end what was held back.
 std::vector<std::string> piecesOf(const std::string& text, const std::vector<std::string>& stop,
                                   bool* stopped = nullptr) {
