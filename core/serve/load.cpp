@@ -205,8 +205,11 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
 
 ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engineOptions,
                           const LoadOptions& options) {
+    const bool cuda = engineOptions.session.backend == Backend::Cuda;
+    constexpr int kLengths[] = {2048, 1536, 1024, 768, 640, 512, 384, 256};
+    const int rounds = cuda ? 2 : 1; // a CPU would take long for more
     EngineOptions measured = engineOptions;
-    measured.scheduler.rows = 8;
+    measured.scheduler.rows = rounds * int(std::size(kLengths));
     measured.scheduler.tbtBoundMs = 1e7, measured.scheduler.iterationMs = 0; // whole prompts at once
     measured.scheduler.longPrefills = measured.scheduler.shortTurns = 1;
     LoadClock clock(options.processorTime);
@@ -216,31 +219,44 @@ ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const Engin
     fitting.watches(engine);
     RequestId id = 0;
     const int longest = model->config().maxPositions;
-    const auto serve = [&](int firstAnswer, int moreEach) {
-        int answer = firstAnswer;
-        for (const int tokens : {2048, 1536, 1024, 768, 640, 512, 384, 256}) {
-            WorkloadLine line;
-            line.outputTokens = answer;
-            line.promptTokens = std::max(1, std::min(tokens, longest - line.outputTokens));
-            line.seed = std::uint64_t(id);
-            Submission request;
-            request.id = id;
-            request.prompt = options.prompt(line, id);
-            request.maxTokens = line.outputTokens;
-            request.stopAtEos = false;
-            fitting.submitted(id, line.promptTokens);
-            engine.submit(std::move(request));
-            answer += moreEach, ++id;
-        }
+    const auto submit = [&](int tokens, int answer) {
+        WorkloadLine line;
+        line.outputTokens = answer;
+        line.promptTokens = std::max(1, std::min(tokens, longest - line.outputTokens));
+        line.seed = std::uint64_t(id);
+        Submission request;
+        request.id = id;
+        request.prompt = options.prompt(line, id);
+        request.maxTokens = line.outputTokens;
+        request.stopAtEos = false;
+        fitting.submitted(id++, line.promptTokens);
+        engine.submit(std::move(request));
+    };
+    const auto serve = [&] {
         while (engine.iterate())
             if (options.between) options.between(0);
     };
-    // On a GPU the first prompt of each length waits for the libraries to choose and load the kernels of its products.
-    if (engineOptions.session.backend == Backend::Cuda) {
-        serve(1, 0);
+    if (cuda) {
+        // Attention grows with the square of a prompt, and on a GPU no prompt of the lengths above is long enough to
+        // show it. A prompt that has no room in the engine's budgets is refused and not measured.
+        constexpr int kLong[] = {32768, 16384, 8192, 4096};
+        const auto readLong = [&] {
+            for (const int tokens : kLong)
+                if (tokens < longest) submit(tokens, 2);
+            serve();
+        };
+        // The first prompt of each length waits for the libraries to choose and load the kernels of its products.
+        readLong();
+        for (const int tokens : kLengths) submit(tokens, 2);
+        serve();
         fitting.forget();
+        readLong();
     }
-    serve(8, 6); // answers end one after the other, so that steps of eight rows, of seven and so on are measured
+    // Answers end one after the other, so that steps of all rows, of one less and so on are measured.
+    int answer = 8;
+    for (int round = 0; round < rounds; ++round)
+        for (const int tokens : kLengths) submit(tokens, answer), answer += 6;
+    serve();
     return fitting.fitted();
 }
 

@@ -43,8 +43,9 @@ struct LoadResult {
 LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workload, const EngineOptions& engine,
                 const LoadOptions& options);
 
-/// Measures what the iterations of this engine cost, in a short run of its own with prompts of several lengths and
-/// steps of one to eight rows; on a GPU after a first run that is not measured, in which the libraries load kernels.
+/// Measures what the iterations of this engine cost, in a short run of its own: on the CPU with prompts of 256 to 2,048
+/// tokens and steps of one to eight rows, on a GPU with prompts of up to 32,768 tokens and steps of up to 16 rows,
+/// after a first run that is not measured, in which the libraries load kernels.
 ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
                           const LoadOptions& options);
 
