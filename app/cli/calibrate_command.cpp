@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct CalibrateArguments {
     std::string model = kDefaultModel, what = "all", teacher = "backbone", textFile, folder;
     CalibrateOptions options;
     bool json = false;
@@ -113,7 +113,7 @@ Json toJson(const CalibrateResult& result, const std::vector<std::string>& paths
     return out;
 }
 
-int calibrateModel(const Arguments& arguments, const Options& command) {
+int calibrateModel(const CalibrateArguments& arguments, const Options& command) {
     CalibrateOptions options = arguments.options;
     const auto wants = [&](const char* part) { return arguments.what == "all" || arguments.what == part; };
     options.forecast = wants("forecast");
@@ -152,7 +152,7 @@ int calibrateModel(const Arguments& arguments, const Options& command) {
 } // namespace
 
 Command addCalibrate(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<CalibrateArguments>();
     arguments->options.training.farBlocks = 0;
     Options command = program.command("calibrate", "Learn what SparDA, Locret, Double Sparsity and AsyncTLS need "
                                                    "to know about a model; base weights do not change");

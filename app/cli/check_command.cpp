@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct CheckArguments {
     std::string trace;
     std::int64_t limit = 100;
     bool json = false;
@@ -67,7 +67,7 @@ void print(const std::vector<RunCheck>& checks, const Json& summary) {
              count("violations") == 1 ? "" : "s", count("rules"), count("not_tested"));
 }
 
-int run(const Arguments& arguments) {
+int run(const CheckArguments& arguments) {
     importFirst(arguments.trace);
     const TraceReader reader(arguments.trace);
     CheckOptions options;
@@ -88,7 +88,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addCheck(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<CheckArguments>();
     Options sub = program.command("check", "Test every rule of the trace format (docs/trace-format.md) on a trace; "
                                            "exit status 3 when one is broken");
     sub.add("trace", arguments->trace, "The .kvtrace file").required();

@@ -1,6 +1,7 @@
 // kvscope-cli compare: is B slower than A, noise taken into account.
 #include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
+#include "app/cli/json_number.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
 #include "app/cli/selection_differences.h"
@@ -35,7 +36,7 @@ struct Side {
     std::vector<int> runs;         // of `file`; empty: the last
 };
 
-struct Arguments {
+struct CompareArguments {
     Side a, b;
     std::string failOver;
     std::string differences; // file for the blocks that are selected differently; empty: none
@@ -83,7 +84,6 @@ std::string joined(const std::vector<Obstacle>& obstacles) {
     return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 Json interval(const Interval& i) { return {{"value", i.value}, {"low", i.low}, {"high", i.high}}; }
 
 Json toJson(const ComponentDelta& d) {
@@ -112,7 +112,7 @@ Json toJson(const Comparison& c) {
              {"steps", c.steps},
              {"left_out", {{"first", c.first}, {"opening", c.opening}, {"unpaired", c.unpaired}}},
              {"block_length", c.blockLength},
-             {"between_runs", number(c.betweenRuns)},
+             {"between_runs", numberOrNull(c.betweenRuns)},
              {"step", toJson(c.step)},
              {"components", Json::array()},
              {"exposed", toJson(c.exposed)},
@@ -121,7 +121,8 @@ Json toJson(const Comparison& c) {
              {"notes", c.notes}};
     for (const ComponentDelta& component : c.components) out["components"].push_back(toJson(component));
     for (const Quantity& q : c.quantities)
-        out["quantities"].push_back({{"name", q.name}, {"unit", q.unit}, {"a", number(q.a)}, {"b", number(q.b)}});
+        out["quantities"].push_back(
+            {{"name", q.name}, {"unit", q.unit}, {"a", numberOrNull(q.a)}, {"b", numberOrNull(q.b)}});
     for (const SettingDifference& d : c.differences)
         out["differences"].push_back({{"setting", d.key}, {"a", d.a}, {"b", d.b}});
     return out;
@@ -165,7 +166,7 @@ void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b,
 }
 
 /// Writes the file of --differences; nothing without it.
-std::optional<GapSums> writeDifferences(const Arguments& arguments) {
+std::optional<GapSums> writeDifferences(const CompareArguments& arguments) {
     if (arguments.differences.empty()) return std::nullopt;
     const TraceReader a(arguments.a.file), b(arguments.b.file);
     const int runA = chooseRun(a, arguments.a.runs.empty() ? 0 : arguments.a.runs.front());
@@ -180,7 +181,7 @@ Json toJson(const GapSums& sums) {
             {"near_ties", sums.nearTies}};
 }
 
-int run(const Arguments& arguments) {
+int run(const CompareArguments& arguments) {
     const std::optional<GapSums> gaps = writeDifferences(arguments);
     if (gaps && !arguments.json) printOut("{}: {}.\n", arguments.differences, gaps->sentence());
     CompareOptions options;
@@ -231,7 +232,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addCompare(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<CompareArguments>();
     Options sub = program.command(
         "compare", "Verdict on two runs: is B slower than A, beyond noise? Exit status 3: slower than --fail-over "
                    "beyond noise; 4: not comparable");

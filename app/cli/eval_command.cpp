@@ -23,7 +23,7 @@
 namespace kvscope::cli {
 namespace {
 
-struct Arguments {
+struct EvalArguments {
     std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", textFile, folder, kvType;
     std::vector<std::string> methods, settings, sweeps;
     std::vector<int> contexts{2048};
@@ -53,7 +53,7 @@ bool has(const MethodEntry& method, const std::string& key) {
                        [&](const Parameter& parameter) { return parameter.key == key; });
 }
 
-std::vector<std::string> methodsFor(const Arguments& arguments, const Model& model) {
+std::vector<std::string> methodsFor(const EvalArguments& arguments, const Model& model) {
     if (!arguments.methods.empty() && arguments.methods != std::vector<std::string>{"all"}) return arguments.methods;
     std::vector<std::string> names;
     for (const MethodFit& fit : summarize(model).methods)
@@ -75,7 +75,7 @@ std::vector<Setting> parseEach(const std::vector<std::string>& texts, const char
 }
 
 /// Every method with every combination of the swept values it has. A setting goes to the methods that have it.
-std::vector<EvalCase> casesOf(const Arguments& arguments, const Model& model) {
+std::vector<EvalCase> casesOf(const EvalArguments& arguments, const Model& model) {
     const std::vector<Setting> settings = parseEach(arguments.settings, "--set"),
                                sweeps = parseEach(arguments.sweeps, "--sweep");
     for (const Setting& setting : settings)
@@ -111,7 +111,7 @@ std::vector<EvalCase> casesOf(const Arguments& arguments, const Model& model) {
 }
 
 /// The score of full attention on the same text, to which all perplexities at this context are compared.
-TextScore fullScore(const std::shared_ptr<const Model>& model, const Arguments& arguments, int context,
+TextScore fullScore(const std::shared_ptr<const Model>& model, const EvalArguments& arguments, int context,
                     std::span<const std::int32_t> text, const Progress& progress, const std::stop_token& stop) {
     if (arguments.options.textTokens == 0) return {};
     SessionOptions options;
@@ -135,7 +135,7 @@ std::string stampOf(const std::string& folder) {
 }
 
 /// What says how needle prompts, the text or a modelled link are, where there are none.
-void refuseVainOptions(const Options& command, const EvalOptions& options) {
+void refuseVainEval(const Options& command, const EvalOptions& options) {
     refuseVain(options.promptsPerDepth == 0, command, {"--depths", "--needles", "--decode-tokens", "--seed", "--link"},
                "with --prompts 0, which leaves the needle prompts out");
     refuseVain(options.textTokens == 0, command, {"--text", "--no-oracle"},
@@ -144,7 +144,7 @@ void refuseVainOptions(const Options& command, const EvalOptions& options) {
                "with --backend cuda, which measures the GPU's own link");
 }
 
-int run(Arguments& arguments, const Options& command) {
+int run(EvalArguments& arguments, const Options& command) {
     EvalOptions& options = arguments.options;
     options.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
     options.link = Link::parse(arguments.link);
@@ -153,7 +153,7 @@ int run(Arguments& arguments, const Options& command) {
     if (options.promptsPerDepth == 0 && options.textTokens == 0)
         throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without text",
                     "give --prompts or --text-tokens a number above 0");
-    refuseVainOptions(command, options);
+    refuseVainEval(command, options);
     refuseRepeated("--methods", arguments.methods);
     refuseRepeated("--contexts", arguments.contexts);
     refuseRepeated("--depths", options.depths);
@@ -241,7 +241,7 @@ int run(Arguments& arguments, const Options& command) {
 } // namespace
 
 Command addEval(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<EvalArguments>();
     EvalOptions& options = arguments->options;
     Options sub = program.command("eval", "Quality and cost of methods: needles found by depth, perplexity against "
                                           "full attention, what the selection holds of the attention, tokens/s");

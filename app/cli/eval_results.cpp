@@ -1,6 +1,7 @@
 #include "app/cli/eval_results.h"
 
 #include "app/cli/eval_chart.h"
+#include "app/cli/json_number.h"
 #include "app/terminal/output.h"
 #include "base/error.h"
 #include "base/json_reading.h"
@@ -27,8 +28,6 @@ double share(const EvalResult& r) { return r.budgetBlocks > 0 ? double(r.queryAw
 double captured(const EvalResult& r, double value) { return r.dense && !r.text.nll.empty() ? 1 : value; }
 double hitRate(const EvalResult& r) { return r.hits + r.misses > 0 ? double(r.hits) / double(r.hits + r.misses) : NAN; }
 double perStep(const EvalResult& r, double sum) { return r.decodeSteps > 0 ? sum / double(r.decodeSteps) : NAN; }
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 } // namespace
 
@@ -58,25 +57,25 @@ Json evalRow(const EvalResult& r, const TextScore& full) {
             {"unit_tokens", r.dense ? Json(nullptr) : Json(r.unitTokens)},
             {"k", r.dense ? Json(nullptr) : Json(r.budgetBlocks)},
             {"k_q", r.dense ? Json(nullptr) : Json(r.queryAwareBlocks)},
-            {"k_q_share", number(share(r))},
-            {"needle_accuracy", number(r.accuracy())},
+            {"k_q_share", numberOrNull(share(r))},
+            {"needle_accuracy", numberOrNull(r.accuracy())},
             {"needle_by_depth", byDepth},
-            {"perplexity", number(r.text.perplexity())},
-            {"full_perplexity", number(full.perplexity())},
-            {"perplexity_ratio", number(r.text.perplexity() / full.perplexity())},
+            {"perplexity", numberOrNull(r.text.perplexity())},
+            {"full_perplexity", numberOrNull(full.perplexity())},
+            {"perplexity_ratio", numberOrNull(r.text.perplexity() / full.perplexity())},
             {"perplexity_by_position", byPosition},
-            {"mass", number(captured(r, r.selection.mass))},
-            {"best_mass", number(captured(r, r.selection.bestMass))},
-            {"recall", number(captured(r, r.selection.recall))},
-            {"far_mass", number(captured(r, r.selection.farMass))},
-            {"far_best_mass", number(captured(r, r.selection.farBestMass))},
-            {"far_recall", number(captured(r, r.selection.farRecall))},
-            {"tokens_per_s", number(r.tokensPerSecond())},
-            {"tokens_per_s_with_link", number(r.tokensPerSecondWithLink())},
-            {"hit_rate", number(hitRate(r))},
-            {"locality_mean", number(r.localityMean)},
-            {"h2d_bytes_per_step", number(perStep(r, double(r.h2dBytes)))},
-            {"exposed_ms_per_step", number(perStep(r, double(r.exposedNs) / 1e6))}};
+            {"mass", numberOrNull(captured(r, r.selection.mass))},
+            {"best_mass", numberOrNull(captured(r, r.selection.bestMass))},
+            {"recall", numberOrNull(captured(r, r.selection.recall))},
+            {"far_mass", numberOrNull(captured(r, r.selection.farMass))},
+            {"far_best_mass", numberOrNull(captured(r, r.selection.farBestMass))},
+            {"far_recall", numberOrNull(captured(r, r.selection.farRecall))},
+            {"tokens_per_s", numberOrNull(r.tokensPerSecond())},
+            {"tokens_per_s_with_link", numberOrNull(r.tokensPerSecondWithLink())},
+            {"hit_rate", numberOrNull(hitRate(r))},
+            {"locality_mean", numberOrNull(r.localityMean)},
+            {"h2d_bytes_per_step", numberOrNull(perStep(r, double(r.h2dBytes)))},
+            {"exposed_ms_per_step", numberOrNull(perStep(r, double(r.exposedNs) / 1e6))}};
 }
 
 std::string evalRowName(const Json& row) {
@@ -89,7 +88,7 @@ std::string evalRowName(const Json& row) {
 namespace {
 
 /// "-" for what does not exist.
-std::string cell(const Json& value, int digits) {
+std::string resultCell(const Json& value, int digits) {
     return value.is_number() ? fmt::format("{:.{}f}", value.get<double>(), digits) : "-";
 }
 
@@ -98,15 +97,15 @@ struct Column {
     int width, digits;
 };
 
-constexpr Column kColumns[] = {{"perplexity", "perplexity", 10, 3},
-                               {"/ full", "perplexity_ratio", 8, 4},
-                               {"mass", "mass", 6, 3},
-                               {"recall", "recall", 6, 3},
-                               {"far_mass", "far_mass", 8, 3},
-                               {"far_recall", "far_recall", 10, 3},
-                               {"hit_rate", "hit_rate", 9, 3},
-                               {"tokens/s", "tokens_per_s", 9, 1},
-                               {"with link", "tokens_per_s_with_link", 9, 1}};
+constexpr Column kEvalColumns[] = {{"perplexity", "perplexity", 10, 3},
+                                   {"/ full", "perplexity_ratio", 8, 4},
+                                   {"mass", "mass", 6, 3},
+                                   {"recall", "recall", 6, 3},
+                                   {"far_mass", "far_mass", 8, 3},
+                                   {"far_recall", "far_recall", 10, 3},
+                                   {"hit_rate", "hit_rate", 9, 3},
+                                   {"tokens/s", "tokens_per_s", 9, 1},
+                                   {"with link", "tokens_per_s_with_link", 9, 1}};
 
 } // namespace
 
@@ -124,19 +123,19 @@ void printEvalTable(const Json& d) {
     if (!rows.empty())
         for (const Json& score : rows.front().at("needle_by_depth"))
             head += fmt::format("{:>5.0f}%", 100 * score.at("depth").get<double>());
-    for (const Column& column : kColumns) head += fmt::format(" {:>{}}", column.title, column.width);
+    for (const Column& column : kEvalColumns) head += fmt::format(" {:>{}}", column.title, column.width);
     printOut("{}\n", head);
     for (const Json& row : rows) {
         const bool dense = row.at("k").is_null();
-        std::string line =
-            fmt::format("{:<{}} {:>8} {:>5} {:>5} {:>7} ", evalRowName(row), width, row.at("context").get<int>(),
-                        dense ? "all" : std::to_string(row.at("k").get<int>()),
-                        dense ? "-" : std::to_string(row.at("k_q").get<int>()), cell(row.at("needle_accuracy"), 3));
+        std::string line = fmt::format(
+            "{:<{}} {:>8} {:>5} {:>5} {:>7} ", evalRowName(row), width, row.at("context").get<int>(),
+            dense ? "all" : std::to_string(row.at("k").get<int>()),
+            dense ? "-" : std::to_string(row.at("k_q").get<int>()), resultCell(row.at("needle_accuracy"), 3));
         for (const Json& score : row.at("needle_by_depth"))
             line += fmt::format("{:>6}",
                                 fmt::format("{}/{}", score.at("correct").get<int>(), score.at("prompts").get<int>()));
-        for (const Column& column : kColumns)
-            line += fmt::format(" {:>{}}", cell(row.at(column.key), column.digits), column.width);
+        for (const Column& column : kEvalColumns)
+            line += fmt::format(" {:>{}}", resultCell(row.at(column.key), column.digits), column.width);
         printOut("{}\n", line);
     }
 }

@@ -18,13 +18,13 @@
 namespace kvscope::cli {
 namespace {
 
-struct Arguments {
+struct ExportArguments {
     std::string trace, what, format = "csv", out;
     int run = 0;
     bool spreadsheet = false;
 };
 
-ExportResult write(const Arguments& arguments, std::ostream& out, ExportOptions options) {
+ExportResult write(const ExportArguments& arguments, std::ostream& out, ExportOptions options) {
     options.guardFormulas = arguments.spreadsheet;
     if (arguments.spreadsheet && arguments.format != "csv")
         throw Error(ErrorKind::BadInput, fmt::format("--spreadsheet has no effect on --format {}", arguments.format),
@@ -47,7 +47,7 @@ ExportResult write(const Arguments& arguments, std::ostream& out, ExportOptions 
                        options);
 }
 
-int run(const Arguments& arguments) {
+int run(const ExportArguments& arguments) {
     importFirst(arguments.trace);
     ExportResult result;
     if (arguments.out.empty()) {
@@ -85,7 +85,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addExport(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<ExportArguments>();
     Options sub = program.command("export", "Write a table of a trace, or its timeline");
     sub.add("trace", arguments->trace, "The .kvtrace file, or one that can be imported").required();
     sub.add("--what", arguments->what, fmt::format("{}", fmt::join(exportTableNames(), ", ")));

@@ -84,7 +84,7 @@ ForkChange changeOf(const RunArguments& arguments, const Options& given, int ste
     return change;
 }
 
-void refuseVain(const Fork& fork, const ForkChange& change, const Options& given) {
+void refuseVainChange(const Fork& fork, const ForkChange& change, const Options& given) {
     const SessionOptions& options = fork.options;
     refuseVainOptions(options, given, false);
     refuseVainSettings(change.settings,
@@ -135,7 +135,7 @@ Finished recordRun(const SessionOptions& options, const RecordingRequest& reques
     return out;
 }
 
-Json jsonOf(const Parting& parting) {
+Json partingJson(const Parting& parting) {
     Json out{{"sequence", parting.sequence}, {"step", nullptr}, {"token", nullptr}};
     if (const auto& token = parting.tokens.first) {
         out["step"] = token->stepB;
@@ -161,7 +161,7 @@ Json jsonOf(const Parting& parting) {
     return out;
 }
 
-struct Outcome {
+struct ForkOutcome {
     std::string trace; // of the run with the recorded settings
     int baseRun = 0;
     Finished fork;
@@ -173,8 +173,8 @@ std::string textFrom(const std::vector<std::int32_t>& ids, int step, const Model
     return model.tokenizer().decode({first, ids.end()});
 }
 
-Json reportOf(const Fork& fork, const Outcome& outcome, const RunArguments& arguments, const RecordedText::Ids& base,
-              const Model& model) {
+Json reportOf(const Fork& fork, const ForkOutcome& outcome, const RunArguments& arguments,
+              const RecordedText::Ids& base, const Model& model) {
     Json out{{"forked_run", fork.recorded.runId},
              {"step", fork.step},
              {"changes", fork.changes},
@@ -187,7 +187,7 @@ Json reportOf(const Fork& fork, const Outcome& outcome, const RunArguments& argu
              {"generated_ids", outcome.fork.generated},
              {"sequences", Json::array()}};
     for (std::size_t s = 0; s < outcome.partings.size(); ++s) {
-        Json sequence = jsonOf(outcome.partings[s]);
+        Json sequence = partingJson(outcome.partings[s]);
         sequence["text_recorded"] = textFrom(base[s], fork.step, model);
         sequence["text_fork"] = textFrom(outcome.fork.generated[s], fork.step, model);
         out["sequences"].push_back(std::move(sequence));
@@ -195,7 +195,7 @@ Json reportOf(const Fork& fork, const Outcome& outcome, const RunArguments& argu
     return out;
 }
 
-void print(const Fork& fork, const Outcome& outcome, const RunArguments& arguments, const Json& report) {
+void print(const Fork& fork, const ForkOutcome& outcome, const RunArguments& arguments, const Json& report) {
     printOut("run {} forked at step {}: {}\n", fork.recorded.runId, fork.step,
              fork.changes.empty() ? std::string("nothing changed") : fmt::format("{}", fmt::join(fork.changes, ", ")));
     printOut("its first {} tokens came out again with the recorded settings\n", fork.step);
@@ -227,7 +227,7 @@ int runFork(RunArguments& arguments, const Options& given) {
                     "leave it out: the trace gets another run; or record into another file");
     const ForkChange change = changeOf(arguments, given, place.step);
     Fork fork = planFork(source, runId, place.step, change, same, given.has("--model") ? arguments.model : "");
-    refuseVain(fork, change, given);
+    refuseVainChange(fork, change, given);
     for (SessionOptions* options : {&fork.options, &fork.recorded.options}) {
         options->threads = arguments.session.threads;
         options->recordModelPath = !arguments.noModelPath;
@@ -238,7 +238,7 @@ int runFork(RunArguments& arguments, const Options& given) {
 
     RecordingRequest request =
         recordingOf(arguments, given.has("--record") ? parseLevel(arguments.level) : fork.recorded.level);
-    Outcome outcome{place.trace, runId, {}, {}};
+    ForkOutcome outcome{place.trace, runId, {}, {}};
     RecordedText::Ids base = fork.text.generated;
     {
         LongAction action;

@@ -15,12 +15,12 @@
 namespace kvscope::cli {
 namespace {
 
-struct Arguments {
+struct ImportArguments {
     std::string file, out;
     bool overwrite = false, json = false;
 };
 
-int run(const Arguments& arguments) {
+int run(const ImportArguments& arguments) {
     std::error_code ignored;
     if (!arguments.overwrite && std::filesystem::exists(arguments.out, ignored))
         throw Error(ErrorKind::BadInput, fmt::format("{} exists", arguments.out),
@@ -50,7 +50,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addImport(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<ImportArguments>();
     std::string formats;
     for (const ImportFormat& format : importFormats())
         formats += fmt::format("{}{}", formats.empty() ? "" : ", ", format.title);

@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/folder_listing.h"
 #include "app/cli/import_first.h"
+#include "app/cli/json_number.h"
 #include "app/cli/long_action.h"
 #include "app/cli/rank_report.h"
 #include "app/terminal/options.h"
@@ -38,7 +39,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct InfoArguments {
     std::string subject;
     int context = 0, batch = 1; // memory is shown for these; context 0: the model's own
     int depth = 0;              // levels of subfolders that are listed too
@@ -55,8 +56,6 @@ bool looksLikeTrace(const std::string& path) {
     return std::string_view(magic, 15) == "SQLite format 3" || path.ends_with(".kvtrace") || findImportFormat(path);
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 Json describeMemory(const Model& model, int context, int batch) {
     Json out{{"context_tokens", context}, {"batch", batch}, {"needs", Json::array()}};
     for (const SessionMemory& need : memoryNeeds(model, context, batch))
@@ -72,7 +71,7 @@ Json describeMemory(const Model& model, int context, int batch) {
     return out;
 }
 
-Json describeModel(const Arguments& arguments) {
+Json describeModel(const InfoArguments& arguments) {
     const auto model = loadModel(arguments.subject);
     const ModelConfig& c = model->config();
     const ModelSummary s = summarize(*model);
@@ -189,7 +188,7 @@ void refuseBroken(const RunCheck& check, Json& out) {
 }
 
 /// The numbers of a serving run. Percentiles have intervals; one with fewer than 10 samples beyond it is left out.
-Json jsonOf(const ServingSummary& serving) {
+Json servingJson(const ServingSummary& serving) {
     const auto latency = [](const std::vector<double>& samples) {
         if (samples.empty()) return Json();
         Json out{{"samples", samples.size()}, {"median", serve::percentile(samples, 0.5)}, {"max", samples.back()}};
@@ -204,7 +203,7 @@ Json jsonOf(const ServingSummary& serving) {
 }
 
 /// What recording added to the steps; null: nobody measured it.
-Json jsonOf(const RecordingCost& cost) {
+Json recordingCostJson(const RecordingCost& cost) {
     if (!cost.known()) return {};
     Json out{{"text", cost.text()},
              {"way", cost.way == RecordingCost::Way::Compared ? "with and without" : "in the thread that decodes"},
@@ -287,12 +286,12 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"decode_ms", known(Known::StepTimes, s.decodeMs)},
              {"cold_steps", s.coldSteps},
              {"rates_count", s.ratesCount()},
-             {"tokens_per_s", number(s.tokensPerSecond)},
-             {"tokens_per_s_with_gaps", number(s.tokensPerSecondWithGaps)},
-             {"step_ms", number(s.stepMs)},
-             {"hit_rate", number(s.hitRate)},
-             {"locality_mean", number(s.localityMean)},
-             {"locality_min", number(s.localityMin)},
+             {"tokens_per_s", numberOrNull(s.tokensPerSecond)},
+             {"tokens_per_s_with_gaps", numberOrNull(s.tokensPerSecondWithGaps)},
+             {"step_ms", numberOrNull(s.stepMs)},
+             {"hit_rate", numberOrNull(s.hitRate)},
+             {"locality_mean", numberOrNull(s.localityMean)},
+             {"locality_min", numberOrNull(s.localityMin)},
              {"hits", known(Known::Hits, s.hits)},
              {"misses", known(Known::Hits, s.misses)},
              {"h2d_bytes", known(Known::Bytes, s.h2dBytes)},
@@ -301,7 +300,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"exposed_ms", known(Known::ExposedTimes, s.exposedMs)},
              {"dropped_steps", s.droppedSteps},
              {"writer_busy_ms", double(run.writerBusyNs) / 1e6},
-             {"recording_overhead", jsonOf(recordingCost(reader, run))}};
+             {"recording_overhead", recordingCostJson(recordingCost(reader, run))}};
     const Json parameters = Json::parse(run.paramsJson, nullptr, false);
     if (parameters.is_object() && parameters.contains("kv_type")) out["kv_type"] = parameters["kv_type"];
     if (!run.statusMessage.empty()) out["status_message"] = run.statusMessage;
@@ -324,7 +323,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
     }
     if (const std::string& fork = run.metaOr(run_meta::kFork); !fork.empty()) out["fork"] = recordedJson(fork);
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
-    if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = jsonOf(*serving);
+    if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = servingJson(*serving);
     if (const auto traffic = pcieTraffic(reader, run.runId)) addPcieTraffic(*traffic, out);
     if (const auto ahead = lookaheadTotals(reader, run.runId)) {
         out["lookahead"] = {
@@ -383,7 +382,7 @@ void printText(const Json& object, int indent) {
 }
 
 /// Refuses options about a model where a trace is described, and the other way round. @throws Error(BadInput)
-void refuseVain(const Options& given, bool trace) {
+void refuseVainInfo(const Options& given, bool trace) {
     for (const char* option : {"--context", "--batch"})
         if (trace && given.has(option))
             throw Error(
@@ -404,7 +403,7 @@ void refuseVainForFolder(const Options& given) {
                         "leave it out, or name a model or a trace");
 }
 
-int run(const Arguments& arguments, const Options& given) {
+int run(const InfoArguments& arguments, const Options& given) {
     if (isFolderOfTraces(arguments.subject)) {
         refuseVainForFolder(given);
         return listFolder(arguments.subject, arguments.depth, arguments.json);
@@ -413,7 +412,7 @@ int run(const Arguments& arguments, const Options& given) {
         throw Error(ErrorKind::BadInput, "--depth has no effect here: it is of a folder of traces",
                     "leave it out, or name a folder that is no model's");
     const bool trace = looksLikeTrace(arguments.subject);
-    refuseVain(given, trace);
+    refuseVainInfo(given, trace);
     const Json out = trace ? describeTrace(arguments.subject) : describeModel(arguments);
     if (arguments.json)
         printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -427,7 +426,7 @@ int run(const Arguments& arguments, const Options& given) {
 } // namespace
 
 Command addInfo(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<InfoArguments>();
     Options sub = program.command("info", "Describe a model or a trace, or list a folder of traces");
     sub.add("subject", arguments->subject,
             "Model folder or name, .kvtrace file, a file that can be imported, or a folder whose traces are listed")

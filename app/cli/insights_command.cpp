@@ -1,6 +1,7 @@
 // kvscope-cli insights: what a trace says about itself: exposed transfer time, and a ranked list of findings.
 #include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
+#include "app/cli/json_number.h"
 #include "app/cli/run_choice.h"
 #include "app/cli/waterfall_json.h"
 #include "app/terminal/options.h"
@@ -22,13 +23,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct InsightsArguments {
     std::string trace;
     int run = 0;
     bool json = false, noReplay = false;
 };
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 double inMs(std::int64_t ns) { return double(ns) / 1e6; }
 
 Json toJson(const TransferTime& time) {
@@ -50,7 +50,7 @@ Json toJson(const ExposureReport& exposure) {
     Json layers = Json::array(), steps = Json::array(), groups = Json::array();
     for (const LayerExposure& layer : exposure.layers) {
         Json row{{"layer", layer.layer},
-                 {"share", number(layer.share)},
+                 {"share", numberOrNull(layer.share)},
                  {"wall_ns", layer.wallNs},
                  {"selected", layer.selected},
                  {"hits", layer.hits},
@@ -71,7 +71,7 @@ Json toJson(const ExposureReport& exposure) {
         groups.push_back({{"first", range.first}, {"last", range.last}});
     Json out{{"timing", exposure.measured ? "measured" : "modelled"},
              {"known", exposure.known},
-             {"share_of_decode_time", exposure.known ? number(exposure.exposedShare()) : Json()},
+             {"share_of_decode_time", exposure.known ? numberOrNull(exposure.exposedShare()) : Json()},
              {"share_counts", exposure.coldCounted ? "all steps" : "warm steps"},
              {"share_is", exposure.measured ? "measured" : "predicted"},
              {"decode_ms", exposure.decodeNs() / 1e6},
@@ -84,8 +84,8 @@ Json toJson(const ExposureReport& exposure) {
              {"layers", std::move(layers)},
              {"steps", std::move(steps)}};
     if (exposure.link)
-        out["link"] = {{"gbps", number(exposure.link->gigabytesPerSecond)},
-                       {"latency_us", number(exposure.link->latencyUs)},
+        out["link"] = {{"gbps", numberOrNull(exposure.link->gigabytesPerSecond)},
+                       {"latency_us", numberOrNull(exposure.link->latencyUs)},
                        {"is", exposure.measured ? "fitted" : "modelled"}};
     return out;
 }
@@ -112,7 +112,7 @@ Json toJson(const std::optional<Proposal>& proposal) {
 Json toJson(const Insight& insight, int runId) {
     Json figures = Json::array();
     for (const Figure& figure : insight.figures)
-        figures.push_back({{"name", figure.name}, {"value", number(figure.value)}, {"unit", figure.unit}});
+        figures.push_back({{"name", figure.name}, {"value", numberOrNull(figure.value)}, {"unit", figure.unit}});
     Json evidence{{"view", insight.evidence.view}, {"run_id", runId}};
     if (!insight.evidence.metric.empty()) evidence["metric"] = insight.evidence.metric;
     const std::pair<const char*, int> places[] = {
@@ -123,7 +123,7 @@ Json toJson(const Insight& insight, int runId) {
         if (value >= 0) evidence[name] = value;
     return {{"id", insight.id},
             {"severity", nameOf(insight.severity)},
-            {"impact", number(insight.impact)},
+            {"impact", numberOrNull(insight.impact)},
             {"price", toJson(insight.price)},
             {"proposal", toJson(insight.proposal)},
             {"title", insight.title},
@@ -185,7 +185,7 @@ std::optional<Waterfall> waterfallFor(const TraceReader& reader, int runId, cons
     }
 }
 
-int run(const Arguments& arguments) {
+int run(const InsightsArguments& arguments) {
     const TraceReader reader(arguments.trace);
     InsightOptions options;
     options.replay = !arguments.noReplay;
@@ -215,7 +215,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addInsights(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<InsightsArguments>();
     Options sub = program.command("insights", "What a recorded run says about itself: exposed transfers, findings");
     sub.add("trace", arguments->trace, "The .kvtrace file").required();
     sub.add("--run", arguments->run, "Run of the trace; default: the last").range(1, 255);

@@ -20,14 +20,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct LabelArguments {
     std::string trace, name, note;
     std::vector<std::string> tags, untags;
     int run = 0;
     bool pin = false, unpin = false, clear = false, json = false;
 };
 
-RunLabels changed(RunLabels labels, const Arguments& arguments, const Options& given) {
+RunLabels changed(RunLabels labels, const LabelArguments& arguments, const Options& given) {
     if (arguments.clear) labels = {};
     if (given.has("--name")) labels.name = arguments.name;
     if (given.has("--note")) labels.note = arguments.note;
@@ -46,7 +46,7 @@ RunLabels changed(RunLabels labels, const Arguments& arguments, const Options& g
     return labels;
 }
 
-int run(const Arguments& arguments, const Options& given) {
+int run(const LabelArguments& arguments, const Options& given) {
     RunRow row;
     {
         const TraceReader reader(arguments.trace);
@@ -75,7 +75,7 @@ int run(const Arguments& arguments, const Options& given) {
 } // namespace
 
 Command addLabel(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<LabelArguments>();
     Options sub =
         program.command("label", "Rename, note, tag or pin a run of a trace; without a change, say its labels");
     sub.add("trace", arguments->trace, "The .kvtrace file, which is changed").required();

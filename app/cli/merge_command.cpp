@@ -15,7 +15,7 @@
 namespace kvscope::cli {
 namespace {
 
-struct Arguments {
+struct MergeArguments {
     std::string out;
     std::vector<std::string> inputs;
     bool overwrite = false, json = false;
@@ -30,7 +30,7 @@ std::string clockText(const MergedRun& run) {
         run.errorNs > 100'000 ? ": the order of what happened on this rank and on others is not certain" : "");
 }
 
-int run(const Arguments& arguments) {
+int run(const MergeArguments& arguments) {
     MergeResult result;
     {
         LongAction action;
@@ -64,7 +64,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addMerge(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<MergeArguments>();
     Options sub = program.command("merge", "Make one trace of the traces of several ranks, with their clocks aligned");
     sub.add("out", arguments->out, "The .kvtrace file to write").required();
     sub.add("in", arguments->inputs, "Traces, and folders of traces").required();

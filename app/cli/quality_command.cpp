@@ -23,7 +23,7 @@
 namespace kvscope::cli {
 namespace {
 
-struct Arguments {
+struct QualityArguments {
     std::string model = "losa-tiny", backend = "cpu", textFile, resume;
     std::vector<std::string> tasks{"passkey", "keys4", "keys16"}, paces{"slow", "fast"},
         methods{"full", "quest", "losa", "sparsed"}, settings;
@@ -64,7 +64,7 @@ CellSettings settingsOf(const MethodEntry& method, int budget, const CellSetting
 }
 
 /// The settings of --set. @throws Error(BadInput) where a cell decides about one itself, or no method has it
-CellSettings moreSettings(const Arguments& arguments) {
+CellSettings moreSettings(const QualityArguments& arguments) {
     CellSettings more = parseSettings("--set", arguments.settings);
     for (const auto& setting : more) {
         const std::string& key = setting.first;
@@ -79,7 +79,7 @@ CellSettings moreSettings(const Arguments& arguments) {
     return more;
 }
 
-std::vector<QualityCell> cellsOf(const Arguments& arguments) {
+std::vector<QualityCell> cellsOf(const QualityArguments& arguments) {
     std::vector<QualityCell> cells;
     const CellSettings more = moreSettings(arguments);
     for (const int context : arguments.contexts)
@@ -96,7 +96,7 @@ std::vector<QualityCell> cellsOf(const Arguments& arguments) {
 }
 
 /// The bound is one number for the model, and one for each budget of a method whose first forward reads pages.
-std::vector<QualityCell> boundCells(const Arguments& arguments) {
+std::vector<QualityCell> boundCells(const QualityArguments& arguments) {
     std::vector<QualityCell> cells;
     for (const std::string& name : arguments.methods) {
         if (name == "full") cells.push_back({{}, arguments.boundContext, Pace::Slow, name, {}});
@@ -114,7 +114,7 @@ std::vector<QualityCell> boundCells(const Arguments& arguments) {
 /// One after the other, until all batches are there or the time is up.
 class Work {
 public:
-    Work(Arguments& arguments, std::shared_ptr<const Model> model, FinishedPoints& finished, LongAction& action)
+    Work(QualityArguments& arguments, std::shared_ptr<const Model> model, FinishedPoints& finished, LongAction& action)
         : arguments_(arguments), model_(std::move(model)), finished_(finished), action_(action) {
         options_.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
         options_.threads = arguments.threads;
@@ -182,7 +182,7 @@ private:
         return {{"nll", sum.nll}, {"terms", sum.terms}};
     }
 
-    const Arguments& arguments_;
+    const QualityArguments& arguments_;
     const std::shared_ptr<const Model> model_;
     FinishedPoints& finished_;
     LongAction& action_;
@@ -192,7 +192,7 @@ private:
 };
 
 /// @throws Error(BadInput) where a point of the file is none of this command's
-Json documentOf(const Arguments& arguments, const Json& settings, const std::vector<QualityCell>& cells,
+Json documentOf(const QualityArguments& arguments, const Json& settings, const std::vector<QualityCell>& cells,
                 const std::vector<QualityCell>& bounds, const FinishedPoints& finished) {
     try {
         return qualityDocument(settings, cells, bounds, {arguments.prompts, arguments.boundBlocks, arguments.batch},
@@ -203,7 +203,7 @@ Json documentOf(const Arguments& arguments, const Json& settings, const std::vec
     }
 }
 
-int run(Arguments& arguments, const Options& command) {
+int run(QualityArguments& arguments, const Options& command) {
     refuseVain(arguments.boundBlocks == 0, command, {"--text", "--bound-context"}, "with --bound-blocks 0");
     refuseVain(std::all_of(arguments.methods.begin(), arguments.methods.end(),
                            [](const std::string& name) { return name == "full"; }),
@@ -260,7 +260,7 @@ int run(Arguments& arguments, const Options& command) {
 } // namespace
 
 Command addQuality(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<QualityArguments>();
     Options sub = program.command(
         "quality", "How well a block-diffusion model answers under sparse methods: needles with intervals, agreement "
                    "with dense text, density, and a bound on perplexity");

@@ -1,4 +1,5 @@
 #include "app/cli/quality_report.h"
+#include "app/cli/json_number.h"
 
 #include "app/terminal/output.h"
 #include "core/select/method.h"
@@ -23,7 +24,6 @@ std::string nameOfTask(const QualityCell& cell) {
     return fmt::format("{} {} {}", nameOf(cell.task), cell.context, nameOf(cell.pace));
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 Json ratio(double a, double b) { return b > 0 ? Json(a / b) : Json(nullptr); }
 
 Json shareOf(std::int64_t good, std::int64_t all) {
@@ -98,7 +98,7 @@ Json boundRow(const QualityCell& cell, const QualitySize& size, const FinishedPo
             {"settings", settingsOf(cell)},
             {"context", cell.context},
             {"terms", sum.terms},
-            {"perplexity_bound", number(sum.perplexity())}};
+            {"perplexity_bound", numberOrNull(sum.perplexity())}};
 }
 
 std::string percent(const Json& share) {
@@ -125,7 +125,7 @@ Json jsonOf(const QualityBatch& batch) {
             {"generated", batch.generated},
             {"forwards", batch.forwards},
             {"blocks", batch.blocks},
-            {"density", number(batch.density)},
+            {"density", numberOrNull(batch.density)},
             {"prompt_ns", batch.promptNs},
             {"decode_ns", batch.decodeNs}};
 }

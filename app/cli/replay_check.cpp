@@ -1,4 +1,5 @@
 #include "app/cli/replay_check.h"
+#include "app/cli/json_number.h"
 #include "app/terminal/output.h"
 
 #include "profiler/compare/bootstrap.h"
@@ -12,8 +13,6 @@ namespace kvscope::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 /// Sizes of the errors of tokens/s: the middle one and the largest.
 struct Errors {
@@ -29,7 +28,9 @@ Errors tokensErrors(const std::vector<CheckedConfig>& checked, double computeNs 
     return {medianOf(sizes), *std::max_element(sizes.begin(), sizes.end())};
 }
 
-Json toJson(const Errors& errors) { return {{"typical", number(errors.typical)}, {"worst", number(errors.worst)}}; }
+Json toJson(const Errors& errors) {
+    return {{"typical", numberOrNull(errors.typical)}, {"worst", numberOrNull(errors.worst)}};
+}
 
 Json toJson(const CheckedConfig& c) {
     const auto numbers = [](const auto& from) {
@@ -43,7 +44,7 @@ Json toJson(const CheckedConfig& c) {
     const Json predicted = numbers(c.predicted), really = numbers(c.run);
     Json errors;
     for (const auto& [key, value] : predicted.items())
-        errors[key] = number(errorPercent(value.get<double>(), really[key].get<double>()));
+        errors[key] = numberOrNull(errorPercent(value.get<double>(), really[key].get<double>()));
     return {{"policy", c.predicted.policy},
             {"cache_blocks", c.predicted.cacheBlocks},
             {"link_gbps", c.predicted.linkGbps},

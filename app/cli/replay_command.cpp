@@ -1,5 +1,6 @@
 // kvscope-cli replay: a recorded run against other caches and links, without decoding again.
 #include "app/cli/commands.h"
+#include "app/cli/json_number.h"
 #include "app/cli/long_action.h"
 #include "app/cli/replay_check.h"
 #include "app/cli/run_choice.h"
@@ -35,7 +36,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kPredictionWrong = 3; // exit status: --check found other hits, misses or bytes than predicted
 
-struct Arguments {
+struct ReplayArguments {
     std::string trace, model, backend, pool = "partition";
     std::vector<std::string> policies, links;
     std::vector<int> cacheBlocks, blockSizes;
@@ -189,14 +190,12 @@ Json toJson(const SelectionTrace& trace, const std::vector<Curves>& curves) {
     return out;
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 /// The rates as `info` and the desktop make them: without cold steps.
 Json warmJson(const ReplayConfig& config) {
     const RateSums sums = rateSums(config, ColdSteps::LeftOut);
     return {{"hits", sums.hits},
             {"misses", sums.misses},
-            {"hit_rate", number(sums.hitRate())},
+            {"hit_rate", numberOrNull(sums.hitRate())},
             {"exposed_ms", double(sums.exposedNs) / 1e6},
             {"compute_ms", sums.computeNs / 1e6},
             {"tokens", std::int64_t(sums.tokens)},
@@ -231,8 +230,8 @@ Json toJson(const ReplayConfig& c) {
 Json toJson(const LocalityProfile& profile) {
     Json workingSet = Json::array(), kept = Json::array();
     for (int i = 1; i <= profile.longest(); ++i) {
-        workingSet.push_back(number(profile.workingSet(i)));
-        kept.push_back(number(profile.kept(i)));
+        workingSet.push_back(numberOrNull(profile.workingSet(i)));
+        kept.push_back(numberOrNull(profile.kept(i)));
     }
     return {{"working_set_blocks", std::move(workingSet)}, {"kept_share", std::move(kept)}};
 }
@@ -265,7 +264,7 @@ void printLocality(const std::vector<LocalityProfile>& profiles) {
 }
 
 /// How many recorded blocks are one of each wanted size.
-std::vector<int> mergeFactors(const Arguments& arguments, const SelectionTrace& trace) {
+std::vector<int> mergeFactors(const ReplayArguments& arguments, const SelectionTrace& trace) {
     if (arguments.blockSizes.empty()) return {1};
     if (arguments.blockSizes.size() > 1 && (arguments.curves || arguments.windows > 0))
         throw Error(ErrorKind::BadInput, "--curves and --windows are of one block size", "give one --block-size");
@@ -282,7 +281,7 @@ std::vector<int> mergeFactors(const Arguments& arguments, const SelectionTrace& 
 }
 
 /// The model that was recorded: the one asked for, the one at the recorded path, or an embedded one of its name.
-std::shared_ptr<const Model> recordedModel(const Arguments& arguments, const RunRow& run) {
+std::shared_ptr<const Model> recordedModel(const ReplayArguments& arguments, const RunRow& run) {
     if (!arguments.model.empty()) return Model::load(arguments.model);
     if (const std::string& path = run.metaOr(run_meta::kModelPath); !path.empty()) {
         try {
@@ -300,7 +299,7 @@ std::shared_ptr<const Model> recordedModel(const Arguments& arguments, const Run
 }
 
 /// The caches of the grid, where one was given; otherwise some that are unlike the recorded one.
-std::vector<EngineCache> cachesToCheck(const Arguments& arguments, const ReplayOptions& options,
+std::vector<EngineCache> cachesToCheck(const ReplayArguments& arguments, const ReplayOptions& options,
                                        const SelectionTrace& trace) {
     if (options.policies.empty() && options.cacheBlocks.empty() && options.links.empty())
         return otherCaches(trace, arguments.check);
@@ -323,7 +322,7 @@ std::vector<EngineCache> cachesToCheck(const Arguments& arguments, const ReplayO
 }
 
 /// The recorded configuration first, then the others.
-CheckReport check(const Arguments& arguments, const ReplayOptions& options, const TraceReader& reader,
+CheckReport check(const ReplayArguments& arguments, const ReplayOptions& options, const TraceReader& reader,
                   const SelectionTrace& trace, const Progress& progress, const std::stop_token& stop) {
     const auto model = recordedModel(arguments, trace.run);
     std::vector<EngineCache> caches = cachesToCheck(arguments, options, trace);
@@ -350,7 +349,7 @@ struct Results {
     std::optional<DeviceDemand> demand; // of the block size that was replayed last
 };
 
-Json toJson(const Arguments& arguments, const SelectionTrace& trace, const SelectionTrace& last,
+Json toJson(const ReplayArguments& arguments, const SelectionTrace& trace, const SelectionTrace& last,
             const Results& results) {
     Json out{{"configs", Json::array()}};
     const auto known = [&](Known what, Json value) { return trace.run.knows.has(what) ? std::move(value) : Json(); };
@@ -390,7 +389,7 @@ Json toJson(const Arguments& arguments, const SelectionTrace& trace, const Selec
     return out;
 }
 
-int run(const Arguments& arguments) {
+int run(const ReplayArguments& arguments) {
     refuseRepeated("--cache-blocks", arguments.cacheBlocks);
     refuseRepeated("--policy", arguments.policies);
     refuseRepeated("--block-size", arguments.blockSizes);
@@ -474,7 +473,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addReplay(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<ReplayArguments>();
     Options sub = program.command("replay", "Try other caches and links on the selections of a recorded run");
     std::vector<std::string> names;
     for (const ReplayPolicyEntry& policy : replayPolicies()) names.push_back(policy.name);

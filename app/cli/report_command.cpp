@@ -13,12 +13,12 @@
 namespace kvscope::cli {
 namespace {
 
-struct Arguments {
+struct ReportArguments {
     std::vector<std::string> traces;
     std::string output, csv;
 };
 
-int run(const Arguments& arguments) {
+int run(const ReportArguments& arguments) {
     if (arguments.output.empty() && arguments.csv.empty())
         throw Error(ErrorKind::BadInput, "report needs a place to write to", "give -o OUT.html, --csv FOLDER, or both");
     if (arguments.output.ends_with(".pdf"))
@@ -39,7 +39,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addReport(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<ReportArguments>();
     Options sub = program.command("report", "Write a report of one or several traces, side by side");
     sub.add("trace", arguments->traces, "Traces (.kvtrace)").required().valueName("TRACE");
     sub.add("-o,--output", arguments->output, "Report to write: .html").valueName("OUT");

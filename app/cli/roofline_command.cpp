@@ -1,6 +1,7 @@
 // kvscope-cli roofline: what a decode step costs at best on a GPU, and how near a recorded run came to it.
 #include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
+#include "app/cli/json_number.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
 #include "app/cli/setting_options.h"
@@ -33,7 +34,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct RooflineArguments {
     std::string shape, model, trace, gpu, table, link, method, measure;
     std::vector<std::string> settings, hitRates;
     std::vector<int> contexts, batches;
@@ -41,8 +42,6 @@ struct Arguments {
     int run = 0, slots = 0;
     bool list = false, json = false, waterfall = false;
 };
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json toJson(const GpuSpec& gpu) {
     Json out{{"name", gpu.name},          {"title", gpu.title},
@@ -55,7 +54,7 @@ Json toJson(const GpuSpec& gpu) {
     return out;
 }
 
-int listGpus(const Arguments& arguments) {
+int listGpus(const RooflineArguments& arguments) {
     const GpuTable table = GpuTable::load(arguments.table);
     if (arguments.json) {
         Json out{{"gpus", Json::array()}};
@@ -77,7 +76,7 @@ int listGpus(const Arguments& arguments) {
     return 0;
 }
 
-int measureHere(const Arguments& arguments) {
+int measureHere(const RooflineArguments& arguments) {
     const bench::Log log = [](std::string_view line) { printErr("  {}\n", line); };
     GpuSpec spec;
     if (arguments.measure == "cpu") {
@@ -101,7 +100,7 @@ int measureHere(const Arguments& arguments) {
 }
 
 /// Selection method with its parameters on top of the model's own defaults.
-SelectionSpec methodOf(const Arguments& arguments, const ModelShape& shape, const ModelConfig& config) {
+SelectionSpec methodOf(const RooflineArguments& arguments, const ModelShape& shape, const ModelConfig& config) {
     const std::string name = !arguments.method.empty() ? arguments.method : shape.evictionHead ? "nosa" : "infllmv2";
     const MethodEntry& method = findMethod(name);
     ParameterValues values = resolveDefaults(method, config);
@@ -129,7 +128,7 @@ struct Row {
 Json toJson(const StepCost& cost) {
     return {{"sequences_that_fit", cost.fits},
             {"decoded_together", cost.batch},
-            {"step_ms", number(cost.stepNs / 1e6)},
+            {"step_ms", numberOrNull(cost.stepNs / 1e6)},
             {"tokens_per_s", cost.tokensPerSecond},
             {"bound_by", nameOf(cost.binding)},
             {"hbm_ms", cost.hbmNs / 1e6},
@@ -145,7 +144,8 @@ Json toJson(const StepCost& cost) {
             {"d2h_bytes", cost.writeBackBytes}};
 }
 
-std::vector<Row> predictAll(const Arguments& arguments, DecodeScenario base, const std::vector<std::string>& hitRates) {
+std::vector<Row> predictAll(const RooflineArguments& arguments, DecodeScenario base,
+                            const std::vector<std::string>& hitRates) {
     SelectionSpec full;
     full.dense = true;
     std::vector<Row> rows;
@@ -246,18 +246,18 @@ Json toJson(const Recorded& recorded) {
              {"offloaded", run.offloaded()},
              {"context", run.context},
              {"batch", run.batch},
-             {"hit_rate", number(run.hitRate)},
+             {"hit_rate", numberOrNull(run.hitRate)},
              {"steps", run.steps},
              {"link_timing", run.row.timing.text()},
              {"measured",
               {{"step_ms", run.stepNs / 1e6},
                {"tokens_per_s", run.tokensPerSecond},
                {"exposed_ms", run.row.knows.has(Known::ExposedTimes) ? Json(run.exposedNs / 1e6) : Json()},
-               {"h2d_bytes", number(run.linkBytes)},
+               {"h2d_bytes", numberOrNull(run.linkBytes)},
                {"parts_ms", parts(run.parts)}}},
              {"predicted", toJson(comparison.predicted)},
-             {"predicted_ms", number(comparison.predictedNs / 1e6)},
-             {"predicted_over_measured", number(comparison.shareOfFloor)},
+             {"predicted_ms", numberOrNull(comparison.predictedNs / 1e6)},
+             {"predicted_over_measured", numberOrNull(comparison.shareOfFloor)},
              {"above_roof", comparison.aboveRoof},
              {"why", comparison.why}};
     out["predicted"]["parts_ms"] = parts(comparison.predicted.parts);
@@ -273,7 +273,7 @@ std::string machineOf(const RunRow& run) {
 /// The shape and the configuration of the model that is predicted: the one that is named, else the run's, else
 /// nosa-8b's.
 /// @throws Error(BadInput) where the run does not say its model's shape, or has another one
-std::pair<ModelShape, ModelConfig> modelOf(const Arguments& arguments, const std::optional<MeasuredRun>& run) {
+std::pair<ModelShape, ModelConfig> modelOf(const RooflineArguments& arguments, const std::optional<MeasuredRun>& run) {
     const auto fitting = [&](ModelShape shape, ModelConfig config) {
         if (run && !fitsRun(shape, run->row))
             throw Error(ErrorKind::BadInput,
@@ -302,7 +302,7 @@ std::pair<ModelShape, ModelConfig> modelOf(const Arguments& arguments, const std
 
 /// The machine that is predicted: the one that is named, else the run's, else the table's preferred one, with the link
 /// that is named. @throws Error(BadInput) where the table lacks it
-GpuSpec machineFor(const Arguments& arguments, const GpuTable& table, const std::optional<MeasuredRun>& run) {
+GpuSpec machineFor(const RooflineArguments& arguments, const GpuTable& table, const std::optional<MeasuredRun>& run) {
     GpuSpec gpu;
     if (!arguments.gpu.empty()) {
         gpu = table.get(arguments.gpu);
@@ -327,7 +327,8 @@ GpuSpec machineFor(const Arguments& arguments, const GpuTable& table, const std:
 }
 
 /// Takes method, context, batch and hit rate from the run, where the arguments do not name them.
-void takeFromRun(Arguments& arguments, DecodeScenario& base, const ModelConfig& config, const MeasuredRun& run) {
+void takeFromRun(RooflineArguments& arguments, DecodeScenario& base, const ModelConfig& config,
+                 const MeasuredRun& run) {
     if (run.row.backend == RunBackend::Cpu) base.bytesPerElement = 4;
     const bool named = !arguments.method.empty() || !arguments.settings.empty();
     if (!named && (!run.methodKnown || !run.method.dense)) {
@@ -374,7 +375,7 @@ Json jsonOfPredicted(const DecodeScenario& base, const std::vector<Row>& rows,
     return out;
 }
 
-int predict(Arguments arguments) {
+int predict(RooflineArguments arguments) {
     refuseRepeated("--context", arguments.contexts);
     refuseRepeated("--batch", arguments.batches);
     refuseRepeated("--hit-rate", arguments.hitRates);
@@ -419,7 +420,7 @@ int predict(Arguments arguments) {
 }
 
 /// The recorded run's losses, against its own model and machine where no others are named.
-int explain(const Arguments& arguments) {
+int explain(const RooflineArguments& arguments) {
     const GpuTable table = GpuTable::load(arguments.table);
     const TraceReader reader(arguments.trace);
     const int runId = chooseRun(reader, arguments.run);
@@ -436,7 +437,7 @@ int explain(const Arguments& arguments) {
     return 0;
 }
 
-int run(const Arguments& arguments) {
+int run(const RooflineArguments& arguments) {
     if (!arguments.measure.empty()) return measureHere(arguments);
     if (arguments.waterfall) return explain(arguments);
     return arguments.list ? listGpus(arguments) : predict(arguments);
@@ -445,7 +446,7 @@ int run(const Arguments& arguments) {
 } // namespace
 
 Command addRoofline(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<RooflineArguments>();
     Options sub = program.command("roofline",
                                   "Predict decode throughput from bytes, operations and the link, and what limits it");
     const Option shape =

@@ -1,5 +1,6 @@
 // kvscope-cli run: one decode run, optionally recorded and verified.
 #include "app/cli/commands.h"
+#include "app/cli/json_number.h"
 #include "app/cli/logits_file.h"
 #include "app/cli/long_action.h"
 #include "app/cli/name_option.h"
@@ -56,7 +57,7 @@ namespace {
 
 /// Refuses options and settings that change nothing in this run. @throws Error(BadInput) for the first one that was
 /// given
-void refuseVain(const SessionOptions& options, const Options& given, bool denoises = false) {
+void refuseVainSetting(const SessionOptions& options, const Options& given, bool denoises = false) {
     refuseVainOptions(options, given, denoises);
     refuseVainSettings(options.settings, choicesOf(options, denoises));
 }
@@ -71,7 +72,7 @@ SessionOptions sessionOptions(const RunArguments& arguments, const Options& give
     options.offload = !arguments.resident;
     options.kvType = kvTypeNamed(arguments.kvType);
     options.recordModelPath = !arguments.noModelPath;
-    refuseVain(options, given);
+    refuseVainSetting(options, given);
     return options;
 }
 
@@ -103,9 +104,7 @@ bool decode(RecordedSession& run, Streaming stream, const Model& model, LogitsFi
     });
 }
 
-nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
-
-nlohmann::ordered_json report(const DecodeSession& session, const Model& model) {
+nlohmann::ordered_json runReport(const DecodeSession& session, const Model& model) {
     const SessionSummary& summary = session.summary();
     nlohmann::ordered_json out;
     std::vector<std::string> texts;
@@ -124,12 +123,12 @@ nlohmann::ordered_json report(const DecodeSession& session, const Model& model) 
     const bool canvas = model.config().diffusion && model.config().diffusion->canvas;
     out["prefill_ms"] = canvas ? nlohmann::json() : nlohmann::json(double(summary.prefillNs) / 1e6);
     out["decode_ms"] = double(summary.decodeNs) / 1e6;
-    out["tokens_per_s"] = number(summary.tokensPerSecond());
+    out["tokens_per_s"] = numberOrNull(summary.tokensPerSecond());
     out["cold_steps"] = summary.cold.steps;
     out["rates_count"] = summary.cold.steps < summary.steps ? "decode steps without cold ones" : "all decode steps";
-    out["hit_rate"] = number(summary.hitRate());
-    out["locality_mean"] = number(summary.localityMean);
-    out["locality_min"] = number(summary.localityMin);
+    out["hit_rate"] = numberOrNull(summary.hitRate());
+    out["locality_mean"] = numberOrNull(summary.localityMean);
+    out["locality_min"] = numberOrNull(summary.localityMin);
     if (std::isfinite(summary.densityMean)) out["density_mean"] = summary.densityMean;
     out["hits"] = summary.hits;
     out["misses"] = summary.misses;
@@ -194,7 +193,7 @@ int run(RunArguments& arguments, const Options& given) {
     RunRecording& recording = recorded.recording();
     const auto model = loadModel(arguments.model, arguments.calibration);
     for (const std::string& note : model->notes()) printErr("note: {}\n", note);
-    if (model->config().diffusion) refuseVain(options, given, true);
+    if (model->config().diffusion) refuseVainSetting(options, given, true);
     std::vector<NeedlePlace> needles;
     auto prompts = readPrompts(arguments.prompts, *model, arguments.batch, &needles);
     if (!needles.empty()) recorded.addMeta(run_meta::kNeedles, needlesJson(needles));
@@ -224,7 +223,7 @@ int run(RunArguments& arguments, const Options& given) {
     const DecodeSession& session = recorded.session();
     if (logits) logits->write();
     if (const std::string remark = recording.pcieRemark(); !remark.empty()) printErr("{}\n", remark);
-    auto out = report(session, *model);
+    auto out = runReport(session, *model);
     out["completed"] = completed;
     if (recording.records()) {
         const RecorderHealth health = recording.finish();

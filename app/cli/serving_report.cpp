@@ -10,7 +10,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using namespace serve;
 
-Json jsonOf(const Latency& latency) {
+Json latencyJson(const Latency& latency) {
     if (latency.samples == 0) return nullptr;
     Json out{{"samples", latency.samples}, {"mean", latency.mean}, {"median", latency.median}, {"max", latency.max}};
     for (const Percentile& p : latency.shown)
@@ -53,12 +53,12 @@ Json jsonOf(const ServingResult& r, const std::string& broken) {
             {"attainment", promised ? Json(r.attainment) : Json(nullptr)},
             {"goodput_per_s", promised ? Json(r.goodput) : Json(nullptr)},
             {"output_tokens_per_s", r.outputRate},
-            {"queue_ms", promised ? jsonOf(r.queue) : Json(nullptr)},
-            {"ttft_ms", promised ? jsonOf(r.ttft) : Json(nullptr)},
-            {"tbt_ms", jsonOf(r.tbt)},
-            {"p99_tbt_of_requests_ms", jsonOf(r.worstTbt)},
-            {"tpot_ms", jsonOf(r.tpot)},
-            {"e2e_ms", promised ? jsonOf(r.e2e) : Json(nullptr)},
+            {"queue_ms", promised ? latencyJson(r.queue) : Json(nullptr)},
+            {"ttft_ms", promised ? latencyJson(r.ttft) : Json(nullptr)},
+            {"tbt_ms", latencyJson(r.tbt)},
+            {"p99_tbt_of_requests_ms", latencyJson(r.worstTbt)},
+            {"tpot_ms", latencyJson(r.tpot)},
+            {"e2e_ms", promised ? latencyJson(r.e2e) : Json(nullptr)},
             {"backlog",
              {{"slope_per_s", r.trend.slope},
               {"low", r.trend.low},

@@ -1,5 +1,6 @@
 // kvscope-cli sweep: one run for every combination of values, all in one trace.
 #include "app/cli/commands.h"
+#include "app/cli/json_number.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
 #include "app/cli/run_arguments.h"
@@ -67,7 +68,7 @@ std::string nameOf(const SweepPoint& point) {
     return name;
 }
 
-struct Outcome {
+struct SweepOutcome {
     std::string name, problem; // problem: why it could not run; empty: it ran
     int runId = 0;
     bool completed = false;
@@ -75,10 +76,10 @@ struct Outcome {
     std::vector<std::vector<std::int32_t>> generated;
 };
 
-Outcome runPoint(const std::shared_ptr<const Model>& model, const SweepPoint& point,
-                 const std::vector<std::vector<std::int32_t>>& prompts, const RecordingRequest& request,
-                 const Progress& progress, const std::stop_token& stop) {
-    Outcome outcome;
+SweepOutcome runPoint(const std::shared_ptr<const Model>& model, const SweepPoint& point,
+                      const std::vector<std::vector<std::int32_t>>& prompts, const RecordingRequest& request,
+                      const Progress& progress, const std::stop_token& stop) {
+    SweepOutcome outcome;
     outcome.name = nameOf(point);
     SessionOptions options = point.options;
     options.name = outcome.name;
@@ -104,9 +105,7 @@ Outcome runPoint(const std::shared_ptr<const Model>& model, const SweepPoint& po
     return outcome;
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json jsonOf(const SweepPoint& point, const Outcome& outcome, const Outcome& first) {
+Json sweepPointJson(const SweepPoint& point, const SweepOutcome& outcome, const SweepOutcome& first) {
     Json varied = Json::object();
     for (const auto& [key, value] : point.varied) varied[key] = value;
     Json out{{"name", outcome.name}, {"method", point.options.method}, {"varied", varied}};
@@ -118,8 +117,8 @@ Json jsonOf(const SweepPoint& point, const Outcome& outcome, const Outcome& firs
     out["run_id"] = outcome.runId;
     out["completed"] = outcome.completed;
     out["steps"] = s.steps;
-    out["tokens_per_s"] = s.steps > 0 ? number(s.tokensPerSecond()) : Json(nullptr);
-    out["hit_rate"] = number(s.hitRate());
+    out["tokens_per_s"] = s.steps > 0 ? numberOrNull(s.tokensPerSecond()) : Json(nullptr);
+    out["hit_rate"] = numberOrNull(s.hitRate());
     out["h2d_bytes"] = s.h2dBytes;
     out["exposed_ms"] = double(s.exposedNs) / 1e6;
     out["same_tokens_as_first"] = outcome.generated == first.generated;
@@ -147,18 +146,18 @@ void printTable(const Json& document) {
     }
 }
 
-struct Arguments : RunArguments {
+struct SweepArguments : RunArguments {
     std::vector<std::string> sweeps;
 };
 
 /// The outcome whose tokens the others are compared with.
-const Outcome& firstThatRan(const std::vector<Outcome>& outcomes) {
-    const auto ran =
-        std::find_if(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.problem.empty(); });
+const SweepOutcome& firstThatRan(const std::vector<SweepOutcome>& outcomes) {
+    const auto ran = std::find_if(outcomes.begin(), outcomes.end(),
+                                  [](const SweepOutcome& outcome) { return outcome.problem.empty(); });
     return ran == outcomes.end() ? outcomes.front() : *ran;
 }
 
-int run(Arguments& arguments, const Options& given) {
+int run(SweepArguments& arguments, const Options& given) {
     SessionOptions base = arguments.session;
     base.backend = parseBackend(arguments.backend);
     base.link = Link::parse(arguments.link);
@@ -171,7 +170,7 @@ int run(Arguments& arguments, const Options& given) {
     const std::vector<SweepPoint> points = sweepPoints(sweep, model->config());
     refuseVainBesideSweep(sweep, points, model->config().diffusion.has_value(), given);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
-    std::vector<Outcome> outcomes;
+    std::vector<SweepOutcome> outcomes;
     for (const SweepPoint& point : points) {
         if (action.stop().stop_requested()) break;
         const double done = double(outcomes.size()), all = double(points.size());
@@ -184,7 +183,7 @@ int run(Arguments& arguments, const Options& given) {
     action.clear();
     Json document{{"model", model->name()}, {"trace", arguments.trace}, {"runs", Json::array()}};
     for (std::size_t i = 0; i < outcomes.size(); ++i)
-        document["runs"].push_back(jsonOf(points[i], outcomes[i], firstThatRan(outcomes)));
+        document["runs"].push_back(sweepPointJson(points[i], outcomes[i], firstThatRan(outcomes)));
     document["completed"] = !action.stop().stop_requested();
     if (arguments.json)
         printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -192,7 +191,7 @@ int run(Arguments& arguments, const Options& given) {
         printTable(document);
     if (action.stop().stop_requested()) return Interruption::exitStatus();
     const auto failed =
-        std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& each) { return !each.problem.empty(); });
+        std::count_if(outcomes.begin(), outcomes.end(), [](const SweepOutcome& each) { return !each.problem.empty(); });
     if (failed == 0) return 0;
     printErr("kvscope-cli: {} of {} runs could not be made; their lines say why\n", failed, outcomes.size());
     return 1;
@@ -201,7 +200,7 @@ int run(Arguments& arguments, const Options& given) {
 } // namespace
 
 Command addSweep(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<SweepArguments>();
     Options sub = program.command("sweep", "Decode one prompt for every combination of values, into one trace");
     sub.add("--sweep", arguments->sweeps,
             "key=a,b,c: a parameter of methods (k: total_blocks, k_q: select_blocks), or method, device-kv, "

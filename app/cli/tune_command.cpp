@@ -22,7 +22,7 @@
 namespace kvscope::cli {
 namespace {
 
-struct Arguments {
+struct TuneArguments {
     std::string model = kDefaultModel, calibration, backend = nameOf(Backend::Cpu), link = "pcie5", memory,
                 prompts = "needles", measure, gpu, table, output;
     PromptSetSize size;
@@ -78,7 +78,7 @@ void printTable(const TuneResult& result) {
     if (result.recommended) printOut("\n{}\n", tuneCommand(result, result.rows[*result.recommended]));
 }
 
-void refuseVainOptions(const Arguments& arguments, const Options& command) {
+void refuseVainTune(const TuneArguments& arguments, const Options& command) {
     const bool file = arguments.prompts != "needles" && arguments.prompts != "document";
     refuseVain(file, command, {"--context", "--prompt-count", "--seed"},
                "with prompts of a file, which have their own length and number");
@@ -87,7 +87,7 @@ void refuseVainOptions(const Arguments& arguments, const Options& command) {
                "with method full alone, which attends to everything");
 }
 
-TuneRequest requestOf(const Arguments& arguments, bool setHasAnswers) {
+TuneRequest requestOf(const TuneArguments& arguments, bool setHasAnswers) {
     TuneRequest request = arguments.request;
     request.modelName = arguments.model;
     request.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
@@ -100,8 +100,8 @@ TuneRequest requestOf(const Arguments& arguments, bool setHasAnswers) {
     return request;
 }
 
-int run(const Arguments& arguments, const Options& command) {
-    refuseVainOptions(arguments, command);
+int run(const TuneArguments& arguments, const Options& command) {
+    refuseVainTune(arguments, command);
     const TuneGrid& grid = arguments.request.grid;
     refuseRepeated("--methods", grid.methods);
     refuseRepeated("--budgets", grid.budgets);
@@ -136,7 +136,7 @@ int run(const Arguments& arguments, const Options& command) {
 } // namespace
 
 Command addTune(Options& program) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<TuneArguments>();
     TuneRequest& request = arguments->request;
     Options sub = program.command("tune", "Choose method, budget and block size for a memory, a link and a load, and "
                                           "check the choice by running it");
