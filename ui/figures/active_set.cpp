@@ -19,7 +19,7 @@ std::vector<ActiveSets> setsOf(const reports::RunData& run) {
     return choose && denoisingBlock(run.row) > 0 ? run.activeSets : std::vector<ActiveSets>();
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string activeSetRefusal(const FigureSources& sources) {
     std::set<int> sizes;
     for (const reports::RunData& run : sources.runs)
         for (const ActiveSets& set : setsOf(run)) sizes.insert(set.active);
@@ -44,7 +44,7 @@ std::string seriesName(const reports::RunData& run, const FigureSources& sources
     return name;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeActiveSet(const FigureSources& sources) {
     SeriesByName sizes;
     std::map<std::string, std::vector<ActiveSets>> quests;
     double largest = 1;
@@ -84,7 +84,7 @@ const FigureEntry kActiveSetFigure{
     "LoSA, Fig. 3",
     "give traces of a block-diffusion model with losa at several sizes (--set active=1, 2, 5, 8, ... or "
     "--set active_threshold=...), and one with quest at the same budget",
-    refusal,
-    make};
+    activeSetRefusal,
+    makeActiveSet};
 
 } // namespace kvscope::ui

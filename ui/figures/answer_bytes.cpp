@@ -27,7 +27,7 @@ std::vector<EvalPoint> answered(const FigureSources& sources) {
 
 double shareOf(const EvalPoint& point) { return double(point.right) / double(point.prompts); }
 
-std::string refusal(const FigureSources& sources) {
+std::string answerBytesRefusal(const FigureSources& sources) {
     if (sources.evals.empty()) return "there are no scores here, traces have none";
     const std::vector<EvalPoint> points = answered(sources);
     const auto loading =
@@ -74,7 +74,7 @@ FigurePanel panelOf(const std::vector<EvalPoint>& points, const Scale& scale) {
     return panel;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeAnswerBytes(const FigureSources& sources) {
     const std::vector<EvalPoint> points = answered(sources);
     std::set<int> contexts;
     double most = 0;
@@ -112,7 +112,7 @@ const FigureEntry kAnswerBytesFigure{
     "",
     "give a JSON document of kvscope-cli eval with at least two rows that load blocks, "
     "of other methods, budgets or block sizes",
-    refusal,
-    make};
+    answerBytesRefusal,
+    makeAnswerBytes};
 
 } // namespace kvscope::ui

@@ -27,14 +27,14 @@ AttentionTime timeOf(const reports::RunData& run) {
     return times > 0 ? AttentionTime{time.selectionNs / times, time.attentionNs / times} : AttentionTime{};
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string attentionContextRefusal(const FigureSources& sources) {
     const auto contexts = distinct(sources, [](const reports::RunData& run) { return run.meanContext(); });
     if (contexts.empty()) return theRuns(sources) + ", and no decode step";
     if (contexts.back() >= kApart * contexts.front()) return {};
     return fmt::format("every run has a context of about {:.0f} tokens", contexts.front());
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeAttentionContext(const FigureSources& sources) {
     double largest = 0;
     for (const reports::RunData& run : sources.runs)
         largest = std::max({largest, timeOf(run).selectionNs, timeOf(run).attentionNs});
@@ -63,11 +63,9 @@ FigureData make(const FigureSources& sources) {
 
 } // namespace
 
-const FigureEntry kAttentionContextFigure{"attention-context",
-                                          "Selection and attention time against context",
-                                          "SparDA, Fig. 3",
-                                          "give traces of runs with at least two lengths of prompt",
-                                          refusal,
-                                          make};
+const FigureEntry kAttentionContextFigure{
+    "attention-context",     "Selection and attention time against context",
+    "SparDA, Fig. 3",        "give traces of runs with at least two lengths of prompt",
+    attentionContextRefusal, makeAttentionContext};
 
 } // namespace kvscope::ui

@@ -10,7 +10,7 @@ namespace {
 
 double batchOf(const reports::RunData& run) { return run.steps.empty() ? std::nan("") : double(run.row.sequences); }
 
-std::string refusal(const FigureSources& sources) {
+std::string batchRefusal(const FigureSources& sources) {
     const auto sizes = distinct(sources, batchOf);
     if (sizes.size() >= 2) return {};
     if (sizes.empty()) return theRuns(sources) + ", and no decode step";
@@ -30,7 +30,7 @@ std::string changeWords(const std::vector<FigureSeries>& loads, const std::vecto
     return words.empty() ? "no method has two sizes" : words;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeBatch(const FigureSources& sources) {
     SeriesByName loads, speeds;
     for (const reports::RunData& run : sources.runs) {
         if (run.steps.empty()) continue;
@@ -64,7 +64,7 @@ const FigureEntry kBatchFigure{"batch",
                                "KV blocks loaded and throughput against batch",
                                "SparseServe, Fig. 1",
                                "give traces of runs with at least two batch sizes (--batch ...)",
-                               refusal,
-                               make};
+                               batchRefusal,
+                               makeBatch};
 
 } // namespace kvscope::ui

@@ -26,12 +26,12 @@ const std::vector<Part>& parts() {
     return all;
 }
 
-bool drawable(const reports::RunData& run) {
+bool denoiseBreakdownDrawable(const reports::RunData& run) {
     return denoisingBlock(run.row) > 0 && !denoisesCanvas(run.row) && !run.stepParts.empty() && !run.layers.empty();
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string denoiseBreakdownRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), denoiseBreakdownDrawable)) return {};
     return theRuns(sources) + ", and in none is a block denoised";
 }
 
@@ -78,10 +78,10 @@ std::string speedUps(const std::vector<const reports::RunData*>& runs, const Fig
     return all.empty() ? "no run of full attention has the same prefix and block as another run" : all;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeDenoiseBreakdown(const FigureSources& sources) {
     std::vector<const reports::RunData*> runs;
     for (const reports::RunData& run : sources.runs)
-        if (drawable(run)) runs.push_back(&run);
+        if (denoiseBreakdownDrawable(run)) runs.push_back(&run);
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
     panel.mark = FigurePanel::Mark::StackedBars;
@@ -124,7 +124,7 @@ const FigureEntry kDenoiseBreakdownFigure{
     "LoSA, Fig. 6",
     "give traces of a block-diffusion model with full, quest and losa over one prompt, for the paper's cells "
     "64K tokens with --set block=16 and 32K with --set block=32 (kvscope-cli run --prompt-needle 65536 ...)",
-    refusal,
-    make};
+    denoiseBreakdownRefusal,
+    makeDenoiseBreakdown};
 
 } // namespace kvscope::ui

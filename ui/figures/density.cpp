@@ -12,11 +12,11 @@ namespace kvscope::ui {
 namespace {
 
 /// LoSA, Table 2: TraDo-8B on LongBench, blocks of 16 tokens.
-struct Stated {
+struct StatedDensity {
     double budget, quest, losa; // tokens, %, %
 };
-constexpr std::array kStated{Stated{128, 4.24, 2.58}, Stated{256, 8.08, 5.04}, Stated{512, 14.78, 9.71},
-                             Stated{1024, 25.66, 18.23}};
+constexpr std::array kStatedDensity{StatedDensity{128, 4.24, 2.58}, StatedDensity{256, 8.08, 5.04},
+                                    StatedDensity{512, 14.78, 9.71}, StatedDensity{1024, 25.66, 18.23}};
 
 double budgetOf(const reports::RunData& run) {
     return denoisingBlock(run.row) > 0 ? parameterOf(run, "budget") : std::nan("");
@@ -28,7 +28,7 @@ double densityOf(const reports::RunData& run) {
     return all.rows > 0 ? all.density : std::nan("");
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string densityRefusal(const FigureSources& sources) {
     for (const reports::RunData& run : sources.runs)
         if (std::isfinite(densityOf(run))) return {};
     return theRuns(sources) + ", and in none does a block that is denoised choose pages within a budget";
@@ -54,7 +54,7 @@ std::vector<FigureSeries> ratiosToQuest(const std::vector<FigureSeries>& densiti
     return ratios;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeDensity(const FigureSources& sources) {
     SeriesByName densities;
     std::string quest;
     for (const reports::RunData& run : sources.runs) {
@@ -77,7 +77,7 @@ FigureData make(const FigureSources& sources) {
     statedQuest.name = "Quest, the paper";
     statedLosa.name = statedRatio.name = "LoSA, the paper";
     for (FigureSeries* one : {&statedQuest, &statedLosa, &statedRatio}) one->basis = "paper", one->hollow = true;
-    for (const Stated& row : kStated) {
+    for (const StatedDensity& row : kStatedDensity) {
         for (FigureSeries* one : {&statedQuest, &statedLosa, &statedRatio}) one->x.push_back(row.budget);
         statedQuest.y.push_back(row.quest);
         statedLosa.y.push_back(row.losa);
@@ -108,7 +108,7 @@ const FigureEntry kDensityFigure{
     "KV of the prefix read against the budget",
     "LoSA, Table 2; SparseD's masks at the budgets of Table 6",
     "give traces of a block-diffusion model with losa, quest or sparsed (--set budget=...)",
-    refusal,
-    make};
+    densityRefusal,
+    makeDensity};
 
 } // namespace kvscope::ui

@@ -15,12 +15,12 @@ namespace {
 constexpr std::array kShares{0.25,   0.375, 0.5,    0.625, 0.75,  0.8125, 0.875, 0.9375, 1.0,
                              1.0625, 1.125, 1.1875, 1.25,  1.375, 1.5,    1.75,  2.0};
 
-bool drawable(const reports::RunData& run) {
+bool devicePoolDrawable(const reports::RunData& run) {
     return run.row.level != RecordLevel::Counters && run.summary.selected > 0 && run.steps.size() >= 3;
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string devicePoolRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), devicePoolDrawable)) return {};
     return theRuns(sources) + ", and none holds the selected blocks of at least three decode steps";
 }
 
@@ -41,16 +41,16 @@ int mostPools(const SelectionTrace& trace) {
     return most;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeDevicePool(const FigureSources& sources) {
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
     panel.xTitle = "Slots / blocks that a step selects";
     panel.yTitle = "Hit rate";
     panel.xFromZero = true;
     panel.yHigh = 1;
-    const auto runs = std::count_if(sources.runs.begin(), sources.runs.end(), drawable);
+    const auto runs = std::count_if(sources.runs.begin(), sources.runs.end(), devicePoolDrawable);
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!devicePoolDrawable(run)) continue;
         const SelectionTrace trace = loadSelectionTrace(TraceReader(run.path), run.row.runId);
         const DeviceRequests requests(trace);
         const DeviceDemand& demand = requests.demand();
@@ -90,7 +90,7 @@ const FigureEntry kDevicePoolFigure{
     "SparseServe, why loads explode with the batch",
     "give traces recorded at level selections or full, of a method that selects blocks, "
     "best of kvscope-cli load with many rows",
-    refusal,
-    make};
+    devicePoolRefusal,
+    makeDevicePool};
 
 } // namespace kvscope::ui

@@ -13,12 +13,12 @@ namespace {
 
 constexpr std::array kNames{"queries", "keys", "values"};
 
-bool drawable(const reports::RunData& run) {
+bool kvChangeDrawable(const reports::RunData& run) {
     return denoisingBlock(run.row) > 0 && !run.changeRanks.empty() && !run.keyRanks.empty() && !run.valueRanks.empty();
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string kvChangeRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), kvChangeDrawable)) return {};
     return theRuns(sources) + ", and none holds how much the keys and values of a block's tokens changed";
 }
 
@@ -47,8 +47,8 @@ void addForward(FigurePanel& panel, const reports::RunData& run) {
         fmt::format("Place in block {}, forward {}, layer {}", forward->block, forward->step + 1, forward->layer);
 }
 
-FigureData make(const FigureSources& sources) {
-    const auto run = std::find_if(sources.runs.begin(), sources.runs.end(), drawable);
+FigureData makeKvChange(const FigureSources& sources) {
+    const auto run = std::find_if(sources.runs.begin(), sources.runs.end(), kvChangeDrawable);
     FigureData data;
     data.panels.resize(3);
     FigurePanel &places = data.panels[0], &ranks = data.panels[1], &halves = data.panels[2];
@@ -100,7 +100,7 @@ const FigureEntry kKvChangeFigure{
     "LoSA, Fig. 7",
     "give a trace recorded at level selections or full of a block-diffusion model with full attention "
     "(kvscope-cli run --model losa-tiny --method full --trace FILE)",
-    refusal,
-    make};
+    kvChangeRefusal,
+    makeKvChange};
 
 } // namespace kvscope::ui

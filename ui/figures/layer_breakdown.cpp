@@ -36,21 +36,21 @@ LayerMean meanLayer(const reports::RunData& run) {
     return mean;
 }
 
-bool drawable(const reports::RunData& run) { return !run.steps.empty() && !run.layers.empty(); }
+bool layerBreakdownDrawable(const reports::RunData& run) { return !run.steps.empty() && !run.layers.empty(); }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string layerBreakdownRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), layerBreakdownDrawable)) return {};
     return theRuns(sources) + ", and no decode step";
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeLayerBreakdown(const FigureSources& sources) {
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
     panel.mark = FigurePanel::Mark::StackedBars;
     std::vector<LayerMean> means;
     double longest = 0;
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!layerBreakdownDrawable(run)) continue;
         means.push_back(meanLayer(run));
         panel.names.push_back(run.row.name);
         double sum = means.back().otherNs + means.back().exposedNs;
@@ -87,8 +87,8 @@ FigureData make(const FigureSources& sources) {
 
 } // namespace
 
-const FigureEntry kLayerBreakdownFigure{"layer-breakdown", "Wall time of one layer by nine components",
-                                        "NOSA, Fig. 10",   "give traces with at least one decode step",
-                                        refusal,           make};
+const FigureEntry kLayerBreakdownFigure{"layer-breakdown",     "Wall time of one layer by nine components",
+                                        "NOSA, Fig. 10",       "give traces with at least one decode step",
+                                        layerBreakdownRefusal, makeLayerBreakdown};
 
 } // namespace kvscope::ui

@@ -11,16 +11,16 @@
 namespace kvscope::ui {
 namespace {
 
-bool drawable(const reports::RunData& run) {
+bool layerReuseDrawable(const reports::RunData& run) {
     return run.row.level != RecordLevel::Counters && run.summary.selected > 0 && run.row.layers > 1;
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string layerReuseRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), layerReuseDrawable)) return {};
     return theRuns(sources) + ", and none holds the selected blocks of two layers";
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeLayerReuse(const FigureSources& sources) {
     FigureData data;
     data.panels.resize(2);
     FigurePanel &overlap = data.panels[0], &mass = data.panels[1];
@@ -30,7 +30,7 @@ FigureData make(const FigureSources& sources) {
     overlap.yHigh = mass.yHigh = 1;
     ByRun words;
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!layerReuseDrawable(run)) continue;
         const std::vector<LayerPair> pairs = readLayerOverlap(TraceReader(run.path), run.row.runId);
         if (pairs.empty()) continue;
         FigureSeries all, chosen, own, reused;
@@ -74,7 +74,7 @@ const FigureEntry kLayerReuseFigure{
     "May a layer reuse the choice of the layer below",
     "what authors of index sharing ask",
     "give traces recorded at level selections or full, of a method that selects blocks in more than one layer",
-    refusal,
-    make};
+    layerReuseRefusal,
+    makeLayerReuse};
 
 } // namespace kvscope::ui

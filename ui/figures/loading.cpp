@@ -7,12 +7,12 @@
 namespace kvscope::ui {
 namespace {
 
-bool drawable(const reports::RunData& run) {
+bool loadingDrawable(const reports::RunData& run) {
     return !run.steps.empty() && run.row.knows.has(Known::ExposedTimes) && run.summary.missesPerStep > 0;
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string loadingRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), loadingDrawable)) return {};
     return theRuns(sources) + ", and none knows how long its decode steps waited for blocks";
 }
 
@@ -23,7 +23,7 @@ std::string mechanismOf(const reports::RunData& run) {
     return "no transfer";
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeLoading(const FigureSources& sources) {
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
     panel.mark = FigurePanel::Mark::StackedBars;
@@ -37,12 +37,13 @@ FigureData make(const FigureSources& sources) {
     modelled.hollow = true;
     double longest = 0;
     for (const reports::RunData& run : sources.runs)
-        if (drawable(run)) longest = std::max(longest, 1e6 * (run.summary.stepMs + run.summary.exposedMsPerStep));
+        if (loadingDrawable(run))
+            longest = std::max(longest, 1e6 * (run.summary.stepMs + run.summary.exposedMsPerStep));
     const TimeUnit unit = timeUnit(longest);
     panel.xTitle = fmt::format("Wall time of a decode step ({})", unit.name);
     ByRun shares;
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!loadingDrawable(run)) continue;
         const bool isModelled = run.row.timing == Timing::Modelled;
         const double exposed = 1e6 * run.summary.exposedMsPerStep / unit.ns, step = 1e6 * run.summary.stepMs / unit.ns;
         const double y = double(panel.names.size());
@@ -73,7 +74,7 @@ const FigureEntry kLoadingFigure{"loading",
                                  "SparseServe, Fig. 14a",
                                  "give traces of runs that load blocks (--device-kv ...), e.g. of several batch sizes "
                                  "(--batch ...)",
-                                 refusal,
-                                 make};
+                                 loadingRefusal,
+                                 makeLoading};
 
 } // namespace kvscope::ui

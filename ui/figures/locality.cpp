@@ -11,12 +11,12 @@ bool hasLocality(const reports::RunData& run) {
     return std::any_of(run.layers.begin(), run.layers.end(), [](const auto& l) { return l.localityCount > 0; });
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string localityRefusal(const FigureSources& sources) {
     if (std::any_of(sources.runs.begin(), sources.runs.end(), hasLocality)) return {};
     return theRuns(sources) + ", and no layer selects blocks in two steps in a row";
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeLocality(const FigureSources& sources) {
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
     panel.xTitle = "Layer";
@@ -44,6 +44,6 @@ FigureData make(const FigureSources& sources) {
 const FigureEntry kLocalityFigure{
     "locality",      "Locality by layer",
     "NOSA, Fig. 2d", "give traces of a method that selects blocks, with at least two decode steps",
-    refusal,         make};
+    localityRefusal, makeLocality};
 
 } // namespace kvscope::ui

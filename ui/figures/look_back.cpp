@@ -8,12 +8,12 @@
 namespace kvscope::ui {
 namespace {
 
-bool drawable(const reports::RunData& run) {
+bool lookBackDrawable(const reports::RunData& run) {
     return run.row.level != RecordLevel::Counters && run.summary.selected > 0;
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string lookBackRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), lookBackDrawable)) return {};
     return theRuns(sources) + ", and none holds the selected blocks of a decode step";
 }
 
@@ -36,7 +36,7 @@ std::string wordsOf(const std::vector<LayerLookBack>& layers) {
         half, ninety, recall);
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeLookBack(const FigureSources& sources) {
     FigureData data;
     data.panels.resize(2);
     FigurePanel &distance = data.panels[0], &share = data.panels[1];
@@ -46,7 +46,7 @@ FigureData make(const FigureSources& sources) {
     share.yHigh = 1;
     ByRun words;
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!lookBackDrawable(run)) continue;
         const std::vector<LayerLookBack> layers = readLookBack(TraceReader(run.path), run.row);
         if (layers.empty()) continue;
         FigureSeries median, ninety, recall, mass;
@@ -89,7 +89,7 @@ const FigureEntry kLookBackFigure{"look-back",
                                   "what trainers of indexers ask",
                                   "give traces recorded at level selections or full, of a method that selects blocks; "
                                   "with the oracle they have recall",
-                                  refusal,
-                                  make};
+                                  lookBackRefusal,
+                                  makeLookBack};
 
 } // namespace kvscope::ui

@@ -9,16 +9,16 @@
 namespace kvscope::ui {
 namespace {
 
-bool drawable(const reports::RunData& run) {
+bool overlapDrawable(const reports::RunData& run) {
     return run.row.level != RecordLevel::Counters && run.summary.selected > 0 && run.steps.size() >= 3;
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string overlapRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), overlapDrawable)) return {};
     return theRuns(sources) + ", and none holds the selected blocks of at least three decode steps";
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeOverlap(const FigureSources& sources) {
     FigureData data;
     data.panels.resize(2);
     FigurePanel &overlap = data.panels[0], &held = data.panels[1];
@@ -29,7 +29,7 @@ FigureData make(const FigureSources& sources) {
     overlap.yHigh = 1;
     ByRun gains;
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!overlapDrawable(run)) continue;
         const WindowOverlap sums = readWindowOverlap(TraceReader(run.path), run.row.runId);
         if (sums.blocks == 0) continue;
         FigureSeries &found = overlap.series.emplace_back(), &union_ = held.series.emplace_back();
@@ -63,7 +63,7 @@ const FigureEntry kOverlapFigure{"overlap",
                                  "Overlap ratio and working set against window",
                                  "SparseServe, Fig. 8",
                                  "give traces recorded at level selections or full, of a method that selects blocks",
-                                 refusal,
-                                 make};
+                                 overlapRefusal,
+                                 makeOverlap};
 
 } // namespace kvscope::ui

@@ -16,7 +16,7 @@ bool inChunks(const PromptReading& reading) {
     return reading.knobs.prefill == "chunks" && reading.knobs.chunkTokens > 0;
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string promptChunksRefusal(const FigureSources& sources) {
     const std::vector<PromptReading> readings = promptReadings(sources);
     const bool layers = std::any_of(readings.begin(), readings.end(), byLayers),
                chunks = std::any_of(readings.begin(), readings.end(), inChunks);
@@ -39,7 +39,7 @@ double mostOver(const PromptReading& chunks, const PromptReading& layers, double
     return most;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makePromptChunks(const FigureSources& sources) {
     const std::vector<PromptReading> readings = promptReadings(sources);
     const PromptReading& layers = *std::find_if(readings.begin(), readings.end(), byLayers);
     FigureData data;
@@ -90,7 +90,7 @@ const FigureEntry kPromptChunksFigure{"prompt-chunks",
                                       "give traces of kvscope-cli load --trace FILE --rate 1,2,4 with --knob "
                                       "prefill=layers and with --knob prefill=chunks --knob chunk_tokens=512 "
                                       "(1024, 2048)",
-                                      refusal,
-                                      make};
+                                      promptChunksRefusal,
+                                      makePromptChunks};
 
 } // namespace kvscope::ui

@@ -18,14 +18,14 @@ std::string storesOf(const ServerKnobs& knobs) {
     return {};
 }
 
-std::vector<PromptReading> drawable(const FigureSources& sources) {
+std::vector<PromptReading> promptStoresDrawable(const FigureSources& sources) {
     std::vector<PromptReading> readings = promptReadings(sources);
     std::erase_if(readings, [](const PromptReading& reading) { return storesOf(reading.knobs).empty(); });
     return readings;
 }
 
-std::string refusal(const FigureSources& sources) {
-    const std::vector<PromptReading> readings = drawable(sources);
+std::string promptStoresRefusal(const FigureSources& sources) {
+    const std::vector<PromptReading> readings = promptStoresDrawable(sources);
     if (readings.empty()) return theRuns(sources) + ", and none says how a server brought prompts to the host";
     const auto other = [&](const PromptReading& reading) {
         return storesOf(reading.knobs) != storesOf(readings.front().knobs);
@@ -34,8 +34,8 @@ std::string refusal(const FigureSources& sources) {
     return fmt::format("the prompts of all runs went to the host in one way ({})", storesOf(readings.front().knobs));
 }
 
-FigureData make(const FigureSources& sources) {
-    const std::vector<PromptReading> readings = drawable(sources);
+FigureData makePromptStores(const FigureSources& sources) {
+    const std::vector<PromptReading> readings = promptStoresDrawable(sources);
     const auto resident = std::find_if(readings.begin(), readings.end(),
                                        [](const PromptReading& reading) { return !reading.knobs.offload; });
     const auto least =
@@ -73,7 +73,7 @@ const FigureEntry kPromptStoresFigure{"prompt-stores",
                                       "SparseServe, Fig. 14b",
                                       "give traces of kvscope-cli load --backend cuda --trace FILE with different "
                                       "--knob d2h=..., best one with --knob offload=false too",
-                                      refusal,
-                                      make};
+                                      promptStoresRefusal,
+                                      makePromptStores};
 
 } // namespace kvscope::ui

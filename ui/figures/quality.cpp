@@ -15,19 +15,19 @@ namespace {
 constexpr std::size_t kMostPanels = 4; // of needles
 
 /// LoSA, Tables 2 and 6: the mean over LongBench of TraDo-8B, in blocks of 16 tokens.
-struct Stated {
+struct StatedQuality {
     int budget;
     double quest, losa, sparsed;
 };
-constexpr std::array kStated{Stated{128, 31.54, 41.97, 32.96}, Stated{256, 34.64, 42.14, 39.10},
-                             Stated{512, 36.70, 42.20, 41.74}, Stated{1024, 37.69, 42.88, 42.91}};
+constexpr std::array kStatedQuality{StatedQuality{128, 31.54, 41.97, 32.96}, StatedQuality{256, 34.64, 42.14, 39.10},
+                                    StatedQuality{512, 36.70, 42.20, 41.74}, StatedQuality{1024, 37.69, 42.88, 42.91}};
 
 std::string kindOf(const QualityPoint& point) {
     const std::string task = point.task == "passkey" ? "pass key" : point.task == "keys4" ? "4 keys" : "16 keys";
     return fmt::format("{}, {}K, {}", task, point.context / 1024, point.pace);
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string qualityRefusal(const FigureSources& sources) {
     std::set<int> budgets;
     for (const QualityPoint& point : sources.quality)
         if (point.budget > 0) budgets.insert(point.budget);
@@ -66,7 +66,7 @@ FigurePanel panelOf(const std::string& kind, const std::vector<QualityPoint>& po
     return panel;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeQuality(const FigureSources& sources) {
     int least = 1 << 30, most = 0, fewest = 1 << 30;
     std::vector<std::string> kinds;
     SeriesByName densities;
@@ -91,7 +91,7 @@ FigureData make(const FigureSources& sources) {
         panel.series = std::move(read);
     }
     std::string stated;
-    for (const Stated& row : kStated)
+    for (const StatedQuality& row : kStatedQuality)
         stated +=
             fmt::format("{}{}: {} / {} / {}", stated.empty() ? "" : "; ", row.budget, row.quest, row.losa, row.sparsed);
     data.note = fmt::format("Needles found with 95 % intervals by Wilson, at least {} prompts a cell; full attention "
@@ -115,7 +115,7 @@ const FigureEntry kQualityFigure{"quality",
                                  "Needles found against the budget",
                                  "LoSA, Tables 2 and 6, with SparseD at equal budgets",
                                  "give a JSON document of kvscope-cli quality --json",
-                                 refusal,
-                                 make};
+                                 qualityRefusal,
+                                 makeQuality};
 
 } // namespace kvscope::ui

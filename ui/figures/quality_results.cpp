@@ -30,7 +30,7 @@ double number(const Json& object, const char* key) {
     return found != object.end() && found->is_number() ? found->get<double>() : std::nan("");
 }
 
-QualityPoint pointOf(const Json& row) {
+QualityPoint qualityPointOf(const Json& row) {
     QualityPoint point;
     point.method = row.at("method").get<std::string>();
     point.title = row.value("title", point.method);
@@ -64,7 +64,7 @@ std::vector<QualityPoint> readQuality(const std::string& path) {
     std::vector<QualityPoint> points;
     try {
         for (const Json& row : document.at("rows"))
-            if (QualityPoint point = pointOf(row); point.prompts > 0) points.push_back(std::move(point));
+            if (QualityPoint point = qualityPointOf(row); point.prompts > 0) points.push_back(std::move(point));
     } catch (const Json::exception&) {
         throw Error(ErrorKind::BadInput, path + ": a row lacks what a cell has",
                     "give a document of kvscope-cli quality --json");

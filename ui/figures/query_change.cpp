@@ -11,13 +11,13 @@
 namespace kvscope::ui {
 namespace {
 
-bool drawable(const reports::RunData& run) {
+bool queryChangeDrawable(const reports::RunData& run) {
     return !denoisesCanvas(run.row) && denoisingBlock(run.row) > 0 && run.row.level != RecordLevel::Counters &&
            !run.changeRanks.empty();
 }
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string queryChangeRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), queryChangeDrawable)) return {};
     return theRuns(sources) + ", and none holds how much the queries of a block's tokens changed";
 }
 
@@ -47,7 +47,7 @@ void addBlock(FigurePanel& panel, const reports::RunData& run) {
     }
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeQueryChange(const FigureSources& sources) {
     FigureData data;
     data.panels.resize(2);
     FigurePanel &places = data.panels[0], &ages = data.panels[1];
@@ -57,7 +57,7 @@ FigureData make(const FigureSources& sources) {
     places.xTicks = ages.xTicks = {0, 4, 8, 12, 16, 24, 32, 48, 64};
     std::string shown;
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!queryChangeDrawable(run)) continue;
         if (shown.empty()) {
             shown = run.row.name;
             addBlock(places, run);
@@ -86,7 +86,7 @@ const FigureEntry kQueryChangeFigure{
     "LoSA, Fig. 2",
     "give traces recorded at level selections or full of a block-diffusion model with losa or quest "
     "(kvscope-cli run --model losa-tiny --method losa --trace FILE)",
-    refusal,
-    make};
+    queryChangeRefusal,
+    makeQueryChange};
 
 } // namespace kvscope::ui

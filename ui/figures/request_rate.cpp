@@ -30,7 +30,7 @@ std::vector<ServedPoint> pointsOf(const FigureSources& sources) {
     return points;
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string requestRateRefusal(const FigureSources& sources) {
     std::vector<double> rates;
     for (const ServedPoint& point : pointsOf(sources)) rates.push_back(point.rate);
     std::sort(rates.begin(), rates.end());
@@ -68,7 +68,7 @@ std::string fallWords(const FigurePanel& throughput) {
     return words.empty() ? "no series falls behind its maximum" : words;
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeRequestRate(const FigureSources& sources) {
     const std::vector<ServedPoint> points = pointsOf(sources);
     FigureData data;
     addPanel(data, points, "TTFT, mean (ms)", 1, &ServedPoint::ttftMs);
@@ -99,7 +99,7 @@ const FigureEntry kRequestRateFigure{"request-rate",
                                      "give traces of kvscope-cli load --trace FILE --rate 1,2,4 (a run for each rate; "
                                      "another --knob is another series), "
                                      "the file of load --rungs ... --resume FILE, or the document of load --json",
-                                     refusal,
-                                     make};
+                                     requestRateRefusal,
+                                     makeRequestRate};
 
 } // namespace kvscope::ui

@@ -15,7 +15,7 @@ std::vector<EvalPoint> withShare(const FigureSources& sources) {
     return points;
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string scoreBudgetRefusal(const FigureSources& sources) {
     if (sources.evals.empty()) return "there are no scores here, traces have none";
     std::set<double> shares;
     for (const EvalPoint& point : withShare(sources)) shares.insert(point.share);
@@ -23,7 +23,7 @@ std::string refusal(const FigureSources& sources) {
     return shares.size() >= 2 ? std::string() : "all scores have the same query-aware share of the budget";
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeScoreBudget(const FigureSources& sources) {
     SeriesByName scores, speeds;
     std::set<int> contexts;
     const std::vector<EvalPoint> points = withShare(sources);
@@ -51,8 +51,8 @@ FigureData make(const FigureSources& sources) {
 } // namespace
 
 const FigureEntry kScoreBudgetFigure{
-    "score-budget", "Score and throughput against k_q/k",
-    "NOSA, Fig. 9", "give a JSON document of kvscope-cli eval with at least two values of k_q/k",
-    refusal,        make};
+    "score-budget",     "Score and throughput against k_q/k",
+    "NOSA, Fig. 9",     "give a JSON document of kvscope-cli eval with at least two values of k_q/k",
+    scoreBudgetRefusal, makeScoreBudget};
 
 } // namespace kvscope::ui

@@ -24,7 +24,7 @@ double numberIn(const Json& object, const char* key) {
 }
 
 /// The point of a result, which serving_report.h of the command line writes.
-ServedPoint pointOf(const Json& result) {
+ServedPoint servedPointOf(const Json& result) {
     ServedPoint point;
     point.measured = member(result, "measured") != Json(false);
     point.ttftMs = numberIn(member(result, "ttft_ms"), "mean");
@@ -65,7 +65,7 @@ std::vector<ServedPoint> readServedPoints(const std::string& path) {
     const std::string text = textOf(path);
     const Json document = parseJson(text);
     for (const Json& one : member(document, "points")) {
-        ServedPoint point = pointOf(one);
+        ServedPoint point = servedPointOf(one);
         point.rate = numberIn(one, "rate");
         const Json& method = member(document, "method");
         point.series = method.is_string() ? method.get<std::string>() : "load";
@@ -77,7 +77,7 @@ std::vector<ServedPoint> readServedPoints(const std::string& path) {
         begin = end + 1;
         const Json &key = member(line, "key"), &result = member(member(line, "point"), "result");
         if (!key.is_string() || !result.is_object()) continue; // settings, or costs
-        ServedPoint point = pointOf(result);
+        ServedPoint point = servedPointOf(result);
         if (readKey(key.get<std::string>(), point)) points.push_back(std::move(point));
     }
     if (points.empty())

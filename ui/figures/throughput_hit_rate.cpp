@@ -9,7 +9,7 @@
 namespace kvscope::ui {
 namespace {
 
-std::string refusal(const FigureSources& sources) {
+std::string throughputHitRateRefusal(const FigureSources& sources) {
     if (distinct(sources, hitRate).size() >= 2) return {};
     return theRuns(sources) + ", and not two of different hit rate";
 }
@@ -21,7 +21,7 @@ FigureSeries& seriesNamed(FigurePanel& panel, const std::string& name) {
     return panel.series.back();
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeThroughputHitRate(const FigureSources& sources) {
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
     panel.mark = FigurePanel::Mark::Points;
@@ -66,7 +66,7 @@ const FigureEntry kThroughputHitRateFigure{"throughput-hit-rate",
                                            "NOSA, throughput against hit rate",
                                            "give traces of at least two runs whose hit rates differ, e.g. of other "
                                            "methods or cache sizes",
-                                           refusal,
-                                           make};
+                                           throughputHitRateRefusal,
+                                           makeThroughputHitRate};
 
 } // namespace kvscope::ui

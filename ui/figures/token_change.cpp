@@ -9,10 +9,12 @@
 namespace kvscope::ui {
 namespace {
 
-bool drawable(const reports::RunData& run) { return denoisingBlock(run.row) > 0 && !run.changeRanks.empty(); }
+bool tokenChangeDrawable(const reports::RunData& run) {
+    return denoisingBlock(run.row) > 0 && !run.changeRanks.empty();
+}
 
-std::string refusal(const FigureSources& sources) {
-    if (std::any_of(sources.runs.begin(), sources.runs.end(), drawable)) return {};
+std::string tokenChangeRefusal(const FigureSources& sources) {
+    if (std::any_of(sources.runs.begin(), sources.runs.end(), tokenChangeDrawable)) return {};
     return theRuns(sources) + ", and none holds how much the queries of a block's tokens changed";
 }
 
@@ -39,7 +41,7 @@ void addLayers(FigurePanel& panel, const std::vector<ChangeRanks>& layers) {
     half.y = {50, 50};
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeTokenChange(const FigureSources& sources) {
     FigureData data;
     data.panels.resize(2);
     FigurePanel &ranks = data.panels[0], &halves = data.panels[1];
@@ -52,7 +54,7 @@ FigureData make(const FigureSources& sources) {
     std::string first;
     ByRun words;
     for (const reports::RunData& run : sources.runs) {
-        if (!drawable(run)) continue;
+        if (!tokenChangeDrawable(run)) continue;
         const std::vector<ChangeRanks>& layers = run.changeRanks;
         if (first.empty()) {
             first = run.row.name;
@@ -83,7 +85,7 @@ const FigureEntry kTokenChangeFigure{"token-change",
                                      "LoSA, Fig. 4 and 8 to 11",
                                      "give traces recorded at level selections or full of a block-diffusion model with "
                                      "losa or quest (kvscope-cli run --model losa-tiny --method losa --trace FILE)",
-                                     refusal,
-                                     make};
+                                     tokenChangeRefusal,
+                                     makeTokenChange};
 
 } // namespace kvscope::ui

@@ -20,7 +20,7 @@ double loadedBlockBytes(const reports::RunData& run) {
     return loadsOf(run) != nullptr ? double(run.row.blockBytes) : std::nan("");
 }
 
-std::string refusal(const FigureSources& sources) {
+std::string transferBandwidthRefusal(const FigureSources& sources) {
     const auto sizes = distinct(sources, loadedBlockBytes);
     if (sizes.size() >= 2) return {};
     if (sizes.empty()) return theRuns(sources) + ", and none loaded blocks while decoding";
@@ -47,7 +47,7 @@ void addByLocality(FigurePanel& panel, const reports::RunData& run, const std::s
     if (!series.x.empty()) panel.series.push_back(std::move(series));
 }
 
-FigureData make(const FigureSources& sources) {
+FigureData makeTransferBandwidth(const FigureSources& sources) {
     FigureData data;
     data.panels.resize(2);
     FigurePanel &bySize = data.panels[0], &byLocality = data.panels[1];
@@ -101,7 +101,7 @@ const FigureEntry kTransferBandwidthFigure{"transfer-bandwidth",
                                            "NOSA, Fig. 5 and 8a; SparseServe, Fig. 4",
                                            "give traces of runs with at least two block sizes (--set block_size=...) "
                                            "that loaded blocks",
-                                           refusal,
-                                           make};
+                                           transferBandwidthRefusal,
+                                           makeTransferBandwidth};
 
 } // namespace kvscope::ui

@@ -7,8 +7,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kGapFrom = 5;   // logical pixels; lanes of at least this height are separated by a gap
-constexpr double kTicksFrom = 3; // logical pixels; lower lanes get no ticks
+constexpr double kLaneGapFrom = 5; // logical pixels; lanes of at least this height are separated by a gap
+constexpr double kTicksFrom = 3;   // logical pixels; lower lanes get no ticks
 } // namespace
 
 LanePlottable::LanePlottable(QCPAxis* time, QCPAxis* lanes) : QCPAbstractPlottable(time, lanes) {
@@ -42,7 +42,7 @@ QCPRange LanePlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRan
 void LanePlottable::draw(QCPPainter* painter) {
     const QCPRange time = keyAxis()->range(), lanes = valueAxis()->range();
     const double height = std::abs(valueAxis()->coordToPixel(1) - valueAxis()->coordToPixel(0));
-    const double gap = height >= kGapFrom ? 1 : 0;
+    const double gap = height >= kLaneGapFrom ? 1 : 0;
     painter->setPen(Qt::NoPen);
     const auto seen = [&](double from, double to, double lane) {
         return to >= time.lower && from <= time.upper && lane + 0.5 >= lanes.lower && lane - 0.5 <= lanes.upper;

@@ -11,10 +11,10 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kTile = 16;        // columns made side by side, so that an image line takes a whole cache line at a time
-constexpr double kGapFrom = 7;   // logical pixels; cells of at least this size are separated by a gap
-constexpr double kHatchFrom = 2; // logical pixels; smaller cells get no hatch, which would hide the origins
-constexpr double kHatch = 4;     // logical pixels from one hatch line to the next
+constexpr int kTile = 16; // columns made side by side, so that an image line takes a whole cache line at a time
+constexpr double kCellGapFrom = 7; // logical pixels; cells of at least this size are separated by a gap
+constexpr double kHatchFrom = 2;   // logical pixels; smaller cells get no hatch, which would hide the origins
+constexpr double kHatch = 4;       // logical pixels from one hatch line to the next
 } // namespace
 
 MaskPlottable::MaskPlottable(QCPAxis* steps, QCPAxis* blocks, const MaskPyramid& data)
@@ -149,7 +149,7 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
         return image;
     }
     const double pixelsPerBlock = height / blocks.size(), pixelsPerStep = width / steps.size();
-    const bool gapY = pixelsPerBlock >= kGapFrom * scale, gapX = pixelsPerStep >= kGapFrom * scale;
+    const bool gapY = pixelsPerBlock >= kCellGapFrom * scale, gapX = pixelsPerStep >= kCellGapFrom * scale;
     const int gap = std::max(1, int(std::lround(scale)));
     const Lines lines(blocks, data_.blocks(), height, gapY ? gap : 0);
     const int hatchPeriod = std::max(3, int(std::lround(kHatch * scale)));

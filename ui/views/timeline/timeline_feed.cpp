@@ -5,8 +5,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kFirstRows = 8'000;   // the first picture soon
-constexpr int kRowsAtOnce = 40'000; // taken in within a few milliseconds, so that panning stays smooth meanwhile
+constexpr int kFirstRows = 8'000;       // the first picture soon
+constexpr int kFeedRowsAtOnce = 40'000; // taken in within a few milliseconds, so that panning stays smooth meanwhile
 } // namespace
 
 void TimelineFeed::start(const RunKey& key, Take take, Refuse refuse) {
@@ -62,7 +62,7 @@ void TimelineFeed::ask() {
     workspace_.query<Answer>(
         context_, "spans", key_,
         [runId = key_.runId, from = position_, gaugesFrom = gauges_, readsGauges = readsGauges_,
-         rows = begun_ ? kRowsAtOnce : kFirstRows](TraceReader& reader) {
+         rows = begun_ ? kFeedRowsAtOnce : kFirstRows](TraceReader& reader) {
             Answer answer;
             try {
                 answer.batch = readSpans(reader, runId, from, rows);

@@ -9,7 +9,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kRowsAtOnce = 500'000; // a tenth of a second of a worker: another question need not wait for all of them
+constexpr int kReadingRowsAtOnce =
+    500'000; // a tenth of a second of a worker: another question need not wait for all of them
 }
 
 QWidget* TimelineView::makeReadingStrip() {
@@ -45,7 +46,8 @@ void TimelineView::readRows() {
     if (!run || readingRows_) return;
     readingRows_ = true;
     workspace_.query<bool>(
-        this, "rows", run->key, [rows = rows_](TraceReader& reader) { return rows->readOn(reader, kRowsAtOnce); },
+        this, "rows", run->key,
+        [rows = rows_](TraceReader& reader) { return rows->readOn(reader, kReadingRowsAtOnce); },
         [this, rows = rows_](bool atEnd) {
             if (rows != rows_) return; // of the run of before
             readingRows_ = false;
