@@ -55,6 +55,10 @@ void CudaRow::open() {
     attended = cuda::Event::make();
     own = cuda::Stream::make();
     sequences.transfers.open();
+    if (p_.stores != nullptr) {
+        store_ = p_.stores->take(arena_.storeBytes());
+        arena_.lend(store_.data());
+    }
     arena_.take();
     promptArena_->take();
     sequences.open();

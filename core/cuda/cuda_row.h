@@ -4,6 +4,7 @@
 
 #include "core/cuda/cuda_sequences.h"
 #include "core/cuda/device_pool.h"
+#include "core/cuda/host_stores.h"
 #include "core/session/row_engine.h"
 #include "kernels/cuda/device/owners.h"
 
@@ -24,8 +25,9 @@ struct CudaRowParts {
     const GpuClock& clock;
     StageRanges& ranges;
     RowTransfers transfers = {};
-    Scatter* scatter = nullptr; // with StorePlan::Bounce
-    DevicePool* pool = nullptr; // null: rows have slots of their own
+    Scatter* scatter = nullptr;   // with StorePlan::Bounce
+    DevicePool* pool = nullptr;   // null: rows have slots of their own
+    HostStores* stores = nullptr; // null: every row takes host memory of its own
 
     /// The options of a row with these parts.
     CudaEngineOptions rowOptions(CudaEngineOptions options) const;
@@ -96,6 +98,7 @@ private:
     const CudaEngineOptions options_;
     const BatchLayout layout_;
     StepBuffers buffers_;
+    HostStores::Part store_; // given back when nothing of the row uses it any more
     DeviceArena arena_;
     std::unique_ptr<DeviceArena> promptArena_; // null as soon as the prompt is read
     std::vector<float> logitsHost_;

@@ -33,11 +33,12 @@ std::unique_ptr<DevicePool> poolOf(const DeviceModel& model, const CudaEngineOpt
 
 CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows,
                              bool invariant, const CudaEngineOptions* usual, RowTransfers transfers,
-                             std::int64_t poolSlots)
+                             std::int64_t poolSlots, std::int64_t hostBytes)
     : model_(std::move(model)), invariant_(invariant), transfers_(transfers),
       scatter_(transfers.stores == StorePlan::Bounce ? std::make_unique<Scatter>() : nullptr),
-      pool_(poolOf(*model_, usual, rows, poolSlots)), unshared_(gpuLaunch(usableGpu())), launch_(unshared_),
-      products_(model_->config, passOptions(RowBatch::bucketOf(rows))),
+      pool_(poolOf(*model_, usual, rows, poolSlots)),
+      stores_(hostBytes > 0 ? std::make_unique<HostStores>(hostBytes) : nullptr), unshared_(gpuLaunch(usableGpu())),
+      launch_(unshared_), products_(model_->config, passOptions(RowBatch::bucketOf(rows))),
       passes_(*model_, products_, buffers_, launch_, ranges_), rows_(std::size_t(rows)), placed_(std::size_t(rows)),
       stages_(parts(), launch_, ids_) {
     // Where transfers run beside a step, kernels count on fewer multiprocessors, as in a session: see CudaSequences.
@@ -141,7 +142,8 @@ std::unique_ptr<RowEngine> makeCudaRowEngine(const RowEngineSetup& setup) {
     std::optional<CudaEngineOptions> usual;
     if (setup.usual != nullptr) usual = gpuEngineOptions(*setup.usual);
     return std::make_unique<CudaRowEngine>(DeviceModel::of(setup.model), setup.abilities, setup.rows, setup.invariant,
-                                           usual ? &*usual : nullptr, setup.transfers, setup.poolSlots);
+                                           usual ? &*usual : nullptr, setup.transfers, setup.poolSlots,
+                                           setup.hostBytes);
 }
 
 } // namespace kvscope

@@ -23,11 +23,11 @@ namespace kvscope {
 class CudaRowEngine final : public RowEngine {
 public:
     /// abilities, rows, invariant, transfers: as in RowEngineSetup. usual: what a row is made with, whatever its
-    /// prompt; null: rows may differ in everything, and each launches kernels of its own. poolSlots: as in
-    /// RowEngineSetup, needs `usual`. @throws Error(OutOfMemory |
-    /// Device)
+    /// prompt; null: rows may differ in everything, and each launches kernels of its own. poolSlots, hostBytes: as in
+    /// RowEngineSetup; poolSlots needs `usual`. @throws Error(OutOfMemory | Device)
     CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abilities& abilities, int rows, bool invariant,
-                  const CudaEngineOptions* usual = nullptr, RowTransfers transfers = {}, std::int64_t poolSlots = 0);
+                  const CudaEngineOptions* usual = nullptr, RowTransfers transfers = {}, std::int64_t poolSlots = 0,
+                  std::int64_t hostBytes = 0);
 
     std::string description() const override;
     int pieceTokens() const override { return PromptReader::pieceTokens(transfers_.chunkTokens); }
@@ -42,7 +42,7 @@ public:
     void close(RowId row) override {
         graph_.leave(int(row));
         at(row).leavePool();
-        if (pool_) cuda::check(cudaStreamSynchronize(stream_.get()), "giving slots back");
+        if (pool_ || stores_) cuda::check(cudaStreamSynchronize(stream_.get()), "giving a row's memory back");
         if (batch_) batch_->leave(at(row));
         rows_[index(row)].reset();
     }
@@ -80,8 +80,8 @@ private:
     }
     CudaRow& at(RowId row) { return *rows_[index(row)]; }
     CudaRowParts parts() {
-        return {model_, unshared_, buffers_,   products_,      passes_,
-                clock_, ranges_,   transfers_, scatter_.get(), pool_.get()};
+        return {model_,  unshared_,  buffers_,       products_,   passes_,      clock_,
+                ranges_, transfers_, scatter_.get(), pool_.get(), stores_.get()};
     }
     bool allPlaced() const;
     void launchTogether();
@@ -89,10 +89,11 @@ private:
     const std::shared_ptr<const DeviceModel> model_;
     const bool invariant_;
     const RowTransfers transfers_;
-    const std::unique_ptr<Scatter> scatter_; // null: blocks go to the host without it
-    const std::unique_ptr<DevicePool> pool_; // null: rows have slots of their own
-    cuda::Launch unshared_;                  // of rows
-    cuda::Launch launch_;                    // of the passes
+    const std::unique_ptr<Scatter> scatter_;   // null: blocks go to the host without it
+    const std::unique_ptr<DevicePool> pool_;   // null: rows have slots of their own
+    const std::unique_ptr<HostStores> stores_; // null: rows take host memory of their own
+    cuda::Launch unshared_;                    // of rows
+    cuda::Launch launch_;                      // of the passes
     BatchLayout products_;
     StageRanges ranges_{nullptr};
     DeviceArena arena_;

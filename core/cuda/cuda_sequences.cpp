@@ -93,7 +93,7 @@ void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {
     for (DeviceLayerState& layer : layers) planLayer(arena, layer);
     storeBytes = std::size_t(p_.options.plans.offloaded()) * std::size_t(p_.layout.blocksTotal) *
                  std::size_t(p_.options.hostBlockBytes(p_.layout.blockElements));
-    arena.planHost(store_, storeBytes / sizeof(Bf16), {"kv_store", "the KV store", Holds::Kv}, p_.options.store);
+    arena.planStore(store_, storeBytes / sizeof(Bf16), {"kv_store", "the KV store", Holds::Kv}, p_.options.store);
     if (!p_.options.planted.empty()) arena.plan(planted_, layers.size(), "session state");
     prompts.plan(prompt);
     rows.plan(arena);

@@ -4,12 +4,17 @@
 #include <cstdint>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <utility>
 
 namespace kvscope {
 namespace {
 
 constexpr std::size_t kReserve = std::size_t(256) << 20; // left free for the libraries and the display
 constexpr MemoryKind kGaps{"gaps between arrays"};
+
+std::size_t aligned(std::size_t bytes) {
+    return (bytes + DeviceArena::kAlignment - 1) / DeviceArena::kAlignment * DeviceArena::kAlignment;
+}
 
 } // namespace
 
@@ -21,23 +26,29 @@ void DeviceArena::declare(const MemoryKind& kind, MemoryTier tier, std::size_t b
 void DeviceArena::add(void** pointer, std::size_t bytes, const MemoryKind& kind, std::size_t alignment) {
     // The driver's memory begins at a multiple of kAlignment. Where an array wants more, the gap is known after take().
     const std::size_t most = kAlignment % alignment == 0 ? bytes : bytes + alignment - 1;
-    const std::size_t aligned = (most + kAlignment - 1) / kAlignment * kAlignment;
     parts_.push_back({pointer, total_, alignment});
-    total_ += aligned;
+    total_ += aligned(most);
     declare(kind, MemoryTier::Device, bytes);
-    declare(kGaps, MemoryTier::Device, aligned - bytes);
+    declare(kGaps, MemoryTier::Device, aligned(most) - bytes);
 }
 
-void DeviceArena::addHost(void** pointer, std::size_t bytes, const MemoryKind& kind, const PinnedMemory* lent) {
-    const bool enough = lent != nullptr && lent->bytes() >= bytes;
-    hostParts_.push_back({pointer, bytes, kind.what, enough ? lent : nullptr});
-    declare(kind, MemoryTier::Host, bytes);
+void DeviceArena::addHost(HostPart part, const MemoryKind& kind) {
+    if (part.lent != nullptr && part.lent->bytes() < part.bytes) part.lent = nullptr;
+    hostParts_.push_back(part);
+    declare(kind, MemoryTier::Host, part.bytes);
 }
 
 std::size_t DeviceArena::hostBytes() const {
     std::size_t bytes = 0;
     for (const HostPart& part : hostParts_)
-        if (part.lent == nullptr) bytes += part.bytes;
+        if (!isLent(part)) bytes += part.bytes;
+    return bytes;
+}
+
+std::size_t DeviceArena::storeBytes() const {
+    std::size_t bytes = 0;
+    for (const HostPart& part : hostParts_)
+        if (part.store && part.lent == nullptr) bytes += aligned(part.bytes);
     return bytes;
 }
 
@@ -78,8 +89,15 @@ void DeviceArena::take() {
             *part.pointer = memory_.data() + part.offset + (beyond > 0 ? part.alignment - beyond : 0);
         }
     }
-    for (const HostPart& part : hostParts_)
-        *part.pointer = part.lent != nullptr ? part.lent->data() : host_.emplace_back(part.bytes, part.what).data();
+    std::byte* store = lent_;
+    for (const HostPart& part : hostParts_) {
+        if (part.lent != nullptr)
+            *part.pointer = part.lent->data();
+        else if (isLent(part))
+            *part.pointer = std::exchange(store, store + aligned(part.bytes));
+        else
+            *part.pointer = host_.emplace_back(part.bytes, part.what).data();
+    }
 }
 
 } // namespace kvscope

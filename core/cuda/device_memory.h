@@ -33,11 +33,19 @@ public:
         add(reinterpret_cast<void**>(&pointer), count * sizeof(T), kind, alignment);
     }
     /// After take(), `pointer` holds `count` zeroed elements in host memory that the GPU reaches.
-    /// lent: used in place of memory of this arena's own if it is large enough, then not cleared; or null
-    template <class T>
-    void planHost(T*& pointer, std::size_t count, const MemoryKind& kind, const PinnedMemory* lent = nullptr) {
-        addHost(reinterpret_cast<void**>(&pointer), count * sizeof(T), kind, lent);
+    template <class T> void planHost(T*& pointer, std::size_t count, const MemoryKind& kind) {
+        addHost({reinterpret_cast<void**>(&pointer), count * sizeof(T), kind.what, nullptr, false}, kind);
     }
+    /// The same for KV, every part of which is written before it is read: where the memory is lent it is not cleared.
+    /// lent: used in place of memory of this arena's own if it is large enough; or null
+    template <class T>
+    void planStore(T*& pointer, std::size_t count, const MemoryKind& kind, const PinnedMemory* lent = nullptr) {
+        addHost({reinterpret_cast<void**>(&pointer), count * sizeof(T), kind.what, lent, true}, kind);
+    }
+    /// Bytes of the stores for which nothing has been lent.
+    std::size_t storeBytes() const;
+    /// take() puts these stores into `memory`, storeBytes() bytes or more, in place of memory of this arena's own.
+    void lend(void* memory) { lent_ = static_cast<std::byte*>(memory); }
     /// @throws Error(OutOfMemory) listing what needs how much
     void take();
     /// Bytes of the GPU's memory that arenas can take now. @throws Error(Device)
@@ -59,10 +67,12 @@ private:
         void** pointer;
         std::size_t bytes;
         const char* what;
-        const PinnedMemory* lent; // null: the arena takes memory of its own
+        const PinnedMemory* lent; // null: the arena takes memory of its own, or what lend() was given
+        bool store;
     };
     void add(void** pointer, std::size_t bytes, const MemoryKind& kind, std::size_t alignment);
-    void addHost(void** pointer, std::size_t bytes, const MemoryKind& kind, const PinnedMemory* lent);
+    void addHost(HostPart part, const MemoryKind& kind);
+    bool isLent(const HostPart& part) const { return part.lent != nullptr || (part.store && lent_ != nullptr); }
     void declare(const MemoryKind& kind, MemoryTier tier, std::size_t bytes);
     std::string largest() const;
 
@@ -72,6 +82,7 @@ private:
     std::size_t total_ = 0;
     cuda::DeviceMemory memory_;
     std::vector<PinnedMemory> host_;
+    std::byte* lent_ = nullptr; // for the stores
 };
 
 } // namespace kvscope

@@ -181,6 +181,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
         usual.plans = plans_;
         setup.usual = &usual;
         if (pooled_) setup.poolSlots = options_.budget.device / blockBytesOf(*model_, options_, spec_);
+        setup.hostBytes = options_.budget.host;
         rows_ = makeCudaRowEngine(setup);
     } else {
         rows_ = makeCpuRowEngine(setup);

@@ -32,6 +32,9 @@ struct RowEngineSetup {
     /// On a GPU: all rows, layers and KV heads share one pool of slots (cache=global-lru), of which so many may be in
     /// use. 0: every row has slots of its own. Needs `usual`, and a method whose blocks pass through slots on demand.
     std::int64_t poolSlots = 0;
+    /// On a GPU: so many bytes of host memory may be held for KV that goes there. What a row gives back is kept for the
+    /// next ones, because a GPU takes long to reach new memory. 0: every row takes memory of its own.
+    std::int64_t hostBytes = 0;
 };
 
 /// What a row takes of the memory of a device and of the host, in bytes.

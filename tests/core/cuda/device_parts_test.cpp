@@ -133,7 +133,7 @@ TEST(DeviceParts, WhatAnArenaHoldsIsCounted) {
     arena.plan(ids, 10, "ids");
     arena.plan(more, 20, {"ids", "ids", Holds::Scratch});
     arena.planHost(store, 700, {"store", "the KV store", Holds::Kv});
-    arena.planHost(borrowed, 5000, {"lent_store", "the KV store", Holds::Kv}, &shop);
+    arena.planStore(borrowed, 5000, {"lent_store", "the KV store", Holds::Kv}, &shop);
     EXPECT_EQ(cuda::living(), withShop) << "nothing is taken while it is planned";
     arena.take();
     const MemoryPlan& declared = arena.declared();
