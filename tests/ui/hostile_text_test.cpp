@@ -4,6 +4,7 @@
 
 #include "profiler/read/notes.h"
 #include "profiler/report/report.h"
+#include "tests/ui/waiting.h"
 #include "ui/figures/figure.h"
 #include "ui/figures/figure_dialog.h"
 #include "ui/figures/figure_drawing.h"
@@ -47,7 +48,7 @@ class HostileText : public testing::Test {
 protected:
     HostileText() { QStandardPaths::setTestModeEnabled(true); }
 
-    template <class Condition> static bool until(Condition&& condition) { return QTest::qWaitFor(condition, 60'000); }
+    template <class Condition> static bool until(Condition&& condition) { return waitUntil(condition); }
 
     /// Every text that a trace has, as an attacker writes it.
     QString hostileTrace(const QString& name, RunStatus status, std::uint64_t seed = 1) {

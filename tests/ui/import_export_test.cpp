@@ -3,6 +3,7 @@
 #include "profiler/export/gzip_stream.h"
 #include "profiler/import/byte_source.h"
 #include "tests/ui/small_trace.h"
+#include "tests/ui/waiting.h"
 #include "ui/frame/picture.h"
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
@@ -33,7 +34,7 @@
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
 
-template <class Condition> bool until(Condition&& condition) { return QTest::qWaitFor(condition, 60'000); }
+template <class Condition> bool until(Condition&& condition) { return waitUntil(condition); }
 
 class ImportExportTest : public testing::Test {
 protected:
@@ -235,6 +236,14 @@ TEST_P(ViewExport, HasTheSizeScaleAndThemeThatWereChosen) {
         }
         EXPECT_EQ(Theme::current().id, "light") << "the window keeps its theme";
     }
+    const QImage dark(folder.filePath(id + QStringLiteral("-dark.png")));
+    window->setTheme(QStringLiteral("dark"));
+    choose("exportTheme", 0); // the program's
+    const QString ofDarkWindow = folder.filePath(QStringLiteral("dark window.png"));
+    ASSERT_TRUE(dialog->save(ofDarkWindow));
+    EXPECT_EQ(dark, QImage(ofDarkWindow)) << "as if the whole window were dark";
+    window->setTheme(QStringLiteral("light"));
+    choose("exportTheme", 2);
     for (const char* suffix : {"svg", "pdf"}) {
         choose("exportFormat", QLatin1String(suffix) == QLatin1String("svg") ? 1 : 2);
         ASSERT_TRUE(dialog->save(folder.filePath(id))); // the suffix is added

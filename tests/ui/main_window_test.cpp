@@ -4,6 +4,7 @@
 #include "core/model/model.h"
 #include "profiler/read/trace_reader.h"
 #include "tests/ui/small_trace.h"
+#include "tests/ui/waiting.h"
 #include "ui/frame/definitions.h"
 #include "ui/frame/view.h"
 #include "ui/session/session_controller.h"
@@ -37,7 +38,7 @@ using State = SessionController::State;
 constexpr int kLong = 60'000; // milliseconds; sanitizers and busy machines are slow
 
 template <class Condition> bool until(Condition&& condition, int patience = kLong) {
-    return QTest::qWaitFor(condition, patience);
+    return waitUntil(condition, patience);
 }
 
 class MainWindowTest : public testing::Test {

@@ -5,6 +5,7 @@
 #include "tests/profiler/synthetic_run.h" // before any Qt header: its member `slots` is a macro there
 
 #include "tests/profiler/temporary_folder.h"
+#include "tests/ui/waiting.h"
 #include "ui/frame/view.h"
 #include "ui/frame/workspace.h"
 #include "ui/look/theme.h"
@@ -12,8 +13,6 @@
 #include "ui/plots/plot_view.h"
 
 #include <QApplication>
-#include <QElapsedTimer>
-#include <QEventLoop>
 #include <QTest>
 #include <QWheelEvent>
 
@@ -25,15 +24,7 @@
 namespace kvscope::ui {
 
 /// Runs the event loop until `condition` holds; false after half a minute: reads run at low priority.
-inline bool waitFor(const std::function<bool()>& condition) {
-    QElapsedTimer timer;
-    timer.start();
-    while (!condition()) {
-        if (timer.elapsed() > 30'000) return false;
-        QCoreApplication::processEvents(QEventLoop::AllEvents, 20);
-    }
-    return true;
-}
+inline bool waitFor(const std::function<bool()>& condition) { return waitUntil(condition, 30'000); }
 
 class ViewTest : public ::testing::Test {
 protected:

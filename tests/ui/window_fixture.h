@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/ui/small_trace.h"
+#include "tests/ui/waiting.h"
 #include "ui/frame/view.h"
 #include "ui/window/main_window.h"
 
@@ -22,7 +23,7 @@ class WindowTest : public testing::Test {
 protected:
     WindowTest() { QStandardPaths::setTestModeEnabled(true); }
 
-    template <class Condition> static bool until(Condition&& condition) { return QTest::qWaitFor(condition, 60'000); }
+    template <class Condition> static bool until(Condition&& condition) { return waitUntil(condition); }
 
     std::unique_ptr<MainWindow> makeWindow(bool fresh = true, QSize size = {1600, 1000}) {
         auto window = std::make_unique<MainWindow>(Settings(fresh, folder.filePath("desktop.ini")));
