@@ -4,7 +4,7 @@
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
 
-#include <QApplication>
+#include <QCoreApplication>
 #include <QFileInfo>
 #include <QPageSize>
 #include <QPainter>
@@ -15,6 +15,7 @@
 #include <QWidget>
 
 #include <algorithm>
+#include <optional>
 
 namespace kvscope::ui {
 namespace {
@@ -27,24 +28,24 @@ QString say(const char* text) { return QCoreApplication::translate("kvscope::ui:
 /// is repainted in between, so the window does not flicker.
 class StyleForNow {
 public:
-    StyleForNow(View& view, const PictureStyle& style) : view_(view), before_(Theme::current()) {
+    StyleForNow(View& view, const PictureStyle& style) : view_(view) {
         setPictureScale(view_, style.scale);
-        if (!style.theme.isEmpty() && style.theme != before_.id) use(Theme::byId(style.theme));
+        if (style.theme.isEmpty() || style.theme == Theme::current().id) return;
+        theme_.emplace(view_, Theme::byId(style.theme));
+        view_.applyTheme(Theme::current());
     }
     ~StyleForNow() {
         setPictureScale(view_, 0);
-        if (Theme::current().id != before_.id) use(before_);
+        if (!theme_) return;
+        theme_.reset();
+        view_.applyTheme(Theme::current());
     }
     StyleForNow(const StyleForNow&) = delete;
     StyleForNow& operator=(const StyleForNow&) = delete;
 
 private:
-    void use(const Theme& theme) {
-        Theme::apply(*qApp, theme);
-        view_.applyTheme(theme);
-    }
     View& view_;
-    const Theme& before_;
+    std::optional<ThemeOfOneWidget> theme_;
 };
 
 QString problemOf(const PictureStyle& style) {

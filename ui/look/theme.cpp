@@ -14,6 +14,8 @@
 #include <QFontInfo>
 #include <QPalette>
 #include <QStyleFactory>
+#include <QVariant>
+#include <QWidget>
 
 namespace kvscope::ui {
 
@@ -79,6 +81,8 @@ Theme makeDark() {
     return t;
 }
 
+constexpr char kThemeProperty[] = "kvscopeTheme"; // of the application: the id of the theme that it has
+
 const Theme* applied = nullptr;
 const ColourMap *chosenSequential = nullptr, *chosenDiverging = nullptr;
 
@@ -117,12 +121,29 @@ void Theme::apply(QApplication& app, const Theme& theme) {
     applied = &byId(theme.id);
     const Theme& t = *applied;
     ensureFont();
-    app.setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
+    // Each of the four calls below restyles every widget of the program, so what is as it should be is left alone.
+    const QVariant before = app.property(kThemeProperty);
+    if (!before.isValid()) app.setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
     QFont font = QFontDatabase::systemFont(QFontDatabase::GeneralFont);
     if (font.pointSizeF() < 9.5) font.setPointSizeF(9.5);
-    app.setFont(font);
-    app.setPalette(paletteOf(t));
-    app.setStyleSheet(styleSheetOf(t));
+    if (app.font() != font) app.setFont(font);
+    if (before != t.id) app.setPalette(paletteOf(t));
+    if (const QString sheet = styleSheetOf(t); app.styleSheet() != sheet) app.setStyleSheet(sheet);
+    app.setProperty(kThemeProperty, t.id);
+}
+
+ThemeOfOneWidget::ThemeOfOneWidget(QWidget& widget, const Theme& theme)
+    : widget_(widget), before_(Theme::current()), sheet_(widget.styleSheet()), palette_(widget.palette()),
+      hadPalette_(widget.testAttribute(Qt::WA_SetPalette)) {
+    applied = &Theme::byId(theme.id);
+    widget_.setPalette(paletteOf(*applied));
+    widget_.setStyleSheet(styleSheetOf(*applied) + sheet_);
+}
+
+ThemeOfOneWidget::~ThemeOfOneWidget() {
+    applied = &before_;
+    widget_.setStyleSheet(sheet_);
+    widget_.setPalette(hadPalette_ ? palette_ : QPalette());
 }
 
 QRgb Theme::sequential(double t) { return sequentialMap().at(t); }
