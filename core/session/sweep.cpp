@@ -181,6 +181,12 @@ std::vector<SweepPoint> sweepPoints(const SweepRequest& request, const ModelConf
     return points;
 }
 
+bool hasDeviceTier(const Model& model, const SessionOptions& options) {
+    const MethodEntry& method = findMethod(options.method);
+    const SelectionSpec spec = methodSpec(method, methodParameters(method, model, options.settings), model);
+    return options.offload && !spec.dense && !spec.ownDeviceTier;
+}
+
 void rehearseSession(const std::shared_ptr<const Model>& model, SessionOptions options, int promptTokens,
                      int sequences) {
     checkSessionOptions(options);

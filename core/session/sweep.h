@@ -52,6 +52,10 @@ SweepAxis sweepAxis(const std::string& key, const std::string& values);
 /// more combinations than kMostSweepPoints
 std::vector<SweepPoint> sweepPoints(const SweepRequest& request, const ModelConfig& config);
 
+/// Whether the session's blocks go through a device tier whose size and cache policy its options can say.
+/// @throws Error(BadInput | Unsupported) for a setting, and for what the model lacks
+bool hasDeviceTier(const Model& model, const SessionOptions& options);
+
 /// Checks what a session checks when it begins, without making its memory.
 /// @throws Error(BadInput | Unsupported) with the sentence that the session would fail with
 void rehearseSession(const std::shared_ptr<const Model>& model, SessionOptions options, int promptTokens,
