@@ -117,6 +117,16 @@ std::string databaseInTheWay(const std::string& path) {
                                                                  : std::string();
 }
 
+std::string whyUnwritable(const std::string& path) {
+    std::error_code ignored;
+    if (std::string database = databaseInTheWay(path); !database.empty()) return database;
+    if (fs::is_directory(path, ignored)) return std::strerror(EISDIR);
+    if (isSpecial(path)) return access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
+    const WholeFile trial(path);
+    const std::ofstream file(trial.aside(), std::ios::binary | std::ios::trunc);
+    return file ? "" : std::strerror(errno);
+}
+
 std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write) {
     if (std::string database = databaseInTheWay(path); !database.empty()) return database;
     std::optional<WholeFile> whole;

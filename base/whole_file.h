@@ -36,6 +36,10 @@ private:
 /// sentence; empty where it may.
 std::string databaseInTheWay(const std::string& path);
 
+/// Tries whether writeWholeFile could make the file, and leaves nothing behind: for work of minutes whose result is
+/// written at its end. A disk may still be full then. @return empty, or why it cannot be written, as half a sentence
+std::string whyUnwritable(const std::string& path);
+
 /// Writes the whole of a file; into a device or a pipe as it is. Not over a database. @return empty, or why it is as it
 /// was before, as half a sentence
 std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write);

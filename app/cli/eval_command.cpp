@@ -82,6 +82,10 @@ std::vector<EvalCase> casesOf(const EvalArguments& arguments, const Model& model
         if (std::any_of(sweeps.begin(), sweeps.end(), [&](const Setting& s) { return s.key == setting.key; }))
             throw Error(ErrorKind::BadInput, fmt::format("--set and --sweep both give '{}'", setting.key),
                         "leave one of them out");
+    for (const Setting& sweep : sweeps)
+        refuseRepeated("--sweep " + sweep.key, sweep.values, [&](const std::string& a, const std::string& b) {
+            return sameSetting(model.config(), sweep.key, a, b);
+        });
     const std::vector<std::string> names = methodsFor(arguments, model);
     for (const auto* list : {&settings, &sweeps})
         for (const Setting& setting : *list)

@@ -188,6 +188,12 @@ bool isRowOf(const Json& row, const EvalCase& wanted, int context) {
     return row.at("method") == wanted.method && row.at("context") == context && row.at("settings") == settings;
 }
 
+void refuseUnwritten(const std::string& path, const std::string& fault) {
+    if (!fault.empty())
+        throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: {}", path, fault),
+                    "check permissions and free space, or choose another folder with -o");
+}
+
 } // namespace
 
 EvalFolder::EvalFolder(std::string folder, Json document) : folder_(std::move(folder)), document_(std::move(document)) {
@@ -199,6 +205,7 @@ EvalFolder::EvalFolder(std::string folder, Json document) : folder_(std::move(fo
         throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be made: {}", folder_, failed.message()),
                     "choose another with -o");
     const fs::path path = fs::path(folder_) / "eval.json";
+    refuseUnwritten(path.string(), whyUnwritable(path.string())); // before the first row is measured
     if (!fs::exists(path, failed)) return;
     Json earlier = Json::parse(readTextFile(path.string(), "the evaluation"), nullptr, false);
     if (!earlier.is_object() || !earlier.contains("rows") || !earlier["rows"].is_array())
@@ -251,10 +258,7 @@ void EvalFolder::writeAll() const {
 /// Complete or not at all.
 void EvalFolder::write(const char* name, const std::string& text) const {
     const std::string path = (fs::path(folder_) / name).string();
-    const std::string failure = writeWholeFile(path, [&](std::ostream& out) { out << text; });
-    if (!failure.empty())
-        throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: {}", path, failure),
-                    "check permissions and free space, or choose another folder with -o");
+    refuseUnwritten(path, writeWholeFile(path, [&](std::ostream& out) { out << text; }));
 }
 
 } // namespace kvscope::cli

@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/name_option.h"
 #include "app/cli/run_choice.h"
+#include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
@@ -32,6 +33,8 @@ RunLabels changed(RunLabels labels, const LabelArguments& arguments, const Optio
     if (given.has("--name")) labels.name = arguments.name;
     if (given.has("--note")) labels.note = arguments.note;
     checkRunName(labels.name);
+    refuseRepeated("--tag", arguments.tags);
+    refuseRepeated("--untag", arguments.untags);
     for (const std::string& tag : arguments.tags) labels.tags.push_back(tag);
     for (const std::string& tag : arguments.untags) {
         if (std::find(arguments.tags.begin(), arguments.tags.end(), tag) != arguments.tags.end())

@@ -2,6 +2,7 @@
 
 #include "app/cli/serving_report.h"
 #include "app/cli/setting_options.h"
+#include "app/cli/vain.h"
 #include "app/terminal/output.h"
 #include "base/error.h"
 
@@ -195,7 +196,7 @@ Option addLadderOptions(Options& command, LadderArguments& arguments, const char
 
 Ladder::Ladder(const ServingArguments& serving, const LadderArguments& arguments, const char* knobOption) {
     refuseKnobsOfRungs(serving.knobs, knobOption);
-    listedValues("--rungs", arguments.rungs); // refuses an empty name
+    refuseRepeated("--rungs", listedValues("--rungs", arguments.rungs));
     rungs = rungsNamed(arguments.rungs);
     for (int s = 0; s < arguments.seeds; ++s) {
         const std::uint64_t seed = serving.seed + std::uint64_t(s);

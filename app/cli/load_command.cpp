@@ -3,12 +3,12 @@
 #include "app/cli/load_arguments.h"
 #include "app/cli/long_action.h"
 #include "app/cli/name_option.h"
+#include "app/cli/result_file.h"
 #include "app/cli/serving_report.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
-#include "base/whole_file.h"
 #include "core/serve/capacity.h"
 #include "profiler/run/run_recording.h"
 
@@ -59,10 +59,7 @@ void printRefusals(const LoadResult& result) {
 }
 
 void writeCosts(const std::string& file, const ServiceCosts& costs) {
-    const std::string fault = writeWholeFile(file, [&](std::ostream& out) { out << costs.toJson() << "\n"; });
-    if (!fault.empty())
-        throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", file, fault),
-                    "choose another name, in a folder that is writable and has space");
+    writeResultFile(file, [&](std::ostream& out) { out << costs.toJson() << "\n"; });
 }
 
 /// What is said of all points.
@@ -101,6 +98,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     checkRunName(arguments.name);
     refuseVainWorkload(command, arguments);
     if (!arguments.ladder.rungs.empty()) return climbRungs(arguments);
+    checkResultFile(arguments.costsOut);
     const Workload workload = workloadOf(arguments, arguments.seed);
     ServingChoices choices = servingChoices(arguments, costsOf(arguments));
     EngineOptions engine = engineOfLoad(arguments, choices);
@@ -110,6 +108,13 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     const Progress progress = action.stopping();
     LoadOptions options = loadOptions(choices, prompts);
     options.processorTime = arguments.processorTime;
+    RecordingRequest request;
+    request.trace = arguments.trace, request.overwrite = arguments.overwrite;
+    const std::optional<RecordLevel> steps = levelOfSteps(arguments.record);
+    request.level = steps.value_or(RecordLevel::Counters);
+    request.kernels = false;
+    RunRecording recording(request, engine.session.backend);
+    recording.open(); // before the costs are measured: a file that cannot be written ends the command at once
     if (arguments.costs.empty()) {
         options.between = [&](double) { progress(0, "measuring what iterations cost"); };
         engine.costs = measureCosts(model, engine, options);
@@ -121,13 +126,6 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     }
     Json document = documentOf(arguments, model->name(), engine, options);
     const SimulationOptions bounds = simulationOf(engine, options); // names the bounds that a run breaks
-    RecordingRequest request;
-    request.trace = arguments.trace, request.overwrite = arguments.overwrite;
-    const std::optional<RecordLevel> steps = levelOfSteps(arguments.record);
-    request.level = steps.value_or(RecordLevel::Counters);
-    request.kernels = false;
-    RunRecording recording(request, engine.session.backend);
-    recording.open();
     if (recording.records()) options.sink = &recording.sink();
     options.recordSteps = steps.has_value();
     CostFit fit;                    // of all rates

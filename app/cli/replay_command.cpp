@@ -393,7 +393,7 @@ int run(const ReplayArguments& arguments) {
     refuseRepeated("--cache-blocks", arguments.cacheBlocks);
     refuseRepeated("--policy", arguments.policies);
     refuseRepeated("--block-size", arguments.blockSizes);
-    refuseRepeated("--link", arguments.links);
+    refuseRepeated("--link", arguments.links, sameLink);
     const TraceReader reader(arguments.trace);
     ReplayOptions options;
     options.policies = arguments.policies;

@@ -378,7 +378,7 @@ Json jsonOfPredicted(const DecodeScenario& base, const std::vector<Row>& rows,
 int predict(RooflineArguments arguments) {
     refuseRepeated("--context", arguments.contexts);
     refuseRepeated("--batch", arguments.batches);
-    refuseRepeated("--hit-rate", arguments.hitRates);
+    refuseRepeated("--hit-rate", arguments.hitRates, sameNumber);
     const GpuTable table = GpuTable::load(arguments.table);
     std::optional<MeasuredRun> run;
     if (!arguments.trace.empty()) {

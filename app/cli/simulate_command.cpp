@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/ladder.h"
 #include "app/cli/long_action.h"
+#include "app/cli/result_file.h"
 #include "app/cli/serving_options.h"
 #include "app/cli/serving_report.h"
 #include "app/cli/vain.h"
@@ -9,7 +10,6 @@
 #include "app/terminal/output.h"
 
 #include "base/error.h"
-#include "base/whole_file.h"
 #include "core/serve/capacity.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/replay/hit_curves.h"
@@ -96,10 +96,7 @@ int listKnobs(bool json) {
 
 int writeLines(const SimulateArguments& arguments) {
     const Workload workload = workloadOf(arguments, arguments.seed);
-    const std::string fault = writeWholeFile(arguments.write, [&](std::ostream& out) { writeWorkload(workload, out); });
-    if (!fault.empty())
-        throw Error(ErrorKind::Storage, fmt::format("cannot write '{}': {}", arguments.write, fault),
-                    "choose another name, in a folder that is writable and has space");
+    writeResultFile(arguments.write, [&](std::ostream& out) { writeWorkload(workload, out); });
     printErr("{} requests written to {}\n", workload.lines.size(), arguments.write);
     return 0;
 }

@@ -1,17 +1,18 @@
 // kvscope-cli tune: which method, budget and block size to decode with, checked by really running the best predicted.
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
+#include "app/cli/result_file.h"
 #include "app/cli/setting_options.h"
 #include "app/cli/vain.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
 #include "base/error.h"
-#include "base/whole_file.h"
 #include "profiler/tune/tune_text.h"
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -106,7 +107,11 @@ int run(const TuneArguments& arguments, const Options& command) {
     refuseRepeated("--methods", grid.methods);
     refuseRepeated("--budgets", grid.budgets);
     refuseRepeated("--block-sizes", grid.blockSizes);
-    refuseRepeated("--from", arguments.request.traces);
+    refuseRepeated("--from", arguments.request.traces, [](const std::string& a, const std::string& b) {
+        std::error_code unknown; // of a file that is not there
+        return a == b || std::filesystem::equivalent(a, b, unknown);
+    });
+    checkResultFile(arguments.output);
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.02), action.stop(), arguments.calibration);
     const PromptSet prompts = promptSet(*model, arguments.prompts, arguments.size);
@@ -117,13 +122,8 @@ int run(const TuneArguments& arguments, const Options& command) {
         printOut("{}", tuneJson(result));
     else
         printTable(result);
-    if (!arguments.output.empty()) { // behind the table, which a file that cannot be written leaves there
-        const std::string problem =
-            writeWholeFile(arguments.output, [&](std::ostream& out) { out << tuneJson(result); });
-        if (!problem.empty())
-            throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", arguments.output, problem),
-                        "choose another file with --output");
-    }
+    if (!arguments.output.empty()) // behind the table, which a disk that is full by now leaves there
+        writeResultFile(arguments.output, [&](std::ostream& out) { out << tuneJson(result); });
     if (result.cancelled) return Interruption::exitStatus();
     const bool replayed =
         std::any_of(result.rows.begin(), result.rows.end(), [](const TuneRow& row) { return row.predicted.replayed; });

@@ -55,6 +55,12 @@ TEST_F(Load, MeasuresWhatRequestsWaitedAndWritesCostsForTheSimulator) {
     EXPECT_LE(point.at("hit_rate"), 1);
     EXPECT_THAT(out.at("backend"), HasSubstr("cpu"));
 
+    std::ifstream fitted(costs);
+    EXPECT_EQ(json::parse(fitted).at("link_gbps").dump(), R"({"batched":null,"calls":null,"kernel":null})")
+        << "the steps hold their loads, so that there is no rate to state";
+    EXPECT_TRUE(out.at("costs").at("link_gbps").at("kernel").is_null())
+        << "likewise in the table that plans were made from";
+
     // The simulator reads the fitted costs, and the engine's own shape is among them.
     const json simulated =
         jsonOf({"simulate", "--workload", workload(), "--costs", costs, "--warm-up", "0", "--warm-up-seconds", "0"});
@@ -180,13 +186,18 @@ TEST_F(Load, FitsOneTableToAllRates) {
 }
 
 TEST_F(Load, CostsThatCannotBeWrittenLeaveTheResults) {
-    const std::vector<std::string> arguments = command({"--json", "--costs-out", path("none/costs.json")});
+    const std::vector<std::string> arguments = command({"--json", "--costs-out", "/dev/full"});
     const test::Finished result = test::cli(arguments);
     EXPECT_EQ(result.status, 1);
-    EXPECT_THAT(result.err, HasSubstr("none/costs.json"));
+    EXPECT_THAT(result.err, HasSubstr("/dev/full"));
     const json out = json::parse(result.out, nullptr, false);
     ASSERT_TRUE(out.is_object()) << result.out;
     EXPECT_EQ(out.at("points").size(), 1u);
+}
+
+TEST_F(Load, FilesThatCannotBeWrittenAreFoundBeforeTheWork) {
+    for (const char* option : {"--costs-out", "--trace"})
+        EXPECT_THAT(refusal(command({option, path("none/file.kvtrace")})), HasSubstr("none")) << option;
 }
 
 // The second rate would take a quarter of an hour.

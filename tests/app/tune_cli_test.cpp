@@ -154,14 +154,23 @@ TEST_F(TuneCli, NothingIsRecommendedBelowTheFloor) {
                                         "5",    "--decode-tokens", "8",    "--threads", "1"};
     EXPECT_TRUE(jsonOf(full).at("choice").is_object());
     std::vector<std::string> unwritten = full; // what was measured is printed, be the file as it may
-    unwritten.insert(unwritten.end(), {"--json", "-o", path("none/tune.json")});
+    unwritten.insert(unwritten.end(), {"--json", "-o", "/dev/full"});
     const Finished told = test::cli(unwritten);
     EXPECT_EQ(told.status, 1);
-    EXPECT_THAT(told.err, HasSubstr("none/tune.json"));
+    EXPECT_THAT(told.err, HasSubstr("/dev/full"));
     EXPECT_TRUE(json::parse(told.out, nullptr, false).is_object()) << told.out;
     std::vector<std::string> sure = full;
     sure.push_back("--sure");
     EXPECT_TRUE(jsonOf(sure, 1).at("choice").is_null());
+}
+
+TEST_F(TuneCli, AFileThatCannotBeWrittenIsFoundBeforeTheWork) {
+    expectRefusals({"tune", "-o"},
+                   {{{path("none/tune.json")}, "No such file or directory"}, {{folder_.string()}, "Is a directory"}});
+    const std::string trace = path("a.kvtrace");
+    record(trace, {"--prompt", "Once", "--max-new-tokens", "2"});
+    expectRefusals({"tune", "-o"}, {{{trace}, "a database"}});
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing is left of the trial";
 }
 
 TEST_F(TuneCli, AgreementWithFullAttentionIsOneForFullAttention) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 namespace kvscope {
@@ -267,9 +268,49 @@ TEST_F(VainOptions, AValueThatAListNamesTwiceIsRefused) {
     for (const auto& [option, list, value] : std::vector<std::array<const char*, 3>>{
              {"--context", "4096,4096", "4096"}, {"--batch", "1,4,1", "1"}, {"--hit-rate", "bound,0.5,bound", "bound"}})
         EXPECT_THAT(refusal({"roofline", option, list}), HasSubstr(fmt::format("{} names {} twice", option, value)));
-    for (const char* command : {"load", "simulate"})
+    for (const char* command : {"load", "simulate"}) {
         EXPECT_THAT(refusal({command, "--workload", "longmix", "--rate", "0.5,2,0.5"}),
                     HasSubstr("--rate names 0.5 twice"));
+        EXPECT_THAT(refusal({command, "--workload", "longmix", "--search", "--rungs", "full,+sparse,full"}),
+                    HasSubstr("--rungs names full twice"));
+    }
+    for (const auto& [axis, value] :
+         std::vector<std::array<const char*, 2>>{{"method=nosa,full,nosa", "method names nosa"},
+                                                 {"seed=3,4,3", "seed names 3"},
+                                                 {"k_q=1,2,1", "select_blocks names 1"}})
+        EXPECT_THAT(
+            refusal({"sweep", "--prompt", "x", "--temperature", "1", "--trace", path("none.kvtrace"), "--sweep", axis}),
+            HasSubstr(fmt::format("--sweep {} twice", value)));
+    EXPECT_THAT(refusal({"eval", "--methods", "nosa", "--sweep", "k_q=1,2,1"}),
+                HasSubstr("--sweep select_blocks names 1 twice"));
+    record(path("a.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "2"});
+    for (const char* option : {"--tag", "--untag"})
+        EXPECT_THAT(refusal({"label", path("a.kvtrace"), option, "slow", option, "slow"}),
+                    HasSubstr(fmt::format("{} names slow twice", option)));
+}
+
+TEST_F(VainOptions, OneValueInTwoSpellingsIsRefused) {
+    EXPECT_THAT(refusal({"replay", "a.kvtrace", "--link", "12,pcie4,12.0"}),
+                HasSubstr("--link names one value twice: 12 and 12.0"));
+    EXPECT_THAT(refusal({"replay", "a.kvtrace", "--link", "pcie5,55.5"}),
+                HasSubstr("--link names one value twice: pcie5 and 55.5"));
+    EXPECT_THAT(refusal({"roofline", "--hit-rate", "0.9,bound,0.90"}),
+                HasSubstr("--hit-rate names one value twice: 0.9 and 0.90"));
+    record(path("a.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "2"});
+    EXPECT_THAT(refusal({"tune", "--from", path("a.kvtrace"), "--from", path("./a.kvtrace")}),
+                HasSubstr("--from names one value twice"));
+    for (const auto& [key, list, same] :
+         std::vector<std::array<const char*, 3>>{{"temperature", "0.5,1,5e-1", "0.5 and 5e-1"},
+                                                 {"device-kv", "96,0.25GiB,256MiB", "0.25GiB and 256MiB"},
+                                                 {"link", "26,pcie4", "26 and pcie4"},
+                                                 {"select_blocks", "2,02", "2 and 02"}})
+        EXPECT_THAT(refusal({"sweep", "--prompt", "x", "--trace", path("none.kvtrace"), "--sweep",
+                             fmt::format("{}={}", key, list)}),
+                    HasSubstr(fmt::format("--sweep {} names one value twice: {}", key, same)));
+    // Neighbours that a double does not tell apart are two seeds.
+    const json out = jsonOf({"sweep", "--prompt", "x", "--max-new-tokens", "2", "--temperature", "1", "--trace",
+                             path("b.kvtrace"), "--sweep", "seed=9007199254740992,9007199254740993"});
+    EXPECT_EQ(out.at("runs").size(), 2u);
 }
 
 TEST_F(VainOptions, OfModelsAndTracesAreRefusedForTheOther) {

@@ -155,5 +155,20 @@ TEST_F(WholeFileTest, RemovesWhatAKilledProgramLeftAndNothingOfALivingOne) {
     EXPECT_FALSE(fs::exists(living.aside));
 }
 
+TEST_F(WholeFileTest, ATrialSaysWhyAFileCannotBeWrittenAndLeavesNothing) {
+    EXPECT_EQ(whyUnwritable(path("new.txt")), "");
+    EXPECT_EQ(files(), 0u);
+    EXPECT_EQ(writeWholeFile(path("old.txt"), [](std::ostream& out) { out << "kept"; }), "");
+    EXPECT_EQ(whyUnwritable(path("old.txt")), "");
+    EXPECT_EQ(std::ifstream(path("old.txt")).get(), 'k');
+    EXPECT_EQ(whyUnwritable(path("none/new.txt")), "No such file or directory");
+    EXPECT_EQ(whyUnwritable(path("old.txt/new.txt")), "Not a directory");
+    EXPECT_EQ(whyUnwritable(folder.string()), "Is a directory");
+    EXPECT_EQ(whyUnwritable("/dev/null"), "");
+    EXPECT_EQ(writeWholeFile(path("trace.db"), [](std::ostream& out) { out << "SQLite format 3"; }), "");
+    EXPECT_NE(whyUnwritable(path("trace.db")).find("database"), std::string::npos);
+    EXPECT_EQ(files(), 2u);
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
