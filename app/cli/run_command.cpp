@@ -10,6 +10,7 @@
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
+#include "core/session/model_summary.h"
 #include "core/session/vain_options.h"
 #include "core/trace/needles.h"
 #include "core/trace/run_meta.h"
@@ -114,7 +115,7 @@ nlohmann::ordered_json runReport(const DecodeSession& session, const Model& mode
     else
         out["generated_ids"] = session.generated(), out["text"] = texts;
     out["model"] = model.name();
-    if (!model.notes().empty()) out["notes"] = model.notes();
+    if (const std::vector<std::string> notes = notesOf(model); !notes.empty()) out["notes"] = notes;
     out["method"] = session.runInfo().method;
     out["parameters"] = nlohmann::ordered_json::parse(session.runInfo().paramsJson);
     out["sequences"] = session.generated().size();
@@ -192,7 +193,7 @@ int run(RunArguments& arguments, const Options& given) {
     RecordedSession recorded(options, request);
     RunRecording& recording = recorded.recording();
     const auto model = loadModel(arguments.model, arguments.calibration);
-    for (const std::string& note : model->notes()) printErr("note: {}\n", note);
+    for (const std::string& note : notesOf(*model)) printErr("note: {}\n", note);
     if (model->config().diffusion) refuseVainSetting(options, given, true);
     std::vector<NeedlePlace> needles;
     auto prompts = readPrompts(arguments.prompts, *model, arguments.batch, &needles);

@@ -89,13 +89,29 @@ void readSpecialTokens(const ConfigReader& reader, ModelConfig& config) {
         add(eos);
 }
 
-/// Adds a note of the keys of a section that nothing reads. unneeded: keys of training, and those whose tensors or
-/// sums say the same
+/// Adds a note of the keys of a section that nothing reads. unneeded: keys of training
 void noteUnread(const ConfigReader& section, const char* name, std::initializer_list<const char*> unneeded,
                 std::vector<std::string>& notes) {
     for (const char* const key : unneeded) (void)section.states(key);
     if (const std::vector<std::string> unread = section.unread(); !unread.empty())
         notes.push_back(fmt::format("this program does not read these keys of {}: {}", name, listedKeys(unread)));
+}
+
+/// Adds a note of every block count that sparse_attention states otherwise than sparse_config.
+void noteOverridden(const SparseConfig& before, const SparseConfig& after, const ConfigReader& reader,
+                    std::vector<std::string>& notes) {
+    const struct {
+        const char *key, *count;
+        int SparseConfig::*value;
+    } pairs[] = {{"init_blocks", "sink_blocks", &SparseConfig::sinkBlocks},
+                 {"window_size", "window_blocks", &SparseConfig::windowBlocks},
+                 {"select_blocks", "query_aware_blocks", &SparseConfig::queryAwareBlocks},
+                 {"topk", "total_blocks", &SparseConfig::totalBlocks}};
+    for (const auto& pair : pairs)
+        if (reader.has(pair.key) && before.*pair.value != after.*pair.value)
+            notes.push_back(
+                fmt::format("sparse_config has {} {}, which is {} {}: sparse_attention has {}, which is used", pair.key,
+                            reader.integer(pair.key, 0, 1 << 20), pair.count, before.*pair.value, after.*pair.value));
 }
 
 /// notes: takes what is stated and not read
@@ -124,16 +140,26 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader, s
     if (!model.has("sparse_attention")) return sparse;
     // Resolved block counts: the window is counted with the current block in it.
     const ConfigReader resolved = model.object("sparse_attention");
+    const SparseConfig before = sparse;
     sparse.windowAddsCurrent = false;
     sparse.method = resolved.textOr("method", "");
     sparse.sinkBlocks = resolved.integerOr("sink_blocks", sparse.sinkBlocks, 0, 64);
     sparse.windowBlocks = resolved.integerOr("window_blocks", sparse.windowBlocks, 0, 65536);
     sparse.queryAwareBlocks = resolved.integerOr("query_aware_blocks", sparse.queryAwareBlocks, 0, 65536);
     sparse.totalBlocks = resolved.integerOr("total_blocks", sparse.totalBlocks, 1, 65536);
+    noteOverridden(before, sparse, reader, notes);
+    const int agnostic = sparse.totalBlocks - sparse.sinkBlocks - sparse.windowBlocks - sparse.queryAwareBlocks;
+    if (const int stated = resolved.integerOr("query_agnostic_blocks", agnostic, 0, 65536); stated != agnostic)
+        notes.push_back(
+            fmt::format("sparse_attention has query_agnostic_blocks {}: the other counts leave {}, which are "
+                        "used",
+                        stated, agnostic));
+    if (resolved.has("eviction_head")) sparse.evictionHead = resolved.flag("eviction_head");
+    if (resolved.has("forecast_heads")) sparse.forecastHeads = resolved.flag("forecast_heads");
     if (const std::string prefill = resolved.textOr("prefill", "full"); prefill != "full")
         notes.push_back(fmt::format(
             "sparse_attention has prefill '{}': a run is prefilled as its parameter prefill says", shown(prefill)));
-    noteUnread(resolved, "sparse_attention", {"eviction_head", "forecast_heads", "query_agnostic_blocks"}, notes);
+    noteUnread(resolved, "sparse_attention", {}, notes);
     return sparse;
 }
 
@@ -257,9 +283,14 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
     readSpecialTokens(reader, config);
     config.eosByDefault = !stated.contains("eos_token_id");
     if (reader.has("sparse_config")) config.sparse = readSparse(reader, reader.object("sparse_config"), config.notes);
-    (void)reader.states("sparse_attention");
+    if (reader.has("sparse_attention") && !config.sparse)
+        config.notes.push_back("config.json has sparse_attention without sparse_config: none of it is used");
     config.check(origin);
     if (converted) return config;
+    for (const char* const key : {"num_nextn_predict_layers", "num_mtp_layers"})
+        if (const nlohmann::json& more = member(stated, key); more.is_number() && more > 0)
+            config.notes.push_back(fmt::format(
+                "config.json has {} {}: layers that predict tokens further ahead are not run", key, more.dump()));
     const std::vector<std::string> unread = judgeUnreadKeys(reader, stated, architecture, config);
     if (const std::string code = ownCode(reader); !code.empty())
         config.notes.push_back(

@@ -18,10 +18,11 @@ struct SparseConfig {
     int windowBlocks = 16; // window_size / block_size
     bool windowAddsCurrent =
         true; // false when `sparse_attention` fixes the counts: the window then includes the current block
-    int queryAwareBlocks = 0; // select_blocks; 0: not stated
-    int totalBlocks = 0;      // all origins together
-    int denseLen = 0;         // dense below this many tokens; 0: never
-    std::string method;       // sparse_attention.method, or empty
+    int queryAwareBlocks = 0;                        // select_blocks; 0: not stated
+    int totalBlocks = 0;                             // all origins together
+    int denseLen = 0;                                // dense below this many tokens; 0: never
+    std::string method;                              // sparse_attention.method, or empty
+    std::optional<bool> evictionHead, forecastHeads; // of sparse_attention; nothing: not stated
 };
 
 /// Multi-head latent attention (DeepSeek-V2): keys and values of a token are projections of one latent vector, which is

@@ -1,5 +1,8 @@
 #include "core/session/model_summary.h"
 
+#include "base/error.h"
+#include "base/json_reading.h"
+#include "core/model/ids_only.h"
 #include "core/plan/layer_plan.h"
 #include "core/plan/model_limits.h"
 #include "core/select/refusal.h"
@@ -9,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <optional>
 
 namespace kvscope {
 namespace {
@@ -99,19 +103,49 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
     return fit;
 }
 
-/// The model's notes, and one more for a Mistral whose file cannot state the sliding window.
-std::vector<std::string> notesOf(const Model& model) {
+/// A Mistral whose file cannot state the sliding window, as a note; empty for others.
+std::string noteOfMistral(const Model& model) {
     const ModelConfig& c = model.config();
-    std::vector<std::string> notes = model.notes();
     std::string name = model.name();
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char letter) { return char(std::tolower(letter)); });
-    if (c.architecture == "LlamaForCausalLM" && c.windows.empty() && name.find("mistral") != name.npos)
-        notes.push_back(
-            "announced as a Llama, as GGUF files of Mistral are, which cannot state a sliding window: every "
-            "layer sees the whole context (Mistral-7B v0.1 was made for the last 4096 tokens; use its "
-            "safetensors beyond that)");
-    return notes;
+    if (c.architecture != "LlamaForCausalLM" || !c.windows.empty() || name.find("mistral") == name.npos) return {};
+    return "announced as a Llama, as GGUF files of Mistral are, which cannot state a sliding window: every "
+           "layer sees the whole context (Mistral-7B v0.1 was made for the last 4096 tokens; use its "
+           "safetensors beyond that)";
+}
+
+/// A mask token that texts are made of, or that the tokenizer does not have, as a note; empty for others.
+std::string noteOfMask(const Model& model) {
+    const auto& diffusion = model.config().diffusion;
+    if (!diffusion || (!model.embedded() && !hasTokenizer(model.folder()))) return {};
+    const Tokenizer& tokenizer = model.tokenizer();
+    const std::int32_t mask = diffusion->maskId;
+    if (tokenizer.isSpecial(mask)) return {};
+    if (tokenizer.written(mask).empty())
+        return fmt::format("mask_token_id {} of config.json is none of the tokenizer's tokens", mask);
+    return fmt::format("mask_token_id {} of config.json is the token '{}', which texts are made of: where a prompt has "
+                       "it, the model sees a masked place",
+                       mask, shown(tokenizer.written(mask)));
+}
+
+/// Where sparse_attention disagrees with the tensors or names no method of this program.
+void addSparseNotes(const Model& model, std::vector<std::string>& notes) {
+    if (!model.config().sparse) return;
+    const SparseConfig& sparse = *model.config().sparse;
+    if (!sparse.method.empty() && knownMethod(sparse.method) == nullptr)
+        notes.push_back(fmt::format("sparse_attention has the method '{}', which this program does not have: a run "
+                                    "uses the method that it is given",
+                                    shown(sparse.method)));
+    const auto compare = [&](const char* key, std::optional<bool> stated, bool there) {
+        if (stated && *stated != there)
+            notes.push_back(
+                fmt::format("sparse_attention has {} {}, and the model {}: {}", key, *stated,
+                            there ? "has their tensors" : "has no such tensors",
+                            there ? "methods that need them use them" : "methods that need them do not run"));
+    };
+    compare("eviction_head", sparse.evictionHead, model.hasEvictionHead());
+    compare("forecast_heads", sparse.forecastHeads, model.hasForecastHeads());
 }
 
 /// Types of the matrices, the one with the most bytes first: "q4_K, q6_K".
@@ -146,6 +180,14 @@ std::int64_t gpuWeightBytes(const Model& model) {
 }
 
 } // namespace
+
+std::vector<std::string> notesOf(const Model& model) {
+    std::vector<std::string> notes = model.notes();
+    for (const std::string& note : {noteOfMistral(model), noteOfMask(model)})
+        if (!note.empty()) notes.push_back(note);
+    addSparseNotes(model, notes);
+    return notes;
+}
 
 ModelSummary summarize(const Model& model) {
     const ModelConfig& c = model.config();

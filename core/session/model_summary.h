@@ -35,6 +35,10 @@ struct ModelSummary {
     std::vector<MethodFit> methods;
 };
 
+/// What a person has to know of the model's files: what Model::load noted, and where the configuration disagrees with
+/// the tokenizer, with the tensors or with the methods that there are. A sentence each, without a full stop.
+std::vector<std::string> notesOf(const Model& model);
+
 ModelSummary summarize(const Model& model);
 
 /// Memory of one session with the checkpoint's own parameters.

@@ -255,7 +255,7 @@ TEST(LayerPlan, SaysWhereALayersChoiceIsMade) {
 /// A checkpoint trained with 40 blocks of 32, 3 of them first ones and 7 the window: 30 remain, 960 tokens.
 TEST(MethodEntry, BudgetsFollowTheCheckpointThatWasTrainedWithOne) {
     ModelConfig config = shape();
-    config.sparse = SparseConfig{16, 8, 32, 3, 7, true, 5, 40, 100, {}};
+    config.sparse = SparseConfig{16, 8, 32, 3, 7, true, 5, 40, 100, {}, {}, {}};
     const auto expectDefaults = [&](const char* name, const std::map<std::string, std::string>& changed) {
         const MethodEntry& method = findMethod(name);
         const ParameterValues values = resolveDefaults(method, config);

@@ -323,7 +323,7 @@ TEST(ModelConfig, RefusesWhatTheLibraryHeedsAndThisVersionDoesNot) {
 
 TEST(ModelConfig, NotesKeysThatNobodyReadsAndCodeThatIsNotRun) {
     EXPECT_TRUE(read("llama2-mha", [](Json&) {}).notes.empty());
-    EXPECT_TRUE(read("deepseek3", with("temperature", 0.5)).notes.empty());
+    EXPECT_TRUE(read("qwen3", with("temperature", 0.5)).notes.empty());
     const auto notes = read("llama2-mha", [](Json& json) {
                            json["rope_interleave"] = true, json["final_logit_softcapping"] = 5;
                            json["rope_parameters"]["factor"] = 4;
@@ -363,6 +363,32 @@ TEST(ModelConfig, NotesWhatNothingReadsOfSparseSettings) {
     EXPECT_THAT(notes("sparse_attention", "block_size", 32),
                 testing::ElementsAre("this program does not read these keys of sparse_attention: block_size"));
     EXPECT_THAT(notes("sparse_attention", "prefill", "sparse"), testing::ElementsAre(HasSubstr("prefill 'sparse'")));
+    EXPECT_THAT(notes("sparse_attention", "query_agnostic_blocks", 9),
+                testing::ElementsAre(HasSubstr("query_agnostic_blocks 9: the other counts leave 7")));
+}
+
+/// Block counts of sparse_config have no effect beside those of sparse_attention, which is said where they differ.
+TEST(ModelConfig, NotesSparseSettingsThatOthersOverride) {
+    for (const auto& [key, value, words] : std::vector<std::tuple<const char*, int, const char*>>{
+             {"topk", 20, "topk 20, which is total_blocks 24: sparse_attention has 16"},
+             {"init_blocks", 2, "init_blocks 2, which is sink_blocks 2: sparse_attention has 1"},
+             {"window_size", 512, "window_size 512, which is window_blocks 8: sparse_attention has 4"},
+             {"select_blocks", 6, "select_blocks 6, which is query_aware_blocks 6: sparse_attention has 4"}}) {
+        Json json = embeddedConfig();
+        json["sparse_config"][key] = value;
+        EXPECT_THAT(ModelConfig::parse(json.dump(), "config.json").notes, testing::Contains(HasSubstr(words))) << key;
+    }
+    Json json = embeddedConfig();
+    json.erase("sparse_config");
+    EXPECT_THAT(ModelConfig::parse(json.dump(), "config.json").notes,
+                testing::ElementsAre(HasSubstr("sparse_attention without sparse_config")));
+}
+
+TEST(ModelConfig, NotesLayersThatPredictFurtherAhead) {
+    const auto notes = read("deepseek3", [](Json&) {}).notes;
+    ASSERT_EQ(notes.size(), 1u);
+    EXPECT_THAT(notes[0], HasSubstr("num_nextn_predict_layers 1"));
+    EXPECT_TRUE(read("deepseek3", with("num_nextn_predict_layers", 0)).notes.empty());
 }
 
 TEST(ModelConfig, RefusesBadSparseSettingsNamingTheirKey) {

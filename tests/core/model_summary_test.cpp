@@ -5,12 +5,16 @@
 #include "core/kv/kv_cache.h"
 #include "core/select/refusal.h"
 #include "core/session/engine.h"
+#include "tests/core/diffusion_model.h"
+#include "tests/core/files.h"
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
 #include "tests/support/places.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -187,6 +191,39 @@ TEST(ModelSummary, SaysWhatAFileOfMistralCannotState) {
     ASSERT_EQ(summarize(*model).notes.size(), 1u);
     EXPECT_THAT(summarize(*model).notes.front(), HasSubstr("cannot state a sliding window"));
     EXPECT_TRUE(summarize(*Model::load(kDefaultModel)).notes.empty());
+}
+
+/// Copies an embedded model's folder, with one change of its config.json. @return the notes of the copy
+std::vector<std::string> notesWith(const char* model, const std::function<void(nlohmann::json&)>& change) {
+    const test::Folder folder;
+    for (const auto& entry : fs::directory_iterator(test::source("resources/models") / fs::path(model)))
+        if (entry.path().filename() != "config.json")
+            fs::create_symlink(entry.path(), folder / entry.path().filename());
+    nlohmann::json json =
+        nlohmann::json::parse(test::contentsOf(test::source("resources/models") / fs::path(model) / "config.json"));
+    change(json);
+    std::ofstream(folder / "config.json") << json.dump();
+    return notesOf(*Model::load(folder.path().string()));
+}
+
+TEST(ModelSummary, NotesWhatSparseSettingsSayOfOtherMethodsAndTensors) {
+    const auto with = [](const char* key, const nlohmann::json& value) {
+        return notesWith("nosa-tiny", [&](nlohmann::json& json) { json["sparse_attention"][key] = value; });
+    };
+    EXPECT_THAT(with("method", "infllmv2"), testing::IsEmpty());
+    EXPECT_THAT(with("method", "nossa"), testing::ElementsAre(HasSubstr("the method 'nossa'")));
+    EXPECT_THAT(with("eviction_head", false),
+                testing::ElementsAre(HasSubstr("eviction_head false, and the model has their tensors")));
+}
+
+TEST(ModelSummary, NotesAMaskThatTextsAreMadeOf) {
+    KVSCOPE_NEEDS_LOSA_TINY();
+    const auto with = [](int mask) {
+        return notesWith("losa-tiny", [&](nlohmann::json& json) { json["mask_token_id"] = mask; });
+    };
+    EXPECT_THAT(with(4096), testing::IsEmpty());
+    EXPECT_THAT(with(4097), testing::ElementsAre(HasSubstr("4097 of config.json is none of the tokenizer's tokens")));
+    EXPECT_THAT(with(300), testing::ElementsAre(HasSubstr("mask_token_id 300 of config.json is the token")));
 }
 
 /// GGUF files of Llama models rotate neighbouring channels; the kernels that rotate keys themselves know that form.
