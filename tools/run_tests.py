@@ -8,7 +8,8 @@ it run in a process of their own. So does a test that takes longer than its time
 
 Usage: tools/run_tests.py BUILD_FOLDER COUNTS_FILE [ctest options]
 COUNTS_FILE gets one line: how many passed, failed, were skipped. BUILD_FOLDER/test_times.txt gets the seconds of every test
-that ended, slowest first. The exit status is 1 when a test failed.
+that ended, slowest first; the next run takes them from there and begins with the batches that take longest, so that no core is
+idle at the end. A test without a time counts as long when it has the label slow. The exit status is 1 when a test failed.
 """
 import json
 import os
@@ -20,7 +21,9 @@ import sys
 import threading
 import time
 
-BATCH = 20  # tests in a process: few enough that both cores have work to the end
+BATCH = 20  # tests in a process at most
+BATCH_SECONDS = 60  # a process is full with tests that take this long together
+UNKNOWN_SECONDS = {True: 10.0, False: 0.5}  # what a test without a time is taken for, by whether it is labelled slow
 SLOWEST = 15  # tests that the end of the run names with their times
 ALONE = {"kill"}  # labels of tests that have a process for themselves
 RESULT = re.compile(r"^\[( +OK |  FAILED  |  SKIPPED )\] ([^ ,]+)(?:, where .*)? \((\d+) ms\)$")
@@ -41,7 +44,9 @@ class Test:
         self.environment = tuple(properties.get("ENVIRONMENT", []))
         self.serial = bool(properties.get("RUN_SERIAL"))
         self.disabled = bool(properties.get("DISABLED"))
-        self.alone = self.serial or bool(ALONE & set(properties.get("LABELS", [])))
+        labels = set(properties.get("LABELS", []))
+        self.alone = self.serial or bool(ALONE & labels)
+        self.seconds = UNKNOWN_SECONDS["slow" in labels]
         self.filter = None
         for argument in (self.command or [])[1:]:
             if argument.startswith("--gtest_filter="):
@@ -150,6 +155,34 @@ def run_batch(run, tests, work):
         work.put(rest)
 
 
+def last_times(path):
+    """{name: seconds} of the run before; empty where there was none."""
+    times = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                seconds, name = line.rstrip("\n").split(" ", 1)
+                times[name] = float(seconds)
+    return times
+
+
+def batches_of(tests):
+    """Batches in the order in which they are to begin: the longest first. Neighbours stay neighbours, as far as a batch goes:
+    tests of a suite share what the suite sets up once."""
+    batches, open_batches = [], {}
+    for test in tests:
+        if test.alone or test.filter is None:
+            batches.append([test])
+            continue
+        key = (test.command[0], test.environment)
+        batch = open_batches.get(key)
+        if batch is None or len(batch) == BATCH or sum(t.seconds for t in batch) + test.seconds > BATCH_SECONDS:
+            batch = open_batches[key] = []
+            batches.append(batch)
+        batch.append(test)
+    return sorted(batches, key=lambda batch: -sum(test.seconds for test in batch))
+
+
 def worker(run, work):
     while True:
         batch = work.get()
@@ -173,24 +206,21 @@ def main():
     if listing.returncode != 0:
         sys.exit(f"ctest lists no tests of {folder}: {listing.stderr.strip()}")
     sys.stderr.write(listing.stderr)
-    run, batches, serial, open_batches = Run(), [], [], {}
+    run, together, serial = Run(), [], []
+    times_file = os.path.join(folder, "test_times.txt")
+    times = last_times(times_file)
     for test in map(Test, json.loads(listing.stdout)["tests"]):
+        test.seconds = times.get(test.name, test.seconds)
         if test.disabled:
             run.note(test, "skipped")
         elif not test.command or test.name.endswith("_NOT_BUILT"):
             run.note(test, "its program was not built")
         elif test.serial:
             serial.append([test])
-        elif test.alone or test.filter is None:
-            batches.append([test])
         else:
-            key = (test.command[0], test.environment)
-            if len(open_batches.get(key, [])) in (0, BATCH):
-                open_batches[key] = []
-                batches.append(open_batches[key])
-            open_batches[key].append(test)
+            together.append(test)
     work = queue.Queue()
-    for batch in batches:
+    for batch in batches_of(together):
         work.put(batch)
     for _ in range(os.cpu_count() or 1):
         threading.Thread(target=worker, args=(run, work), daemon=True).start()
@@ -198,7 +228,7 @@ def main():
     for batch in serial:
         run_batch(run, batch, work)
     run.times.sort(reverse=True)
-    with open(os.path.join(folder, "test_times.txt"), "w", encoding="utf-8") as file:
+    with open(times_file, "w", encoding="utf-8") as file:
         file.writelines(f"{seconds:.3f} {name}\n" for seconds, name in run.times)
     slow = [pair for pair in run.times if pair[0] >= 1][:SLOWEST]
     if slow:

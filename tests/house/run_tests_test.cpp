@@ -117,6 +117,25 @@ TEST_F(RunTests, NamesEveryTestThatFails) {
     EXPECT_THAT(printed_, Not(HasSubstr("Passes")));
 }
 
+TEST_F(RunTests, BeginsWithTheBatchesThatTakeLongest) {
+    program("ask", R"python(#!/usr/bin/env python3
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import run_tests
+entries = [{"name": f"p.S.T{i}", "command": ["p", f"--gtest_filter=S.T{i}"]} for i in range(50)]
+entries[47]["properties"] = [{"name": "LABELS", "value": ["slow"]}]
+tests = [run_tests.Test(entry) for entry in entries]
+tests[45].seconds = 90 # as in the run before
+print(*[f"{batch[0].name}x{len(batch)}" for batch in run_tests.batches_of(tests)])
+)python");
+    const std::string command =
+        (folder_ / "ask").string() + " " + test::source("tools") + " >" + (folder_ / "printed").string() + " 2>&1";
+    ASSERT_EQ(std::system(command.c_str()), 0) << textOf(folder_ / "printed"); // NOLINT(concurrency-mt-unsafe)
+    EXPECT_EQ(textOf(folder_ / "printed"), "p.S.T45x1 p.S.T46x4 p.S.T0x20 p.S.T20x20 p.S.T40x5\n")
+        << "a batch with a slow test comes before twenty quick ones";
+}
+
 TEST_F(RunTests, FindsTheTestAfterWhichItsProcessEndsWrongly) {
     add("Suite.Passes");
     add("Suite.Leaks");
