@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
@@ -114,12 +115,17 @@ int runServe(const ServeArguments& arguments) {
     request.trace = arguments.trace, request.overwrite = arguments.overwrite;
     request.level = levelOfSteps(arguments.record).value_or(RecordLevel::Counters);
     request.kernels = false;
+    std::error_code ignored;
+    const bool held = std::filesystem::exists(arguments.trace, ignored);
     RunRecording recording(request, engine.session.backend);
     const int status = server::serve(
         options, [&](const std::stop_token& stop) { return loadEngine(arguments, engine, recording, stop); });
     if (recording.runId() > 0) {
         recording.finish();
         printErr("recorded in {}\n", arguments.trace);
+    } else if (!arguments.trace.empty()) { // it was ended while it loaded the model or measured costs
+        printErr("nothing was recorded, because the server was not ready yet: {} {}\n", arguments.trace,
+                 held ? "is as it was" : "was not made");
     }
     return status;
 }

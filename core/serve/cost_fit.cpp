@@ -3,13 +3,13 @@
 #include "core/serve/serving_metrics.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace kvscope::serve {
 namespace {
 
 constexpr double kNsOfMs = 1e6;
-constexpr double kFreeLink = 1e9; // GB/s
 
 /// The median: one sample that took long by accident does not change it.
 double medianOf(std::vector<double> values) {
@@ -109,7 +109,7 @@ ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) c
             for (const Step& step : steps) rest.push_back(std::max(0.0, step.ms - slope * step.context));
             costs.decodeMs.points.emplace_back(rows, medianOf(std::move(rest)));
         }
-        std::fill(std::begin(costs.linkGbps), std::end(costs.linkGbps), kFreeLink);
+        std::ranges::fill(costs.linkGbps, std::numeric_limits<double>::infinity()); // the steps hold their loads
     }
     if (iterations_ > 0) costs.planMs = 0, costs.gapMs = overheadMs_ / double(iterations_);
     // Where everything stays on the device, nothing is a miss, and no slots have been asked.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace kvscope::serve {
@@ -26,6 +27,15 @@ double costNumber(const std::string& key, const nlohmann::json& value, double le
         refuseCost(key, fmt::format("{} is not from {} to 1e15", number, least));
     return number;
 }
+
+/// Tables of older versions have 1e9 for a link without limit; null stands for it now.
+double linkRate(const std::string& key, const nlohmann::json& value) {
+    constexpr double leastRate = 1e-6, withoutLimit = 1e9;
+    const double rate = value.is_null() ? withoutLimit : costNumber(key, value, leastRate);
+    return rate >= withoutLimit ? std::numeric_limits<double>::infinity() : rate;
+}
+
+Json jsonOfRate(double rate) { return std::isinf(rate) ? Json() : Json(rate); }
 
 int wholeNumber(const std::string& key, const nlohmann::json& value, int least) {
     const double number = costNumber(key, value, least);
@@ -132,7 +142,9 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
         return v;
     };
     MemoryShape& shape = costs.shape;
-    constexpr double leastRate = 1e-6;
+    const auto rate = [](double& target) -> Read {
+        return [&target](const std::string& key, const nlohmann::json& v) { target = linkRate(key, v); };
+    };
     readMembers(document, "the costs",
                 {{"decode_ms", curve(costs.decodeMs, 1e9)},
                  {"decode_us_per_ktoken", number(costs.decodeUsPerKtoken)},
@@ -142,9 +154,9 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                  {"link_gbps",
                   [&](const std::string& key, const nlohmann::json& v) {
                       readMembers(object(key, v), key,
-                                  {{"calls", number(costs.linkGbps[0], leastRate)},
-                                   {"batched", number(costs.linkGbps[1], leastRate)},
-                                   {"kernel", number(costs.linkGbps[2], leastRate)}});
+                                  {{"calls", rate(costs.linkGbps[0])},
+                                   {"batched", rate(costs.linkGbps[1])},
+                                   {"kernel", rate(costs.linkGbps[2])}});
                   }},
                  {"overlap", truth(costs.overlap)},
                  {"plan_ms", number(costs.planMs)},
@@ -176,7 +188,10 @@ std::string ServiceCosts::toJson() const {
                    {"full_us_per_ktoken", fullUsPerKtoken},
                    {"prefill_us_per_token", prefillUsPerToken},
                    {"prefill_ps_per_token2", prefillPsPerToken2},
-                   {"link_gbps", {{"calls", linkGbps[0]}, {"batched", linkGbps[1]}, {"kernel", linkGbps[2]}}},
+                   {"link_gbps",
+                    {{"calls", jsonOfRate(linkGbps[0])},
+                     {"batched", jsonOfRate(linkGbps[1])},
+                     {"kernel", jsonOfRate(linkGbps[2])}}},
                    {"overlap", overlap},
                    {"plan_ms", planMs},
                    {"gap_ms", gapMs},

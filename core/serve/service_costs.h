@@ -23,14 +23,16 @@ struct Curve {
 /// everything resident, link rates with blocks of 16 KiB; prefill runs at the 226 TFLOP/s that the engine reached.
 struct ServiceCosts {
     Curve decodeMs{{{1, 4.28}, {2, 4.45}, {4, 4.55}, {8, 4.96}, {16, 5.77}, {64, 7.73}}}; // by rows
-    double decodeUsPerKtoken = 0.23;        // for every 1,000 tokens of context, because the step reads the index
-    double fullUsPerKtoken = 8.6;           // the same where attention reads all keys and values, 32 KiB for each token
-    double prefillUsPerToken = 2.097;       // of one layer
-    double prefillPsPerToken2 = 36.25;      // causal attention of one layer; multiplied by n squared
-    double linkGbps[3] = {5.1, 18.1, 51.3}; // GB/s (1e9), by TransferPlan
-    bool overlap = false;                   // whether loads run beside the computation, as with lookahead
-    double planMs = 0.05, gapMs = 0.02;     // the host's time in an iteration: for the plan, and between iterations
-    double drift = 0.06;                    // share of a selection that the step before did not have
+    double decodeUsPerKtoken = 0.23;   // for every 1,000 tokens of context, because the step reads the index
+    double fullUsPerKtoken = 8.6;      // the same where attention reads all keys and values, 32 KiB for each token
+    double prefillUsPerToken = 2.097;  // of one layer
+    double prefillPsPerToken2 = 36.25; // causal attention of one layer; multiplied by n squared
+    /// GB/s (1e9), by TransferPlan. Infinite: loads take no time of their own, as in a table that was fitted to steps
+    /// with their loads in them.
+    double linkGbps[3] = {5.1, 18.1, 51.3};
+    bool overlap = false;               // whether loads run beside the computation, as with lookahead
+    double planMs = 0.05, gapMs = 0.02; // the host's time in an iteration: for the plan, and between iterations
+    double drift = 0.06;                // share of a selection that the step before did not have
     /// Share of selected blocks found on the device. lruHits, of cache=global-lru: by (sum of one step's selections /
     /// M_avl), where the layers take turns and a layer's selection is pinned while it is looked up. partitionHits, of
     /// cache=partition: by (slots of a row / blocks of a selection). Both come from a synthetic stream of 8 layers, 32

@@ -27,6 +27,7 @@ struct TraceReader::Impl {
     void readMeta(RunRow& run) const;                         // what run_meta holds, and what the run knows
     RunRow known(int runId) const; // with its steps. @throws Error(BadInput) if there is no such run
     int stepCount(int runId) const;
+    int afterLast(const char* table, int runId) const;
     /// The first recorded step from `step` on, or `step` where none follows: steps may be numbered with any gaps.
     int nextStep(int runId, int step) const;
     /// The last recorded step before `step`; -1: none.
@@ -46,6 +47,8 @@ struct TraceReader::Impl {
     /// SQL for columns of selections `c`: id, selected, kept, hits, misses, meanedColumn(), whether the bytes are those
     /// of the misses.
     std::string headColumns(Metric metric, std::int64_t blockBytes) const;
+    /// Finds how far a run has come: RunRow::steps and RunRow::iterations.
+    void countSteps(RunRow& run) const;
     bool hasTable(std::string_view name) const; // tables that came later are missing in older traces
     /// A matrix of NaN for these steps. @throws Error(Unsupported) when it would not fit into memory
     StepMatrix emptyMatrix(int runId, int firstStep, int lastStep, int rows) const;

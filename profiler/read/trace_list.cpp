@@ -94,7 +94,8 @@ std::vector<ListedRun> readPages(const PageReader& file) {
     for (const char* table : {"run", "health", "prompt", "step", "layer_step", "selection", "token", "text", "span"})
         if (!file.has(table)) leaveToSqlite();
     const PageReader::Table &table = *file.find("run"), &steps = *file.find("step");
-    if (!table.rowidFirst || !steps.rowidFirst) leaveToSqlite();
+    const PageReader::Table* iterations = file.find("iteration");
+    if (!table.rowidFirst || !steps.rowidFirst || (iterations != nullptr && !iterations->rowidFirst)) leaveToSqlite();
     const auto places = placesOf<5>(table, {"name", "created_utc", "model", "method", "status"});
     std::vector<ListedRun> runs;
     file.rows(table, [&](const PageRow& row) {
@@ -108,9 +109,13 @@ std::vector<ListedRun> readPages(const PageReader& file) {
         run.status = textIn(row, places[4]);
         const auto status = RunFact<RunStatus>::parse(run.status).value();
         if (!status || *status == RunStatus::Running) leaveToSqlite();
-        const auto newest =
-            file.lastRowid(steps, trace::stepKey(run.runId, 0), trace::stepKey(run.runId, trace::kMaxStep));
-        run.steps = newest ? trace::stepOf(*newest, 0) + 1 : 0;
+        const auto afterLast = [&](const PageReader::Table& numbered) {
+            const auto newest =
+                file.lastRowid(numbered, trace::stepKey(run.runId, 0), trace::stepKey(run.runId, trace::kMaxStep));
+            return newest ? trace::stepOf(*newest, 0) + 1 : 0;
+        };
+        run.steps = afterLast(steps);
+        if (iterations != nullptr) run.iterations = afterLast(*iterations);
         runs.push_back(std::move(run));
     });
     readHealthPages(file, runs);
@@ -133,6 +138,7 @@ std::vector<ListedRun> readWithSqlite(const std::string& path) {
         run.rank = rankIn(row.metaOr(run_meta::kRank));
         run.status = row.stale ? "interrupted" : row.status.text();
         run.steps = row.steps;
+        run.iterations = row.iterations;
         takeLabels(run, labelsOf(row));
         runs.push_back(std::move(run));
     }

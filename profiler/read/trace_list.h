@@ -19,6 +19,7 @@ struct ListedRun {
     std::string status; // word of the trace, or "interrupted": it says "running", and its writer is gone
     std::string group;  // the same text in the traces of all ranks of one run; empty: none
     int steps = 0;      // the last recorded step's number + 1
+    int iterations = 0; // likewise, of a run that served requests, whose steps are some of its iterations
     std::optional<int> rank;
     bool pinned = false; // by a label
 };

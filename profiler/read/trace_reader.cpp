@@ -131,7 +131,7 @@ RunRow TraceReader::Impl::known(int runId) const {
         throw Error(ErrorKind::BadInput, fmt::format("{} holds no run {}", connection->path(), runId),
                     "list its runs with kvscope-cli info");
     RunRow run = runRow(row);
-    run.steps = stepCount(runId);
+    countSteps(run);
     return run;
 }
 
@@ -143,11 +143,20 @@ StepRange TraceReader::Impl::range(int runId, int first, int last) const {
     return steps;
 }
 
-int TraceReader::Impl::stepCount(int runId) const {
+int TraceReader::Impl::stepCount(int runId) const { return afterLast("step", runId); }
+
+/// The last number of a run in a table whose keys are those of steps, + 1; 0: it has none.
+int TraceReader::Impl::afterLast(const char* table, int runId) const {
     if (runId < 1 || runId > trace::kMaxRuns) return 0;
-    Statement newest(*connection, "SELECT id FROM step WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1");
+    Statement newest(*connection,
+                     fmt::format("SELECT id FROM {} WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1", table));
     newest.bindAll(trace::stepKey(runId, 0), trace::stepKey(runId, trace::kMaxStep));
     return newest.step() ? trace::stepOf(newest.int64(0), 0) + 1 : 0;
+}
+
+void TraceReader::Impl::countSteps(RunRow& run) const {
+    run.steps = stepCount(run.runId);
+    if (run.serves() && hasTable("iteration")) run.iterations = afterLast("iteration", run.runId);
 }
 
 int TraceReader::Impl::nextStep(int runId, int step) const {
@@ -183,7 +192,7 @@ std::vector<RunRow> TraceReader::runs() const {
     std::vector<RunRow> result;
     Statement rows(*impl_->connection, std::string(kRunColumns) + " ORDER BY r.run_id");
     while (rows.step()) result.push_back(impl_->runRow(rows));
-    for (RunRow& run : result) run.steps = stepCount(run.runId);
+    for (RunRow& run : result) impl_->countSteps(run);
     return result;
 }
 
@@ -191,7 +200,7 @@ std::optional<RunRow> TraceReader::run(int runId) const {
     Statement row(*impl_->connection, std::string(kRunColumns) + " WHERE r.run_id=?");
     if (!row.bind(1, runId).step()) return std::nullopt;
     RunRow result = impl_->runRow(row);
-    result.steps = stepCount(runId);
+    impl_->countSteps(result);
     return result;
 }
 

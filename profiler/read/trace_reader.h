@@ -33,6 +33,8 @@ struct RunRow {
     double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t droppedSteps = 0, writerBusyNs = 0;
     int steps = 0;      // the last recorded step's number + 1; dropped steps leave gaps
+    int iterations = 0; // of a run that served requests: the last one's number + 1. Its steps have their numbers, and
+                        // those that only read prompts are gaps between the steps
     bool stale = false; // says "running", but nothing was written for seconds: the writer is gone
     /// What the writer could see. In all other groups its rows hold 0, and have no kept, hit flags and scores. Where
     /// the file does not say (key `knows` of run_meta), the first decode steps show it.

@@ -284,6 +284,25 @@ TEST_F(Serve, MoreConnectionsThanMayBeAreTurnedAway) {
     EXPECT_EQ(test::httpAnswer(three.readAll()).status, 503);
 }
 
+TEST_F(Serve, ASignalBeforeItIsReadySaysWhatBecameOfTheTrace) {
+    const std::string trace = path("a.kvtrace");
+    start({"--trace", trace}, false);
+    if (IsSkipped()) return;
+    const auto ended = [&] {
+        server_->signal(SIGHUP);
+        const test::Finished finished = server_->wait();
+        server_.reset();
+        return finished.err;
+    };
+    EXPECT_THAT(ended(),
+                HasSubstr("nothing was recorded, because the server was not ready yet: " + trace + " was not made"));
+    EXPECT_FALSE(std::filesystem::exists(trace));
+    record(trace, {"--prompt", "Once", "--max-new-tokens", "2"});
+    start({"--trace", trace, "--overwrite"}, false);
+    EXPECT_THAT(ended(), HasSubstr(trace + " is as it was"));
+    EXPECT_EQ(jsonOf({"info", trace}).at("runs").size(), 1u);
+}
+
 TEST_F(Serve, ATerminationLetsRequestsEnd) {
     start();
     if (IsSkipped()) return;

@@ -268,6 +268,15 @@ TEST_F(ServingTraceFile, HasStepsOnlyWhereTheyAreAskedFor) {
     EXPECT_TRUE(rows("selections").empty()) << "there are no blocks";
     EXPECT_EQ(test::cli({"check", path("s.kvtrace")}).status, 0);
     const json info = jsonOf({"info", path("s.kvtrace")}).at("runs").at(0);
+    EXPECT_EQ(info.at("steps"), rows("steps").size());
+    EXPECT_EQ(info.at("decode_steps"), info.at("steps"));
+    const std::size_t iterations = rows("iterations").size();
+    EXPECT_GT(iterations, rows("steps").size()) << "the first iteration reads a prompt and has no step";
+    EXPECT_EQ(info.at("serving").at("iterations"), iterations);
+    const json listed = jsonOf({"info", folder_.string()}).at("runs").at(0);
+    EXPECT_EQ(listed.at("iterations"), iterations);
+    EXPECT_TRUE(listed.at("steps").is_null()) << "a list counts no rows";
+    EXPECT_THAT(test::cli({"info", folder_.string()}).out, HasSubstr(std::to_string(iterations) + " iterations"));
     EXPECT_TRUE(info.at("prefill_ms").is_null());
     EXPECT_TRUE(info.at("exposed_ms").is_null()) << "nobody measured it";
     EXPECT_THAT(info.at("not_known").get<std::string>(), HasSubstr("stage"));

@@ -287,6 +287,17 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
     }
 }
 
+TEST(Costs, OfALinkWithoutLimitAreNullAndLoadsTakeNoTime) {
+    // 1e9: written by versions that had no null
+    for (const char* text : {R"({"link_gbps": {"kernel": null}})", R"({"link_gbps": {"kernel": 1e9}})"}) {
+        const ServiceCosts costs = ServiceCosts::fromJson(text);
+        EXPECT_EQ(costs.decode(1, 0, std::int64_t(1) << 50, TransferPlan::Kernel), 4.28);
+        EXPECT_GT(costs.decode(1, 0, 1 << 30, TransferPlan::Calls), 4.28) << "another plan's rate stays";
+        EXPECT_THAT(costs.toJson(), HasSubstr(R"("kernel": null)"));
+        EXPECT_EQ(ServiceCosts::fromJson(costs.toJson()).toJson(), costs.toJson());
+    }
+}
+
 TEST(Costs, FollowTheirClosedForms) {
     const ServiceCosts costs;
     EXPECT_DOUBLE_EQ(costs.decode(16, 0, 0, TransferPlan::Kernel), 5.77);

@@ -6,7 +6,9 @@
 #include "profiler/read/serving_latency.h"
 #include "profiler/read/thrash.h"
 #include "ui/frame/units.h"
+#include "ui/models/run_list_model.h"
 #include "ui/plots/lane_plottable.h"
+#include "ui/widgets/trace_facts.h"
 
 #include <QComboBox>
 #include <QLabel>
@@ -40,6 +42,18 @@ protected:
     }
     QString chosen() { return view->findChild<QLabel*>(QStringLiteral("chosenIteration"))->text(); }
 };
+
+/// Its steps are those of its iterations that decode; a list would have to count them.
+TEST_F(ServingViewTest, IsListedWithItsIterations) {
+    openServed();
+    const RunRow& row = workspace.current()->row;
+    const auto iterations = readServing(TraceReader(file("served.kvtrace").toStdString()), 1).iterations.size();
+    ASSERT_GT(iterations, 1u);
+    EXPECT_EQ(row.iterations, int(iterations));
+    const QString counted = QStringLiteral("%1 iterations · ").arg(formatCount(std::int64_t(iterations)));
+    EXPECT_EQ(statusText(row, false), counted + QStringLiteral("finished"));
+    EXPECT_TRUE(describe(readTraceFacts(file("served.kvtrace"))).startsWith(counted));
+}
 
 TEST_F(ServingViewTest, DrawsEachRequestInTheColourOfItsState) {
     openServed();

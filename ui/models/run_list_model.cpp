@@ -23,6 +23,7 @@ QString statusText(const RunRow& row, bool live) {
         status = QObject::tr("interrupted");
     else if (status.isEmpty())
         status = QObject::tr("starting");
+    if (row.iterations > 0) return QObject::tr("%1 iterations · %2").arg(formatCount(row.iterations), status);
     if (row.steps > 1) return QObject::tr("%1 decode steps · %2").arg(formatCount(row.steps - 1), status);
     return status;
 }

@@ -87,8 +87,16 @@ const std::array<FolderColumn, 10>& folderColumns() {
             [](const FolderRow& row) { return row.run ? textOf(row, &ListedRun::status) : QVariant(row.problem); },
             [](const FolderRow& row) { return row.run ? QString::fromStdString(row.run->status) : row.problem; }},
         FolderColumn{QT_TRANSLATE_NOOP("FolderDialog", "Steps"),
-                     [](const FolderRow& row) { return row.run ? QVariant(row.run->steps) : QVariant(); },
-                     [](const FolderRow& row) { return row.run ? formatCount(row.run->steps) : QString(); }},
+                     [](const FolderRow& row) {
+                         if (!row.run) return QVariant();
+                         return QVariant(row.run->iterations > 0 ? row.run->iterations : row.run->steps);
+                     },
+                     [](const FolderRow& row) {
+                         if (!row.run) return QString();
+                         return row.run->iterations > 0
+                                    ? FolderDialog::tr("%1 iterations").arg(formatCount(row.run->iterations))
+                                    : formatCount(row.run->steps);
+                     }},
         FolderColumn{
             QT_TRANSLATE_NOOP("FolderDialog", "Rank"),
             [](const FolderRow& row) { return row.run && row.run->rank ? QVariant(*row.run->rank) : QVariant(); },

@@ -34,6 +34,7 @@ TraceFacts readTraceFacts(const QString& path) {
         if (!run.name.empty()) facts.name = QString::fromStdString(run.name);
         facts.status = QString::fromStdString(run.status.text());
         facts.steps = std::max(run.steps - 1, 0);
+        facts.iterations = run.iterations;
         facts.stale = run.stale;
         const QDateTime created = QDateTime::fromString(QString::fromStdString(run.createdUtc), Qt::ISODate);
         if (created.isValid()) facts.recorded = created.toLocalTime();
@@ -45,10 +46,16 @@ TraceFacts readTraceFacts(const QString& path) {
     return facts;
 }
 
+QString countOf(const TraceFacts& facts) {
+    if (facts.iterations > 0)
+        return facts.iterations == 1 ? tr("1 iteration") : tr("%1 iterations").arg(formatCount(facts.iterations));
+    return facts.steps == 1 ? tr("1 step") : tr("%1 steps").arg(formatCount(facts.steps));
+}
+
 QString describe(const TraceFacts& facts) {
     if (!facts.problem.isEmpty()) return facts.problem;
     if (facts.runs == 0) return tr("no run in it yet");
-    QStringList parts{facts.steps == 1 ? tr("1 step") : tr("%1 steps").arg(formatCount(facts.steps))};
+    QStringList parts{countOf(facts)};
     parts << (facts.stale ? tr("interrupted") : facts.status);
     if (facts.runs > 1) parts << tr("and %1 more runs").arg(facts.runs - 1);
     if (facts.recorded.isValid()) {

@@ -14,9 +14,10 @@ namespace kvscope::ui {
 
 struct TraceFacts {
     QString path;
-    QString name;   // name of the first run, or of the file if the run has none
-    QString status; // "finished", "running", ...; empty: the trace holds no run
-    int steps = 0;  // decode steps of the first run
+    QString name;       // name of the first run, or of the file if the run has none
+    QString status;     // "finished", "running", ...; empty: the trace holds no run
+    int steps = 0;      // decode steps of the first run
+    int iterations = 0; // of the first run, where it served requests
     int runs = 0;
     bool stale = false; // the status is "running", but the program that wrote it is gone
     QDateTime recorded; // local time; invalid where it is not known
@@ -25,6 +26,8 @@ struct TraceFacts {
 
 /// Runs on any thread. If the file cannot be read, the result has a problem.
 TraceFacts readTraceFacts(const QString& path);
+/// "680 steps", or "883 iterations" of a run that served requests.
+QString countOf(const TraceFacts& facts);
 /// "680 steps · interrupted · 14 Nov 2026, 09:12", or the problem. Of today's traces only the time is given.
 QString describe(const TraceFacts& facts);
 /// The `most` traces of a folder that were written last, newest first.

@@ -159,9 +159,8 @@ void MainWindow::offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehin
                                }});
         choices.push_back({tr("Discard"), tr("Move the trace to the trash"),
                            [this, path = facts.path, answered] { return discardTrace(path) && answered(); }});
-        const QString steps = facts.steps == 1 ? tr("1 step") : tr("%1 steps").arg(formatCount(facts.steps));
         QWidget* line =
-            recovery_->offer(interrupted ? tr("Recovered: %1, %2").arg(facts.name, steps)
+            recovery_->offer(interrupted ? tr("Recovered: %1, %2").arg(facts.name, countOf(facts))
                                          : tr("Left behind: %1, a recording without anything in it").arg(facts.name),
                              tr("KVScope ended while it recorded %1. What was written until then is there.")
                                  .arg(QDir::toNativeSeparators(facts.path)),

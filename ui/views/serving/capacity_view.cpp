@@ -31,8 +31,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr double kMib = 1 << 20;
-constexpr double kNear = 30;      // pixels from a point that a click means
-constexpr double kFreeLink = 1e6; // GB/s: loads cost no time of their own, as in a table fitted to steps with them
+constexpr double kNear = 30; // pixels from a point that a click means
 enum CapacityPanel { Attainment, Goodput, Pauses, Hits, kCapacityPanels };
 
 /// How the server decides what it admits and what stays on the device.
@@ -501,7 +500,7 @@ QString CapacityView::note() const {
              ? tr("Hits follow from replays of the blocks that this run selected.")
              : tr("Hits are those of a synthetic stream, because selections cannot be replayed (%1).")
                    .arg(QString::fromStdString(server_->whyNoHits)),
-         options.scheduler.offload && options.costs.linkGbps[int(options.scheduler.transfers)] >= kFreeLink
+         options.scheduler.offload && std::isinf(options.costs.linkGbps[int(options.scheduler.transfers)])
              ? tr("In the table loads cost no time of their own, so that more or fewer hits change no iteration.")
              : QString(),
          tr("The %1 requests come as they came, from an empty server on, and again until the first reading of them has "
