@@ -5,7 +5,6 @@
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "ui/frame/proposals.h"
-#include "ui/frame/run_checks.h"
 #include "ui/widgets/session_form.h"
 
 #include <QScrollArea>
@@ -57,7 +56,7 @@ protected:
             focused->clearFocus();        // a frame around what has the focus is no part of what a view shows
         for (int quiet = 0; quiet < 3;) { // an answer may lead to another question
             QCoreApplication::processEvents();
-            EXPECT_TRUE(until([&] { return workspace.idle() && !RunChecks::of(workspace).busy(); }));
+            EXPECT_TRUE(until([&] { return isSettled(workspace); }));
             QTest::qWait(5);
             quiet = workspace.idle() ? quiet + 1 : 0;
         }

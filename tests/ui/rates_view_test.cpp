@@ -5,7 +5,6 @@
 #include "tests/profiler/synthetic_serving.h"
 
 #include "profiler/report/report.h"
-#include "ui/frame/run_checks.h"
 #include "ui/frame/units.h"
 
 #include <QComboBox>
@@ -25,8 +24,6 @@ protected:
         synthetic::recordServing(folder / "served.kvtrace", requests, true, status);
         trace = file("served.kvtrace").toStdString();
         open(file("served.kvtrace"));
-        // The rules that the made-up times break are found, and the views told, before a view is there.
-        ASSERT_TRUE(waitFor([this] { return !RunChecks::of(workspace).busy(); }));
     }
     /// What the view's own statement finds, row by row.
     test::SqlRows found() { return test::sql(trace, view->sql().toStdString()); }

@@ -5,6 +5,7 @@
 #include "tests/profiler/synthetic_run.h" // before any Qt header: its member `slots` is a macro there
 
 #include "tests/profiler/temporary_folder.h"
+#include "tests/ui/settled.h"
 #include "tests/ui/waiting.h"
 #include "ui/frame/view.h"
 #include "ui/frame/workspace.h"
@@ -36,7 +37,7 @@ protected:
         return file(name);
     }
     bool idle() {
-        return waitFor([this] { return workspace.idle(); }) && (QCoreApplication::processEvents(), true);
+        return waitFor([this] { return isSettled(workspace); }) && (QCoreApplication::processEvents(), true);
     }
     void open(const QString& path) {
         workspace.open(path);

@@ -6,7 +6,6 @@
 #include "tests/support/places.h"
 #include "tests/ui/window_fixture.h"
 
-#include "ui/frame/run_checks.h"
 #include "ui/look/theme.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/run_statistics.h"
@@ -91,7 +90,7 @@ protected:
         if (QWidget* focused = QApplication::focusWidget()) focused->clearFocus();
         for (int quiet = 0; quiet < 3;) { // an answer may lead to another question
             QCoreApplication::processEvents();
-            EXPECT_TRUE(until([&] { return workspace.idle() && !RunChecks::of(workspace).busy(); }));
+            EXPECT_TRUE(until([&] { return isSettled(workspace); }));
             QTest::qWait(5);
             quiet = workspace.idle() ? quiet + 1 : 0;
         }

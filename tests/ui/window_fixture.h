@@ -1,6 +1,7 @@
 // The desktop's window on a small recorded trace, as a person has it in front of them.
 #pragma once
 
+#include "tests/ui/settled.h"
 #include "tests/ui/small_trace.h"
 #include "tests/ui/waiting.h"
 #include "ui/frame/view.h"
@@ -38,12 +39,12 @@ protected:
         recordSmallTrace(path, shape);
         auto window = makeWindow(fresh);
         window->openFiles({path});
-        EXPECT_TRUE(until([&] { return window->workspace().current() && window->workspace().idle(); }));
+        EXPECT_TRUE(until([&] { return window->workspace().current() && isSettled(window->workspace()); }));
         return window;
     }
     static void settle(MainWindow& window) {
         QCoreApplication::processEvents(); // a view that was just chosen asks when it is shown
-        ASSERT_TRUE(until([&] { return window.workspace().idle(); }));
+        ASSERT_TRUE(until([&] { return isSettled(window.workspace()); }));
         QCoreApplication::processEvents();
     }
     static void trigger(MainWindow& window, const char* name) { window.action(name)->trigger(); }
