@@ -13,7 +13,7 @@ struct Best {
     std::int32_t id;
     float second; // largest logit of the others
 };
-/// Of two sets of ids that share none.
+/// Merges what is known of two disjoint sets of ids.
 __device__ inline Best better(Best a, Best b) {
     const Best& best = b.logit > a.logit || (b.logit == a.logit && b.id < a.id) ? b : a;
     return {best.logit, best.id, fmaxf(fminf(a.logit, b.logit), fmaxf(a.second, b.second))};
@@ -32,7 +32,9 @@ __device__ inline double warpSum(double value) {
     return value;
 }
 
-/// Grid (tokens of all rows).
+/// Grid (rows*block). A thread block makes the candidate of one masked position. Its threads first find the best of the
+/// allowed ids and the second largest logit, then the sums of the softmax, from which the confidence, the entropy and
+/// the second largest probability follow.
 __global__ void __launch_bounds__(kThreads) candidateKernel(CandidateArgs a) {
     __shared__ Best bests[kWarps];
     __shared__ double sums[kWarps], products[kWarps];
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) candidateKernel(CandidateArgs a) {
     __syncthreads();
     best = warpBest(bests[lane]); // kWarps is the size of a warp
     static_assert(kWarps == kWarp);
-    double sum = 0, product = 0; // of exp(x) and of x exp(x), x the distance from the best
+    double sum = 0, product = 0; // sums of exp(x) and of x exp(x) over the allowed ids; x: logit minus the largest
     for (int id = int(threadIdx.x); id < a.vocab; id += kThreads) {
         if (a.allowed[id] == 0) continue;
         const float distance = logits[id] - best.logit;
@@ -82,7 +84,8 @@ __global__ void __launch_bounds__(kThreads) candidateKernel(CandidateArgs a) {
     a.candidates[at] = {1 / sum, log(sum) - product / sum, broken != 0 || best.id == kNone ? -1 : best.id, 0, second};
 }
 
-/// Grid (rows), a thread for each token.
+/// Grid (rows), a thread for each token. The thread of a masked position counts the masked positions that go before its
+/// own, and writes its candidate where these are fewer than BlockRow::writes.
 __global__ void __launch_bounds__(kMostDenoised) writeKernel(UnmaskArgs a) {
     __shared__ double confidences[kMostDenoised];
     __shared__ unsigned written[2];
@@ -106,7 +109,7 @@ __global__ void __launch_bounds__(kMostDenoised) writeKernel(UnmaskArgs a) {
                 a.leftmost ? lower : confidences[j] > confidences[i] || (confidences[j] == confidences[i] && lower);
         }
         if (before < of.writes) {
-            a.ids[row * a.block + i] = max(candidates[i].id, 0); // -1 is for the host to refuse
+            a.ids[row * a.block + i] = max(candidates[i].id, 0); // the host refuses -1 when it reads the candidate
             atomicOr(&written[i / 32], 1u << (i % 32));
         }
     }

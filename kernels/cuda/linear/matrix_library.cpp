@@ -51,7 +51,7 @@ struct MatrixLibrary::Calls {
     decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
     std::byte* workspace = nullptr;
     Owned<cublasLtHandle_t> handle{nullptr, nullptr};
-    std::map<std::tuple<int, int, int, int, int>, Plan> plans; // rows, cols, n, ld, output type
+    std::map<std::tuple<int, int, int, int, int>, Plan> plans; // by w.rows, w.cols, n, stride and type of y
 
     const Plan& plan(int rows, int cols, int n, int ld, cudaDataType_t type);
     Plan made(int rows, int cols, int n, int ld, cudaDataType_t type) const;
@@ -64,7 +64,7 @@ Owned<cublasLtMatrixLayout_t> MatrixLibrary::Calls::layout(cudaDataType_t type, 
     return {made, layoutDestroy};
 }
 
-/// A plan that cannot be made leaves nothing behind, in the list neither.
+/// Finds the plan, or makes it and keeps it. Where it cannot be made, `plans` stays as it was.
 const Plan& MatrixLibrary::Calls::plan(int rows, int cols, int n, int ld, cudaDataType_t type) {
     const std::tuple key{rows, cols, n, ld, int(type)};
     const auto known = plans.find(key);
@@ -101,8 +101,8 @@ Plan MatrixLibrary::Calls::made(int rows, int cols, int n, int ld, cudaDataType_
 }
 
 MatrixLibrary::MatrixLibrary() : calls_(std::make_unique<Calls>()) {}
-MatrixLibrary::~MatrixLibrary() =
-    default; // the library stays loaded: it does not survive being unloaded and loaded again
+/// Does not unload cuBLASLt, which does not work when a process unloads it and loads it again.
+MatrixLibrary::~MatrixLibrary() = default;
 
 std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
     if (std::getenv("KVSCOPE_NO_CUBLAS") != nullptr) return nullptr;

@@ -12,7 +12,8 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kMostDim = 128;
 constexpr int kGramRows = 16, kGramTokens = 8;
 
-/// Grid (dim / kGramRows, kvHeads). A thread block takes kGramRows rows of a head's matrix.
+/// Grid (dim / kGramRows, kvHeads). A thread block adds up kGramRows rows of a KV head's matrix: for kGramTokens tokens
+/// at a time it puts the mean query of each into shared memory, and then adds the products of their channels.
 __global__ void __launch_bounds__(kThreads) gramKernel(QueryGramArgs a) {
     __shared__ float mean[kGramTokens][kMostDim];
     const int dim = a.shape.dim, group = a.shape.queryHeads / a.shape.kvHeads, g = blockIdx.y,
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(kThreads) gramKernel(QueryGramArgs a) {
     }
 }
 
-/// The product of a key, in shared or global memory, with direction i.
+/// @param key [dim] in shared or global memory; directions: [dim, width]
+/// @return number i of the partial key: the sum over channels of key times direction i
 template <class T> __device__ inline float along(const T* key, const float* directions, int dim, int width, int i) {
     float sum = 0;
 #pragma unroll 8
@@ -75,7 +77,7 @@ __device__ inline float product(const float* query, const Bf16* key, int width) 
     return sum;
 }
 
-/// Grid (blocks, kvHeads*sharing).
+/// Grid (blocks, kvHeads*sharing). A thread block makes the partial keys of the tokens of one KV block.
 __global__ void __launch_bounds__(kThreads) promptKernel(PartialPromptArgs a) {
     const int dim = a.shape.dim, bs = a.shape.blockSize, width = a.partial.width, g = blockIdx.y / a.partial.sharing,
               head = a.sequence * a.shape.kvHeads * a.partial.sharing + int(blockIdx.y), first = int(blockIdx.x) * bs;
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) promptKernel(PartialPromptArgs a) {
         to[i] = __float2bfloat16(along(keys + std::size_t(i / width) * dim, directions, dim, width, i % width));
 }
 
-/// Grid (rows*kvHeads*sharing).
+/// Grid (rows*kvHeads*sharing). A thread block makes the partial key of its row's new token.
 __global__ void __launch_bounds__(kMostDim) appendKernel(PartialAppendArgs a) {
     const int head = blockIdx.x, item = head / a.partial.sharing, row = item / a.shape.kvHeads, dim = a.shape.dim,
               width = a.partial.width;
@@ -103,7 +105,8 @@ __global__ void __launch_bounds__(kMostDim) appendKernel(PartialAppendArgs a) {
         to[i] = __float2bfloat16(along(a.newKey + std::size_t(item) * dim, directions, dim, width, i));
 }
 
-/// Grid (splits, rows*kvHeads). A warp scores one KV block at a time.
+/// Grid (splits, rows*kvHeads). A thread block adds up the queries of the KV head's group and takes the sum along the
+/// directions. Its warps then score the KV blocks, each warp one block at a time.
 __global__ void __launch_bounds__(kThreads) scoreKernel(PartialScoreArgs a) {
     __shared__ float query[kMostDim];
     __shared__ __align__(16) float partial[kMostDim];
@@ -139,7 +142,8 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PartialScoreArgs a) {
     }
 }
 
-/// Grid (splits, rows*queryHeads).
+/// Grid (splits, rows*queryHeads). A thread block takes the query along the directions. Its threads then score the
+/// tokens, each thread one token at a time.
 __global__ void __launch_bounds__(kThreads) scoreTokensKernel(PartialTokenScoreArgs a) {
     __shared__ __align__(16) float partial[kMostDim];
     const int head = blockIdx.y, row = head / a.shape.queryHeads, dim = a.shape.dim, width = a.partial.width;
@@ -159,8 +163,9 @@ __global__ void __launch_bounds__(kThreads) scoreTokensKernel(PartialTokenScoreA
         scores[token] = product(partial, keys + std::size_t(token) * width, width);
 }
 
-/// Grid (queryHeads), a thread per vector. A thread adds up the tokens in order, so that the sums are the same on every
-/// run.
+/// Grid (queryHeads), a thread per vector. The thread block puts one query after the other into shared memory, and each
+/// thread adds the length of the query along its vector. The order of the tokens is fixed, so that every run gives the
+/// same sums.
 __global__ void __launch_bounds__(kMostDim) alongKernel(AlongArgs a) {
     __shared__ float query[kMostDim];
     const int h = blockIdx.x, i = threadIdx.x, dim = a.shape.dim;

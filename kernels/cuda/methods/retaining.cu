@@ -11,7 +11,8 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kRows = 8; // tokens a warp takes at once
 
-/// Grid: (units of the hidden layer / 8, groups of 8 tokens). A warp takes one unit.
+/// Grid (units of the hidden layer / kWarps, groups of kRows tokens). A warp computes silu of one unit for kRows
+/// tokens.
 __global__ void __launch_bounds__(kThreads) hiddenKernel(RetainingArgs a) {
     const int unit = int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp, lane = threadIdx.x % kWarp,
               first = int(blockIdx.y) * kRows;
@@ -20,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) hiddenKernel(RetainingArgs a) {
     if (unit >= a.width) return;
     const float* weights = a.in + std::size_t(unit) * a.inputs;
     float sums[kRows] = {};
-    for (int i = lane * 4; i < a.inputs; i += kWarp * 4) { // inputs are a multiple of 4: of a head's dimension
+    for (int i = lane * 4; i < a.inputs; i += kWarp * 4) { // `inputs` is a multiple of a head's dimension, and so of 4
         const float4 w = *reinterpret_cast<const float4*>(weights + i);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) hiddenKernel(RetainingArgs a) {
     }
 }
 
-/// Grid: tokens, a warp per KV head in turn.
+/// Grid (tokens). The warps of a thread block take turns at the KV heads: a warp computes the score of one head.
 __global__ void __launch_bounds__(kThreads) scoreKernel(RetainingArgs a) {
     const int row = blockIdx.x, lane = threadIdx.x % kWarp;
     letNextKernelStart();
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(RetainingArgs a) {
     }
 }
 
-/// Grid: (pieces, lists). Source null: consecutive tokens.
+/// Grid (pieces of kThreads places, lists). A thread writes one place of its list: the token of the same list of
+/// `source`, or, where `source` is null, the next of consecutive tokens that begin with `from`.
 __global__ void __launch_bounds__(kThreads)
     appendKernel(TokenLists to, int at, const std::int32_t* source, int sourceCapacity, int from, int n) {
     letNextKernelStart();
@@ -62,6 +64,7 @@ __global__ void __launch_bounds__(kThreads)
         source != nullptr ? source[std::size_t(list) * sourceCapacity + from + i] : from + i;
 }
 
+/// Grid (pieces of kThreads places, lists). A thread copies the score of one token of its list.
 __global__ void __launch_bounds__(kThreads)
     gatherScoresKernel(TokenLists lists, int n, const float* scores, std::int64_t scoreStride, float* to) {
     letNextKernelStart();

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-/// Grid (kvHeads, rows), a thread per channel.
+/// Copies a step's new key, value and eviction score into the pool. Grid (kvHeads, rows), a thread per channel.
 __global__ void appendKernel(ShadowAppendArgs a) {
     const ShadowMemory& m = a.memory;
     const int g = blockIdx.x, row = blockIdx.y, c = threadIdx.x, dim = m.shape.dim, bs = m.shape.blockSize;
@@ -28,7 +28,7 @@ __global__ void appendKernel(ShadowAppendArgs a) {
         m.poolScores[block * bs + at % bs] = m.tokenScores[m.scoreFirst[head] + position];
 }
 
-constexpr int kTileChunks = 256; // chunks that a thread block takes; a warp takes 32 of them
+constexpr int kTileChunks = 256; // chunks that a thread block scores, 32 by each warp
 
 /// Writes the logits of the group's queries for a tile of landmarks, and each query head's maximum and sum of
 /// exponentials over the tile, all in units of log2. Grid (tiles, kvHeads, rows).
@@ -118,7 +118,9 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(Shad
 constexpr int kChoiceWarps = 32;
 constexpr std::uint8_t kChosen = 1, kThere = 2;
 
-/// Grid (kvHeads, rows). Shared: ordered keys [maxChunks], flags [maxChunks], free slots [chosen].
+/// Grid (kvHeads, rows). A thread block makes the probabilities of a KV head from the tiles' sums, chooses the chunks,
+/// gives slots to those that have none, and writes the list of misses and the report. Shared memory: ranking keys
+/// [maxChunks], free slots [chosen], flags [maxChunks].
 __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoiceArgs a) {
     extern __shared__ std::uint32_t keys[];
     __shared__ BlockCounter<kChoiceWarps>::Shared counts;
@@ -142,7 +144,8 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
               mostTiles = (a.maxChunks + kTileChunks - 1) / kTileChunks;
     const std::size_t firstQuery = std::size_t(row) * m.shape.queryHeads + std::size_t(g) * group;
     BlockCounter<kChoiceWarps> counter(counts);
-    for (int h = warp; h < group; h += kChoiceWarps) { // the base-2 log of each head's sum
+    for (int h = warp; h < group;
+         h += kChoiceWarps) { // logSums[h]: the base-2 log of the sum of exponentials of query head h
         const float* partial = a.partial + (firstQuery + h) * mostTiles * 2;
         float maximum = -INFINITY, sum = 0;
         for (int t = lane; t < tiles; t += kWarp) maximum = fmaxf(maximum, partial[2 * t]);
@@ -200,7 +203,7 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
         if (empty) freeSlots[place] = slot;
         free += total;
     }
-    stayed = counter.sum(stayed); // its barrier completes `flags` and `freeSlots`
+    stayed = counter.sum(stayed); // has a barrier, behind which all threads see `flags` and `freeSlots`
     const int perThread = (chunks + kAll - 1) / kAll, begin = min(int(threadIdx.x) * perThread, chunks),
               end = min(begin + perThread, chunks);
     int mine = 0, missing = 0, all = 0, missed = 0;
@@ -228,9 +231,9 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
         a.reportHeads[item] = {a.position != nullptr ? a.position[row] : 0, stayed, missed, 0};
 }
 
-/// Grid (parts, kvHeads, rows). The first `valueParts` thread blocks of a head fetch values. The others rebuild keys, a
-/// warp those of 16 tokens. Shared memory has the head's basis where that fits, with basisStride elements from row to
-/// row; else the basis is read from memory.
+/// Grid (parts, kvHeads, rows). The first `valueParts` thread blocks of a head copy the values of missed chunks. The
+/// others rebuild the keys: each warp rebuilds those of 16 tokens at a time. They read the head's basis from shared
+/// memory, in rows that are basisStride elements apart, or from global memory where it does not fit.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) fetchKernel(ShadowFetchArgs a, int valueParts, int basisStride) {
     extern __shared__ uint4 raw[];

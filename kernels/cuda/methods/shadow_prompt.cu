@@ -11,8 +11,9 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kIterations =
-    16; // of the subspace; each multiplies what is in the way by a ratio of squared singular values
+/// Steps of the subspace iteration. Each multiplies the part of the directions that is wrong by a ratio of squared
+/// singular values, of one that is left out to one that is kept.
+constexpr int kIterations = 16;
 
 __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(Bf16 x) { return __bfloat162float(x); }
@@ -21,8 +22,8 @@ __device__ inline void narrow(float x, Bf16& to) { to = __float2bfloat16(x); }
 
 constexpr int kTile = 64, kDeep = 16;
 
-/// c[m, n] = sum over k of a(m, k) b(n, k), float32. kAcross: a and b lie as [k, rows]; else as [rows, k].
-/// Grid (n, m tiles).
+/// c[m, n] = sum over k of a(m, k) b(n, k), added in float32. kAcross: a is stored as [k, m] and b as [k, n]; else as
+/// [m, k] and [n, k]. Grid (tiles of n, tiles of m).
 template <bool kAcross, class A, class B, class C>
 __global__ void __launch_bounds__(kThreads)
     productKernel(const A* a, int aStride, const B* b, int bStride, C* c, int cStride, int m, int n, int depth) {
@@ -84,7 +85,7 @@ __global__ void basisKernel(const float* vectors, int rank, int width, int dim, 
             __float2bfloat16(r < rank ? vectors[std::size_t(r) * width + g * dim + c] : 0.f);
 }
 
-/// Grid (tokens).
+/// See keepPlainKeys. Grid (tokens).
 __global__ void keepKernel(const float* qkv, int stride, int first, int width, Bf16* to) {
     letNextKernelStart();
     waitForEarlierKernels();
@@ -92,7 +93,7 @@ __global__ void keepKernel(const float* qkv, int stride, int first, int width, B
         to[std::size_t(blockIdx.x) * width + c] = __float2bfloat16(qkv[std::size_t(blockIdx.x) * stride + first + c]);
 }
 
-/// Grid (tokens, kvHeads), a thread per channel.
+/// See keepBlockKeys. Grid (tokens, kvHeads), a thread per channel.
 __global__ void keepBlocksKernel(AttentionShape shape, const Bf16* blocks, std::int64_t headStride, Bf16* to) {
     letNextKernelStart();
     waitForEarlierKernels();
@@ -101,8 +102,8 @@ __global__ void keepBlocksKernel(AttentionShape shape, const Bf16* blocks, std::
         blocks[std::size_t(g) * headStride + std::size_t(t / bs) * blockElements(bs, dim) + t % bs * dim + c];
 }
 
-/// Makes the mean key of a chunk, and measures how badly it describes the chunk's worst token. Grid (chunks, kvHeads),
-/// a thread per channel.
+/// Makes the mean key of a chunk, and finds the least cosine between it and a key of the chunk, whose negative is the
+/// chunk's distance. Grid (chunks, kvHeads), a thread per channel.
 __global__ void landmarkKernel(ShadowPromptArgs a) {
     __shared__ float mean[128], parts[4];
     const ShadowMemory& m = a.memory;
@@ -144,7 +145,8 @@ __global__ void landmarkKernel(ShadowPromptArgs a) {
 
 constexpr int kChoiceWarps = 32;
 
-/// Grid (kvHeads). Shared: ordered keys [chunks], flags [chunks].
+/// Marks the chunks of the largest distances as outliers and lists them in ascending order. Grid (kvHeads). Shared
+/// memory: ranking keys [chunks].
 __global__ void __launch_bounds__(kChoiceWarps* kWarp) outlierKernel(ShadowPromptArgs a) {
     extern __shared__ std::uint32_t keys[];
     __shared__ BlockCounter<kChoiceWarps>::Shared counts;
@@ -234,18 +236,18 @@ void lowerRank(const Launch& how, const ShadowRankArgs& args) {
     multiply<true>(how, args.keys, width, args.keys, width, args.gram, width, width, width, args.tokens);
     float *now = args.vectors, *next = args.moved;
     drawRows(how, now, rank, width);
-    for (int i = 0; i < kIterations; ++i) { // the matrix is symmetric, so that its rows stand for its columns
+    for (int i = 0; i < kIterations; ++i) { // the matrix is symmetric: its rows are read where columns are meant
         multiply<false>(how, now, width, args.gram, width, next, width, rank, width, width);
         orthonormalRows(how, next, rank, width, args.products, Lost::Redrawn);
         std::swap(now, next);
     }
-    // Once more, because rounding leaves the rows slightly along each other.
+    // Once more: rounding left the rows not quite at right angles.
     orthonormalRows(how, now, rank, width, args.products, Lost::Zero);
     Bf16* basis = m.basis + std::size_t(args.sequence) * std::size_t(width) * std::size_t(m.paddedRank);
     launch(how, {dim3(unsigned(m.shape.dim), unsigned(m.shape.kvHeads)), dim3(128)}, basisKernel,
            "finding the keys' directions", static_cast<const float*>(now), rank, width, m.shape.dim, m.paddedRank,
            basis);
-    // Columns past the rank are not written: they stay zero, as the session's memory is at first.
+    // The product does not write the columns of u past the rank. They are zero since the session made the memory.
     Bf16* u = m.u + args.tokenFirst * m.paddedRank;
     multiply<false>(how, args.keys, width, static_cast<const float*>(now), width, u, m.paddedRank, args.tokens, rank,
                     width);

@@ -109,8 +109,9 @@ struct Shared {
     int seen[kWarps], chosen;
 };
 
-/// Finds the first bin, from the highest down, up to whose end there are `target` tokens, or with byMass `target` of
-/// mass. `target` is at least 1 and at most all there is. All threads call this, with a complete histogram.
+/// Goes through the bins from the highest down, and adds their tokens, or with byMass their mass, to those in `above`.
+/// Finds the bin in which the sum reaches `target`, which is at least 1 and at most all there is. All threads call
+/// this, after a barrier behind which the histogram is complete.
 __device__ Place findBin(Shared& s, const Histogram& histogram, bool byMass, U64 target, Place above) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     // Thread t takes the bins 2t and 2t + 1, counted from the highest.
@@ -163,7 +164,10 @@ __device__ Place descend(Shared& s, const float* logits, int vocab, float top, d
     return place;
 }
 
-/// Grid: rows. Every pass reads the row's logits again; after the first pass they come from the cache.
+/// Grid (rows). A thread block chooses the token of one row: it finds the largest logit, makes the histogram of the
+/// first digit, finds how much mass top-k and then top-p keep, multiplies that mass by the draw, and finds the token at
+/// which the ranking reaches the product. Every pass reads the row's logits again; after the first pass they come from
+/// the cache.
 __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
     extern __shared__ __align__(16) unsigned char raw[];
     Shared& s = *reinterpret_cast<Shared*>(raw);
@@ -175,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
     if (a.active == nullptr || a.active[row] != 0) {
         const float* logits = a.logits + std::size_t(row) * a.vocab;
         const SampleArgs how = a.each != nullptr ? a.each[row] : a.sampling;
-        const int drawsOf = a.each != nullptr ? 0 : row; // in draws and firstPosition
+        const int drawsOf = a.each != nullptr ? 0 : row; // index of the row in `draws` and `firstPosition`
         const double perLog2 = 1.4426950408889634074 / how.temperature;
         float top = -INFINITY;
         bool wrong = false; // infinite or NaN
