@@ -263,14 +263,15 @@ TEST_F(RunAgain, WhatCannotBeRepeatedIsGreyWithTheReason) {
         {"DELETE FROM run_meta WHERE key = 'model_path'; UPDATE run SET model = 'Llama-3.1-8B'",
          "where its model lies"},
     };
+    const QString original = recorded(QStringLiteral("original.kvtrace"));
     for (const auto& [edit, reason] : cases) {
-        const QString path = recorded(QStringLiteral("first.kvtrace"));
+        const QString path = folder.filePath(QStringLiteral("first.kvtrace"));
+        ASSERT_TRUE(QFile::copy(original, path));
         change(path, edit);
         const auto window = windowOn(path);
         EXPECT_TRUE(whyNot(*window).contains(QString::fromLatin1(reason)))
             << edit << ": " << whyNot(*window).toStdString();
         QTest::keyClick(window->findChild<RunList*>()->view(), Qt::Key_R);
-        EXPECT_TRUE(window->findChild<QLabel*>("runListMessage") || true);
         EXPECT_NE(window->form().request().source->kind, PromptSource::Kind::Recorded) << edit;
         window->close();
         QFile::remove(path);
