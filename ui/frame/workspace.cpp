@@ -262,8 +262,7 @@ struct Workspace::Impl {
             if (!run) continue;
             const RunRow before = std::exchange(run->row, row);
             refuse(*run);
-            // A serving run grows by iterations, which its row does not count; when something was written, its writer
-            // was busy.
+            // The requests of a serving run change without a new step; when something was written, its writer was busy.
             const bool served = row.serves() && before.writerBusyNs != row.writerBusyNs;
             const bool relabelled = before.name != row.name || before.meta != row.meta;
             if (!served && before.steps == row.steps && before.status == row.status && before.stale == row.stale &&
@@ -419,10 +418,13 @@ void Workspace::open(const QString& path) {
         [this, file](const QString& sentence) { emit openFailed(file, sentence); }, true);
 }
 
-void Workspace::addLive(const RunKey& key) {
+void Workspace::addLive(const RunKey& key, bool always) {
     const RunKey known{normalised(key.path), key.runId};
+    const bool shows = always || !current_ || current_ == lastLive_;
+    lastLive_ = known;
     impl_->opened.try_emplace(known.path, impl_->lastOpened + 1);
-    impl_->shownOpened = ++impl_->lastOpened;
+    ++impl_->lastOpened;
+    if (shows) impl_->shownOpened = impl_->lastOpened;
     if (OpenRun* run = impl_->find(known)) {
         run->live = true;
     } else {
@@ -432,7 +434,7 @@ void Workspace::addLive(const RunKey& key) {
         runs_.push_back(std::move(added));
     }
     emit runsChanged();
-    setCurrent(known);
+    if (shows) setCurrent(known);
     impl_->schedule();
 }
 
@@ -543,6 +545,12 @@ void Workspace::setCursor(const Cursor& cursor, CursorMove by) {
     cursor_ = wanted;
     lastMove_ = by;
     emit cursorChanged();
+}
+
+void Workspace::setSoughtText(const QString& text) {
+    if (text == soughtText_) return;
+    soughtText_ = text;
+    emit soughtTextChanged();
 }
 
 void Workspace::setFilter(const Filter& filter) {

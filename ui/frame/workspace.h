@@ -51,7 +51,8 @@ public:
     /// Opens a trace on a worker thread, adds its runs and shows the first of them. Emits runsChanged or openFailed.
     void open(const QString& path);
     /// Adds a run that this process records and shows it at once. traceAdvanced then refreshes the run.
-    void addLive(const RunKey& key);
+    /// always: false: the run is shown only if none is, or the one that was added before it.
+    void addLive(const RunKey& key, bool always = true);
     void finishLive(const RunKey& key);
     void close(const RunKey& key);
 
@@ -76,6 +77,10 @@ public:
     /// The filter. Every view that can apply it follows filterChanged.
     const Filter& filter() const { return filter_; }
     void setFilter(const Filter& filter); // emits filterChanged if the filter changes
+
+    /// The text that is looked for in the prompt; empty: none. Whoever shows tokens marks those that hold it.
+    const QString& soughtText() const { return soughtText_; }
+    void setSoughtText(const QString& text); // emits soughtTextChanged if the text changes
 
     /// To be called, on any thread, when the recorder of a live run has written steps. The views get at most four
     /// `advanced` a second.
@@ -102,6 +107,7 @@ signals:
     void compareChanged(); // the compared runs have changed
     void cursorChanged();
     void filterChanged();
+    void soughtTextChanged();
     /// The current run or a compared run has grown, or its row has changed.
     void advanced();
     void busyChanged(bool busy); // whether reads are pending
@@ -116,10 +122,12 @@ private:
     std::unique_ptr<Impl> impl_;
     std::vector<OpenRun> runs_;
     std::optional<RunKey> current_;
-    std::vector<RunKey> compared_; // B, C, ...: open runs, never the current one
+    std::optional<RunKey> lastLive_; // the run that addLive has added last
+    std::vector<RunKey> compared_;   // B, C, ...: open runs, never the current one
     Cursor cursor_;
     CursorMove lastMove_ = CursorMove::Person;
     Filter filter_;
+    QString soughtText_;
     int pending_ = 0;
 };
 

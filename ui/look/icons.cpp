@@ -35,6 +35,10 @@ const char* shapeOf(Icon icon) {
         return "<path d='M19 12H5.5M11 6l-6 6 6 6'/>";
     case Icon::Forward:
         return "<path d='M5 12h13.5M13 6l6 6-6 6'/>";
+    case Icon::Up:
+        return "<path d='M12 19V5.5M6 11l6-6 6 6'/>";
+    case Icon::Down:
+        return "<path d='M12 5v13.5M6 13l6 6 6-6'/>";
     case Icon::Help:
         return "<circle cx='12' cy='12' r='8.5'/><path d='M9.6 9.6a2.5 2.5 0 1 1 3.7 2.2c-.9.5-1.3 1-1.3 2'/><circle "
                "cx='12' "

@@ -18,6 +18,8 @@ enum class Icon {
     Reset,
     Back,
     Forward,
+    Up,
+    Down,
     Help,
     Export,
     Report,

@@ -133,11 +133,13 @@ struct SessionController::Impl {
         };
     }
 
-    /// On the worker: returns the model, which is loaded unless it is the model loaded last. @throws Error
-    std::shared_ptr<const Model> obtainModel(const QString& name, const std::stop_token& stop) {
+    /// On the worker: returns the model, which is loaded unless it is the model loaded last. announce: it becomes the
+    /// model that the controller shows. @throws Error
+    std::shared_ptr<const Model> obtainModel(const QString& name, const std::stop_token& stop, bool announce = true) {
         if (cached && cachedName == name) return cached;
         cached = Model::load(name.toStdString(), progressReporter(), stop);
         cachedName = name;
+        if (!announce) return cached;
         post([this, model = cached, name] {
             shown = model;
             emit owner.modelLoaded(name);
@@ -203,7 +205,7 @@ struct SessionController::Impl {
 
     Prepared prepare(const SessionRequest& request, const std::stop_token& stop) {
         if (request.fork) return prepareFork(request, stop);
-        Prepared session{obtainModel(request.model, stop), {}, request.options, request.level};
+        Prepared session{obtainModel(request.model, stop, !request.inBackground), {}, request.options, request.level};
         const Tokenizer& tokenizer = session.model->tokenizer();
         post([this] { emit owner.progress(0, QStringLiteral("preparing the prompt")); });
         if (request.source) {
@@ -251,7 +253,10 @@ struct SessionController::Impl {
         // The run must be in the file before the workspace opens the file.
         run.recording().flush();
         key = RunKey{path, run.recording().runId()};
-        post([this, live = *key] { workspace.addLive(live); });
+        post([this, live = *key, always = !request.inBackground] {
+            workspace.addLive(live, always);
+            emit owner.began(live);
+        });
 
         postState(State::Prefill);
         Follower follower{*this, run.recording(), stop};
@@ -324,6 +329,8 @@ SessionController::SessionController(Workspace& workspace, QObject* parent)
 SessionController::~SessionController() = default;
 
 SessionController::State SessionController::state() const { return impl_->state; }
+
+bool SessionController::isActive() const { return impl_->sessionActive; }
 
 std::shared_ptr<const Model> SessionController::model() const { return impl_->shown; }
 

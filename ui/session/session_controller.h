@@ -41,6 +41,9 @@ struct SessionRequest {
     PcieCounting pcieCounting = PcieCounting::Auto; // with recordGpu
     QString tracePath;                              // empty: a new file in the folder of traces
     bool startPaused = false;                       // pause before the first decode step
+    /// Of the queue: the run is shown only to a person who watches the run recorded before it, and its model does not
+    /// become the one that model() gives.
+    bool inBackground = false;
 };
 
 /// Lives on the GUI thread. States: Idle -> Loading -> Prefill -> Decoding <-> Paused -> Idle.
@@ -52,6 +55,7 @@ public:
     ~SessionController() override; // stops the running job and waits for the worker
 
     State state() const;
+    bool isActive() const; // from start() to finished() or failed()
     /// Loads a model and keeps it, for the defaults in the form and for sessions. Emits modelLoaded or failed.
     void loadModel(const QString& nameOrPath);
     std::shared_ptr<const Model> model() const; // the model loaded last; null: none
@@ -76,6 +80,7 @@ signals:
     void stateChanged();
     void progress(double fraction, const QString& what);
     void modelLoaded(const QString& nameOrPath);
+    void began(const kvscope::ui::RunKey& key); // the run is in its trace
     /// The session goes on, but something is missing, e.g. GPU kernels are not recorded.
     void remark(const QString& sentence);
     void finished(bool completed); // `completed` is false if the user stopped the session

@@ -160,7 +160,6 @@ QString SessionForm::findProblem() {
     parameterMessage_->clear();
     budget_->hide();
     estimate_->clear();
-    if (running_) return tr("A session is running. Stop it or wait for its end.");
     if (!modelProblem_.isEmpty()) return tr("The model could not be loaded.");
     if (!hasModel()) return tr("The model is being loaded.");
 
@@ -251,17 +250,25 @@ void SessionForm::revalidate() {
     deviceSlots_->setEnabled(offload_->isChecked());
     cachePolicy_->setEnabled(offload_->isChecked());
 
-    const QString problem = findProblem();
-    reason_->setText(problem);
-    reason_->setVisible(!problem.isEmpty());
+    const QString requested = findProblem();
+    const QString problem = running_ ? tr("A session is running. Stop it or wait for its end.") : requested;
+    reason_->setText(!running_             ? problem
+                     : requested.isEmpty() ? tr("A session is running. Stop it, wait for its end, or queue this one.")
+                                           : requested);
+    reason_->setVisible(!reason_->text().isEmpty());
     run_->setEnabled(problem.isEmpty());
     run_->setToolTip(problem.isEmpty() ? tr("Run this session (F5)") : asWritten(problem));
+    for (QPushButton* button : {queue_, sweep_}) {
+        button->setEnabled(requested.isEmpty());
+        button->setToolTip(requested.isEmpty() ? button->whatsThis() : asWritten(requested));
+    }
     if (runTakesFocus_ && (prompt_->tokens() || !prompt_->problem().isEmpty())) { // a disabled button takes no focus
         runTakesFocus_ = false;
         run_->setFocus(Qt::OtherFocusReason);
     }
-    if (problem == problem_) return;
+    if (problem == problem_ && requested == requestProblem_) return;
     problem_ = problem;
+    requestProblem_ = requested;
     emit problemChanged();
 }
 
@@ -269,6 +276,20 @@ void SessionForm::run() {
     revalidate();
     if (problem_.isEmpty()) emit runRequested(request());
 }
+
+void SessionForm::addToQueue() {
+    revalidate();
+    if (requestProblem_.isEmpty()) emit queueRequested(request());
+}
+
+void SessionForm::sweep() {
+    revalidate();
+    if (requestProblem_.isEmpty()) emit sweepRequested();
+}
+
+std::shared_ptr<const Model> SessionForm::model() const { return hasModel() ? loaded_ : nullptr; }
+
+int SessionForm::promptTokens() const { return prompt_->tokens().value_or(0); }
 
 QVariantMap SessionForm::values() const {
     QVariantMap methodSettings;

@@ -58,7 +58,11 @@ public:
 
     /// Why no session can be started; empty if one can.
     QString problem() const { return problem_; }
+    /// Why what the form holds can neither be run nor queued; empty if it can.
+    QString requestProblem() const { return requestProblem_; }
     SessionRequest request() const;
+    std::shared_ptr<const Model> model() const; // the chosen one; null: it is not loaded
+    int promptTokens() const;                   // of the longest prompt; 0: they are being counted
 
     /// Takes a text file that the user dropped on the prompt as the prompt. `over`: the widget on which the file was
     /// dropped.
@@ -74,11 +78,15 @@ public:
     void fill(const SessionOptions& chosen, const NeedleOptions& needle, int sequences);
 
 public slots:
-    void run(); // emits runRequested if there is no problem
+    void run();        // emits runRequested if there is no problem
+    void addToQueue(); // emits queueRequested if requestProblem() is empty
+    void sweep();      // emits sweepRequested if requestProblem() is empty
 
 signals:
     void modelRequested(const QString& nameOrPath);
     void runRequested(const kvscope::ui::SessionRequest& request);
+    void queueRequested(const kvscope::ui::SessionRequest& request);
+    void sweepRequested();
     void problemChanged();
 
 private:
@@ -121,12 +129,12 @@ private:
               *offload_ = nullptr;
     Section* advanced_ = nullptr;
     MutedLabel* reason_ = nullptr;
-    QPushButton* run_ = nullptr;
+    QPushButton *run_ = nullptr, *queue_ = nullptr, *sweep_ = nullptr;
     QToolButton* modelDetails_ = nullptr;
     ModelPage* modelPage_ = nullptr; // made when the user first opens it
 
     std::shared_ptr<const Model> loaded_;
-    QString loadedName_, pickedName_, modelProblem_, backendProblem_, problem_;
+    QString loadedName_, pickedName_, modelProblem_, backendProblem_, problem_, requestProblem_;
     QString shownMethod_; // the method whose parameters the panel shows
     /// By method, the parameters that the user changed.
     QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_;

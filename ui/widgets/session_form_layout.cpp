@@ -61,7 +61,8 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
         combo->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
         combo->setMinimumContentsLength(8);
     }
-    setMinimumWidth(page->minimumSizeHint().width() + scroll->verticalScrollBar()->sizeHint().width() + 2);
+    setMinimumWidth(std::max(page->minimumSizeHint().width() + scroll->verticalScrollBar()->sizeHint().width() + 2,
+                             layout->minimumSize().width())); // the buttons below stand in one row
     setFocusProxy(model_);
     loading_ = false;
     showMethod();
@@ -364,10 +365,21 @@ void SessionForm::makeFooter(QVBoxLayout* layout) {
     run_ = new QPushButton(tr("Run"));
     run_->setObjectName(QStringLiteral("runButton"));
     run_->setProperty("primary", true);
-    run_->setMinimumHeight(32);
-    body->addWidget(run_);
+    queue_ = named(new QPushButton(tr("Add to Queue")), "queueButton",
+                   tr("Run this session when those before it have ended; at once if none runs (F7)"));
+    sweep_ = named(new QPushButton(tr("Sweep…")), "sweepButton",
+                   tr("Queue a run for every combination of values of some settings (Ctrl+F7)"));
+    auto* row = new QHBoxLayout;
+    row->setSpacing(6);
+    row->addWidget(run_, 1);
+    for (QPushButton* button : {run_, queue_, sweep_}) button->setMinimumHeight(32);
+    row->addWidget(queue_);
+    row->addWidget(sweep_);
+    body->addLayout(row);
     layout->addWidget(footer);
     connect(run_, &QPushButton::clicked, this, &SessionForm::run);
+    connect(queue_, &QPushButton::clicked, this, &SessionForm::addToQueue);
+    connect(sweep_, &QPushButton::clicked, this, &SessionForm::sweep);
 }
 
 } // namespace kvscope::ui

@@ -14,12 +14,14 @@
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
 #include "ui/session/run_again.h"
+#include "ui/session/run_queue.h"
 #include "ui/session/server_process.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/prompt_progress.h"
+#include "ui/widgets/queue_panel.h"
 #include "ui/widgets/recovery_bar.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/serve_dialog.h"
@@ -39,7 +41,6 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QMenu>
-#include <QMessageBox>
 #include <QProcess>
 #include <QProgressBar>
 #include <QPushButton>
@@ -113,6 +114,7 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     setDockNestingEnabled(true);
     history_ = new CursorHistory(*workspace_, this);
     link_ = new CursorLink(*workspace_, this);
+    queue_ = new RunQueue(*controller_, this);
     makeCentre();
     makeDocks();
     makeActions();
@@ -123,6 +125,7 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     makeStatusBar();
     help_ = new HelpOverlay(this, [this] { return shortcutsOf(*this); });
     connectSession();
+    connectQueue();
     restore();
     keepSaved();
     qApp->installEventFilter(this); // for the back and forward buttons of the mouse over any widget
@@ -142,7 +145,7 @@ MainWindow::~MainWindow() {
     delete link_;
     controller_.reset(); // waits for the worker, which uses the workspace
     delete centre_;      // destroys the views before the workspace that they use
-    for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_}) delete dock;
+    for (QDockWidget* dock : docks()) delete dock;
 }
 
 void MainWindow::makeCentre() {
@@ -254,6 +257,7 @@ void MainWindow::showView(const QString& id) {
 void MainWindow::makeDocks() {
     form_ = new SessionForm;
     runs_ = new RunList(*workspace_);
+    queuePanel_ = new QueuePanel(*queue_, *workspace_);
     tokens_ = new TokenPanel(*workspace_);
     inspector_ = new Inspector(*workspace_);
     const auto add = [this](const QString& title, const char* name, QWidget* content, Qt::DockWidgetArea area,
@@ -274,6 +278,9 @@ void MainWindow::makeDocks() {
     setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
     sessionDock_ = add(tr("Session"), "sessionDock", form_, Qt::LeftDockWidgetArea);
     runsDock_ = add(tr("Runs"), "runsDock", runs_, Qt::LeftDockWidgetArea);
+    queueDock_ = add(tr("Queue"), "queueDock", queuePanel_, Qt::LeftDockWidgetArea, queuePanel_->heading());
+    tabifyDockWidget(runsDock_, queueDock_);
+    queueDock_->hide(); // until a run is queued
     tokensDock_ = add(tr("Tokens"), "tokensDock", tokens_, Qt::BottomDockWidgetArea, tokens_->heading());
     inspectorDock_ = add(tr("Inspector"), "inspectorDock", inspector_, Qt::RightDockWidgetArea);
     connect(runs_, &RunList::openRequested, this, &MainWindow::chooseFiles);
@@ -393,7 +400,7 @@ void MainWindow::connectSession() {
         promptProgress_->showReading(fraction, live ? run->row.layers : 0, live ? run->row.sequences : 0);
     });
     connect(session, &SessionController::finished, this, [this](bool completed) {
-        sessionActive_ = false;
+        sessionActive_ = sessionQueued_ = false;
         forked_.reset();
         showMessage(completed ? tr("The session finished.") : tr("The session was stopped."));
         updateActions();
@@ -403,10 +410,11 @@ void MainWindow::connectSession() {
     connect(session, &SessionController::failed, this, [this](const QString& sentence) {
         again_.reset();
         forked_.reset();
-        if (std::exchange(sessionActive_, false))
-            form_->setRunProblem(sentence);
-        else
+        const bool queued = std::exchange(sessionQueued_, false);
+        if (!std::exchange(sessionActive_, false))
             form_->setModelProblem(modelProblem_ = sentence);
+        else if (!queued) // the queue says it beside the run
+            form_->setRunProblem(sentence);
         showMessage(sentence, true);
         updateActions();
     });
@@ -482,22 +490,7 @@ void MainWindow::collectSession() {
 }
 
 void MainWindow::closeEvent(QCloseEvent* event) {
-    const auto state = controller_->state();
-    if (!ended_ && !askToStopServer()) return event->ignore();
-    if (!ended_ && sessionActive_ && state != SessionController::State::Idle) {
-        QMessageBox question(QMessageBox::Question, tr("A session is running"),
-                             tr("Stop the session and close the window? What was recorded so far stays in its trace."),
-                             QMessageBox::NoButton, this);
-        const QAbstractButton* close = question.addButton(tr("Stop and Close"), QMessageBox::AcceptRole);
-        QPushButton* stay = question.addButton(tr("Keep Running"), QMessageBox::RejectRole);
-        question.setDefaultButton(stay); // the Return key then keeps the session running
-        question.exec();
-        if (question.clickedButton() != close) {
-            event->ignore();
-            return;
-        }
-        controller_->stop();
-    }
+    if (!ended_ && (!askToStopServer() || !askToClose())) return event->ignore();
     if (server_) server_->stopAndWait();
     saveSession();
     if (journal_) journal_->end();

@@ -39,8 +39,10 @@ class HelpOverlay;
 class InlineMessage;
 class Inspector;
 class PromptProgress;
+class QueuePanel;
 class RecoveryBar;
 class RunList;
+class RunQueue;
 class ServerProcess;
 class SessionController;
 class SessionForm;
@@ -49,6 +51,7 @@ class View;
 class WelcomePage;
 struct ForkRequest;
 struct PaletteEntry;
+struct SessionRequest;
 struct SessionToRepeat;
 
 class MainWindow final : public QMainWindow, public RunsChanges {
@@ -85,6 +88,7 @@ public:
     Workspace& workspace() { return *workspace_; }
     SessionController& controller() { return *controller_; }
     SessionForm& form() { return *form_; }
+    RunQueue& queue() { return *queue_; }
     ServerProcess& server();
     TokenPanel& tokens() { return *tokens_; }
     Inspector& inspector() { return *inspector_; }
@@ -128,6 +132,7 @@ private:
     void setViewsOnly(bool on);
     /// The layout of the docks; while only the views are shown, the layout to which the window will return.
     QByteArray layoutState() const;
+    QList<QDockWidget*> docks() const { return {sessionDock_, runsDock_, queueDock_, tokensDock_, inspectorDock_}; }
     void afterFirstPaint();
 
     // These functions keep what a crash must not destroy (main_window_recovery.cpp).
@@ -164,6 +169,18 @@ private:
     std::vector<PaletteEntry> paletteEntries();
     std::vector<PaletteEntry> paletteSearches(const QString& typed);
     void findInView();
+
+    // The queue of runs (main_window_queue.cpp).
+    void connectQueue();
+    void addToQueue(SessionRequest request);
+    void showSweepDialog();
+    void showQueue();
+    void updateQueue();
+    void compareRuns(const std::vector<RunKey>& runs);
+    bool askToClose();
+    QByteArray waitingRuns() const;
+    void queueAgain(const QByteArray& waiting);
+
     void showViolations(const RunKey& key);
     void showServeDialog();
     void followServer();
@@ -187,7 +204,8 @@ private:
     SavedSession saved_, stored_;
     std::unique_ptr<Workspace> workspace_;
     std::unique_ptr<SessionController> controller_; // after workspace_, which it uses
-    ServerProcess* server_ = nullptr;               // null: none was started yet
+    RunQueue* queue_ = nullptr;
+    ServerProcess* server_ = nullptr; // null: none was started yet
     CursorHistory* history_ = nullptr;
     CursorLink* link_ = nullptr;
 
@@ -197,11 +215,13 @@ private:
     std::vector<View*> views_; // [tab] the view; null until it is first shown
     SessionForm* form_ = nullptr;
     RunList* runs_ = nullptr;
+    QueuePanel* queuePanel_ = nullptr;
     TokenPanel* tokens_ = nullptr;
     Inspector* inspector_ = nullptr;
     HelpOverlay* help_ = nullptr;
     CommandPalette* palette_ = nullptr; // made when it is first opened
-    QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *tokensDock_ = nullptr, *inspectorDock_ = nullptr;
+    QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *queueDock_ = nullptr, *tokensDock_ = nullptr,
+                *inspectorDock_ = nullptr;
     QMenu *recentMenu_ = nullptr, *backMenu_ = nullptr, *forwardMenu_ = nullptr;
     ColourMapMenu* colourMaps_ = nullptr;
     InlineMessage* banner_ = nullptr;         // above the views: errors of their reads
@@ -235,12 +255,14 @@ private:
     QProgressBar* progressBar_ = nullptr;
     QLabel *message_ = nullptr, *busy_ = nullptr;
     QToolButton *dismiss_ = nullptr, *broken_ = nullptr; // broken_: how many rows of the shown run break rules
+    QToolButton* queued_ = nullptr;                      // says how far the queue is
     QToolButton* serving_ = nullptr;                     // says that a server runs; null: none was started yet
     QString theme_, reportProgram_, serverProgram_;      // serverProgram_: empty: the usual one
     /// What the status bar last said about files that could not be opened and about the model.
     QString openProblem_, modelProblem_;
     bool painted_ = false, sessionActive_ = false;
-    bool ended_ = false; // the window was saved for the last time and is closing
+    bool sessionQueued_ = false; // the active session is one of the queue, not of the form
+    bool ended_ = false;         // the window was saved for the last time and is closing
 };
 
 } // namespace kvscope::ui

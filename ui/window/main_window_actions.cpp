@@ -19,6 +19,7 @@
 #include "ui/widgets/folder_dialog.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/prompt_progress.h"
+#include "ui/widgets/queue_panel.h"
 #include "ui/widgets/rank_picker.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/run_statistics.h"
@@ -95,6 +96,12 @@ void MainWindow::makeSessionActions() {
     actionGroup_ = tr("Session");
     connect(addNamed("run", tr("Run"), keys({"F5"}), tr("Run the session")), &QAction::triggered, this,
             [this] { form_->run(); });
+    connect(addNamed("queueAdd", tr("Add to Queue"), keys({"F7"}),
+                     tr("Run the session when those before it have ended; at once if none runs")),
+            &QAction::triggered, form_, &SessionForm::addToQueue);
+    connect(addNamed("sweep", tr("Sweep…"), keys({"Ctrl+F7"}),
+                     tr("Queue a run for every combination of values of some settings")),
+            &QAction::triggered, form_, &SessionForm::sweep);
     connect(addNamed("pause", tr("Pause"), keys({"F6"}), tr("Pause or resume")), &QAction::triggered, this, [this] {
         if (controller_->state() == SessionController::State::Paused)
             controller_->resume();
@@ -296,6 +303,12 @@ void MainWindow::makeCursorActions() {
             &QAction::triggered, this, [this] {
                 if (View* view = currentView()) view->setFocus();
             });
+    connect(addNamed("focusQueue", tr("Go to Queue"), keys({"Ctrl+Alt+U"}),
+                     tr("Keyboard focus to the list of what waits to run")),
+            &QAction::triggered, this, [this] {
+                showQueue();
+                queuePanel_->view()->setFocus();
+            });
     connect(addNamed("focusRuns", tr("Go to Runs"), keys({"Ctrl+R"}), tr("Keyboard focus to the list of runs")),
             &QAction::triggered, this, [this] {
                 runsDock_->show();
@@ -356,8 +369,7 @@ void MainWindow::makeMenus() {
     QMenu* view = menuBar()->addMenu(tr("&View"));
     for (const ViewEntry& entry : views()) view->addAction(action((std::string("view_") + entry.id).c_str()));
     view->addSeparator();
-    for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_})
-        view->addAction(dock->toggleViewAction());
+    for (QDockWidget* dock : docks()) view->addAction(dock->toggleViewAction());
     view->addAction(action("viewsOnly"));
     view->addAction(action("resetLayout"));
     view->addSeparator();
@@ -387,6 +399,8 @@ void MainWindow::makeMenus() {
     QMenu* run = menuBar()->addMenu(tr("&Run"));
     run->setToolTipsVisible(true); // why a run cannot be run again
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
+    run->addSeparator();
+    for (const char* name : {"queueAdd", "sweep"}) run->addAction(action(name));
     run->addSeparator();
     run->addAction(action("again"));
     run->addAction(action("fork"));
@@ -470,6 +484,7 @@ void MainWindow::updateActions() {
     action("run")->setEnabled(problem.isEmpty() && !sessionActive_);
     action("run")->setToolTip(problem.isEmpty() ? tr("Run the session (F5)") : asWritten(problem));
     welcome_->setRunProblem(problem);
+    for (const char* name : {"queueAdd", "sweep"}) action(name)->setEnabled(form_->requestProblem().isEmpty());
     action("pause")->setEnabled(sessionActive_ && (decoding || state == State::Prefill));
     action("pause")->setText(state == State::Paused ? tr("Resume") : tr("Pause"));
     action("pause")->setIcon(makeIcon(state == State::Paused ? Icon::Run : Icon::Pause, Theme::current()));

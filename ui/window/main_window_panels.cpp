@@ -85,7 +85,7 @@ void MainWindow::setViewsOnly(bool on) {
     if (on) {
         aroundViews_ = saveState();
         viewsOnly_ = true;
-        for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_})
+        for (QDockWidget* dock : docks())
             if (!dock->isFloating()) dock->hide();
         filter_->hide();
         if (View* view = currentView()) view->setFocus();

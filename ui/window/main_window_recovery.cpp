@@ -1,6 +1,8 @@
 // Saves the state of a window while the window is open, so that a crash or a log-out loses nothing, and offers at the
 // next start what a crash has left behind.
 #include "ui/frame/units.h"
+#include "ui/session/request_json.h"
+#include "ui/session/run_queue.h"
 #include "ui/session/server_process.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/recovery_bar.h"
@@ -49,6 +51,12 @@ QList<MainWindow*> windowsToSave() {
     return windows;
 }
 
+QStringList namesIn(const QByteArray& waiting) {
+    QStringList names;
+    for (const auto& [name, request] : requestsOf(waiting)) names << name;
+    return names;
+}
+
 } // namespace
 
 void MainWindow::keepSaved() {
@@ -68,7 +76,7 @@ void MainWindow::keepSaved() {
     const auto soon = [this] { saveTimer_.start(); };
     connect(workspace_.get(), &Workspace::runsChanged, this, soon);
     connect(tabs_, &QTabWidget::currentChanged, this, soon);
-    for (const QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_}) {
+    for (const QDockWidget* dock : docks()) {
         connect(dock, &QDockWidget::visibilityChanged, this, soon);
         connect(dock, &QDockWidget::dockLocationChanged, this, soon);
         connect(dock, &QDockWidget::topLevelChanged, this, soon);
@@ -92,15 +100,18 @@ void MainWindow::writeJournal() {
         if (!entry.open.contains(run.key.path)) entry.open << run.key.path;
         if (run.live && !entry.recording.contains(run.key.path)) entry.recording << run.key.path;
     }
+    entry.waiting = waitingRuns();
     journal_->write(entry);
 }
 
 void MainWindow::endNow() {
     if (ended_) return;
+    const QByteArray waiting = waitingRuns();
+    queue_->setHeld(true);
     controller_->stop();
     if (server_) server_->stopAndWait();
     saveSession();
-    if (journal_) journal_->end();
+    if (journal_) journal_->end(waiting);
     ended_ = true; // closing the window now asks nothing and saves nothing
 }
 
@@ -188,6 +199,19 @@ void MainWindow::offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehin
               }},
              {tr("Not Now"), tr("Leave them closed; they stay where they are"), answered}});
         withdrawWhenOpen(line, others);
+    }
+    const QByteArray waiting = left->entry().waiting;
+    if (const QStringList names = namesIn(waiting); !names.isEmpty()) {
+        ++*open;
+        recovery_->offer(names.size() == 1 ? tr("A run waited in the queue when KVScope ended: %1").arg(names.front())
+                                           : tr("%1 runs waited in the queue when KVScope ended").arg(names.size()),
+                         names.join(QLatin1Char('\n')),
+                         {{tr("Queue Again"), tr("Run them one after the other, into a new trace"),
+                           [this, waiting, answered] {
+                               queueAgain(waiting);
+                               return answered();
+                           }},
+                          {tr("Not Now"), tr("Forget them"), answered}});
     }
     if (*open == 0) left->forget();
 }

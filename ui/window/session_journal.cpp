@@ -62,16 +62,20 @@ void SessionJournal::write(const Entry& entry) {
     // If the program is killed while it writes, the file has either the old or the new content.
     QSaveFile file(file_);
     if (!file.open(QIODevice::WriteOnly)) return;
-    const QJsonObject text{{QStringLiteral("open"), QJsonArray::fromStringList(entry.open)},
-                           {QStringLiteral("recording"), QJsonArray::fromStringList(entry.recording)}};
+    QJsonObject text{{QStringLiteral("open"), QJsonArray::fromStringList(entry.open)},
+                     {QStringLiteral("recording"), QJsonArray::fromStringList(entry.recording)}};
+    // A longer text would make the journal one that leftBehind() does not read, and the open traces would be lost too.
+    if (!entry.waiting.isEmpty() && entry.waiting.size() < kMostBytes / 2)
+        text[QStringLiteral("waiting")] = QJsonDocument::fromJson(entry.waiting).array();
     file.write(QJsonDocument(text).toJson());
     if (file.commit()) written_ = entry;
 }
 
-void SessionJournal::end() {
+void SessionJournal::end(const QByteArray& waiting) {
+    if (!waiting.isEmpty()) write({{}, {}, waiting});
     ended_ = true;
     if (!lock_) return;
-    QFile::remove(file_);
+    if (waiting.isEmpty()) QFile::remove(file_);
     lock_.reset();
 }
 
@@ -87,7 +91,9 @@ std::vector<SessionJournal::LeftBehind> SessionJournal::leftBehind() const {
         QFile file(path);
         if (!file.open(QIODevice::ReadOnly)) continue;
         const QJsonObject text = QJsonDocument::fromJson(file.read(kMostBytes)).object();
-        Entry entry{listOf(text.value(QLatin1String("open"))), listOf(text.value(QLatin1String("recording")))};
+        const QJsonArray waiting = text.value(QLatin1String("waiting")).toArray();
+        Entry entry{listOf(text.value(QLatin1String("open"))), listOf(text.value(QLatin1String("recording"))),
+                    waiting.isEmpty() ? QByteArray() : QJsonDocument(waiting).toJson(QJsonDocument::Compact)};
         if (entry == Entry()) {
             QFile::remove(path); // the journal names no trace
             continue;

@@ -2,6 +2,7 @@
 // After a crash the next start finds the file and offers the traces.
 #pragma once
 
+#include <QByteArray>
 #include <QString>
 #include <QStringList>
 
@@ -17,8 +18,9 @@ namespace kvscope::ui {
 class SessionJournal {
 public:
     struct Entry {
-        QStringList open;      // the open traces
-        QStringList recording; // those files that the program is recording
+        QStringList open;        // the open traces
+        QStringList recording;   // those files that the program is recording
+        QByteArray waiting = {}; // the runs that wait in the queue, as requestsJson() writes them; empty: none
         bool operator==(const Entry&) const = default;
     };
     /// The journal of a program that is gone. The file is locked against other starts while this object exists.
@@ -45,7 +47,8 @@ public:
 
     /// Writes the journal. If the folder cannot be written, nothing happens, and a crash leaves nothing to offer.
     void write(const Entry& entry);
-    void end();
+    /// The window is closed properly: removes the file, unless runs wait, which the next start then offers.
+    void end(const QByteArray& waiting = {});
     /// The journals of programs that are gone. Each journal is given to one caller only, because the result locks it.
     std::vector<LeftBehind> leftBehind() const;
 
