@@ -73,6 +73,7 @@ TEST_F(PromptFinderTest, OutlinesTheBlocksThatWereNotSelected) {
     child<QComboBox>("colouring").setCurrentIndex(1); // origin only
     EXPECT_FALSE(child<QToolButton>("foundBlocks").isVisible());
     type("lantern");
+    EXPECT_EQ(workspace.soughtText(), "lantern") << "the token strip frames it";
     ASSERT_EQ(marks().marks().size(), kPlanted.size());
     EXPECT_EQ(marks().step(), kStep);
     canvas().overlay().setVisible(false);

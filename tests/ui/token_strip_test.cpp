@@ -86,6 +86,33 @@ TEST_F(TokenStripTest, AClickChoosesTheStepOfTheToken) {
     EXPECT_EQ(chosen[0][0].toInt(), 17);
 }
 
+TEST_F(TokenStripTest, FramesWhatHoldsTheSoughtTextAcrossTokens) {
+    generate(12);
+    const auto found = [this] {
+        std::vector<int> chips;
+        for (int chip = 0; chip < strip.chipCount(); ++chip)
+            if (strip.isFound(chip)) chips.push_back(chip);
+        return chips;
+    };
+    EXPECT_EQ(found(), std::vector<int>());
+    strip.setFound("P9 T0"); // the end of the prompt and the first generated token
+    EXPECT_EQ(found(), (std::vector<int>{9, 10}));
+    const QColor frame = Theme::current().found;
+    const auto isFramed = [&] {
+        const QImage image = strip.viewport()->grab().toImage();
+        for (int y = 0; y < image.height(); ++y)
+            for (int x = 0; x < image.width(); ++x)
+                if (image.pixelColor(x, y) == frame) return true;
+        return false;
+    };
+    EXPECT_TRUE(isFramed());
+    strip.append({{12, 22, 7, " p9"}, {13, 23, 8, " t0"}});
+    EXPECT_EQ(found(), (std::vector<int>{9, 10, 22, 23})) << "of what comes later too";
+    strip.setFound({});
+    EXPECT_EQ(found(), std::vector<int>());
+    EXPECT_FALSE(isFramed());
+}
+
 TEST_F(TokenStripTest, ShiftClickChoosesARangeAndEscapeClearsIt) {
     generate(40);
     QSignalSpy ranges(&strip, &TokenStrip::rangeChosen);

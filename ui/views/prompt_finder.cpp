@@ -19,7 +19,14 @@ namespace kvscope::ui {
 namespace {
 
 constexpr std::size_t kListed = 25;
-constexpr int kFieldWidth = 108; // logical pixels; at 1280 pixels the field stands in the row of the pickers
+// Width of the field in logical pixels. A view of a window of 1280 pixels has room for the narrow one beside the
+// pickers; wider views have room for more, and in narrower ones the field begins a second row.
+constexpr int kNarrowField = 108, kWideField = 200, kNarrowFrom = 560, kNarrowTo = 760;
+
+int fieldWidth(int view) {
+    if (view >= kNarrowFrom && view < kNarrowTo) return kNarrowField;
+    return view < kNarrowFrom ? kWideField : std::clamp(view / 5, kNarrowField, kWideField + 60);
+}
 
 /// One line: control characters, line ends among them, become spaces.
 QString inOneLine(const std::string& text) {
@@ -46,7 +53,8 @@ void PromptFinder::makeTools() {
     field_->setToolTip(tr("Finds every block of the prompt that holds this text, also blocks that were not selected. "
                           "Enter goes to the next one, Shift+Enter to the previous one."));
     field_->setClearButtonEnabled(true);
-    field_->setFixedWidth(kFieldWidth);
+    field_->setFixedWidth(kNarrowField);
+    if (parent()->isWidgetType()) parent()->installEventFilter(this);
     field_->installEventFilter(this);
     results_ = new QWidget;
     results_->hide();
@@ -103,6 +111,7 @@ void PromptFinder::search() {
     answered_ = false;
     const OpenRun* run = workspace_.current();
     const QString text = wanted();
+    workspace_.setSoughtText(text);
     if (run == nullptr || text.isEmpty()) {
         if (run != nullptr) // a search that is still running must not answer for the text before
             workspace_.query<int>(
@@ -283,6 +292,8 @@ void PromptFinder::fillList() {
 }
 
 bool PromptFinder::eventFilter(QObject* watched, QEvent* event) {
+    if (watched == parent() && event->type() == QEvent::Resize)
+        field_->setFixedWidth(fieldWidth(static_cast<QWidget*>(watched)->width()));
     if (watched != field_ || event->type() != QEvent::KeyPress) return false;
     const auto* key = static_cast<QKeyEvent*>(event);
     if (key->key() == Qt::Key_Return || key->key() == Qt::Key_Enter) {

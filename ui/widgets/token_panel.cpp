@@ -106,6 +106,7 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     // The read that failed may have been that of this panel.
     connect(&workspace_, &Workspace::failed, this, [this] { fetching_ = false; });
     connect(&workspace_, &Workspace::cursorChanged, this, &TokenPanel::showCursor);
+    connect(&workspace_, &Workspace::soughtTextChanged, this, [this] { strip_->setFound(workspace_.soughtText()); });
     connect(sequence_, &QComboBox::currentIndexChanged, this, [this](int index) {
         Cursor cursor = workspace_.cursor();
         cursor.sequence = std::max(0, index);

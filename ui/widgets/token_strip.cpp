@@ -1,5 +1,6 @@
 #include "ui/widgets/token_strip.h"
 
+#include "profiler/read/token_text.h"
 #include "ui/look/theme.h"
 #include "ui/models/format.h"
 
@@ -55,6 +56,7 @@ void TokenStrip::clear() {
     largestMisses_ = 0;
     promptCount_ = 0;
     anchor_ = -1;
+    find();
     relayout();
 }
 
@@ -62,6 +64,7 @@ void TokenStrip::setPrompt(std::vector<TokenChip> tail) {
     clear();
     chips_ = std::move(tail);
     promptCount_ = int(chips_.size());
+    find();
     relayout();
     verticalScrollBar()->setValue(verticalScrollBar()->maximum()); // show the end, where new tokens appear
 }
@@ -72,6 +75,7 @@ void TokenStrip::append(std::vector<TokenChip> chips) {
         chips_.push_back(std::move(chip));
         addToFlow(chips_.size() - 1);
     }
+    find();
     updateScrollBar();
     viewport()->update();
 }
@@ -102,6 +106,25 @@ void TokenStrip::setBlock(int firstPosition, int endPosition) {
     firstOfBlock_ = firstPosition;
     endOfBlock_ = endPosition;
     viewport()->update();
+}
+
+void TokenStrip::setFound(const QString& text) {
+    foundText_ = text.toStdString();
+    find();
+    viewport()->update();
+}
+
+void TokenStrip::find() {
+    found_.clear();
+    if (foundText_.empty()) return;
+    TokenText all(1); // each chip is a block of its own
+    for (std::size_t chip = 0; chip < chips_.size(); ++chip) {
+        TokenRow row;
+        row.position = int(chip);
+        row.bytes = chips_[chip].bytes;
+        all.add(row);
+    }
+    for (const std::size_t match : all.firstMatches(foundText_)) found_.push_back(match != TokenText::kNowhere);
 }
 
 int TokenStrip::lastStep() const { return int(chips_.size()) > promptCount_ ? chips_.back().step : -1; }
@@ -212,6 +235,11 @@ void TokenStrip::paintEvent(QPaintEvent*) {
                 painter.drawRoundedRect(box, 3, 3);
             }
             if (chip.ofFact) painter.fillRect(box, range);
+            if (isFound(index)) {
+                painter.setPen(QPen(theme.found, 1.4));
+                painter.setBrush(Qt::NoBrush);
+                painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), 3, 3);
+            }
             painter.setPen(chip.ofFact ? theme.text : !generated ? theme.mutedText : isCurrent ? onAccent : theme.text);
             painter.drawText(box, Qt::AlignCenter | Qt::TextDontClip, tokenText(chip.bytes));
             if (chip.position >= firstOfBlock_ && chip.position < endOfBlock_)

@@ -49,6 +49,11 @@ public:
     /// token is underlined.
     void setBlock(int firstPosition, int endPosition);
 
+    /// Frames the tokens that hold this text, alone or with those beside them; the case of A to Z does not matter. An
+    /// empty text frames none.
+    void setFound(const QString& text);
+    bool isFound(int chip) const { return std::size_t(chip) < found_.size() && found_[std::size_t(chip)]; }
+
     int chipCount() const { return int(chips_.size()); }
     int promptCount() const { return promptCount_; }
     int lastStep() const; // step of the last generated token; -1: none
@@ -79,6 +84,7 @@ protected:
 
 private:
     void addToFlow(std::size_t index);
+    void find();
     void relayout();
     void updateScrollBar();
     int lineHeight() const;
@@ -92,6 +98,8 @@ private:
     std::vector<TokenChip> chips_;
     int promptCount_ = 0;
     TokenFlow flow_;
+    std::string foundText_;
+    std::vector<bool> found_;           // [chip] whether it holds foundText_; empty: no text
     QHash<std::int32_t, float> widths_; // widths of chips in pixels, by token id
     std::vector<std::int64_t> misses_;  // [step] misses; -1: not known
     /// The most misses of any decode step but the first; the height of the bars refers to it.
