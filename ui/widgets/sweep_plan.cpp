@@ -173,7 +173,7 @@ std::vector<SweepField> sweepFields(const SweepBase& base, const QStringList& me
     for (const QString& name : methodNames) {
         const MethodEntry& method = findMethod(name.toStdString());
         ParameterValues values = resolveDefaults(method, base.model->config());
-        const bool isForms = method.name == options.method;
+        const bool isForms = &method == &findMethod(options.method);
         const auto& declared = parametersFor(method, base.model->config());
         for (const auto& [key, value] : options.settings)
             if (isForms) values.set(declared, key, value);
