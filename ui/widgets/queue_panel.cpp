@@ -120,7 +120,7 @@ QueuePanel::QueuePanel(RunQueue& queue, Workspace& workspace, QWidget* parent)
     makeHeading();
     state_->setObjectName(QStringLiteral("queueState"));
     state_->setContentsMargins(12, 2, 8, 6);
-    empty_->setText(tr("Nothing waits. Add to Queue and Sweep in the session form put runs here, which then run one "
+    empty_->setText(tr("Nothing waits. Queue and Sweep in the session form put runs here, which then run one "
                        "after the other."));
     empty_->setWordWrap(true);
     empty_->setAlignment(Qt::AlignCenter);

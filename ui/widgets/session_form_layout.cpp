@@ -365,8 +365,9 @@ void SessionForm::makeFooter(QVBoxLayout* layout) {
     run_ = new QPushButton(tr("Run"));
     run_->setObjectName(QStringLiteral("runButton"));
     run_->setProperty("primary", true);
-    queue_ = named(new QPushButton(tr("Add to Queue")), "queueButton",
+    queue_ = named(new QPushButton(tr("Queue")), "queueButton",
                    tr("Run this session when those before it have ended; at once if none runs (F7)"));
+    queue_->setAccessibleName(tr("Add to Queue"));
     sweep_ = named(new QPushButton(tr("Sweep…")), "sweepButton",
                    tr("Queue a run for every combination of values of some settings (Ctrl+F7)"));
     auto* row = new QHBoxLayout;

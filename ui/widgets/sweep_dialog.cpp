@@ -107,6 +107,7 @@ QWidget* SweepDialog::makePreview() {
     column->addWidget(message_);
     column->addWidget(count_);
     column->addWidget(list_, 1);
+    column->addStretch(0); // below a message without a list
     return part;
 }
 

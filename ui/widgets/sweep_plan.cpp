@@ -96,7 +96,7 @@ QString namePart(const SweepField& field, const QString& value, bool onlyOfItsUn
     if (field.key == "link") return value.at(0).isDigit() ? value + QStringLiteral(" GB/s") : value;
     if (field.key == "offload") return value == QLatin1String("on") ? inSweep("offloaded") : inSweep("resident");
     if (field.key == kPromptTokens) return inSweep("prompt %1").arg(formatCount(value.toLongLong()));
-    if (field.key == "max-new-tokens") return inSweep("%1 new").arg(value);
+    if (field.key == "max-new-tokens") return inSweep("%1 new tokens").arg(formatCount(value.toLongLong()));
     if (field.key == "device-kv" && !value.back().isDigit()) return inSweep("device KV %1").arg(value);
     bool isNumber = false;
     const qlonglong number = value.toLongLong(&isNumber);

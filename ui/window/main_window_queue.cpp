@@ -20,6 +20,7 @@
 namespace kvscope::ui {
 namespace {
 
+constexpr int kQueueHeight = 220;       // pixels, for some five rows
 constexpr std::size_t kMostMarked = 26; // runs that are compared at a time: as many as there are letters
 
 } // namespace
@@ -77,6 +78,7 @@ void MainWindow::showSweepDialog() {
 void MainWindow::showQueue() {
     queueDock_->show();
     queueDock_->raise();
+    if (queueDock_->height() < kQueueHeight) resizeDocks({queueDock_}, {kQueueHeight}, Qt::Vertical);
 }
 
 /// Says in the status bar how far the queue is, also while the panel is hidden.
