@@ -36,7 +36,7 @@ void TokenStore::plan(DeviceArena& arena) {
     constexpr const char* kKey = "token_store";
     if (context_.offload)
         return arena.planStore(host_, bytes() / sizeof(__nv_bfloat16), {kKey, "the KV store", Holds::Kv},
-                              context_.store);
+                               context_.store);
     for (std::size_t i = 0; i < layers_.size(); ++i)
         if (context_.layers[i].ownTier) arena.plan(layers_[i], layerElements(), {kKey, "resident KV cache", Holds::Kv});
 }
