@@ -76,9 +76,10 @@ void MainWindow::showSweepDialog() {
 }
 
 void MainWindow::showQueue() {
+    const bool appears = queueDock_->isHidden();
     queueDock_->show();
     queueDock_->raise();
-    if (queueDock_->height() < kQueueHeight) resizeDocks({queueDock_}, {kQueueHeight}, Qt::Vertical);
+    if (appears && queueDock_->height() < kQueueHeight) resizeDocks({queueDock_}, {kQueueHeight}, Qt::Vertical);
 }
 
 /// Says in the status bar how far the queue is, also while the panel is hidden.
