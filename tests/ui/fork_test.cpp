@@ -72,7 +72,8 @@ protected:
     static void finish(MainWindow& window) {
         ASSERT_TRUE(until([&] { return window.workspace().runs().size() == 2; })) << "a run was recorded";
         ASSERT_TRUE(until([&] {
-            return window.controller().state() == SessionController::State::Idle && window.workspace().idle();
+            return window.controller().state() == SessionController::State::Idle && window.workspace().idle() &&
+                   window.workspace().current()->row.status != RunStatus::Running; // its end was read
         }));
     }
 };

@@ -391,7 +391,7 @@ void MainWindow::makeMenus() {
     go->addSeparator();
     for (const char* name : {"previousStep", "nextStep", "previousLayer", "nextLayer"}) go->addAction(action(name));
     go->addSeparator();
-    for (const char* name : {"previousView", "nextView", "focusView", "focusTokens", "focusRuns"})
+    for (const char* name : {"previousView", "nextView", "focusView", "focusTokens", "focusQueue", "focusRuns"})
         go->addAction(action(name));
     go->addSeparator();
     go->addAction(action("linkCursor"));
