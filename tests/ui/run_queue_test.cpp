@@ -33,7 +33,10 @@ class RunQueueTest : public WindowTest {
 protected:
     static bool isIdle(MainWindow& window) {
         return window.queue().running() == nullptr && !window.controller().isActive() &&
-               window.controller().state() == SessionController::State::Idle && window.workspace().idle();
+               window.controller().state() == SessionController::State::Idle && window.workspace().idle() &&
+               std::ranges::none_of(window.workspace().runs(), [](const OpenRun& run) {
+                   return run.row.status == RunStatus::Running; // its end was not read
+               });
     }
     /// A window whose form holds a session of a moment.
     std::unique_ptr<MainWindow> readyWindow(bool fresh = true) {
