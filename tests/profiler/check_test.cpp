@@ -88,8 +88,9 @@ TEST(Samples, NameNoFolderOfTheMachineThatRecordedThem) {
     for (const auto& entry : std::filesystem::directory_iterator(test::source("resources/samples"))) {
         if (entry.path().extension() != ".kvtrace") continue;
         ++samples;
-        EXPECT_EQ(test::value(entry.path().string(), "SELECT count(*) FROM run_meta WHERE value LIKE '/%'"), "0")
-            << entry.path();
+        const std::string file = entry.path().string();
+        if (test::value(file, "SELECT count(*) FROM sqlite_master WHERE name = 'run_meta'") == "0") continue;
+        EXPECT_EQ(test::value(file, "SELECT count(*) FROM run_meta WHERE value LIKE '/%'"), "0") << entry.path();
     }
     EXPECT_GE(samples, 3);
 }
