@@ -22,81 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr int kLanes = int(hn::MaxLanes(D()));
-// Rows of a product computed at a time. Their sums fill most registers: 6 x 4 of 32 with AVX-512, 6 x 2 of 16
-// otherwise.
-constexpr int kRowsAtOnce = 6;
-constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-/// out[r, 0..kVectors*lanes) = sum over c of left[r, c] * right[c, ...]. Numbers of `left` are broadcast to all lanes;
-/// vectors of `right` are read once, in the order of memory.
-template <int kRows, int kVectors, bool kAdd>
-HWY_INLINE void RowsTimesTile(const float* HWY_RESTRICT left, std::int64_t leftStride, const float* HWY_RESTRICT right,
-                              std::int64_t rightStride, int depth, float* HWY_RESTRICT out, std::int64_t outStride) {
-    const D d;
-    V sum[kRows][kVectors];
-    for (int r = 0; r < kRows; ++r)
-        for (int v = 0; v < kVectors; ++v)
-            sum[r][v] = kAdd ? hn::LoadU(d, out + r * outStride + v * kLanes) : hn::Zero(d);
-    for (int c = 0; c < depth; ++c) {
-        V column[kVectors];
-        for (int v = 0; v < kVectors; ++v) column[v] = hn::LoadU(d, right + c * rightStride + v * kLanes);
-        for (int r = 0; r < kRows; ++r) {
-            const V value = hn::Set(d, left[r * leftStride + c]);
-            for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(value, column[v], sum[r][v]);
-        }
-    }
-    for (int r = 0; r < kRows; ++r)
-        for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, out + r * outStride + v * kLanes);
-}
-
-template <int kVectors, bool kAdd, int kRows = kRowsAtOnce>
-HWY_INLINE void UpToRowsAtOnce(int rows, const float* left, std::int64_t leftStride, const float* right,
-                               std::int64_t rightStride, int depth, float* out, std::int64_t outStride) {
-    if constexpr (kRows > 1) {
-        if (rows < kRows)
-            return UpToRowsAtOnce<kVectors, kAdd, kRows - 1>(rows, left, leftStride, right, rightStride, depth, out,
-                                                             outStride);
-    }
-    RowsTimesTile<kRows, kVectors, kAdd>(left, leftStride, right, rightStride, depth, out, outStride);
-}
-
-template <int kVectors, bool kAdd>
-void AllRows(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,
-             int depth, float* out, std::int64_t outStride) {
-    // Passes of equal height: a last pass of one row would read all of `right` for a sixth of the work.
-    for (int r = 0, passes = (rows + kRowsAtOnce - 1) / kRowsAtOnce; passes > 0; --passes) {
-        const int now = (rows - r) / passes;
-        UpToRowsAtOnce<kVectors, kAdd>(now, left + r * leftStride, leftStride, right, rightStride, depth,
-                                       out + r * outStride, outStride);
-        r += now;
-    }
-}
-
-/// The last columns of a product, which do not fill a vector, because the head's width is no multiple of the vector's.
-template <bool kAdd>
-void RemainingColumns(const float* left, std::int64_t leftStride, int rows, const float* right,
-                      std::int64_t rightStride, int depth, int width, float* out, std::int64_t outStride) {
-    for (int r = 0; r < rows; ++r)
-        for (int w = 0; w < width; ++w) {
-            float sum = kAdd ? out[r * outStride + w] : 0.f;
-            for (int c = 0; c < depth; ++c) sum += left[r * leftStride + c] * right[c * rightStride + w];
-            out[r * outStride + w] = sum;
-        }
-}
-
-/// out[rows, width] (+)= left[rows, depth] right[depth, width].
-template <bool kAdd>
-void Multiply(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,
-              int depth, int width, float* out, std::int64_t outStride) {
-    int at = 0;
-    for (; at + kVectorsAtOnce * kLanes <= width; at += kVectorsAtOnce * kLanes)
-        AllRows<kVectorsAtOnce, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
-    for (; at + kLanes <= width; at += kLanes)
-        AllRows<1, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
-    if (at < width)
-        RemainingColumns<kAdd>(left, leftStride, rows, right + at, rightStride, depth, width - at, out + at, outStride);
-}
 
 HWY_INLINE float MaxOf(const float* x, int n) {
     const D d;
@@ -234,8 +160,8 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
         for (int b = from; b < to; ++b) {
             const KvBlockView& block = item.blocks[b];
             float* at = scores + std::int64_t(b - from) * width;
-            Multiply<false>(item.q, args.qStride, group, KeysOf(args, block, scratch.readKeys), width, dim, width, at,
-                            columns);
+            multiplyRows(item.q, args.qStride, group, KeysOf(args, block, scratch.readKeys), width, dim, width, at,
+                         columns);
             if (block.begin > 0)
                 for (int h = 0; h < group; ++h) HideBefore(block.begin, at + h * columns);
             for (int h = 0; h < group; ++h)
@@ -250,8 +176,9 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
         // Only a block's valid tokens count; the values behind them are not part of the sequence.
         for (int b = from; b < to; ++b) {
             const KvBlockView& block = item.blocks[b];
-            Multiply<true>(scores + std::int64_t(b - from) * width, columns, group,
-                           ValuesOf(args, block, valueDim, scratch), valueDim, block.tokens, valueDim, out, outStride);
+            addMultipliedRows(scores + std::int64_t(b - from) * width, columns, group,
+                              ValuesOf(args, block, valueDim, scratch), valueDim, block.tokens, valueDim, out,
+                              outStride);
         }
     }
 }
@@ -282,8 +209,8 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
         const KvBlockView& block = args.blocks[kvHead][b];
         // Rows whose position lies before the block do not see it, so the products begin with the first row that does.
         const int firstToken = std::max(begin, b * width - args.firstPosition), firstRow = (firstToken - begin) * group;
-        Multiply<false>(q + std::int64_t(firstRow) * dim, dim, rows - firstRow, block.keys, width, dim, width,
-                        scores + std::int64_t(firstRow) * width, width);
+        multiplyRows(q + std::int64_t(firstRow) * dim, dim, rows - firstRow, block.keys, width, dim, width,
+                     scores + std::int64_t(firstRow) * width, width);
         for (int row = firstRow; row < rows; ++row) {
             float* s = scores + std::int64_t(row) * width;
             const int position = args.firstPosition + begin + row / group;
@@ -295,9 +222,9 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
             sums[row] += ExpSum(s, width, maxima[row]);
         }
         const int depth = std::min(width, args.firstPosition + end - b * width); // weights past a row's position are 0
-        Multiply<true>(scores + std::int64_t(firstRow) * width, width, rows - firstRow,
-                       ValuesOf(block, depth, valueDim, width, scratch.values), valueDim, depth, valueDim,
-                       out + std::int64_t(firstRow) * valueDim, valueDim);
+        addMultipliedRows(scores + std::int64_t(firstRow) * width, width, rows - firstRow,
+                          ValuesOf(block, depth, valueDim, width, scratch.values), valueDim, depth, valueDim,
+                          out + std::int64_t(firstRow) * valueDim, valueDim);
     }
     for (int row = 0; row < rows; ++row) {
         const int token = begin + row / group, head = kvHead * group + row % group;
@@ -328,8 +255,8 @@ void ReceivedByBlock(const PrefillAttentionArgs& args, int kvHead, int block, do
         double* sums = received[head] + firstKey;
         for (int begin = first; begin < last; begin += kTogether) {
             const int end = std::min(last, begin + kTogether);
-            Multiply<false>(args.q + std::int64_t(begin) * args.qStride + std::int64_t(head) * dim, args.qStride,
-                            end - begin, view.keys, width, dim, width, scores, width);
+            multiplyRows(args.q + std::int64_t(begin) * args.qStride + std::int64_t(head) * dim, args.qStride,
+                         end - begin, view.keys, width, dim, width, scores, width);
             for (int token = begin; token < end; ++token) {
                 float* s = scores + std::int64_t(token - begin) * width;
                 const int position = args.firstPosition + token, visible = std::min(width, position - firstKey + 1);
@@ -352,8 +279,8 @@ void GroupScoreItemImpl(const GroupScoreArgs& args, const GroupScoreItem& item, 
         scratch.scores.resize(std::size_t(args.group * columns));
     float* scores = scratch.scores.data();
     for (int t = item.first / tile; t < tiles; ++t)
-        Multiply<false>(item.q, args.qStride, args.group, item.tiles[t], tile, args.dim, tile,
-                        scores + std::int64_t(t) * tile, columns);
+        multiplyRows(item.q, args.qStride, args.group, item.tiles[t], tile, args.dim, tile,
+                     scores + std::int64_t(t) * tile, columns);
     std::fill_n(item.scores, item.windows, 0.f);
     for (int h = 0; h < args.group; ++h) {
         float* s = scores + h * columns + item.first;

@@ -1,5 +1,6 @@
 // Norms and linear layers. Decoding reads every weight for few inputs, so it is written for memory bandwidth; prefill
 // multiplies many inputs with tiles of weights that are packed first and summed in registers.
+#include "kernels/cpu/extent_check.h"
 #include "kernels/cpu/quantised.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/half.h"
@@ -349,25 +350,49 @@ HWY_EXPORT(TargetName);
 
 std::string instructionSet() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 void rmsNormRow(const float* x, const float* weight, float eps, int n, float* y) {
+    checkExtent(x, n);
+    checkExtent(weight, n);
+    checkExtent(y, n, true);
     HWY_DYNAMIC_DISPATCH(RmsNormRow)(x, weight, eps, n, y);
 }
 std::int64_t arrangedStride(DType type, int cols) { return HWY_DYNAMIC_DISPATCH(ArrangedStride)(type, cols); }
 void arrangeInput(DType type, const float* x, int cols, float* arranged) {
+    checkExtent(x, cols);
+    checkExtent(arranged, cols, true);
     HWY_DYNAMIC_DISPATCH(ArrangeInput)(type, x, cols, arranged);
 }
 void smallBatchRows(const LinearTarget& target, const float* x, int n, std::int64_t begin, std::int64_t end) {
+    const std::int64_t stride = arrangedStride(target.weight.type, target.weight.cols), rows = end - begin;
+    const auto row = std::int64_t(rowBytes(target.weight.type, target.weight.cols));
+    checkExtent(static_cast<const char*>(target.weight.data) + begin * row, rows * row);
+    if (target.bias) checkExtent(target.bias + begin, rows);
+    checkRows(x, n, stride, target.weight.cols);
+    checkRows(target.y + begin, n, target.stride, rows, true);
     HWY_DYNAMIC_DISPATCH(SmallBatchRows)(target, x, n, begin, end);
 }
-void widenRow(DType type, const void* from, int n, float* out) { HWY_DYNAMIC_DISPATCH(WidenRow)(type, from, n, out); }
+void widenRow(DType type, const void* from, int n, float* out) {
+    checkExtent(static_cast<const char*>(from), std::int64_t(n) * bytesOf(type));
+    checkExtent(out, n, true);
+    HWY_DYNAMIC_DISPATCH(WidenRow)(type, from, n, out);
+}
 int panelRows() { return HWY_DYNAMIC_DISPATCH(PanelRows)(); }
 void packPanel(const WeightMatrix& weight, int begin, int k0, int depth, float* panel) {
+    const auto row = std::int64_t(rowBytes(weight.type, weight.cols));
+    checkExtent(static_cast<const char*>(weight.data) + begin * row, std::min(panelRows(), weight.rows - begin) * row);
+    checkExtent(panel, std::int64_t(depth) * panelRows(), true);
     HWY_DYNAMIC_DISPATCH(PackPanel)(weight, begin, k0, depth, panel);
 }
 void panelMultiply(const float* x, std::int64_t xStride, int n, const float* panel, int depth, float* y,
                    std::int64_t yStride, int outputs, bool add) {
+    checkExtent(panel, std::int64_t(depth) * panelRows());
+    checkRows(x, n, xStride, depth);
+    checkRows(y, n, yStride, outputs, true);
     HWY_DYNAMIC_DISPATCH(PanelMultiply)(x, xStride, n, panel, depth, y, yStride, outputs, add);
 }
 void siluMultiply(const float* gate, const float* up, std::int64_t n, float* out) {
+    checkExtent(gate, n);
+    checkExtent(up, n);
+    checkExtent(out, n, true);
     HWY_DYNAMIC_DISPATCH(SiluMultiply)(gate, up, n, out);
 }
 

@@ -41,6 +41,13 @@ void panelMultiply(const float* x, std::int64_t xStride, int n, const float* pan
 /// out = silu(gate) * up, elementwise.
 void siluMultiply(const float* gate, const float* up, std::int64_t n, float* out);
 
+/// out[rows, width] = left[rows, depth] right[depth, width]; the rows of each lie its stride apart, in floats.
+void multiplyRows(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,
+                  int depth, int width, float* out, std::int64_t outStride);
+/// out += left right, of the same shapes.
+void addMultipliedRows(const float* left, std::int64_t leftStride, int rows, const float* right,
+                       std::int64_t rightStride, int depth, int width, float* out, std::int64_t outStride);
+
 /// Most query heads that may share a KV head.
 constexpr int kMostGroup = 128;
 
