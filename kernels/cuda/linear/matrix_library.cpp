@@ -21,6 +21,7 @@ namespace {
 template <class Handle> using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 
 struct Plan {
+    std::string words; // the product's shape for messages
     Owned<cublasLtMatmulDesc_t> operation;
     Owned<cublasLtMatrixLayout_t> w, x, y;
     cublasLtMatmulAlgo_t algorithm{};
@@ -30,6 +31,15 @@ void checkLibrary(cublasStatus_t status, const char* what) {
     if (status != CUBLAS_STATUS_SUCCESS)
         throw Error(ErrorKind::Device, fmt::format("cuBLASLt failed while {} (status {})", what, int(status)),
                     "set KVSCOPE_NO_CUBLAS=1 to use KVScope's own kernels");
+}
+
+/// The number of inputs for which an algorithm is chosen. The library proposes other algorithms for nearly equal
+/// numbers of inputs, and the first use of one loads its kernel, which takes milliseconds: prompts of all lengths share
+/// few of them.
+int chosenFor(int n) {
+    constexpr int kExact = 64, kDecode = 256; // a decode step has at most 256 inputs
+    const int step = n <= kDecode ? 64 : 256;
+    return n <= kExact ? n : (n + step - 1) / step * step;
 }
 
 } // namespace
@@ -49,12 +59,16 @@ struct MatrixLibrary::Calls {
     decltype(&cublasLtMatmulPreferenceSetAttribute) preferenceSet = nullptr;
     decltype(&cublasLtMatmulPreferenceDestroy) preferenceDestroy = nullptr;
     decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+    decltype(&cublasLtMatmulAlgoCheck) algorithmCheck = nullptr;
     std::byte* workspace = nullptr;
     Owned<cublasLtHandle_t> handle{nullptr, nullptr};
     std::map<std::tuple<int, int, int, int, int>, Plan> plans; // by w.rows, w.cols, n, stride and type of y
 
     const Plan& plan(int rows, int cols, int n, int ld, cudaDataType_t type);
     Plan made(int rows, int cols, int n, int ld, cudaDataType_t type) const;
+    Plan shaped(int rows, int cols, int n, int ld, cudaDataType_t type) const;
+    cublasLtMatmulAlgo_t proposed(const Plan& plan) const;
+    bool takes(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const;
     Owned<cublasLtMatrixLayout_t> layout(cudaDataType_t type, int rows, int cols, int ld) const;
 };
 
@@ -72,15 +86,38 @@ const Plan& MatrixLibrary::Calls::plan(int rows, int cols, int n, int ld, cudaDa
 }
 
 Plan MatrixLibrary::Calls::made(int rows, int cols, int n, int ld, cudaDataType_t type) const {
+    Plan plan = shaped(rows, cols, n, ld, type);
+    if (const int rounded = chosenFor(n); rounded != n) {
+        const cublasLtMatmulAlgo_t algorithm = proposed(shaped(rows, cols, rounded, ld, type));
+        if (takes(plan, algorithm)) {
+            plan.algorithm = algorithm;
+            return plan;
+        }
+    }
+    plan.algorithm = proposed(plan);
+    return plan;
+}
+
+/// The shapes of a product, without an algorithm.
+Plan MatrixLibrary::Calls::shaped(int rows, int cols, int n, int ld, cudaDataType_t type) const {
     // Column-major for the library: y [rows, n] = w [cols, rows]^T x [cols, n].
     cublasLtMatmulDesc_t operation = nullptr;
     checkLibrary(descCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "planning a product");
-    Plan plan{{operation, descDestroy}, {nullptr, layoutDestroy}, {nullptr, layoutDestroy}, {nullptr, layoutDestroy}};
+    Plan plan{fmt::format("a {} x {} product of {} inputs", rows, cols, n),
+              {operation, descDestroy},
+              {nullptr, layoutDestroy},
+              {nullptr, layoutDestroy},
+              {nullptr, layoutDestroy}};
     const cublasOperation_t transpose = CUBLAS_OP_T;
     checkLibrary(descSet(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose), "planning a product");
     plan.w = layout(CUDA_R_16BF, cols, rows, cols);
     plan.x = layout(CUDA_R_16BF, cols, n, cols);
     plan.y = layout(type, rows, n, ld);
+    return plan;
+}
+
+/// The algorithm that the library proposes first for a product.
+cublasLtMatmulAlgo_t MatrixLibrary::Calls::proposed(const Plan& plan) const {
     cublasLtMatmulPreference_t asked = nullptr;
     checkLibrary(preferenceCreate(&asked), "planning a product");
     const Owned<cublasLtMatmulPreference_t> preference(asked, preferenceDestroy);
@@ -89,15 +126,21 @@ Plan MatrixLibrary::Calls::made(int rows, int cols, int n, int ld, cudaDataType_
         "planning a product");
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    checkLibrary(heuristic(handle.get(), operation, plan.w.get(), plan.x.get(), plan.y.get(), plan.y.get(), asked, 1,
-                           &result, &found),
+    checkLibrary(heuristic(handle.get(), plan.operation.get(), plan.w.get(), plan.x.get(), plan.y.get(), plan.y.get(),
+                           asked, 1, &result, &found),
                  "choosing an algorithm");
     if (found == 0)
-        throw Error(ErrorKind::Device,
-                    fmt::format("cuBLASLt has no algorithm for a {} x {} product of {} inputs", rows, cols, n),
+        throw Error(ErrorKind::Device, fmt::format("cuBLASLt has no algorithm for {}", plan.words),
                     "set KVSCOPE_NO_CUBLAS=1 to use KVScope's own kernels");
-    plan.algorithm = result.algo;
-    return plan;
+    return result.algo;
+}
+
+/// Whether an algorithm computes a product in the workspace.
+bool MatrixLibrary::Calls::takes(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return algorithmCheck(handle.get(), plan.operation.get(), plan.w.get(), plan.x.get(), plan.y.get(), plan.y.get(),
+                          &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= kWorkspaceBytes;
 }
 
 MatrixLibrary::MatrixLibrary() : calls_(std::make_unique<Calls>()) {}
@@ -131,6 +174,7 @@ std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
     find(calls.preferenceSet, "cublasLtMatmulPreferenceSetAttribute");
     find(calls.preferenceDestroy, "cublasLtMatmulPreferenceDestroy");
     find(calls.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(calls.algorithmCheck, "cublasLtMatmulAlgoCheck");
     if (!complete) return nullptr;
     const std::size_t version = calls.version();
     made->description_ = fmt::format("cuBLASLt {}.{}", version / 10000, version / 100 % 100);

@@ -551,7 +551,6 @@ TEST_F(RowsOnCuda, CostInAFreshProcessWhatTheyCostInAWarmOne) {
     const ServiceCosts fresh = measureCosts(embedded(), options, load), warm = measureCosts(embedded(), options, load);
     EXPECT_LT(fresh.prefillUsPerToken, 1.5 * warm.prefillUsPerToken);
     EXPECT_LT(warm.prefillUsPerToken, 1.5 * fresh.prefillUsPerToken);
-    EXPECT_GT(warm.prefillPsPerToken2, 0) << "attention grows with the square of a prompt";
     EXPECT_GE(warm.decodeMs.points.back().first, 12) << "rows of a step";
 }
 
