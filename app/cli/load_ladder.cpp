@@ -3,11 +3,11 @@
 #include "app/cli/long_action.h"
 #include "app/cli/serving_report.h"
 #include "app/terminal/output.h"
+#include "core/serve/planted_hits.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -20,19 +20,6 @@ using namespace serve;
 
 namespace {
 
-/// Gives the curves of hits the share of misses that planted selections have where a device has room for them.
-void plantHits(ServiceCosts& costs, const std::vector<double>& localities) {
-    const double locality = std::accumulate(localities.begin(), localities.end(), 0.0) / double(localities.size());
-    const double more = (1 - locality) / costs.drift;
-    const auto change = [&](Curve& curve, double roomy) {
-        for (auto& [share, hits] : curve.points)
-            if (share <= roomy) hits = std::max(0.0, 1 - (1 - hits) * more);
-    };
-    change(costs.lruHits, 1); // beyond it nearly everything misses, whatever the locality
-    change(costs.partitionHits, std::numeric_limits<double>::infinity());
-    costs.drift = 1 - locality;
-}
-
 /// What all rungs of the ladder use: one engine for each of the two methods.
 struct LadderEngines {
     EngineOptions sparse, full;
@@ -44,9 +31,10 @@ struct LadderEngines {
     }
 
     /// Measures the costs of both methods with everything resident, or takes those that are finished already. `own`
-    /// false: the sparse method has a table of costs, from which those of full attention follow.
+    /// false: the sparse method has a table of costs, from which those of full attention follow. workload: whose
+    /// contexts planted selections are made for.
     void findCosts(const std::shared_ptr<const Model>& model, const LoadOptions& options, bool own,
-                   FinishedPoints& finished) {
+                   const Workload& workload, FinishedPoints& finished) {
         if (!own) {
             full.costs = costsOnRung(rungs().front(), sparse.costs);
             return;
@@ -60,7 +48,9 @@ struct LadderEngines {
                 // Nothing crossed the link of a GPU, so that these times hold none of it.
                 if (engine->session.backend == Backend::Cuda)
                     std::copy(std::begin(engine->costs.linkGbps), std::end(engine->costs.linkGbps), costs.linkGbps);
-                if (!engine->planted.empty()) plantHits(costs, engine->planted);
+                if (const std::vector<double>& planted = engine->planted; !planted.empty())
+                    plantHits(costs, 1 - std::accumulate(planted.begin(), planted.end(), 0.0) / double(planted.size()),
+                              workload);
                 finished.add(key, Json::parse(costs.toJson()));
             }
             engine->costs = ServiceCosts::fromJson(finished.find(key)->dump());
@@ -93,7 +83,7 @@ int climbRungs(const LoadArguments& arguments) {
     FinishedPoints finished(arguments.ladder.resume, document);
     ladder.finished = &finished;
     options.between = [&](double) { progress(0, "measuring what iterations cost"); };
-    engines.findCosts(model, options, arguments.costs.empty(), finished);
+    engines.findCosts(model, options, arguments.costs.empty(), ladder.workloads.begin()->second, finished);
     // tbt=25x counts steps of this engine
     const ServingChoices bounded = servingChoices(arguments, engines.sparse.costs);
     engines.sparse.scheduler = engines.full.scheduler = bounded.scheduler;
