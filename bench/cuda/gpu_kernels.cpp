@@ -57,8 +57,8 @@ public:
     /// Runs the selection and writes the times of its phases as those of node number `node`.
     void runMarked(const cuda::Launch& launch, int node) const {
         cuda::SelectArgs marked = args_;
-        for (int m = 0; m < 3; ++m) marked.marks[m] = marks_ + node * kMarks + m;
-        marked.endMark = marks_ + node * kMarks + 3;
+        std::uint64_t* const marks = marks_ + node * kMarks;
+        marked.marks = {marks, marks + 1, marks + 2, marks + 3};
         cuda::selectBlocksOnDevice(launch, marked);
     }
     /// Mean microseconds of scores, choice and lists over the nodes that were marked.
@@ -105,15 +105,13 @@ private:
         a.agnostic = true;
         a.budget = {1, 16, true, 15, 31};
         a.scale = 0.088f;
-        a.capacity = a.slots = capacity;
-        a.listBlock = listBlock_;
-        a.listSlot = listSlot_;
-        a.listCount = listCount_;
-        a.map = map_;
-        a.pool = pool_;
-        a.newKey = a.newValue = fresh_;
-        a.storeFirst = blockFirst_;
-        a.moves = {loads_, backs_, counts_};
+        a.capacity = a.slots.count = capacity;
+        a.list = {listBlock_, listSlot_, listCount_};
+        a.slots.map = map_;
+        a.slots.pool = pool_;
+        a.slots.newKey = a.slots.newValue = fresh_;
+        a.slots.storeFirst = blockFirst_;
+        a.slots.moves = {loads_, backs_, counts_};
     }
 
     const int heads_; // rows * KV heads

@@ -60,10 +60,28 @@ cuda::SelectArgs BlockChoice::layerArgs(int index) const {
     args.scale = config_.attentionScale();
     args.capacity = layout_.capacity;
     const ChoiceLists own = listsOf(index);
-    args.listBlock = own.block;
-    args.listCount = own.count;
+    args.list = {own.block, nullptr, own.count};
     if (options_.changes != nullptr) options_.changes->change(args);
     return args;
+}
+
+cuda::SelectSlots BlockChoice::slotsOf(int index) const {
+    const DeviceLayerState& layer = layers_[std::size_t(index)];
+    cuda::SelectSlots slots;
+    slots.count = options_.slots;
+    slots.countOf = rows_.slotsOf;
+    slots.mapFirst = layer.places.map;
+    slots.useFirst = layer.places.lastUse;
+    slots.poolFirst = layer.places.blocks;
+    slots.map = layer.map;
+    slots.lastUse = layer.lastUse;
+    slots.pool = layer.blocks;
+    slots.newKey = buffers_.newKey;
+    slots.newValue = buffers_.newValue;
+    slots.valuesByToken = valuesByToken(index);
+    slots.storeFirst = layer.places.store != nullptr ? layer.places.store : rows_.blockFirst;
+    slots.moves = movesOf(index);
+    return slots;
 }
 
 cuda::SelectArgs BlockChoice::stepArgs(int index, const StepReport& report) const {
@@ -72,33 +90,15 @@ cuda::SelectArgs BlockChoice::stepArgs(int index, const StepReport& report) cons
     select.rows = layout_.rows;
     select.position = rows_.position;
     select.active = rows_.active;
-    select.plantedStreams = layer.planted;
+    select.planted.streams = layer.planted;
     if (layer.offloaded && !options_.pooled) { // a pool is asked when all rows have chosen
-        select.slots = options_.slots;
-        select.map = layer.map;
-        select.lastUse = layer.lastUse;
-        select.pool = layer.blocks;
-        select.newKey = buffers_.newKey;
-        select.newValue = buffers_.newValue;
-        select.valuesByToken = valuesByToken(index);
-        select.slotsOf = rows_.slotsOf;
-        select.mapFirst = layer.places.map;
-        select.useFirst = layer.places.lastUse;
-        select.poolFirst = layer.places.blocks;
-        select.storeFirst = layer.places.store != nullptr ? layer.places.store : rows_.blockFirst;
-        select.moves = movesOf(index);
-        select.listSlot = listsOf(index).slot;
+        select.slots = slotsOf(index);
+        select.list.slot = listsOf(index).slot;
     }
-    if (options_.record) {
-        select.previous = layer.previous;
-        select.hasPrevious = layer.hasPrevious;
-        select.previousBytes = previousBytes();
-        select.previousFirst = layer.places.previous;
-        select.hasPreviousFirst = layer.places.hasPrevious;
-        select.recordHead = report.headsOf(index);
-        select.recordBlocks = report.blocksOf(index);
-        select.recordScores = report.scoresOf(index);
-    }
+    if (options_.record)
+        select.record = {report.headsOf(index), report.blocksOf(index),  report.scoresOf(index),
+                         layer.previous,        layer.hasPrevious,       previousBytes(),
+                         layer.places.previous, layer.places.hasPrevious};
     return select;
 }
 

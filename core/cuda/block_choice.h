@@ -48,6 +48,8 @@ public:
     ChoiceLists lists; // for all layers; DeviceArena::take sets the pointers
 
 private:
+    cuda::SelectSlots slotsOf(int layer) const;
+
     const ModelConfig& config_;
     const CudaEngineOptions& options_;
     const SelectionSpec& spec_;

@@ -52,13 +52,13 @@ void CudaStages::choose(LayerId id) {
 /// Chooses the blocks of a layer that the layer before has not chosen for, gives them slots and starts their transfers.
 void CudaStages::chooseInLayer(int layer) {
     cuda::SelectArgs select = p_.choice.stepArgs(layer, *report_);
-    select.marks[2] = report_->mark(layer, kOffloading);
+    select.marks.offloading = report_->mark(layer, kOffloading);
     p_.ranges.at(layer, Stage::Stage1); // one kernel does stage1, pooling and the set difference
     if (p_.selector) {                  // the selector's kernels write the marks of stage1 and pooling
         p_.selector->choose(deviceStep(layer), select);
     } else {
-        select.marks[0] = report_->mark(layer, kStage1);
-        select.marks[1] = report_->mark(layer, kPooling);
+        select.marks.stage1 = report_->mark(layer, kStage1);
+        select.marks.pooling = report_->mark(layer, kPooling);
     }
     const DeviceLayerState& state = stateOf(layer);
     // The step before has listed these blocks, and resident blocks need neither slots nor transfers.
@@ -120,14 +120,14 @@ void CudaStages::chooseNext(int layer) {
     const int next = layer + 1;
     cuda::SelectArgs select = p_.choice.stepArgs(next, *report_);
     select.unseen = 1;
-    select.newKey = select.newValue = nullptr; // the next layer writes its own key and value
+    select.slots.newKey = select.slots.newValue = nullptr; // the next layer writes its own key and value
     DeviceStep step = deviceStep(layer);
     // Where this layer makes its own choice, that choice writes the layer's marks, and this one writes none.
     if (p_.order.chosenAhead(layer) || !stateOf(layer).sparse)
-        select.marks[2] = step.offloadingMark;
+        select.marks.offloading = step.offloadingMark;
     else
         step.stage1Mark = step.poolingMark = step.offloadingMark = nullptr;
-    if (!p_.transfers.hasLoop()) select.endMark = report_->mark(layer, kReady);
+    if (!p_.transfers.hasLoop()) select.marks.end = report_->mark(layer, kReady);
     p_.ranges.at(layer, Stage::Stage1);
     p_.selector->lookAhead(step, next, select);
     cuda::selectBlocksOnDevice(p_.launch, select);

@@ -6,7 +6,7 @@
 // nothing, wait for nothing and read nothing back; what differs from step to step lies in device memory. A layer of a
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
-//   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
+//   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::givenScores, chosen)
 //   lookAhead   stage1, pooling  with Ahead::NextLayer: does for the next layer what choose does, so that the blocks
 //                                travel on a second stream while this layer attends; choose is then not called for
 //                                the next layer

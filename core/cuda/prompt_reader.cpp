@@ -259,8 +259,8 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         // sequence fall on the first block of the chunk.
         attend.blocks = chunk.blocks - layout.firstElement(chunk.sequence);
         attend.headFirst = p_.rows.blockFirst;
-        attend.listBlock = select.listBlock;
-        attend.listCount = select.listCount;
+        attend.listBlock = select.list.block;
+        attend.listCount = select.list.count;
         attend.capacity = layout.capacity;
         attend.maxBlocks = layout.capacity;
         attend.window = select.slidingWindow;

@@ -116,9 +116,7 @@ void DeviceArkVale::choosePages(const DeviceStep& step, int layer, cuda::SelectA
     choice.active = step.active;
     choice.mark = step.poolingMark;
     cuda::choosePages(context_.launch, choice);
-    args.chosen = chosen_;
-    args.chosenCount = chosenCount_;
-    args.chosenScores = chosenScores_;
+    args.chosen = {chosen_, chosenCount_, chosenScores_};
 }
 
 } // namespace

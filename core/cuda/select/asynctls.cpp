@@ -178,9 +178,8 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     select.rangeReduce = context_.spec.rangeReduce;
     select.budget = context_.spec.budget;
     select.capacity = context_.capacity;
-    select.listBlock = list_;
-    select.listCount = next_.count;
-    select.recordBlocks = next_.blocks;
+    select.list = {list_, nullptr, next_.count};
+    select.record.blocks = next_.blocks;
     cuda::selectBlocksOnDevice(context_.launch, select);
     const std::size_t head = std::size_t(sequence) * std::size_t(context_.shape.kvHeads),
                       list = head * std::size_t(context_.capacity);
@@ -213,18 +212,15 @@ void AsyncTls::append(const DeviceStep& step) {
 void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     taken_ = args;
     if (knows(step.layer)) return;
-    args.previous = args.hasPrevious = nullptr;
-    args.recordHead = nullptr;
-    args.recordScores = nullptr;
-    args.marks[0] = step.stage1Mark;
-    args.marks[2] = nullptr;
-    if (context_.record) args.endMark = &marks_[step.layer].listed;
-    args.recordBlocks = lag_ ? nullptr : next_.blocks; // with a flag for those that must be loaded now
+    args.record = {};
+    if (!lag_) args.record.blocks = next_.blocks; // with a flag for those that must be loaded now
+    args.marks.stage1 = step.stage1Mark;
+    args.marks.offloading = nullptr;
+    if (context_.record) args.marks.end = &marks_[step.layer].listed;
     if (!lag_) return;
     args.score = cuda::SelectArgs::Score::None;
-    args.planted = -1;
-    args.chosen = at(step.layer).candidates.blocks;
-    args.chosenCount = at(step.layer).candidates.count;
+    args.planted.share = -1;
+    args.chosen = {at(step.layer).candidates.blocks, at(step.layer).candidates.count, nullptr};
 }
 
 /// Chooses the candidates of the next step (M_t in the paper). This step has attended by now, so slots of blocks that
@@ -233,17 +229,14 @@ void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
     Layer& layer = at(index);
     cuda::SelectArgs select = taken_;
     select.q = layer.q;
-    select.newKey = select.newValue = nullptr;
-    select.previous = select.hasPrevious = nullptr;
-    select.listBlock = list_;
-    select.listSlot = slots_;
-    select.listCount = next_.count;
-    select.recordBlocks = next_.blocks;
-    select.recordHead = next_.heads;
-    select.recordScores = nullptr;
-    select.moves = {layer.loads, writeBacks_,
-                    layer.counts}; // full blocks are listed by the engine's own choice, not by this one
-    for (std::uint64_t*& mark : select.marks) mark = nullptr;
+    select.slots.newKey = select.slots.newValue = nullptr;
+    // The engine's own choice lists the full blocks, this one does not.
+    select.slots.moves = {layer.loads, writeBacks_, layer.counts};
+    select.list = {list_, slots_, next_.count};
+    select.record = {};
+    select.record.heads = next_.heads;
+    select.record.blocks = next_.blocks;
+    select.marks = {};
     cuda::selectBlocksOnDevice(launch, select);
 }
 
@@ -264,7 +257,7 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
         args.counts = layer.counts;
         args.published = layer.published;
     } else {
-        args.candidates = {next_.blocks, nullptr, taken_.listCount, nullptr};
+        args.candidates = {next_.blocks, nullptr, taken_.list.count, nullptr};
     }
     if (context_.record) {
         args.chosen = layer.chosen;
@@ -272,9 +265,9 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
         args.index = context_.layers[std::size_t(step.layer)].index;
         args.previous = layer.previous;
         args.hasPrevious = layer.hasPrevious;
-        args.head = taken_.recordHead;
-        args.blocks = taken_.recordBlocks;
-        args.scores = taken_.recordScores;
+        args.head = taken_.record.heads;
+        args.blocks = taken_.record.blocks;
+        args.scores = taken_.record.scores;
         if (step.report != nullptr) {
             if (lag_) args.lag = reinterpret_cast<cuda::LagHead*>(step.report + lagsAt());
             args.layer = reinterpret_cast<cuda::LagLayer*>(step.report);

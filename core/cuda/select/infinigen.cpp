@@ -128,7 +128,7 @@ void InfinigenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::Sele
                                              partialOf(target), context_.maxBlocks, scores_});
     select.score = cuda::SelectArgs::Score::Given;
     select.givenScores = scores_;
-    select.marks[1] = step.poolingMark;
+    select.marks.pooling = step.poolingMark;
 }
 
 } // namespace

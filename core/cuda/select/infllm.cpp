@@ -187,9 +187,7 @@ void DeviceInfLlm::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     choice.scoreMark = step.stage1Mark;
     choice.chooseMark = step.poolingMark;
     cuda::chooseFarBlocks(context_.launch, choice);
-    args.chosen = chosen_;
-    args.chosenCount = chosenCount_;
-    args.chosenScores = chosenScores_;
+    args.chosen = {chosen_, chosenCount_, chosenScores_};
 }
 
 /// Attends to the local window with true distances and to the far blocks with one fixed distance, and merges the two

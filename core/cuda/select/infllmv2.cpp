@@ -40,7 +40,7 @@ public:
         cuda::scoreByCoarseSums(context_.launch, score);
         args.score = cuda::SelectArgs::Score::Given;
         args.givenScores = scores_;
-        args.marks[1] = step.poolingMark;
+        args.marks.pooling = step.poolingMark;
     }
 
 private:

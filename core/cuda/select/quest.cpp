@@ -26,7 +26,7 @@ public:
         pages_.score(step);
         args.score = cuda::SelectArgs::Score::Given;
         args.givenScores = pages_.scores();
-        args.marks[1] = step.poolingMark;
+        args.marks.pooling = step.poolingMark;
     }
 
 private:
@@ -129,17 +129,16 @@ void QuestPerHead::choose(const DeviceStep& step, cuda::SelectArgs& args) {
         own.score = cuda::SelectArgs::Score::Given;
         own.givenScores = pages_->scores();
     }
-    own.planted = args.planted;
+    own.planted.share = args.planted.share;
     own.slidingWindow = args.slidingWindow;
     own.budget = args.budget;
     own.budget.queryAware = dynamicBlocks_;
     own.capacity = context_.capacity;
-    own.listBlock = blocks_;
-    own.listCount = count_;
-    own.recordBlocks = listed_;
-    own.recordScores = scores_;
-    own.marks[0] = pages_ ? nullptr : step.stage1Mark; // with pages their scores are made first, under this mark
-    own.marks[1] = step.poolingMark;
+    own.list = {blocks_, nullptr, count_};
+    own.record.blocks = listed_;
+    own.record.scores = scores_;
+    own.marks.stage1 = pages_ ? nullptr : step.stage1Mark; // with pages their scores are made first, under this mark
+    own.marks.pooling = step.poolingMark;
     cuda::selectBlocksOnDevice(context_.launch, own);
     cuda::UniteBlocksArgs unite;
     unite.shape = context_.shape;
@@ -156,10 +155,8 @@ void QuestPerHead::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     unite.places = places_;
     cuda::uniteBlocks(context_.launch, unite);
     args.score = cuda::SelectArgs::Score::None;
-    args.planted = -1;
-    args.chosen = chosen_;
-    args.chosenScores = chosenScores_;
-    args.chosenCount = chosenCount_;
+    args.planted.share = -1;
+    args.chosen = {chosen_, chosenCount_, chosenScores_};
 }
 
 bool QuestPerHead::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {

@@ -76,7 +76,7 @@ private:
         cuda::rotateGuess(context_.launch, args);
         select.score = cuda::SelectArgs::Score::PooledProduct;
         select.q = query_;
-        select.marks[1] = step.poolingMark;
+        select.marks.pooling = step.poolingMark;
     }
     void forecastPrompt(const cuda::DeviceMatrix& heads, const DevicePromptChunk& chunk, __nv_bfloat16* to) {
         project(heads, chunk.layer, chunk.x, chunk.n, nullptr);

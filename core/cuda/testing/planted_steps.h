@@ -13,7 +13,7 @@ struct PlantedSteps final : EngineChanges {
                             // their own do)
     int stored = 0;         // as storedSequences
 
-    void change(cuda::SelectArgs& choice) const override { choice.planted = planted; }
+    void change(cuda::SelectArgs& choice) const override { choice.planted.share = planted; }
     void change(cuda::GatherArgs& transfer, std::uint32_t* nobodys) const override {
         if (!moveBlocks) transfer.moves.counts = nobodys;
     }

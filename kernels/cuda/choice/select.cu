@@ -23,7 +23,7 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
         total = (total + bytes + 15) / 16 * 16;
         return unsigned(here);
     };
-    const auto blocks = std::size_t(a.maxBlocks), heads = std::size_t(group), slots = std::size_t(a.slots);
+    const auto blocks = std::size_t(a.maxBlocks), heads = std::size_t(group), slots = std::size_t(a.slots.count);
     // With key ranges the queries lie here, as no softmax is taken.
     exponentials = take(heads * 4 *
                         std::size_t(a.score == SelectArgs::Score::RangeBound ? a.shape.dim
@@ -32,10 +32,10 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
     references = take(softmax ? heads * 4 * std::size_t(units()) : 0);
     aware = take(blocks * 4);
     agnostic = take(a.agnostic ? blocks * 4 : 0);
-    origin = take(a.chosen != nullptr ? blocks : 0);
+    origin = take(a.chosen.blocks != nullptr ? blocks : 0);
     slotOf = take(slots > 0 ? blocks * 2 : 0);
     freeSlots = take(slots * 4);
-    slotUse = take(a.lastUse != nullptr ? slots * 4 : 0);
+    slotUse = take(a.slots.lastUse != nullptr ? slots * 4 : 0);
     blockIn = take(slots * 4);
     freeBits = take((slots + kWarp - 1) / kWarp * 4);
 }
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     UnitKeys<kDim> unitKeys;
     if (keysAhead && known) unitKeys.load(keys, firstUnit, range.end);
     waitForEarlierKernels();
-    if (reports) stamp(a.marks[0]);
+    if (reports) stamp(a.marks.stage1);
     cluster.barrier_wait();
     if (!active) return; // the whole cluster leaves
 
@@ -145,15 +145,15 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     if (rank != 0) return;
 
     // ---- Two-phase top-k
-    if (reports) stamp(a.marks[1]);
-    if (a.planted >= 0 || a.plantedStreams != nullptr) plantScores<Team>(a, at, shared);
-    if (a.chosen != nullptr && !at.dense)
+    if (reports) stamp(a.marks.pooling);
+    if (a.planted.share >= 0 || a.planted.streams != nullptr) plantScores<Team>(a, at, shared);
+    if (a.chosen.blocks != nullptr && !at.dense)
         takeChosen<Team>(a, at, shared, origins);
     else
         chooseBlocks<Team>(at, forced, shared, origins, small, sets.chosen);
 
     // ---- Lists and slots
-    if (reports) stamp(a.marks[2]);
+    if (reports) stamp(a.marks.offloading);
     writeLists<kDim, Team>(a, at, shared, state, origins, small, sets);
 }
 

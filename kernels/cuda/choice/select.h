@@ -20,6 +20,61 @@ namespace kvscope::cuda {
 constexpr int kMostBitmapBytes = 1024;
 constexpr int selectionBitmapBytes(int maxBlocks) { return maxBlocks <= 2048 ? 256 : kMostBitmapBytes; }
 
+/// A choice that another kernel has made: packed blocks as in SelectRecord::blocks, ascending, the newest block among
+/// them, at most `capacity`.
+struct ChosenBlocks {
+    const PackedBlock* blocks = nullptr; // [rows, kvHeads, capacity]; null: the budget and the scores choose
+    const std::int32_t* count = nullptr; // [rows, kvHeads]
+    const float* scores = nullptr;       // [rows, kvHeads, capacity] for the recorder, or null
+};
+
+/// For benchmarks with random weights, so that selections have a given locality: scores are computed and then replaced
+/// by random ones.
+struct PlantedScores {
+    float share = -1;                       // of the scores, drawn anew in each step; negative: none
+    const PlantedStream* streams = nullptr; // [rows] the same by stream and rate of each row; null: none
+};
+
+/// The list that the attention reads.
+struct SelectList {
+    std::int32_t *block = nullptr, *slot = nullptr; // [rows, kvHeads, capacity]; slot only where the layer has slots
+    std::int32_t* count = nullptr;                  // [rows, kvHeads]
+};
+
+/// The device tier of an offloaded layer.
+struct SelectSlots {
+    int count = 0;                         // of every head, or with countOf the most; 0: the layer is resident
+    const std::int32_t* countOf = nullptr; // [rows] slots of a row's heads; null: `count`
+    /// [sequence*kvHeads] where a head's slots begin in `map`, `lastUse` and `pool`; null: all heads' follow each
+    /// other.
+    const std::int64_t *mapFirst = nullptr, *useFirst = nullptr, *poolFirst = nullptr;
+    std::int32_t* map = nullptr;     // [sequence*kvHeads, count] block in each slot, -1 empty
+    std::int32_t* lastUse = nullptr; // [sequence*kvHeads, count] position of the last use: LRU; null: keep-selected
+    __nv_bfloat16* pool = nullptr;   // slot blocks
+    const __nv_bfloat16 *newKey = nullptr,
+                        *newValue = nullptr;  // [rows, kvHeads, dim] of the newest token; null: AppendArgs places it
+    bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]
+    const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store, as BlockMove::store
+    MoveList moves;                           // the loads that the choice needs, and the blocks that became full
+};
+
+/// What the choice writes for the recorder; null: not recorded.
+struct SelectRecord {
+    SelectionHead* heads = nullptr;      // [rows, kvHeads]
+    PackedBlock* blocks = nullptr;       // [rows, kvHeads, capacity]
+    float* scores = nullptr;             // [rows, kvHeads, capacity]
+    std::uint8_t* previous = nullptr;    // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
+    std::uint8_t* hasPrevious = nullptr; // [sequence*kvHeads]
+    int previousBytes = 0;               // from one head's bitmap to the next; 0: selectionBitmapBytes(maxBlocks)
+    /// [sequence*kvHeads] where a head's part of `previous` and `hasPrevious` lies; null: heads follow each other.
+    const std::int64_t *previousFirst = nullptr, *hasPreviousFirst = nullptr;
+};
+
+/// Times at which stages begin, and at which the last row's lists were complete. Null: not recorded.
+struct SelectMarks {
+    std::uint64_t *stage1 = nullptr, *pooling = nullptr, *offloading = nullptr, *end = nullptr;
+};
+
 struct SelectArgs {
     AttentionShape shape;
     int rows = 0;
@@ -48,45 +103,14 @@ struct SelectArgs {
     /// before the window, scores choose as many blocks more as the sink had. Not with `chosen`.
     int slidingWindow = 0;
     float scale = 1;
-    /// A choice that another kernel has made, in place of the budget: packed blocks as in recordBlocks, ascending, the
-    /// newest block among them, at most `capacity`. Null: the budget and the scores choose.
-    const PackedBlock* chosen = nullptr;       // [rows, kvHeads, capacity]
-    const std::int32_t* chosenCount = nullptr; // [rows, kvHeads]
-    const float* chosenScores = nullptr;       // [rows, kvHeads, capacity] for the recorder, or null
-    /// For benchmarks with random weights, so that selections have a given locality: scores are computed and then
-    /// replaced by random ones, of which this share is drawn anew in each step. Negative: off.
-    float planted = -1;
-    const PlantedStream* plantedStreams = nullptr; // [rows] the same by stream and rate of each row; null: none
-    // The list that the attention reads.
-    int capacity = 0;
-    std::int32_t *listBlock = nullptr, *listSlot = nullptr; // [rows, kvHeads, capacity]; listSlot only with slots
-    std::int32_t* listCount = nullptr;                      // [rows, kvHeads]
-    // The device tier. slots 0: the layer is resident.
-    int slots = 0;                         // of every head, or with slotsOf the most
-    const std::int32_t* slotsOf = nullptr; // [rows] slots of a row's heads; null: `slots`
-    /// [sequence*kvHeads] where a head's slots begin in `map`, `lastUse` and `pool`; null: all heads' follow each
-    /// other.
-    const std::int64_t *mapFirst = nullptr, *useFirst = nullptr, *poolFirst = nullptr;
-    std::int32_t* map = nullptr; // [sequence*kvHeads, slots] block in each slot, -1 empty
-    std::int32_t* lastUse =
-        nullptr;                   // [sequence*kvHeads, slots] position of the last use; set: LRU, null: keep-selected
-    __nv_bfloat16* pool = nullptr; // slot blocks
-    const __nv_bfloat16 *newKey = nullptr,
-                        *newValue = nullptr;  // [rows, kvHeads, dim] of the newest token; null: AppendArgs places it
-    bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]
-    const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store, as BlockMove::store
-    MoveList moves;
-    // For the recorder; null: not recorded.
-    std::uint8_t* previous = nullptr;    // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
-    std::uint8_t* hasPrevious = nullptr; // [sequence*kvHeads]
-    int previousBytes = 0;               // from one head's bitmap to the next; 0: selectionBitmapBytes(maxBlocks)
-    /// [sequence*kvHeads] where a head's part of `previous` and `hasPrevious` lies; null: heads follow each other.
-    const std::int64_t *previousFirst = nullptr, *hasPreviousFirst = nullptr;
-    SelectionHead* recordHead = nullptr; // [rows, kvHeads]
-    PackedBlock* recordBlocks = nullptr; // [rows, kvHeads, capacity]
-    float* recordScores = nullptr;       // [rows, kvHeads, capacity]
-    std::uint64_t* marks[3] = {};        // stage1, pooling, offloading
-    std::uint64_t* endMark = nullptr;    // the time at which the last row's lists were complete
+    ChosenBlocks chosen;
+    PlantedScores planted;
+
+    int capacity = 0; // most blocks of a list
+    SelectList list;
+    SelectSlots slots;
+    SelectRecord record;
+    SelectMarks marks;
 };
 
 /// @throws Error(Unsupported) with the numbers when a multiprocessor's shared memory is too small for the context

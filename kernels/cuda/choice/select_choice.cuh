@@ -178,9 +178,9 @@ __device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t
 template <class Team>
 __device__ void plantScores(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
     std::uint32_t head = std::uint32_t(at.head);
-    std::uint64_t rate = std::uint64_t(double(a.planted) * double(kPlantedWhole));
-    if (a.plantedStreams != nullptr) {
-        const PlantedStream own = a.plantedStreams[at.row];
+    std::uint64_t rate = std::uint64_t(double(a.planted.share) * double(kPlantedWhole));
+    if (a.planted.streams != nullptr) {
+        const PlantedStream own = a.planted.streams[at.row];
         head = plantedHead(own.stream, at.item - at.row * a.shape.kvHeads), rate = own.rate;
     }
 #pragma unroll 1
@@ -222,15 +222,15 @@ __device__ void takeChosen(const SelectArgs& a, const SelectItem& at, const Sele
 #pragma unroll 1
     for (int b = threadIdx.x; b < at.blocks; b += Team::kThreads) shared.origins[b] = kUnchosen;
     __syncthreads();
-    const int given = a.chosenCount[at.item];
+    const int given = a.chosen.count[at.item];
 #pragma unroll 1
     for (int i = threadIdx.x; i < given; i += Team::kThreads) {
         const std::size_t from = std::size_t(at.item) * a.capacity + i;
-        const PackedBlock block = a.chosen[from];
+        const PackedBlock block = a.chosen.blocks[from];
         const int b = block.id();
         if (b >= at.blocks) continue;
         shared.origins[b] = std::uint8_t(block.origin());
-        shared.aware[b] = a.chosenScores != nullptr ? a.chosenScores[from] : __uint_as_float(0x7fc00000u);
+        shared.aware[b] = a.chosen.scores != nullptr ? a.chosen.scores[from] : __uint_as_float(0x7fc00000u);
     }
     __syncthreads();
 #pragma unroll

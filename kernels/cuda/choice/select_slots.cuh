@@ -18,26 +18,26 @@ template <int kDim, class Team> struct SelectState {
     std::uint8_t hasPrevious = 0;
     std::int32_t mapped = -1;                // block in slot number threadIdx.x
     int slots = 0;                           // of the head
-    std::int64_t map = 0, use = 0, pool = 0; // where the head's slots begin in SelectArgs::map, lastUse and pool
+    std::int64_t map = 0, use = 0, pool = 0; // where the head's slots begin in SelectSlots::map, lastUse and pool
     std::int64_t store = 0;                  // first block of the head in the host store
     Bf16 key = {}, value = {};
 
     __device__ void ask(const SelectArgs& a, const SelectItem& at) {
         const int thread = threadIdx.x;
-        if (a.previous != nullptr && !a.oneSequence) {
+        if (a.record.previous != nullptr && !a.oneSequence) {
             hasPrevious = hasPreviousAt(a, at);
             if (thread < wordsOf(a)) previous = previousAt(a, at)[thread];
         }
-        if (a.slots == 0) return;
-        slots = a.slotsOf != nullptr ? a.slotsOf[at.row] : a.slots;
-        map = partFirst(a.mapFirst, at.head, slots);
-        use = partFirst(a.useFirst, at.head, slots);
-        pool = partFirst(a.poolFirst, at.head, slots);
-        if (thread < slots) mapped = a.map[map + thread];
-        store = a.storeFirst[at.head];
-        if (kToken && thread < kDim && a.newKey != nullptr) {
-            key = a.newKey[std::size_t(at.item) * kDim + thread];
-            if (a.shape.latentValue == 0) value = a.newValue[std::size_t(at.item) * kDim + thread];
+        if (a.slots.count == 0) return;
+        slots = a.slots.countOf != nullptr ? a.slots.countOf[at.row] : a.slots.count;
+        map = partFirst(a.slots.mapFirst, at.head, slots);
+        use = partFirst(a.slots.useFirst, at.head, slots);
+        pool = partFirst(a.slots.poolFirst, at.head, slots);
+        if (thread < slots) mapped = a.slots.map[map + thread];
+        store = a.slots.storeFirst[at.head];
+        if (kToken && thread < kDim && a.slots.newKey != nullptr) {
+            key = a.slots.newKey[std::size_t(at.item) * kDim + thread];
+            if (a.shape.latentValue == 0) value = a.slots.newValue[std::size_t(at.item) * kDim + thread];
         }
     }
     /// Words of the bitmap of a sequence's blocks, 32 blocks in each; at most as many as threads.
@@ -45,11 +45,11 @@ template <int kDim, class Team> struct SelectState {
         return min(Set::kWords, selectionBitmapBytes(a.maxBlocks) / 4);
     }
     __device__ static std::uint32_t* previousAt(const SelectArgs& a, const SelectItem& at) {
-        const int bytes = a.previousBytes > 0 ? a.previousBytes : selectionBitmapBytes(a.maxBlocks);
-        return reinterpret_cast<std::uint32_t*>(a.previous + partFirst(a.previousFirst, at.head, bytes));
+        const int bytes = a.record.previousBytes > 0 ? a.record.previousBytes : selectionBitmapBytes(a.maxBlocks);
+        return reinterpret_cast<std::uint32_t*>(a.record.previous + partFirst(a.record.previousFirst, at.head, bytes));
     }
     __device__ static std::uint8_t& hasPreviousAt(const SelectArgs& a, const SelectItem& at) {
-        return a.hasPrevious[partFirst(a.hasPreviousFirst, at.head, 1)];
+        return a.record.hasPrevious[partFirst(a.record.hasPreviousFirst, at.head, 1)];
     }
 };
 
@@ -113,12 +113,12 @@ __device__ void orderFreeSlots(const std::int32_t* lastUse, int slots, const Sel
 __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, int place,
                                    int b, std::uint8_t origin, bool hit) {
     const std::size_t to = std::size_t(at.item) * a.capacity + place;
-    if (a.recordBlocks != nullptr) a.recordBlocks[to] = PackedBlock(b, Origin(origin), hit);
-    if (a.recordScores != nullptr)
-        a.recordScores[to] = a.chosen != nullptr                             ? shared.aware[b]
-                             : origin == std::uint8_t(Origin::QueryAgnostic) ? shared.agnostic[b]
-                             : a.score == SelectArgs::Score::None            ? __uint_as_float(0x7fc00000u)
-                                                                             : shared.aware[b];
+    if (a.record.blocks != nullptr) a.record.blocks[to] = PackedBlock(b, Origin(origin), hit);
+    if (a.record.scores != nullptr)
+        a.record.scores[to] = a.chosen.blocks != nullptr                      ? shared.aware[b]
+                              : origin == std::uint8_t(Origin::QueryAgnostic) ? shared.agnostic[b]
+                              : a.score == SelectArgs::Score::None            ? __uint_as_float(0x7fc00000u)
+                                                                              : shared.aware[b];
 }
 
 /// Writes the new token's key and value into its block, which is the last of the list. A block that this token fills is
@@ -126,19 +126,20 @@ __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, co
 template <int kDim, class Team>
 __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, Team>& state, int tail) {
     const int bs = a.shape.blockSize, row = at.position - at.current * bs;
-    Bf16* block = a.pool + std::size_t(state.pool + tail) * blockElements(a.shape);
+    Bf16* block = a.slots.pool + std::size_t(state.pool + tail) * blockElements(a.shape);
 #pragma unroll 1
-    for (int c = threadIdx.x; c < kDim && a.newKey != nullptr; c += Team::kThreads) {
+    for (int c = threadIdx.x; c < kDim && a.slots.newKey != nullptr; c += Team::kThreads) {
         constexpr bool kToken = SelectState<kDim, Team>::kToken;
         const std::size_t from = std::size_t(at.item) * kDim + c;
-        block[row * kDim + c] = kToken ? state.key : a.newKey[from];
+        block[row * kDim + c] = kToken ? state.key : a.slots.newKey[from];
         if (a.shape.latentValue == 0)
-            block[std::size_t(bs) * kDim + (a.valuesByToken ? row * kDim + c : c * bs + row)] =
-                kToken ? state.value : a.newValue[from];
+            block[std::size_t(bs) * kDim + (a.slots.valuesByToken ? row * kDim + c : c * bs + row)] =
+                kToken ? state.value : a.slots.newValue[from];
     }
     if (threadIdx.x == 0 && row == bs - 1) { // full now: the block never changes again
-        const std::uint32_t move = atomicAdd(&a.moves.counts[1], 1u);
-        a.moves.writeBacks[move] = {state.store + std::int64_t(at.current) * a.moves.storeUnits, state.pool + tail};
+        const std::uint32_t move = atomicAdd(&a.slots.moves.counts[1], 1u);
+        a.slots.moves.writeBacks[move] = {state.store + std::int64_t(at.current) * a.slots.moves.storeUnits,
+                                          state.pool + tail};
     }
 }
 
@@ -155,7 +156,7 @@ __device__ void loadMissing(const SelectArgs& a, const SelectShared& shared, con
                             BlockSet<Team>& missing, const bool (&missed)[Team::kItems], int fresh,
                             int (&slots)[Team::kItems]) {
     missing.put(missed);
-    orderFreeSlots<Team>(a.lastUse != nullptr ? a.lastUse + state.use : nullptr, state.slots,
+    orderFreeSlots<Team>(a.slots.lastUse != nullptr ? a.slots.lastUse + state.use : nullptr, state.slots,
                          shared); // its barrier also completes `missing`
     const BlocksBefore<Team> before(missing);
     const unsigned lane = threadIdx.x % kWarp;
@@ -165,12 +166,14 @@ __device__ void loadMissing(const SelectArgs& a, const SelectShared& shared, con
         const bool load = missed[i] && b != fresh;
         const std::uint32_t loads = __ballot_sync(0xffffffffu, load);
         std::uint32_t move = 0; // where the warp's loads begin in the list
-        if (lane == 0 && loads != 0) move = atomicAdd(&a.moves.counts[0], unsigned(__popc(loads)));
+        if (lane == 0 && loads != 0) move = atomicAdd(&a.slots.moves.counts[0], unsigned(__popc(loads)));
         move = __shfl_sync(0xffffffffu, move, 0) + __popc(loads & ((1u << lane) - 1u));
         if (!missed[i]) continue;
         slots[i] = shared.freeSlots[before.before[i]];
-        a.map[state.map + slots[i]] = b;
-        if (load) a.moves.loads[move] = {state.store + std::int64_t(b) * a.moves.storeUnits, state.pool + slots[i]};
+        a.slots.map[state.map + slots[i]] = b;
+        if (load)
+            a.slots.moves.loads[move] = {state.store + std::int64_t(b) * a.slots.moves.storeUnits,
+                                         state.pool + slots[i]};
     }
 }
 
@@ -179,7 +182,7 @@ template <int kDim, class Team>
 __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
                            const SelectState<kDim, Team>& state, const std::uint8_t (&origins)[Team::kItems],
                            SelectSmall<Team>& small, SelectSets<Team>& sets) {
-    const bool recorded = !at.dense && (a.recordBlocks != nullptr || a.recordScores != nullptr);
+    const bool recorded = !at.dense && (a.record.blocks != nullptr || a.record.scores != nullptr);
     bool chosen[Team::kItems];
 #pragma unroll
     for (int i = 0; i < Team::kItems; ++i) chosen[i] = Team::blockOf(i) < at.blocks && origins[i] != kUnchosen;
@@ -188,16 +191,17 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
     const BlocksBefore<Team> listed(sets.chosen);
     const int count = min(listed.all, a.capacity);
     const std::size_t first = std::size_t(at.item) * a.capacity;
-    if (a.slots > 0)
-        findResident<Team>(a.map + state.map, state.slots, at, shared, state.mapped, sets.chosen, small.hits);
+    if (a.slots.count > 0)
+        findResident<Team>(a.slots.map + state.map, state.slots, at, shared, state.mapped, sets.chosen, small.hits);
 #pragma unroll
     for (int i = 0; i < Team::kItems; ++i) {
         chosen[i] = chosen[i] && listed.before[i] < a.capacity;
         if (!chosen[i]) continue;
-        a.listBlock[first + listed.before[i]] = Team::blockOf(i);
-        if (a.slots == 0 && recorded) recordEntry(a, at, shared, listed.before[i], Team::blockOf(i), origins[i], true);
+        a.list.block[first + listed.before[i]] = Team::blockOf(i);
+        if (a.slots.count == 0 && recorded)
+            recordEntry(a, at, shared, listed.before[i], Team::blockOf(i), origins[i], true);
     }
-    const bool remembers = a.previous != nullptr && !a.oneSequence;
+    const bool remembers = a.record.previous != nullptr && !a.oneSequence;
     const bool comparable = remembers && state.hasPrevious != 0 && !at.dense;
     if (remembers && threadIdx.x < SelectState<kDim, Team>::wordsOf(a)) {
         const std::uint32_t now = sets.chosen.word[threadIdx.x];
@@ -207,7 +211,7 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
     int misses = 0;
     // The block that begins with this token, or -1.
     const int fresh = at.position == at.current * a.shape.blockSize ? at.current : -1;
-    if (a.slots > 0) {
+    if (a.slots.count > 0) {
         __syncthreads();
         misses = listed.all - small.hits;
         int slots[Team::kItems];
@@ -223,23 +227,23 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
             const int b = Team::blockOf(i);
             if (missed[i] && b == fresh) small.freshMissed = 1;
             if (!chosen[i]) continue;
-            a.listSlot[first + listed.before[i]] = slots[i];
-            if (a.lastUse != nullptr) a.lastUse[state.use + slots[i]] = at.position;
+            a.list.slot[first + listed.before[i]] = slots[i];
+            if (a.slots.lastUse != nullptr) a.slots.lastUse[state.use + slots[i]] = at.position;
             if (recorded) recordEntry(a, at, shared, listed.before[i], b, origins[i], !missed[i] || b == fresh);
             if (listed.before[i] == count - 1) small.lastSlot = slots[i];
         }
     }
     __syncthreads();
-    if (a.slots > 0) placeToken(a, at, state, small.lastSlot);
-    if (a.endMark != nullptr) __syncthreads();
+    if (a.slots.count > 0) placeToken(a, at, state, small.lastSlot);
+    if (a.marks.end != nullptr) __syncthreads();
     if (threadIdx.x != 0) return;
-    a.listCount[at.item] = count;
+    a.list.count[at.item] = count;
     misses -= small.freshMissed;
-    if (a.recordHead != nullptr)
-        a.recordHead[at.item] = at.dense ? SelectionHead{0, -1, 0, misses}
-                                         : SelectionHead{count, comparable ? small.kept : -1, count - misses, misses};
+    if (a.record.heads != nullptr)
+        a.record.heads[at.item] = at.dense ? SelectionHead{0, -1, 0, misses}
+                                           : SelectionHead{count, comparable ? small.kept : -1, count - misses, misses};
     if (remembers) SelectState<kDim, Team>::hasPreviousAt(a, at) = at.dense ? 0 : 1;
-    stampLatest(a.endMark);
+    stampLatest(a.marks.end);
 }
 
 } // namespace kvscope::cuda

@@ -11,7 +11,7 @@
 
 namespace kvscope::cuda {
 
-/// A list of blocks for every (row, KV head), packed as in SelectArgs::recordBlocks. The hit bit says that a block had
+/// A list of blocks for every (row, KV head), packed as in SelectRecord::blocks. The hit bit says that a block had
 /// a slot and need not be loaded.
 struct BlockLists {
     PackedBlock* blocks = nullptr;  // [rows, kvHeads, capacity] ascending

@@ -14,7 +14,7 @@ struct UniteBlocksArgs {
     AttentionShape shape;
     int rows = 0, maxBlocks = 0;
     const std::uint8_t* active = nullptr; // [rows] or null
-    // The choice of every query head, as SelectArgs::recordBlocks and recordScores hold it.
+    // The choice of every query head, as SelectRecord::blocks and scores hold it.
     const PackedBlock* blocks = nullptr; // [rows, queryHeads, capacity]
     const float* scores = nullptr;
     const std::int32_t* count = nullptr; // [rows, queryHeads]

@@ -59,7 +59,7 @@ struct PoolRow {
 struct PoolArgs {
     AttentionShape shape;
     int capacity = 0;           // most of any row
-    bool valuesByToken = false; // as SelectArgs::valuesByToken
+    bool valuesByToken = false; // as SelectSlots::valuesByToken
     PoolState state;
     const PoolInputs* inputs = nullptr; // device memory
     const PoolRow* rows = nullptr;      // device memory, [inputs->rows]; blocks are taken in this order
