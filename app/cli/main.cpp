@@ -5,6 +5,7 @@
 #include "app/terminal/output.h"
 
 #include "base/error.h"
+#include "core/model/mapped_watch.h"
 
 #include <cstdio>
 #include <exception>
@@ -57,6 +58,7 @@ int runCommand(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     prepareOutput();
+    explainCutFiles();
     const int status = runCommand(argc, argv);
     return statusAfterOutput(status, "kvscope-cli", cli::commandRemark());
 }

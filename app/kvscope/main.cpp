@@ -4,6 +4,7 @@
 #include "app/terminal/output.h"
 
 #include "base/error.h"
+#include "core/model/mapped_watch.h"
 #include "profiler/read/step_kind.h"
 
 #include <cstdio>
@@ -105,6 +106,7 @@ int runProgram(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     prepareOutput();
+    explainCutFiles();
     const int status = runProgram(argc, argv);
     return statusAfterOutput(status, "kvscope");
 }

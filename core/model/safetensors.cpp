@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/json_reading.h"
+#include "core/model/mapped_watch.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -59,9 +60,11 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
         data_ = static_cast<const std::byte*>(mapped);
     }
     close(file);
+    watchMapped(bytes(), path_, status);
 }
 
 MappedFile::~MappedFile() {
+    unwatchMapped(bytes());
     if (data_) munmap(const_cast<std::byte*>(data_), size_);
 }
 

@@ -1,8 +1,10 @@
 #include "profiler/run/recorded_session.h"
 
 #include "base/error.h"
+#include "core/model/mapped_watch.h"
 
 #include <exception>
+#include <fmt/format.h>
 #include <utility>
 
 namespace kvscope {
@@ -16,6 +18,7 @@ RecordedSession::~RecordedSession() = default;
 
 void RecordedSession::begin(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts) {
     recording_.open();
+    modelPath_ = model->path();
     session_.emplace(std::move(model), std::move(prompts), options_, recording_.sink());
 }
 
@@ -39,7 +42,20 @@ bool RecordedSession::decode(const Progress& progress, const std::stop_token& st
     session_->prefill(progress, stop);
     bool wanted = goesOn();
     while (wanted && session_->step()) wanted = goesOn();
+    refuseOtherWeights();
     return wanted;
+}
+
+/// A GPU has its own copy of the weights; the CPU reads them in the mapped files.
+void RecordedSession::refuseOtherWeights() const {
+    if (options_.backend != Backend::Cpu) return;
+    if (const std::string file = fileWrittenSince(modelPath_); !file.empty())
+        throw Error(
+            ErrorKind::Storage,
+            fmt::format("another program wrote to {} while this run read it, so that its tokens may be those of "
+                        "other weights",
+                        file),
+            "run again, and leave the model's files alone meanwhile");
 }
 
 } // namespace kvscope

@@ -34,7 +34,8 @@ public:
     /// Opens the file, then makes the session, which begins the run in it. @throws Error: as Recorder and DecodeSession
     void begin(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts);
     /// Reads the prompts and decodes until every sequence has ended, or `eachStep` says Stop. Ends the run as finished,
-    /// or as stopped; where something throws, as failed with its sentence, or as stopped where a stop was asked for.
+    /// or as stopped; where something throws, as failed with its sentence, or as stopped where a stop was asked for. It
+    /// fails, too, where another program has written to the model's files meanwhile.
     /// stop: ends the reading of the prompts. eachStep: null: nobody follows.
     /// @return false: it was stopped. @throws Error(Cancelled), what a session throws, what eachStep throws
     bool run(const Progress& progress, const std::stop_token& stop, const EachStep& eachStep = {});
@@ -45,7 +46,9 @@ public:
 
 private:
     bool decode(const Progress& progress, const std::stop_token& stop, const EachStep& eachStep);
+    void refuseOtherWeights() const;
 
+    std::string modelPath_;
     SessionOptions options_;
     RunRecording recording_;
     std::optional<DecodeSession> session_; // last: it ends first

@@ -211,6 +211,43 @@ TEST_F(OutputCli, ARunWhoseFileWasRenamedOrTruncatedIsNoSuccess) {
     EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
 }
 
+TEST_F(OutputCli, AModelThatIsWrittenWhileItDecodesIsNoSuccess) {
+    namespace fs = std::filesystem;
+    const std::string model = path("model"), weights = model + "/model.safetensors", trace = path("run.kvtrace");
+    const auto copied = [&] {
+        fs::remove_all(model);
+        fs::copy(test::source("resources/models/nosa-tiny"), model);
+        fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+    };
+    const std::vector<std::string> command{
+        test::kCommandLine, "run", "--model", model, "--prompt", "one two three", "--ignore-eos",
+        "--max-new-tokens", "800", "--trace", trace};
+    copied();
+    test::Process overwritten(command);
+    ASSERT_TRUE(overwritten.waitForOutput(" "));
+    std::fstream(weights, std::ios::in | std::ios::out | std::ios::binary).seekp(20'000'000).write("other", 5);
+    test::Finished result = overwritten.wait();
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("another program wrote to " + weights + " while this run read it"));
+    EXPECT_EQ(jsonOf({"info", trace}).at("runs").at(0).at("status"), "failed");
+
+    copied();
+    test::Process cut(command);
+    ASSERT_TRUE(cut.waitForOutput(" "));
+    fs::resize_file(weights, 4096);
+    result = cut.wait();
+    EXPECT_EQ(result.status, 1) << "no SIGBUS";
+    EXPECT_THAT(result.err, HasSubstr(weights + " was cut short by another program while it was read"));
+
+    copied();
+    test::Process replaced(command);
+    ASSERT_TRUE(replaced.waitForOutput(" "));
+    fs::remove(weights); // the mapped bytes stay as they were
+    std::ofstream(weights) << "others";
+    result = replaced.wait();
+    EXPECT_EQ(result.status, 0) << result.err;
+}
+
 TEST_F(OutputCli, ATraceThatIsBeingWrittenIsNotReplaced) {
     const std::string file = path("busy.kvtrace");
     test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",
