@@ -53,7 +53,7 @@ struct LadderEngines {
                               workload);
                 finished.add(key, Json::parse(costs.toJson()));
             }
-            engine->costs = ServiceCosts::fromJson(finished.find(key)->dump());
+            engine->costs = ServiceCosts::fromJson(finished.find(key)->dump(), finished.file());
         }
     }
 };

@@ -64,7 +64,8 @@ void refuseVainWorkload(const Options& command, const ServingArguments& argument
 ServiceCosts costsOf(const ServingArguments& arguments) {
     return arguments.costs.empty()
                ? ServiceCosts()
-               : ServiceCosts::fromJson(readTextFile(arguments.costs, "the table of costs", kLongestCosts));
+               : ServiceCosts::fromJson(readTextFile(arguments.costs, "the table of costs", kLongestCosts),
+                                        arguments.costs);
 }
 
 Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {
@@ -129,7 +130,7 @@ Option addServingOptions(Options& sub, ServingArguments& arguments, KnobOption k
     sub.add("--arrivals", arguments.arrivals, "Draw arrivals anew at the workload's rate, or take them as recorded")
         .oneOf({"recorded", "poisson", "gamma", "constant"});
     sub.add("--burst", arguments.burst, "Shape of gamma arrivals: 0.25 doubles the variation, 1 is Poisson").positive();
-    sub.add("--spread", arguments.spread, "Spread arrivals of a file over buckets of so many ms").positive();
+    sub.add("--spread", arguments.spread, "Spread arrivals of a file over buckets of so many ms").range(0.001, 1e9);
     sub.add("--scale", arguments.scale, "Divide prompts by this and outputs by half of it").positive();
     sub.add("--outputs", arguments.outputs, "Multiply outputs by this").positive();
     sub.add("--cap", arguments.cap, "Longest prompt in tokens, e.g. 32K");

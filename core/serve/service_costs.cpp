@@ -119,6 +119,14 @@ std::int64_t ServiceCosts::workingSet(const SchedulerOptions& options, int steps
     return std::min(all, std::int64_t(double(shape.selectionBytes(context)) * grown));
 }
 
+ServiceCosts ServiceCosts::fromJson(std::string_view text, const std::string& origin) {
+    try {
+        return fromJson(text);
+    } catch (const Error& error) {
+        throw Error(error.kind, fmt::format("{}: {}", origin, error.what()), error.hint);
+    }
+}
+
 ServiceCosts ServiceCosts::fromJson(std::string_view text) {
     const nlohmann::json document = parseJson(text);
     if (!document.is_object()) refuseCost("the file", "it is no JSON object");

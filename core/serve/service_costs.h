@@ -61,6 +61,8 @@ struct ServiceCosts {
     /// Reads a JSON object; keys that are absent keep their defaults. @throws Error(BadInput) naming what is wrong, an
     /// unknown key too
     static ServiceCosts fromJson(std::string_view text);
+    /// The same for a file: errors begin with its name.
+    static ServiceCosts fromJson(std::string_view text, const std::string& origin);
     /// Writes the same object with all keys, for a person to change.
     std::string toJson() const;
 };

@@ -1,7 +1,10 @@
 #include "core/serve/simulation.h"
 
+#include "base/error.h"
+
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
 
@@ -51,6 +54,10 @@ private:
             return;
         }
         const std::int64_t began = now_;
+        if (simulated * kMs > double(kLongestNs - now_))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("an iteration of {:.3g} ms takes the simulated clock beyond 100 years", simulated),
+                        "give costs with which the server is faster");
         now_ += std::max<std::int64_t>(1, std::int64_t(std::llround(simulated * kMs)));
         tally_.iteration({began, now_, simulated, plan_.predictedMs, plan_.limitedBy, plan_.decodeRows(),
                           double(misses_), double(selected_)});

@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <numeric>
 
 namespace kvscope::serve {
 namespace {
 
 constexpr double kTallyMs = 1e6; // ns
+/// How many requests may arrive behind the window before the window's own have ended. A server that gets so many will
+/// not catch up, and the requests would fill the memory.
+constexpr std::int64_t kMostBehind = 4'000'000;
 
 } // namespace
 
@@ -30,6 +34,14 @@ Tally::Tally(const Workload& workload, const WindowOptions& options) : workload_
     if (lines == 0) throw Error(ErrorKind::BadInput, "a workload without requests");
     // The window begins when the warm-up has lasted for as many requests, and for as many seconds, as the options say.
     const double warmUpNs = options_.warmUpSeconds * 1e9;
+    const double counted = options_.counted > 0 ? options_.counted : double(lines);
+    const double longestNs = warmUpNs + (double(options_.warmUpRequests) + counted + double(lines)) / double(lines) *
+                                            double(workload_.spanUs) * 1e3;
+    if (longestNs > double(kLongestNs))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{} requests at {:.3g} per second take more than 100 years", std::int64_t(counted),
+                                workload_.rate()),
+                    "give a larger rate, or count fewer requests");
     // whole readings of the workload that fit into the warm-up
     const auto readings = std::int64_t(warmUpNs / (double(workload_.spanUs) * 1e3));
     first_ = std::max(std::int64_t(options_.warmUpRequests), readings * lines);
@@ -50,6 +62,11 @@ const WorkloadLine& Tally::lineOf(std::int64_t request) const {
 }
 
 void Tally::arrived(std::int64_t request) {
+    if (request - behind_ > kMostBehind)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{} requests arrived before {} of the {} that are counted had ended", request - first_,
+                                open_, behind_ - first_),
+                    "give a smaller rate, or costs with which the server is faster");
     Served served;
     served.outcome.id = request;
     served.outcome.arrivalNs = arrivalNs(request);

@@ -64,11 +64,15 @@ struct ServingResult {
     bool promisesTtft() const { return measured || (utilisation <= kPromised && !trend.grows()); }
 };
 
+/// The longest time that a run may take on its clock: 100 years. Behind it the clock's nanoseconds would overflow.
+inline constexpr std::int64_t kLongestNs = std::int64_t(100 * 365) * 86'400 * 1'000'000'000;
+
 /// Requests are named by numbers in the order of arrival, from 0 on. All times are on one clock, which begins with the
 /// first reading of the workload.
 class Tally {
 public:
-    /// The workload must outlive this object. @throws Error(BadInput) for an empty one
+    /// The workload must outlive this object. @throws Error(BadInput) for an empty one, and for a window that ends
+    /// later than kLongestNs
     Tally(const Workload& workload, const WindowOptions& options);
 
     std::int64_t arrivalNs(std::int64_t request) const;
@@ -78,7 +82,8 @@ public:
     /// The share of the window's requests that have ended.
     double done() const { return 1 - double(open_) / double(behind_ - first_); }
 
-    /// The request has arrived; requests arrive in their order.
+    /// The request has arrived; requests arrive in their order. @throws Error(BadInput) where so many have arrived
+    /// behind the window that the server will never answer them
     void arrived(std::int64_t request);
     /// An iteration that works for the request begins. Only the first call for a request counts.
     void scheduled(std::int64_t request, std::int64_t ns);

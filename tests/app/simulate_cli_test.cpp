@@ -46,6 +46,37 @@ TEST_F(Simulate, ReadsTheWorkloadAndTheCostsThatItWrites) {
     EXPECT_EQ(own.at("costs"), json::parse(table.out));
 }
 
+TEST_F(Simulate, RefusesATableOfCostsByItsName) {
+    const std::string costs = path("mine.json");
+    for (const char* text : {"", "{", "[]", R"({"decode_ms": 4})", R"({"decode_mss": [[1, 4]]})",
+                             R"({"shape": {"layers": 0}})", R"({"link_gbps": 51})"}) {
+        std::ofstream(costs) << text;
+        const std::string line = refusal({"simulate", "--workload", "longmix", "--costs", costs});
+        EXPECT_THAT(line, HasSubstr(costs)) << text;
+        EXPECT_THAT(line, HasSubstr("--print-costs")) << text;
+    }
+}
+
+TEST_F(Simulate, RefusesWhatNeverEndsOrOutlastsItsClock) {
+    const std::string costs = path("slow.json");
+    const std::vector<std::string> simulate{"simulate", "--workload", "longmix", "--requests",        "12", "--costs",
+                                            costs,      "--warm-up",  "0",       "--warm-up-seconds", "0"};
+    const auto with = [&](const char* rate, const char* counted) {
+        std::vector<std::string> all = simulate;
+        all.insert(all.end(), {"--rate", rate, "--counted", counted});
+        return refusal(all);
+    };
+    std::ofstream(costs) << R"({"prefill_us_per_token": 1e9})"; // hours for a prompt, while requests go on arriving
+    EXPECT_THAT(with("1000", "12"), HasSubstr("requests arrived before"));
+    std::ofstream(costs) << R"({"prefill_us_per_token": 1e15})";
+    EXPECT_THAT(with("1000", "12"), HasSubstr("beyond 100 years"));
+    ASSERT_EQ(test::cli({"simulate", "--workload", "longmix", "--requests", "4", "--write", path("w.jsonl")}).status,
+              0);
+    EXPECT_THAT(refusal({"simulate", "--workload", path("w.jsonl"), "--spread", "1e300"}), HasSubstr("--spread"));
+    std::ofstream(costs) << "{}";
+    EXPECT_THAT(with("1e-06", "20000"), HasSubstr("20000 requests at 1e-06 per second take more than 100 years"));
+}
+
 TEST_F(Simulate, FindsACapacityThatOneSeedRepeats) {
     const std::vector<std::string> search{"simulate", "--workload", "longmix", "--requests",
                                           "64",       "--search",   "--seed",  "3"};
