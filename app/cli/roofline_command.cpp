@@ -77,6 +77,8 @@ int listGpus(const RooflineArguments& arguments) {
 }
 
 int measureHere(const RooflineArguments& arguments) {
+    const std::string file = arguments.table.empty() ? userGpuFile() : arguments.table;
+    checkGpuFile(file);
     const bench::Log log = [](std::string_view line) { printErr("  {}\n", line); };
     GpuSpec spec;
     if (arguments.measure == "cpu") {
@@ -90,7 +92,6 @@ int measureHere(const RooflineArguments& arguments) {
             spec = bench::measureCpu(log);
         }
     }
-    const std::string file = arguments.table.empty() ? userGpuFile() : arguments.table;
     saveGpu(spec, file);
     if (arguments.json)
         printOut("{}\n", toJson(spec).dump(2, ' ', false, Json::error_handler_t::replace));
@@ -467,8 +468,8 @@ Command addRoofline(Options& program) {
             .excludes(list);
     const auto predicts = [&](const Option& option) { ofPredictions.push_back(option); };
     predicts(sub.add("--link", arguments->link, "pcie4, pcie5 or GB/s instead of the GPU's own link"));
-    predicts(
-        sub.add("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own").notNegative());
+    predicts(sub.add("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own")
+                 .range(0.0, 1e9));
     Option waterfall = sub.flag("--waterfall", arguments->waterfall,
                                 "What keeps the recorded run from its roof: a line for every loss, in place of the "
                                 "predictions")

@@ -111,6 +111,30 @@ std::string readFile(const std::string& file) {
     return readTextFile(file, "the GPU table", kLongest);
 }
 
+/// What a table file holds; without a file, a table without entries. A file that is no table is not written over.
+Json entriesIn(const std::string& file) {
+    if (file.empty())
+        throw Error(ErrorKind::Storage, "there is no configuration folder to write the GPU table to",
+                    "set HOME, or name a file with --gpus");
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) return {{"gpus", Json::array()}};
+    const std::string text = readFile(file);
+    GpuTable().merge(text, file);
+    return Json::parse(text);
+}
+
+void makeFolderOf(const std::string& file) {
+    std::error_code ignored; // the file cannot be written then, and that is said
+    const fs::path folder = fs::path(file).parent_path();
+    if (!folder.empty()) fs::create_directories(folder, ignored);
+}
+
+void refuseUnwritable(const std::string& file, const std::string& why) {
+    if (!why.empty())
+        throw Error(ErrorKind::Storage, fmt::format("the GPU table {} could not be written: {}", file, why),
+                    "check that the folder is writable and the disk has room");
+}
+
 } // namespace
 
 bool GpuSpec::isMeasured(std::string_view key) const {
@@ -172,16 +196,14 @@ std::string userGpuFile() {
     return {};
 }
 
+void checkGpuFile(const std::string& file) {
+    (void)entriesIn(file);
+    makeFolderOf(file);
+    refuseUnwritable(file, whyUnwritable(file));
+}
+
 void saveGpu(const GpuSpec& spec, const std::string& file) {
-    if (file.empty())
-        throw Error(ErrorKind::Storage, "there is no configuration folder to write the GPU table to",
-                    "set HOME, or name a file with --gpus");
-    std::error_code problem;
-    Json table{{"gpus", Json::array()}};
-    if (fs::exists(file, problem)) {
-        GpuTable().merge(readFile(file), file); // a file that cannot be read is not overwritten
-        table = Json::parse(readFile(file));
-    }
+    Json table = entriesIn(file);
     Json& entries = table["gpus"];
     const auto same =
         std::find_if(entries.begin(), entries.end(), [&](const Json& entry) { return entry.at("name") == spec.name; });
@@ -189,12 +211,8 @@ void saveGpu(const GpuSpec& spec, const std::string& file) {
         *same = toJson(spec);
     else
         entries.push_back(toJson(spec));
-    const fs::path folder = fs::path(file).parent_path();
-    if (!folder.empty()) fs::create_directories(folder, problem);
-    const std::string failure = writeWholeFile(file, [&](std::ostream& out) { out << table.dump(2) << '\n'; });
-    if (!failure.empty())
-        throw Error(ErrorKind::Storage, fmt::format("the GPU table {} could not be written: {}", file, failure),
-                    "check that the folder is writable and the disk has room");
+    makeFolderOf(file);
+    refuseUnwritable(file, writeWholeFile(file, [&](std::ostream& out) { out << table.dump(2) << '\n'; }));
 }
 
 } // namespace kvscope

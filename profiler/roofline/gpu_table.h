@@ -54,6 +54,8 @@ inline constexpr const char *kLocalGpu = "local", *kLocalCpu = "local-cpu";
 
 /// gpus.json in the user's configuration folder; empty where there is no such folder.
 std::string userGpuFile();
+/// Tries whether saveGpu() can write the file, before a measurement of minutes. @throws Error as saveGpu()
+void checkGpuFile(const std::string& file);
 /// Puts an entry into a table file, which is made if it is not there. @throws Error(BadInput | Storage)
 void saveGpu(const GpuSpec& spec, const std::string& file);
 

@@ -152,6 +152,19 @@ TEST_F(RooflineCli, MeasuresTheProcessorIntoTheTable) {
     EXPECT_EQ(out["shape"], "nosa-tiny");
 }
 
+TEST_F(RooflineCli, SaysThatTheTableCannotBeWrittenBeforeItMeasures) {
+    const std::string noFolder = (folder / "plain").string(), noTable = (folder / "notes.json").string();
+    std::ofstream(noFolder) << "text";
+    std::ofstream(noTable) << R"({"machines": []})";
+    const std::string aFolder = folder.path().string();
+    for (const std::string& file : {noFolder + "/gpus.json", noTable, aFolder}) {
+        const Finished refused = cli({"--measure=cpu", "--gpus", file});
+        EXPECT_NE(refused.status, 0) << file;
+        EXPECT_THAT(refused.err, HasSubstr(file));
+        EXPECT_THAT(refused.err, ::testing::Not(HasSubstr("memory is read at"))) << "it was measured in vain";
+    }
+}
+
 TEST_F(RooflineCli, RefusesWhatItCannotUseInOneSentence) {
     EXPECT_THAT(refusal({"--shape", "gpt-9"}), HasSubstr("unknown model shape 'gpt-9'; known shapes: nosa-1b"));
     EXPECT_THAT(refusal({"--gpu", "abacus"}), HasSubstr("no GPU 'abacus' in the table; known: h200"));
@@ -160,6 +173,7 @@ TEST_F(RooflineCli, RefusesWhatItCannotUseInOneSentence) {
     EXPECT_THAT(refusal({"--context", "0"}), HasSubstr("--context"));
     EXPECT_THAT(refusal({"--batch", "many"}), HasSubstr("--batch"));
     EXPECT_THAT(refusal({"--slots", "3"}), HasSubstr("--slots 3 is fewer than the 64 blocks"));
+    EXPECT_THAT(refusal({"--latency", "1e300"}), HasSubstr("--latency"));
     EXPECT_THAT(refusal({"--gpus", "/no/such/file"}), HasSubstr("cannot read the GPU table /no/such/file"));
     EXPECT_THAT(refusal({"--link", "string"}), HasSubstr("unknown link 'string'"));
     EXPECT_THAT(refusal({"--method", "magic"}), HasSubstr("magic"));
