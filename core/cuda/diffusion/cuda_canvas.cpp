@@ -69,21 +69,20 @@ MemoryPlan CudaCanvas::memory(std::shared_ptr<const DeviceModel> model, const Ca
 }
 
 CudaCanvas::CudaCanvas(std::shared_ptr<const DeviceModel> model, const CanvasSetup& setup, const cuda::Launch& launch)
-    : owner_(setup.model), model_(std::move(model)), config_(model_->config), options_(setup.options),
-      recordsRows_(setup.level != RecordLevel::Counters), sampling_(setup.sampling), allowedIds_(setup.allowed),
-      prompts_(setup.promptTokens), tokens_(setup.maxTokens), engine_(engineOptionsOf(setup)),
-      layout_(config_, engine_), products_(productLayout(layout_, setup)), sequences_(layout_.rows),
-      mostWanted_(int(setup.mostWanted)), launch_(launch), ranges_(setup.gpuTrace), trace_(setup.gpuTrace),
-      passes_(*model_, products_, buffers_, launch_, ranges_), table_(config_, engine_, layout_),
-      blocks_(std::size_t(config_.layers), nullptr), reader_(noPages_, reportNeeds(), clock_),
-      keptOf_(std::size_t(sequences_)) {
-    cuda::checkAttentionShape(layout_.shape);
-    mostTokens_ = *std::max_element(tokens_.begin(), tokens_.end());
-    for (Kept& kept : keptOf_) kept.positions.resize(blocks_.size());
+    : p_(
+          setup.model, std::move(model), engineOptionsOf(setup),
+          [&](const BatchLayout& layout) { return productLayout(layout, setup); }, setup.allowed, launch),
+      options_(setup.options), recordsRows_(setup.level != RecordLevel::Counters), sampling_(setup.sampling),
+      prompts_(setup.promptTokens), tokens_(setup.maxTokens), sequences_(p_.layout.rows),
+      mostWanted_(int(setup.mostWanted)), reader_(noPages_, reportNeeds(), p_.clock) {
+    store_.blocks.resize(std::size_t(p_.config.layers), nullptr);
+    keeping_.of.resize(std::size_t(sequences_));
+    keeping_.mostTokens = *std::max_element(tokens_.begin(), tokens_.end());
+    for (Kept& kept : keeping_.of) kept.positions.resize(store_.blocks.size());
     if (options_.cache == CanvasCache::Features)
-        features_.emplace(
-            CudaCanvasFeatures::Parts{*model_, options_, layout_.shape, buffers_, passes_, launch_, ranges_}, prompts_,
-            tokens_);
+        features_.emplace(CudaCanvasFeatures::Parts{*p_.model, options_, p_.layout.shape, p_.buffers, p_.passes,
+                                                    p_.launch, p_.ranges},
+                          prompts_, tokens_);
     plan();
 }
 
@@ -91,7 +90,7 @@ DenoiseReportNeeds CudaCanvas::reportNeeds() const {
     DenoiseReportNeeds needs;
     needs.rows = mostWanted_;
     needs.block = 1;
-    needs.layers = config_.layers;
+    needs.layers = p_.config.layers;
     needs.kvHeads = 1;
     return needs;
 }
@@ -100,93 +99,84 @@ DenoiseReportNeeds CudaCanvas::reportNeeds() const {
 int CudaCanvas::keptOf(int sequence) const { return options_.keptOf(tokens_[std::size_t(sequence)] - options_.block); }
 
 void CudaCanvas::plan() {
-    const auto places = std::size_t(products_.chunk), wanted = std::size_t(mostWanted_),
-               hidden = std::size_t(config_.hidden), queries = std::size_t(config_.queryHeads * config_.headDim),
-               keys = std::size_t(config_.kvHeads * config_.headDim);
-    headFirst_ = layout_.blockFirst;
-    blocksTotal_ = layout_.blocksTotal;
+    const auto places = std::size_t(p_.products.chunk), wanted = std::size_t(mostWanted_),
+               hidden = std::size_t(p_.config.hidden), queries = std::size_t(p_.config.queryHeads * p_.config.headDim),
+               keys = std::size_t(p_.config.kvHeads * p_.config.headDim);
+    store_.headFirst = p_.layout.blockFirst;
+    store_.blocksTotal = p_.layout.blocksTotal;
     if (evicts()) planKept();
-    if (features_) features_->plan(arena_);
-    for (__nv_bfloat16*& blocks : blocks_)
-        arena_.plan(blocks, std::size_t(blocksTotal_) * layout_.blockElements,
-                    {"kv_resident", "resident KV cache", Holds::Kv});
-    arena_.plan(x_, places * hidden, kCanvasActivations);
-    arena_.plan(buffers_.qkv, places * (queries + 2 * keys), kCanvasActivations);
-    arena_.plan(buffers_.q, places * queries, kCanvasActivations);
-    arena_.plan(buffers_.attended, places * queries, kCanvasActivations);
-    arena_.plan(buffers_.hidden, places * std::size_t(config_.ffn), kCanvasActivations);
-    arena_.plan(partial_, shareRoom() * std::size_t(config_.headDim), kCanvasActivations);
-    arena_.plan(states_, shareRoom(), kCanvasActivations);
-    arena_.plan(buffers_.x, wanted * hidden, kCanvasActivations);
-    arena_.plan(buffers_.logits[0], wanted * std::size_t(config_.vocab), kCanvasActivations);
-    passes_.plan(arena_, engine_.useLibrary);
-    table_.plan(arena_);
-    computed_.plan(arena_, tokens_, config_.kvHeads);
-    ids_.plan(arena_, places);
-    wanted_.plan(arena_, wanted);
-    ropeFirst_.plan(arena_, 2 * std::size_t(sequences_));
-    arena_.plan(headFirstDevice_, headFirst_.size(), kCanvasState);
-    arena_.plan(allowed_, std::size_t(config_.vocab), kCanvasState);
-    arena_.plan(wantedRows_, wanted, kCanvasState);
-    arena_.plan(wantedMasks_, wanted, kCanvasState);
-    DenoiseReport(reportNeeds(), nullptr, reportBytes_);
-    arena_.plan(reportRegion_, reportBytes_, "reports");
-    arena_.planHost(reportHost_, reportBytes_, "reports on the host");
-    arena_.planHost(clockMark_, 1, "the clock's mark");
+    if (features_) features_->plan(p_.arena);
+    for (__nv_bfloat16*& blocks : store_.blocks)
+        p_.arena.plan(blocks, std::size_t(store_.blocksTotal) * p_.layout.blockElements,
+                      {"kv_resident", "resident KV cache", Holds::Kv});
+    p_.arena.plan(x_, places * hidden, kCanvasActivations);
+    p_.arena.plan(p_.buffers.qkv, places * (queries + 2 * keys), kCanvasActivations);
+    p_.arena.plan(p_.buffers.q, places * queries, kCanvasActivations);
+    p_.arena.plan(p_.buffers.attended, places * queries, kCanvasActivations);
+    p_.arena.plan(p_.buffers.hidden, places * std::size_t(p_.config.ffn), kCanvasActivations);
+    p_.arena.plan(partial_, shareRoom() * std::size_t(p_.config.headDim), kCanvasActivations);
+    p_.arena.plan(states_, shareRoom(), kCanvasActivations);
+    p_.arena.plan(p_.buffers.x, wanted * hidden, kCanvasActivations);
+    p_.arena.plan(p_.buffers.logits[0], wanted * std::size_t(p_.config.vocab), kCanvasActivations);
+    p_.plan();
+    told_.computed.plan(p_.arena, tokens_, p_.config.kvHeads);
+    told_.ids.plan(p_.arena, places);
+    told_.wanted.plan(p_.arena, wanted);
+    told_.ropeFirst.plan(p_.arena, 2 * std::size_t(sequences_));
+    p_.arena.plan(store_.headFirstDevice, store_.headFirst.size(), kCanvasState);
+    p_.arena.plan(wantedRows_, wanted, kCanvasState);
+    p_.arena.plan(wantedMasks_, wanted, kCanvasState);
+    DenoiseReport(reportNeeds(), nullptr, reports_.bytes);
+    p_.arena.plan(reports_.deviceMemory, reports_.bytes, "reports");
+    p_.arena.planHost(reports_.hostMemory, reports_.bytes, "reports on the host");
+    p_.arena.planHost(clockMark_, 1, "the clock's mark");
 }
 
 /// The tokens that a sequence keeps, and behind them its block.
 void CudaCanvas::planKept() {
-    cuda::checkKeptTokens(launch_, mostTokens_);
+    cuda::checkKeptTokens(p_.launch, keeping_.mostTokens);
     for (int s = 0; s < sequences_; ++s) {
-        mostKept_ = std::max(mostKept_, keptOf(s));
-        for (int g = 0; g < config_.kvHeads; ++g) {
-            headFirst_.push_back(blocksTotal_);
-            blocksTotal_ += (keptOf(s) + options_.block + kPage - 1) / kPage;
+        keeping_.most = std::max(keeping_.most, keptOf(s));
+        for (int g = 0; g < p_.config.kvHeads; ++g) {
+            store_.headFirst.push_back(store_.blocksTotal);
+            store_.blocksTotal += (keptOf(s) + options_.block + kPage - 1) / kPage;
         }
     }
-    const auto rows = std::size_t(sequences_), kept = blocks_.size() * rows * std::size_t(mostKept_);
-    choosing_.plan(arena_, rows);
-    arena_.plan(mean_, rows * std::size_t(config_.kvHeads * config_.headDim), kCanvasActivations);
-    arena_.plan(importance_, rows * std::size_t(mostTokens_), kCanvasActivations);
-    arena_.plan(kept_, kept, "reports");
-    arena_.planHost(keptHost_, kept, "reports on the host");
+    const auto rows = std::size_t(sequences_), kept = store_.blocks.size() * rows * std::size_t(keeping_.most);
+    told_.choosing.plan(p_.arena, rows);
+    p_.arena.plan(keeping_.mean, rows * std::size_t(p_.config.kvHeads * p_.config.headDim), kCanvasActivations);
+    p_.arena.plan(keeping_.importance, rows * std::size_t(keeping_.mostTokens), kCanvasActivations);
+    p_.arena.plan(keeping_.tokens, kept, "reports");
+    p_.arena.planHost(keeping_.host, kept, "reports on the host");
 }
 
 /// Takes all that was declared and makes the engine ready for forwards.
 void CudaCanvas::open() {
     stream_ = cuda::Stream::make();
-    launch_.stream = stream_.get();
-    arena_.take();
-    passes_.open();
-    table_.upload();
-    std::vector<std::uint8_t> allowed(allowedIds_.begin(), allowedIds_.end());
-    allowed.resize(std::size_t(config_.vocab), 1);
-    fillDevice(allowed_, allowed);
-    fillDevice(headFirstDevice_, headFirst_);
+    p_.open(stream_);
+    fillDevice(store_.headFirstDevice, store_.headFirst);
     fillDevice(wantedRows_, std::vector<BlockRow>(std::size_t(mostWanted_), {0, 0, 0, BlockRow::kTaken}));
     fillDevice(wantedMasks_, std::vector<std::uint64_t>(std::size_t(mostWanted_), 1));
-    if (features_) features_->open(headFirstDevice_);
+    if (features_) features_->open(store_.headFirstDevice);
     cuda::check(cudaDeviceSynchronize(), "preparing the session");
-    deviceReport_ = DenoiseReport(reportNeeds(), reportRegion_, reportBytes_);
-    hostReport_ = DenoiseReport(reportNeeds(), reportHost_, reportBytes_);
-    clock_.calibrate(launch_, clockMark_);
-    if (trace_ != nullptr) trace_->timesBeginAt(clock_.originNs());
+    reports_.device = DenoiseReport(reportNeeds(), reports_.deviceMemory, reports_.bytes);
+    reports_.host = DenoiseReport(reportNeeds(), reports_.hostMemory, reports_.bytes);
+    p_.startClock(clockMark_);
 }
 
-std::string CudaCanvas::description() const { return describeGpuEngine(*passes_.linear()); }
+std::string CudaCanvas::description() const { return describeGpuEngine(*p_.passes.linear()); }
 
 // ---- What a forward computes ----------------------------------------------------------------------------------------
 
 void CudaCanvas::list(std::span<const CanvasRow> rows) {
     int longest = 0;
     for (const CanvasRow& row : rows) longest = std::max(longest, int(row.ids.size()));
-    computed_.begin(CanvasTokens::tileOf(longest));
-    wantedCount_ = choosingCount_ = 0;
-    attendsToAll_ = false;
-    firstWanted_.clear();
+    told_.computed.begin(CanvasTokens::tileOf(longest));
+    told_.wantedCount = told_.choosingCount = 0;
+    told_.attendsToAll = false;
+    told_.firstWanted.clear();
     if (features_) features_->begin(rows);
-    for (int s = 0; s < sequences_; ++s) ropeFirst_.host()[s] = table_.rope.first(s);
+    for (int s = 0; s < sequences_; ++s) told_.ropeFirst.host()[s] = p_.table.rope.first(s);
     for (const CanvasRow& row : rows) listRow(row);
 }
 
@@ -195,26 +185,28 @@ void CudaCanvas::listRow(const CanvasRow& row) {
     int first = 0;
     if (row.keys == CanvasRow::Keys::Kept) { // the block lies behind the kept tokens, and is rotated as itself
         const int kept = keptOf(s);
-        first = computed_.add(sequences_ + s, kept, n, kept + n);
-        ropeFirst_.host()[sequences_ + s] = table_.rope.first(s) + row.first - kept;
+        first = told_.computed.add(sequences_ + s, kept, n, kept + n);
+        told_.ropeFirst.host()[sequences_ + s] = p_.table.rope.first(s) + row.first - kept;
     } else {
-        first = computed_.add(s, row.first, n, tokens_[index(row.sequence)]);
-        attendsToAll_ = true;
+        first = told_.computed.add(s, row.first, n, tokens_[index(row.sequence)]);
+        told_.attendsToAll = true;
     }
-    if (row.keys == CanvasRow::Keys::Computed) features_->add(row, first, computed_.places());
+    if (row.keys == CanvasRow::Keys::Computed) features_->add(row, first, told_.computed.places());
     if (row.keys == CanvasRow::Keys::AllAndChoose)
-        choosing_.host()[choosingCount_++] = {s, first, n, row.block, keptOf(s)};
-    std::fill(std::copy(row.ids.begin(), row.ids.end(), ids_.host() + first), ids_.host() + computed_.places(), 0);
-    firstWanted_.push_back(wantedCount_);
-    for (const std::int32_t position : row.wanted) wanted_.host()[wantedCount_++] = first + position - row.first;
+        told_.choosing.host()[told_.choosingCount++] = {s, first, n, row.block, keptOf(s)};
+    std::fill(std::copy(row.ids.begin(), row.ids.end(), told_.ids.host() + first),
+              told_.ids.host() + told_.computed.places(), 0);
+    told_.firstWanted.push_back(told_.wantedCount);
+    for (const std::int32_t position : row.wanted)
+        told_.wanted.host()[told_.wantedCount++] = first + position - row.first;
 }
 
 void CudaCanvas::send() {
-    computed_.send(stream_.get());
-    ids_.send(std::size_t(computed_.places()), stream_.get());
-    wanted_.send(std::size_t(wantedCount_), stream_.get());
-    ropeFirst_.send(2 * std::size_t(sequences_), stream_.get());
-    if (choosingCount_ > 0) choosing_.send(std::size_t(choosingCount_), stream_.get());
+    told_.computed.send(stream_.get());
+    told_.ids.send(std::size_t(told_.computed.places()), stream_.get());
+    told_.wanted.send(std::size_t(told_.wantedCount), stream_.get());
+    told_.ropeFirst.send(2 * std::size_t(sequences_), stream_.get());
+    if (told_.choosingCount > 0) told_.choosing.send(std::size_t(told_.choosingCount), stream_.get());
     if (features_) features_->send();
 }
 
@@ -222,18 +214,19 @@ void CudaCanvas::send() {
 
 void CudaCanvas::forward(std::span<const CanvasRow> rows, StepRecord& record) {
     list(rows);
-    if (trace_ != nullptr) trace_->atStep(record.step);
+    if (p_.trace != nullptr) p_.trace->atStep(record.step);
     nvtxPush(nameOf(Phase::Decode), record.step);
     send();
     forwardKernels();
-    cuda::check(cudaMemcpyAsync(reportHost_, reportRegion_, reportBytes_, cudaMemcpyDeviceToHost, stream_.get()),
+    cuda::check(cudaMemcpyAsync(reports_.hostMemory, reports_.deviceMemory, reports_.bytes, cudaMemcpyDeviceToHost,
+                                stream_.get()),
                 "reading a forward's report");
-    if (choosingCount_ > 0 && mostKept_ > 0)
-        cuda::check(
-            cudaMemcpyAsync(keptHost_, kept_,
-                            blocks_.size() * std::size_t(sequences_) * std::size_t(mostKept_) * sizeof(std::int32_t),
-                            cudaMemcpyDeviceToHost, stream_.get()),
-            "reading which tokens are kept");
+    if (told_.choosingCount > 0 && keeping_.most > 0)
+        cuda::check(cudaMemcpyAsync(keeping_.host, keeping_.tokens,
+                                    store_.blocks.size() * std::size_t(sequences_) * std::size_t(keeping_.most) *
+                                        sizeof(std::int32_t),
+                                    cudaMemcpyDeviceToHost, stream_.get()),
+                    "reading which tokens are kept");
     if (features_) features_->collect();
     nvtxPop();
     cuda::check(cudaStreamSynchronize(stream_.get()), "denoising");
@@ -244,38 +237,40 @@ void CudaCanvas::forward(std::span<const CanvasRow> rows, StepRecord& record) {
 
 /// Launches all kernels of a forward.
 void CudaCanvas::forwardKernels() {
-    ranges_.at(StepStage::Embed);
-    passes_.embed(ids_.device(), computed_.places(), x_, nullptr, 0, deviceReport_.stepMarks + kEmbed);
-    for (int layer = 0; layer < config_.layers; ++layer) features_ ? featureKernels(layer) : layerKernels(layer);
-    ranges_.at(StepStage::LmHead);
-    cuda::gatherRows(launch_, {wantedCount_, config_.hidden, x_, buffers_.x, wanted_.device()});
-    if (wantedCount_ > 0) {
-        passes_.head(buffers_.logits[0], wantedCount_, deviceReport_.stepMarks + kLmHead);
+    p_.ranges.at(StepStage::Embed);
+    p_.passes.embed(told_.ids.device(), told_.computed.places(), x_, nullptr, 0, reports_.device.stepMarks + kEmbed);
+    for (int layer = 0; layer < p_.config.layers; ++layer) features_ ? featureKernels(layer) : layerKernels(layer);
+    p_.ranges.at(StepStage::LmHead);
+    cuda::gatherRows(p_.launch, {told_.wantedCount, p_.config.hidden, x_, p_.buffers.x, told_.wanted.device()});
+    if (told_.wantedCount > 0) {
+        p_.passes.head(p_.buffers.logits[0], told_.wantedCount, reports_.device.stepMarks + kLmHead);
         chooseCandidates();
     } else {
-        for (const auto mark : {kLmHead, kSample}) cuda::stampNow(launch_, deviceReport_.stepMarks + mark);
+        for (const auto mark : {kLmHead, kSample}) cuda::stampNow(p_.launch, reports_.device.stepMarks + mark);
     }
-    cuda::stampNow(launch_, deviceReport_.stepMarks + kEnd);
-    ranges_.leave();
+    cuda::stampNow(p_.launch, reports_.device.stepMarks + kEnd);
+    p_.ranges.leave();
 }
 
 void CudaCanvas::layerKernels(int layer) {
-    ranges_.at(layer, Stage::QkvLinear);
-    passes_.project(model_->layers[std::size_t(layer)], x_, computed_.places(), deviceReport_.mark(layer, kQkv));
-    place(layer, computed_);
-    if (choosingCount_ > 0) chooseKept(layer);
-    attend(layer, computed_);
-    passes_.finish(layer, x_, computed_.places(), deviceReport_.mark(layer, kOLinear), deviceReport_.mark(layer, kFfn));
+    p_.ranges.at(layer, Stage::QkvLinear);
+    p_.passes.project(p_.model->layers[std::size_t(layer)], x_, told_.computed.places(),
+                      reports_.device.mark(layer, kQkv));
+    place(layer, told_.computed);
+    if (told_.choosingCount > 0) chooseKept(layer);
+    attend(layer, told_.computed);
+    p_.passes.finish(layer, x_, told_.computed.places(), reports_.device.mark(layer, kOLinear),
+                     reports_.device.mark(layer, kFfn));
 }
 
 /// The marks of stages that these layers do not have are those of comparing values.
 void CudaCanvas::featureKernels(int layer) {
-    const auto mark = [&](DenoiseReport::Mark which) { return deviceReport_.mark(layer, which); };
+    const auto mark = [&](DenoiseReport::Mark which) { return reports_.device.mark(layer, which); };
     features_->runLayer(
         {layer,
-         computed_,
+         told_.computed,
          x_,
-         blocks_[std::size_t(layer)],
+         store_.blocks[std::size_t(layer)],
          {mark(kStage1), mark(kPooling), mark(kQkv), mark(kRope), mark(kAttention), mark(kOLinear), mark(kFfn)},
          [&](const CanvasTokens& tokens) { place(layer, tokens); },
          [&](const CanvasTokens& tokens) { attend(layer, tokens); }});
@@ -283,91 +278,92 @@ void CudaCanvas::featureKernels(int layer) {
 
 /// Rotates queries and keys; keys and values of the tokens replace those before.
 void CudaCanvas::place(int layer, const CanvasTokens& tokens) {
-    ranges_.at(layer, Stage::Rope);
+    p_.ranges.at(layer, Stage::Rope);
     cuda::BlockPlaceArgs args;
-    args.rows = tokens.tokens(layout_.shape, headFirstDevice_);
-    args.qkv = buffers_.qkv;
-    args.cos = table_.ropeCos;
-    args.sin = table_.ropeSin;
-    args.ropeFirst = ropeFirst_.device();
-    args.interleaved = config_.rope.interleaved;
-    args.norms = model_->layers[std::size_t(layer)].headNorms;
-    args.q = buffers_.q;
-    args.blocks = blocks_[std::size_t(layer)];
-    args.mark = deviceReport_.mark(layer, kRope);
-    cuda::placeBlocks(launch_, args);
+    args.rows = tokens.tokens(p_.layout.shape, store_.headFirstDevice);
+    args.qkv = p_.buffers.qkv;
+    args.cos = p_.table.ropeCos;
+    args.sin = p_.table.ropeSin;
+    args.ropeFirst = told_.ropeFirst.device();
+    args.interleaved = p_.config.rope.interleaved;
+    args.norms = p_.model->layers[std::size_t(layer)].headNorms;
+    args.q = p_.buffers.q;
+    args.blocks = store_.blocks[std::size_t(layer)];
+    args.mark = reports_.device.mark(layer, kRope);
+    cuda::placeBlocks(p_.launch, args);
 }
 
 /// Whether the layer's tokens attend to everything and are all computed.
 Stage CudaCanvas::attentionStage(int layer) const {
-    const bool all = features_ ? layer == 0 || features_->computesAll() : attendsToAll_;
+    const bool all = features_ ? layer == 0 || features_->computesAll() : told_.attendsToAll;
     return all ? Stage::Attention : Stage::Stage2;
 }
 
 void CudaCanvas::attend(int layer, const CanvasTokens& tokens) {
-    ranges_.at(layer, attentionStage(layer));
+    p_.ranges.at(layer, attentionStage(layer));
     cuda::BlockAttentionArgs attention;
-    attention.rows = tokens.tiles(layout_.shape, headFirstDevice_);
-    attention.q = buffers_.q;
-    attention.blocks = blocks_[std::size_t(layer)];
-    attention.scale = config_.attentionScale();
-    attention.out = buffers_.attended;
-    attention.mark = deviceReport_.mark(layer, kAttention);
+    attention.rows = tokens.tiles(p_.layout.shape, store_.headFirstDevice);
+    attention.q = p_.buffers.q;
+    attention.blocks = store_.blocks[std::size_t(layer)];
+    attention.scale = p_.config.attentionScale();
+    attention.out = p_.buffers.attended;
+    attention.mark = reports_.device.mark(layer, kAttention);
     attention.splits = splitsOf(tokens);
-    if (attention.splits == 1) return cuda::blockAttention(launch_, attention);
+    if (attention.splits == 1) return cuda::blockAttention(p_.launch, attention);
     attention.partial = partial_;
     attention.states = states_;
-    cuda::blockAttention(launch_, attention);
-    cuda::mergeShares(launch_, {attention.rows, attention.splits, partial_, states_, buffers_.attended});
+    cuda::blockAttention(p_.launch, attention);
+    cuda::mergeShares(p_.launch, {attention.rows, attention.splits, partial_, states_, p_.buffers.attended});
 }
 
 /// Queries of all shares together. Keys are shared among thread blocks only until there are two of them, of 64 queries
 /// each, for every multiprocessor.
-std::size_t CudaCanvas::shareRoom() const { return std::size_t(launch_.multiprocessors) * 2 * 64; }
+std::size_t CudaCanvas::shareRoom() const { return std::size_t(p_.launch.multiprocessors) * 2 * 64; }
 
 /// Thread blocks that share the keys of a tile where the forward has too few tiles for all multiprocessors.
 int CudaCanvas::splitsOf(const CanvasTokens& tokens) const {
-    const cuda::BlockRows rows = tokens.tiles(layout_.shape, headFirstDevice_);
+    const cuda::BlockRows rows = tokens.tiles(p_.layout.shape, store_.headFirstDevice);
     const std::size_t queries = std::size_t(rows.items()) * std::size_t(rows.queries());
     const int room = int(std::min<std::size_t>(shareRoom() / std::max<std::size_t>(1, queries), 1024));
-    return std::clamp(cuda::blockSplits(launch_, rows, tokens.fewestKeys()), 1, std::max(1, room));
+    return std::clamp(cuda::blockSplits(p_.launch, rows, tokens.fewestKeys()), 1, std::max(1, room));
 }
 
 cuda::KeepArgs CudaCanvas::keepArgs(int layer) const {
     cuda::KeepArgs args;
-    args.shape = layout_.shape;
-    args.rows = choosingCount_;
+    args.shape = p_.layout.shape;
+    args.rows = told_.choosingCount;
     args.blockTokens = options_.block;
-    args.mostTokens = mostTokens_;
-    args.mostKept = mostKept_;
+    args.mostTokens = keeping_.mostTokens;
+    args.mostKept = keeping_.most;
     args.kernel = options_.kernel;
-    args.table = choosing_.device();
-    args.q = buffers_.q;
-    args.blocks = blocks_[std::size_t(layer)];
-    args.headFirst = headFirstDevice_;
-    args.keptFirst = headFirstDevice_ + layout_.heads();
-    args.mean = mean_;
-    args.importance = importance_;
-    args.kept = kept_ + std::size_t(layer) * std::size_t(sequences_) * std::size_t(mostKept_);
-    args.scoreMark = deviceReport_.mark(layer, kStage1);
-    args.keepMark = deviceReport_.mark(layer, kPooling);
+    args.table = told_.choosing.device();
+    args.q = p_.buffers.q;
+    args.blocks = store_.blocks[std::size_t(layer)];
+    args.headFirst = store_.headFirstDevice;
+    args.keptFirst = store_.headFirstDevice + p_.layout.heads();
+    args.mean = keeping_.mean;
+    args.importance = keeping_.importance;
+    args.kept = keeping_.tokens + std::size_t(layer) * std::size_t(sequences_) * std::size_t(keeping_.most);
+    args.scoreMark = reports_.device.mark(layer, kStage1);
+    args.keepMark = reports_.device.mark(layer, kPooling);
     return args;
 }
 
 /// Chooses which tokens outside the blocks are kept, and copies their keys and values.
 void CudaCanvas::chooseKept(int layer) {
-    ranges_.at(layer, Stage::Stage1);
-    cuda::scoreCanvasTokens(launch_, keepArgs(layer));
-    ranges_.at(layer, Stage::Pooling);
-    cuda::keepCanvasTokens(launch_, keepArgs(layer));
+    p_.ranges.at(layer, Stage::Stage1);
+    cuda::scoreCanvasTokens(p_.launch, keepArgs(layer));
+    p_.ranges.at(layer, Stage::Pooling);
+    cuda::keepCanvasTokens(p_.launch, keepArgs(layer));
 }
 
 /// Where the largest logit is the candidate; otherwise the session draws from the logits.
 void CudaCanvas::chooseCandidates() {
-    ranges_.at(StepStage::Sample);
-    if (sampling_.temperature > 0) return cuda::stampNow(launch_, deviceReport_.stepMarks + kSample);
-    cuda::chooseCandidates(launch_, {wantedCount_, 1, config_.vocab, wantedRows_, wantedMasks_, buffers_.logits[0],
-                                     allowed_, deviceReport_.candidates, deviceReport_.stepMarks + kSample});
+    p_.ranges.at(StepStage::Sample);
+    if (sampling_.temperature > 0) return cuda::stampNow(p_.launch, reports_.device.stepMarks + kSample);
+    cuda::chooseCandidates(p_.launch,
+                           {told_.wantedCount, 1, p_.config.vocab, wantedRows_, wantedMasks_, p_.buffers.logits[0],
+                            p_.allowed, reports_.device.candidates, reports_.device.stepMarks + kSample});
 }
 
 // ---- What came of it ------------------------------------------------------------------------------------------------
@@ -375,44 +371,44 @@ void CudaCanvas::chooseCandidates() {
 void CudaCanvas::keepReport(std::span<const CanvasRow> rows) {
     logitsHost_.clear();
     candidates_.clear();
-    for (int i = 0; i < wantedCount_; ++i) {
-        const cuda::BlockCandidate& from = hostReport_.candidates[i];
+    for (int i = 0; i < told_.wantedCount; ++i) {
+        const cuda::BlockCandidate& from = reports_.host.candidates[i];
         candidates_.push_back({0, from.id, from.confidence, from.entropy, from.second, from.confidence});
     }
-    const Extents<int, int, int> keptAt(config_.layers, sequences_, mostKept_);
+    const Extents<int, int, int> keptAt(p_.config.layers, sequences_, keeping_.most);
     for (const CanvasRow& row : rows) {
         if (row.keys != CanvasRow::Keys::AllAndChoose) continue;
-        Kept& kept = keptOf_[index(row.sequence)];
+        Kept& kept = keeping_.of[index(row.sequence)];
         kept.used = false;
-        for (int layer = 0; layer < config_.layers; ++layer) {
-            const std::int32_t* const from = keptHost_ + keptAt.first(layer, int(row.sequence));
+        for (int layer = 0; layer < p_.config.layers; ++layer) {
+            const std::int32_t* const from = keeping_.host + keptAt.first(layer, int(row.sequence));
             kept.positions[std::size_t(layer)].assign(from, from + keptOf(int(row.sequence)));
         }
     }
 }
 
 void CudaCanvas::fill(std::span<const CanvasRow> rows, StepRecord& record) {
-    reader_.fill(hostReport_, {true, choosingCount_ > 0, false}, {}, {}, record);
+    reader_.fill(reports_.host, {true, told_.choosingCount > 0, false}, {}, {}, record);
     fillTimes(record);
-    for (int layer = 0; layer < config_.layers; ++layer)
+    for (int layer = 0; layer < p_.config.layers; ++layer)
         for (const CanvasRow& row : rows)
-            for (int g = 0; g < config_.kvHeads; ++g) fillHead(layer, g, row, record);
+            for (int g = 0; g < p_.config.kvHeads; ++g) fillHead(layer, g, row, record);
     for (const CanvasRow& row : rows)
-        if (row.keys == CanvasRow::Keys::Kept) keptOf_[index(row.sequence)].used = true;
+        if (row.keys == CanvasRow::Keys::Kept) keeping_.of[index(row.sequence)].used = true;
 }
 
 /// Names the attention as the CPU does. Where layers compare values, that work comes before their projections, and the
 /// reader has counted it to the feed-forward of the layer before.
 void CudaCanvas::fillTimes(StepRecord& record) const {
-    for (int layer = 0; layer < config_.layers; ++layer) {
+    for (int layer = 0; layer < p_.config.layers; ++layer) {
         LayerRecord& times = record.layers[std::size_t(layer)];
         const Stage stage = attentionStage(layer);
         moveStage(times, stage == Stage::Attention ? Stage::Stage2 : Stage::Attention, stage);
         if (!features_ || !features_->compares() || layer == 0) continue;
-        const std::uint64_t values = *hostReport_.mark(layer, kStage1), changes = *hostReport_.mark(layer, kPooling),
-                            qkv = *hostReport_.mark(layer, kQkv);
+        const std::uint64_t values = *reports_.host.mark(layer, kStage1),
+                            changes = *reports_.host.mark(layer, kPooling), qkv = *reports_.host.mark(layer, kQkv);
         record.layers[std::size_t(layer) - 1].stageNs[std::size_t(Stage::Ffn)] -= std::int64_t(qkv - values);
-        times.startNs = clock_.sinceOrigin(values);
+        times.startNs = p_.clock.sinceOrigin(values);
         times.stageNs[std::size_t(Stage::QkvLinear)] += std::int64_t(changes - values);
         times.stageNs[std::size_t(Stage::Compression)] += std::int64_t(qkv - changes);
     }
@@ -431,7 +427,7 @@ void CudaCanvas::fillHead(int layer, int kvHead, const CanvasRow& row, StepRecor
 }
 
 void CudaCanvas::fillKept(const CanvasRow& row, const DenoiseLayer& out, StepRecord& record) const {
-    const Kept& kept = keptOf_[index(row.sequence)];
+    const Kept& kept = keeping_.of[index(row.sequence)];
     const auto& ids = kept.positions[std::size_t(out.layer)];
     const int others = tokens_[index(row.sequence)] - options_.block;
     recordChosen(out,
@@ -459,19 +455,19 @@ void CudaCanvas::fillComputed(const CanvasRow& row, DenoiseLayer out, StepRecord
 }
 
 std::span<const float> CudaCanvas::logits(int row, int index) const {
-    const auto vocab = std::size_t(config_.vocab);
+    const auto vocab = std::size_t(p_.config.vocab);
     if (logitsHost_.empty()) {
-        logitsHost_.resize(std::size_t(wantedCount_) * vocab);
-        cuda::check(cudaMemcpy(logitsHost_.data(), buffers_.logits[0], logitsHost_.size() * sizeof(float),
+        logitsHost_.resize(std::size_t(told_.wantedCount) * vocab);
+        cuda::check(cudaMemcpy(logitsHost_.data(), p_.buffers.logits[0], logitsHost_.size() * sizeof(float),
                                cudaMemcpyDeviceToHost),
                     "copying the logits");
     }
-    return std::span(logitsHost_).subspan(std::size_t(firstWanted_[std::size_t(row)] + index) * vocab, vocab);
+    return std::span(logitsHost_).subspan(std::size_t(told_.firstWanted[std::size_t(row)] + index) * vocab, vocab);
 }
 
 const Candidate* CudaCanvas::candidate(int row, int index) const {
     if (sampling_.temperature > 0) return nullptr;
-    return &candidates_[std::size_t(firstWanted_[std::size_t(row)] + index)];
+    return &candidates_[std::size_t(told_.firstWanted[std::size_t(row)] + index)];
 }
 
 std::unique_ptr<CanvasEngine> makeCudaCanvas(const CanvasSetup& setup) {

@@ -3,15 +3,11 @@
 // in place.
 #pragma once
 
-#include "core/cuda/batch_layout.h"
-#include "core/cuda/cuda_engine_options.h"
-#include "core/cuda/device_model.h"
+#include "core/cuda/diffusion/cuda_denoise_prompts.h"
 #include "core/cuda/diffusion/cuda_denoise_report.h"
-#include "core/cuda/gpu_clock.h"
-#include "core/cuda/layer_passes.h"
-#include "core/cuda/row_table.h"
-#include "core/cuda/stage_ranges.h"
-#include "core/cuda/step_buffers.h"
+#include "core/cuda/diffusion/denoise_flight.h"
+#include "core/cuda/diffusion/denoiser_layer.h"
+#include "core/cuda/diffusion/diffusion_parts.h"
 #include "core/session/denoise_engine.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/diffusion/block_attention.h"
@@ -34,8 +30,8 @@ public:
     static MemoryPlan memory(std::shared_ptr<const DeviceModel> model, const DenoiseSetup& setup,
                              const cuda::Launch& launch);
     /// The same of this engine.
-    const MemoryPlan& memory() const { return arena_.declared(); }
-    std::size_t deviceBytes() const { return arena_.bytes(); }
+    const MemoryPlan& memory() const { return p_.arena.declared(); }
+    std::size_t deviceBytes() const { return p_.arena.bytes(); }
 
     std::string description() const override;
     void prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) override;
@@ -46,36 +42,38 @@ public:
     void settle() override { cuda::check(cudaStreamSynchronize(stream_.get()), "finishing"); }
 
 private:
-    /// One layer's share of the device's memory.
-    struct Layer {
-        __nv_bfloat16* blocks = nullptr; // KV blocks of all sequences
-        __nv_bfloat16* ranges = nullptr; // of pages, where the method chooses pages
-        float* before = nullptr;         // queries of the forward before, where they are compared
-        float* prefix = nullptr;         // attention over the prefix, where tokens reuse it
-        float* prefixSums = nullptr;     // its log sums
-        std::int32_t* tiles = nullptr; // of the prefix that each query head keeps, where each has a mask (TileMaskArgs)
-        std::int32_t* tileCount = nullptr;
-        float* beforeKv = nullptr; // keys and values of the forward before, where their changes are recorded
+    /// A forward in flight: its memory on the host, which the GPU reaches, and what it was told.
+    struct Entry {
+        std::byte *inputMemory = nullptr, *reportMemory = nullptr;
+        FlightInputs inputs;
+        DenoiseReport report;
+        Flight flight;
+        cuda::Event done;
     };
-    /// What a forward is told: the host uploads all of it, or the table alone where the forward before has written on
-    /// the device.
-    struct Inputs {
-        cuda::BlockRow* table = nullptr; // [rows]
-        std::uint64_t* masked = nullptr; // [rows] positions whose candidates are wanted
-        std::int32_t* ids = nullptr;     // [rows*block]
-        Inputs() = default;
-        Inputs(std::byte* base, int rows, int block, std::size_t& bytes);
+    /// Device memory of the choice of pages, see PageUnionArgs.
+    struct PageMemory {
+        float* scores = nullptr;
+        std::uint32_t *words = nullptr, *arrivals = nullptr;
+        std::int32_t *pages = nullptr, *count = nullptr;
     };
-    /// A row of a forward, without its ids.
-    struct FlightRow {
-        DenoiseRow row; // `wanted` and `ids` are not set
-        std::uint32_t flags = 0;
-        int masks = 0;
+    /// Device memory of the choice of tiles.
+    struct TileMemory {
+        float2* weights = nullptr;         // see TileMaskArgs
+        std::int64_t* headFirst = nullptr; // [sequence*queryHeads] first KV block of the query head's KV head
     };
-    /// A forward on its way.
-    struct Flight {
-        std::vector<FlightRow> rows;
-        ForwardShape shape;
+    /// Device memory of what a forward is told and of what it reports, each in one piece.
+    struct OnDevice {
+        std::byte *inputMemory = nullptr, *reportMemory = nullptr;
+        std::size_t inputBytes = 0, reportBytes = 0;
+        FlightInputs inputs;
+        DenoiseReport report;
+    };
+    /// How many thread blocks share the prefix of a row, and device memory for what their shares come to.
+    struct Shares {
+        int count = 1;
+        int ofTiles = 1; // where every query head has a list of its own
+        float* partial = nullptr;
+        float2* states = nullptr;
     };
     static constexpr int kEntries = 2; // forwards in flight
 
@@ -89,25 +87,8 @@ private:
     void open();
     DenoiseReportNeeds reportNeeds() const;
 
-    // Prompts
-    int promptTokens(int sequence) const;
-    int pieceTokens() const;
-    void readPrompt(int sequence, StepRecord& record, double& done, double all, const Progress& progress,
-                    const std::stop_token& stop);
-    void readPiece(int sequence, int layer, int first, int n, LayerRecord& out);
-    void addTimes(LayerRecord& out) const;
-
     // Forwards
-    bool isSparse(const DenoiseRow& row) const;
-    bool choosesOnce(const DenoiseRow& row) const;
-    int keptOf(const FlightRow& row) const;
-    std::uint32_t flagsOf(const DenoiseRow& row) const;
-    FlightRow flightOf(const DenoiseRow& row, int masks) const;
-    bool writesOnDevice() const;
-    int writesOf(const FlightRow& row) const;
-    bool isAhead(std::span<const DenoiseRow> rows) const;
     void start(Flight flight, std::span<const DenoiseRow> rows, int step);
-    bool startNext(int step);
     void launchForward(ForwardShape shape);
     void forwardKernels(ForwardShape shape);
     void layerKernels(int layer, ForwardShape shape);
@@ -115,63 +96,32 @@ private:
     void attend(int layer, ForwardShape shape);
     void observe(int layer);
     void observeLogits();
-    void keepReport(const DenoiseReport& report);
-    bool names() const { return options_.pages || comparesAlways_; }
+    void keepReport(const Entry& entry);
+    bool namesActive() const { return options_.pages || comparesAlways_; }
     cuda::BlockRows rowsOf(int layer) const;
     cuda::PageUnionArgs unionOf(int layer) const;
     cuda::BlockRows tileHeads() const;
-    bool weighs() const { return options_.tiles || options_.agnosticPages > 0; }
     cuda::TileMaskArgs maskOf(int layer) const;
 
-    const std::shared_ptr<const Model> owner_; // of what the device's model came from
-    const std::shared_ptr<const DeviceModel> model_;
-    const ModelConfig& config_;
-    const std::vector<std::vector<std::int32_t>>& prompts_;
+    DiffusionParts p_; // of what is projected together, `products` has a row for each token
     const DenoiseOptions options_;
     const CandidateSampling sampling_;
-    const bool comparesAlways_;
-    const bool recordsKv_; // the changes of keys and values, in runs of full attention
+    const bool comparesAlways_; // queries with those of the forward before, in runs of full attention too
+    const bool recordsKv_;      // the changes of keys and values, in runs of full attention
     DenoiseObserver* const observer_;
-    const std::span<const std::uint8_t> allowedIds_;
-    const CudaEngineOptions engine_; // what the layouts and tables are made from
-    const BatchLayout layout_;       // of the sequences
-    const BatchLayout products_;     // of what is projected together: a row for each token
-    const int rows_, block_, splits_;
-    const int tileSplits_; // splits_ where every query head has a list of its own
-    cuda::Launch launch_;
-    StageRanges ranges_;
-    GpuTrace* const trace_;
-    DeviceArena arena_;
-    StepBuffers buffers_;
-    LayerPasses passes_;
-    RowTable table_; // rotary tables, and where the sequences' blocks begin
-    GpuClock clock_;
+    const FlightRules rules_;
+    const int rows_, block_;
+    std::vector<DenoiserLayer> layers_; // the arena sets the pointers
+    CudaDenoisePrompts prompts_;
+    OnDevice device_;
+    PageMemory choice_;
+    TileMemory tiles_;
+    Shares shares_;
+    float2* changes_ = nullptr;   // device memory [rows*block, queryHeads]
+    float2* kvChanges_ = nullptr; // device memory [rows*block, 2 kvHeads]
 
-    // Device memory; the arena sets the pointers
-    std::vector<Layer> layers_;
-    std::byte* inputRegion_ = nullptr;
-    std::byte* reportRegion_ = nullptr;
-    cuda::BlockRow* promptTable_ = nullptr; // [blocks of the longest prompt]
-    std::int32_t* promptIds_ = nullptr;     // [tokens of the longest prompt]
-    float* promptX_ = nullptr;              // [tokens of the longest prompt, hidden]
-    std::uint8_t* allowed_ = nullptr;       // [vocab]
-    float2* changes_ = nullptr;             // [rows*block, queryHeads]
-    float2* kvChanges_ = nullptr;           // [rows*block, 2 kvHeads]
-    float2* tileWeights_ = nullptr;         // see TileMaskArgs
-    std::int64_t* tileHeadFirst_ = nullptr; // [sequence*queryHeads] first KV block of the query head's KV head
-    float *scores_ = nullptr, *partial_ = nullptr;
-    float2* states_ = nullptr;
-    std::uint32_t *words_ = nullptr, *arrivals_ = nullptr;
-    std::int32_t *pages_ = nullptr, *count_ = nullptr;
-    // Host memory that the GPU reaches
-    std::byte *inputHost_[kEntries] = {}, *reportHost_[kEntries] = {};
-    std::uint64_t* promptMarks_ = nullptr; // [DenoiseReport::kMarks]
-
-    std::size_t inputBytes_ = 0, reportBytes_ = 0;
-    Inputs deviceInputs_, hostInputs_[kEntries];
-    DenoiseReport deviceReport_, hostReport_[kEntries];
     DenoiseReportReader reader_;
-    Flight flights_[kEntries];
+    Entry entries_[kEntries];
     int entry_ = 0;                             // of the last forward that was waited for
     bool ahead_ = false;                        // the next one has been started
     std::vector<int> sequenceOf_;               // [row of the last forward]
@@ -179,7 +129,6 @@ private:
     mutable std::vector<float> logitsHost_;     // of the last forward; empty until asked for
     mutable std::vector<std::uint16_t> merged_; // for the observer
     // The last members are destroyed first: the stream's destructor waits for its work.
-    cuda::Event done_[kEntries];
     cuda::Executable graphs_[ForwardShape::kShapes];
     cuda::Stream stream_;
 };

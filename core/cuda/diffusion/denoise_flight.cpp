@@ -1,0 +1,107 @@
+#include "core/cuda/diffusion/denoise_flight.h"
+
+#include "core/diffusion/tile_mask.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace kvscope {
+
+using cuda::BlockRow;
+
+FlightInputs::FlightInputs(std::byte* base, int rows, int block, std::size_t& bytes) {
+    const std::size_t masks = (std::size_t(rows) * sizeof(BlockRow) + 7) / 8 * 8,
+                      tokens = masks + std::size_t(rows) * sizeof(std::uint64_t);
+    bytes = tokens + std::size_t(rows) * std::size_t(block) * sizeof(std::int32_t);
+    if (base == nullptr) return;
+    table = reinterpret_cast<BlockRow*>(base);
+    masked = reinterpret_cast<std::uint64_t*>(base + masks);
+    ids = reinterpret_cast<std::int32_t*>(base + tokens);
+}
+
+FlightRules::FlightRules(const DenoiseOptions& options, bool comparesAlways, bool makesLogits, bool writes)
+    : options_(options), comparesAlways_(comparesAlways), makesLogits_(makesLogits),
+      writesOnDevice_(writes && (options.strategy == Unmasking::Sequential ||
+                                 options.strategy == Unmasking::LowConfidenceStatic)) {}
+
+bool FlightRules::isSparse(const DenoiseRow& row) const {
+    if (!options_.pages || row.first == 0) return false;
+    return row.step >= options_.firstSparseStep() && (!row.clean || options_.finalSparse);
+}
+
+/// Whether the forward chooses for those of its block that follow: the last dense one.
+bool FlightRules::choosesOnce(const DenoiseRow& row) const {
+    return weighs() && row.first > 0 && !row.clean && row.step == options_.firstSparseStep() - 1;
+}
+
+/// Tiles that a row of a mask keeps, or the query-agnostic pages.
+int FlightRules::keptOf(const FlightRow& of) const {
+    if ((of.flags & BlockRow::kChoosesOnce) == 0) return 0;
+    const int prefix = of.row.first, page = options_.page;
+    return options_.tiles ? tilesKept((prefix + page - 1) / page, options_.budget, prefix)
+                          : std::min(options_.agnosticPages, prefix / page);
+}
+
+std::uint32_t FlightRules::flagsOf(const DenoiseRow& row) const {
+    const bool sparse = isSparse(row);
+    std::uint32_t flags = BlockRow::kTaken;
+    if (sparse) flags |= BlockRow::kSparse;
+    if (options_.everyToken || row.step == 0) flags |= BlockRow::kEveryToken;
+    if (row.step > 0 && (comparesAlways_ || sparse) && compares()) flags |= BlockRow::kCompares;
+    if (row.clean) flags |= BlockRow::kClean;
+    if (choosesOnce(row)) flags |= BlockRow::kChoosesOnce;
+    return flags;
+}
+
+FlightRow FlightRules::flightOf(const DenoiseRow& row, int masks) const {
+    FlightRow of{row, flagsOf(row), masks};
+    of.row.ids = {};
+    of.row.wanted = 0;
+    return of;
+}
+
+int FlightRules::writesOf(const FlightRow& of) const {
+    return of.masks > 0 ? std::clamp(options_.tokensOf(of.row.step), 1, of.masks) : 0;
+}
+
+BlockRow FlightRules::tableRow(const FlightRow& of) const {
+    return {int(of.row.sequence), of.row.first, of.row.first, of.flags, writesOf(of), keptOf(of)};
+}
+
+ForwardShape FlightRules::shapeOf(std::span<const FlightRow> rows) const {
+    ForwardShape shape;
+    for (const FlightRow& of : rows) {
+        shape.choosesOnce |= (of.flags & BlockRow::kChoosesOnce) != 0;
+        shape.writes |= of.masks > 0 || makesLogits_;
+        shape.sparse |= (of.flags & BlockRow::kSparse) != 0;
+        shape.cleans |= of.row.clean;
+    }
+    return shape;
+}
+
+std::optional<Flight> FlightRules::next(const Flight& flight) const {
+    if (!writesOnDevice_) return std::nullopt;
+    Flight next;
+    for (const FlightRow& of : flight.rows) {
+        if (of.row.clean) return std::nullopt;
+        DenoiseRow row = of.row;
+        const int left = of.masks - writesOf(of);
+        ++row.step;
+        row.clean = left == 0;
+        next.rows.push_back(flightOf(row, left));
+    }
+    next.shape = shapeOf(next.rows);
+    return next;
+}
+
+bool FlightRules::isOf(const Flight& flight, std::span<const DenoiseRow> rows, const std::int32_t* ids, int block) {
+    return std::equal(rows.begin(), rows.end(), flight.rows.begin(), flight.rows.end(),
+                      [&](const DenoiseRow& row, const FlightRow& of) {
+                          return row.sequence == of.row.sequence && row.first == of.row.first &&
+                                 row.step == of.row.step && row.clean == of.row.clean &&
+                                 std::popcount(row.wanted) == of.masks &&
+                                 std::equal(row.ids.begin(), row.ids.end(), ids + int(row.sequence) * block);
+                      });
+}
+
+} // namespace kvscope
