@@ -53,6 +53,17 @@ private:
     std::shared_ptr<const PlantedRates> rates_;
 };
 
+/// What one sequence selects.
+struct PlantedSequence {
+    std::shared_ptr<const PlantedSelections> selections;
+    std::uint64_t seed = 0;
+
+    /// See PlantedSelections::streams.
+    std::vector<PlantedStream> streams(int blocks, int layers) const {
+        return selections->streams(seed, blocks, layers);
+    }
+};
+
 /// Reads localities: `nosa-tiny`, which stands for those that the built-in model has on longmix, or numbers from 0 to 1
 /// separated by commas, one for each layer or for some of them. @throws Error(BadInput) for anything else
 std::vector<double> plantedLocalities(const std::string& text);

@@ -1,27 +1,21 @@
 #include "core/serve/engine.h"
 
 #include "base/clock.h"
-#include "base/host_memory.h"
-#include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
 #include "core/plan/memory_plan.h"
+#include "core/serve/engine_checks.h"
 #include "core/session/end_rule.h"
 #include "core/session/engine_setup.h"
 #include "core/session/kv_estimate.h"
-#include "core/session/processor.h"
 #include "core/session/session_checks.h"
-#include "core/trace/run_meta.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace kvscope::serve {
 namespace {
-
-constexpr double kMib = 1024.0 * 1024, kGib = 1024 * kMib;
 
 Budget budgetOf(const EngineOptions& options) {
     Budget budget = options.budget;
@@ -48,39 +42,6 @@ LayerPlans layersOf(const Model& model, const EngineOptions& options, const Meth
             spec,
             {options.scheduler.offload, method.makeSelector != nullptr,
              abilitiesWith(model, options, method, parameters, spec).ahead}};
-}
-
-/// The server as it is set, for a trace: knobs by their names, and budgets.
-nlohmann::ordered_json factsOf(const SchedulerOptions& knobs, const Budget& budget) {
-    return {{"rows", knobs.rows},
-            {"iteration_tokens", knobs.iterationTokens},
-            {"iteration_ms", knobs.iterationMs},
-            {"tbt_bound_ms", knobs.tbtBoundMs},
-            {"ttft_bound_ms", knobs.ttftBoundMs},
-            {"offload", knobs.offload},
-            {"working_set_control", knobs.workingSetControl},
-            {"cache", choiceName("cache", int(knobs.cache))},
-            {"partition_blocks", knobs.partitionBlocks},
-            {"transfers", choiceName("transfers", int(knobs.transfers))},
-            {"d2h", choiceName("d2h", int(knobs.d2h))},
-            {"window", knobs.window},
-            {"prefill", choiceName("prefill", int(knobs.prefill))},
-            {"chunk_tokens", knobs.chunkTokens},
-            {"token_layers", knobs.tokenLayers},
-            {"parking", choiceName("parking", int(knobs.parking))},
-            {"long_prefills", knobs.longPrefills},
-            {"short_tokens", knobs.shortTokens},
-            {"short_turns", knobs.shortTurns},
-            {"aging_ms", knobs.agingMs},
-            {"max_suspend_ms", knobs.maxSuspendMs},
-            {"max_skips", knobs.maxSkips},
-            {"pause_after", knobs.pauseAfter},
-            {"resume_tokens", knobs.resumeTokens},
-            {"max_waiting", knobs.maxWaiting},
-            {"batch_invariant", knobs.batchInvariant},
-            {"device_kv_bytes", budget.device},
-            {"host_kv_bytes", budget.host},
-            {"scratch_bytes", budget.scratch}};
 }
 
 /// The engine's memory as a shape, from which the simulator computes needs as well, also those of a server that
@@ -111,16 +72,6 @@ RowTransfers transfersOf(const SchedulerOptions& options) {
     return transfers;
 }
 
-/// What the sentence of a refusal names: the memory that is too small for the request, and the option that raises it.
-struct Knob {
-    const char *memory, *option;
-};
-Knob knobOf(Limit limit) {
-    if (limit == Limit::HostMemory) return {"host memory for its blocks", "--host-kv"};
-    if (limit == Limit::PrefillScratch) return {"scratch memory while its prompt is read", "--scratch"};
-    return {"device memory for its index, its newest blocks and what a step attends to", "--device-kv"};
-}
-
 } // namespace
 
 /// A request from its arrival to its end. While the request has a row, the row uses what is stored here.
@@ -148,25 +99,9 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
               plans_.offloaded() + plans_.ownTiers() > 0),
       modelled_(pooled_ && options_.session.backend == Backend::Cpu), scheduler_(options_.scheduler, options_.costs),
       table_(budgetOf(options_)) {
-    const std::string reason = whyNotServed(method_, options_.session.backend);
-    if (!reason.empty() || model_->config().diffusion)
-        throw Error(
-            ErrorKind::Unsupported,
-            reason.empty()
-                ? fmt::format("{} denoises blocks of tokens, and requests are decoded token by token", model_->name())
-                : fmt::format("method {} cannot serve: {}", method_.name, reason),
-            "kvscope-cli methods --json says which methods serve");
-    if (pooled_ && (spec_.ownDeviceTier || spec_.unitTokens() != spec_.blockSize))
-        throw Error(
-            ErrorKind::Unsupported,
-            fmt::format("method {} keeps what is on the device by its own rule, so that no pool of all rows can",
-                        method_.name),
-            "use cache=partition");
-    const bool cuda = options_.session.backend == Backend::Cuda;
     const bool movesItself =
         plans_.ownTiers() > 0 || abilitiesWith(*model_, options_, method_, parameters_, spec_).ahead != Ahead::No;
-    if (const auto refusal = whyNotWithKnobs(method_, options_.session.backend, options_.scheduler, movesItself))
-        throw *refusal;
+    checkServable(*model_, options_, method_, spec_, pooled_, movesItself);
     RowEngineSetup setup{model_,
                          abilitiesWith(*model_, options_, method_, parameters_, spec_),
                          options_.scheduler.rows,
@@ -176,7 +111,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
                          transfersOf(options_.scheduler)};
     const std::vector<std::vector<std::int32_t>> anyPrompt{{0}};
     SessionOptions anyOptions = rowOptions();
-    if (cuda) {
+    if (options_.session.backend == Backend::Cuda) {
         EngineSetup usual = engineSetup(model_, anyPrompt, anyOptions, method_, parameters_, spec_, options_.level);
         usual.plans = plans_;
         setup.usual = &usual;
@@ -186,8 +121,8 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     } else {
         rows_ = makeCpuRowEngine(setup);
     }
-    checkChunks();
-    checkBudgets();
+    checkChunks(options_.scheduler, rows_->pieceTokens());
+    checkBudgets(table_.ledger().budget(), rows_->deviceRoom());
     ServiceCosts costs = options_.costs;
     EngineOptions offloading = options_;
     offloading.scheduler.offload = true;
@@ -196,65 +131,15 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     constexpr ContextLength kUsual{3968, 128}; // for the simulator
     costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
     scheduler_ = Scheduler(options_.scheduler, costs);
-    checkSmallestRequest();
+    Served smallest;
+    smallest.prompts.push_back({0});
+    checkSmallestRequest(scheduler_.neverFits(table_.ledger().budget(), requestOf(smallest, Submission(), 0)));
     for (int row = options_.scheduler.rows; row-- > 0;) freeRows_.push_back(row);
 }
 
 Engine::~Engine() {
     for (auto& [id, served] : served_)
         if (served->row >= 0) rows_->close(RowId{served->row});
-}
-
-/// Refuses chunks whose ends are none of the places where this engine can cut a prompt.
-void Engine::checkChunks() const {
-    const int chunk = options_.scheduler.chunkTokens, piece = rows_->pieceTokens();
-    if (options_.scheduler.prefill != PrefillPlan::Chunks || chunk % piece == 0) return;
-    throw Error(ErrorKind::BadInput,
-                fmt::format("chunk_tokens {} does not suit this engine, whose prompts can be cut every {} tokens",
-                            chunk, piece),
-                fmt::format("use chunk_tokens={}", (chunk / piece + 1) * piece));
-}
-
-/// Refuses budgets that the machine does not have.
-void Engine::checkBudgets() const {
-    const Budget& budget = table_.ledger().budget();
-    const auto free = double(availableHostMemory());
-    const double device = double(budget.device) + double(budget.scratch);
-    if (const std::optional<std::int64_t> room = rows_->deviceRoom()) {
-        if (device > double(*room))
-            throw Error(ErrorKind::OutOfMemory,
-                        fmt::format("the budgets of device and scratch memory are {:.1f} GiB together, and {:.1f} GiB "
-                                    "of the GPU's memory are free beside the model",
-                                    device / kGib, double(*room) / kGib),
-                        "lower --device-kv or --scratch");
-        if (double(budget.host) > free)
-            throw Error(ErrorKind::OutOfMemory,
-                        fmt::format("the budget of host memory is {:.1f} GiB, and {:.1f} GiB are free",
-                                    double(budget.host) / kGib, free / kGib),
-                        "lower --host-kv");
-    } else if (const double wanted = double(budget.host) + device; wanted > free) {
-        throw Error(
-            ErrorKind::OutOfMemory,
-            fmt::format("the budgets of host, device and scratch memory are {:.1f} GiB together, and {:.1f} GiB "
-                        "is free: on the CPU all of it is ordinary memory",
-                        wanted / kGib, free / kGib),
-            "lower --host-kv, --device-kv or --scratch");
-    }
-}
-
-/// Refuses budgets that hold no request at all, not even a prompt of one token with one new token.
-void Engine::checkSmallestRequest() const {
-    Served served;
-    served.prompts.push_back({0});
-    const ServeRequest request = requestOf(served, Submission(), 0);
-    const Refusal refusal = scheduler_.neverFits(table_.ledger().budget(), request);
-    if (refusal.limit == Limit::None) return;
-    const Knob knob = knobOf(refusal.of);
-    throw Error(ErrorKind::OutOfMemory,
-                fmt::format("no request can ever run: a prompt of one token with one new token needs {:.3g} MiB of {}, "
-                            "and there are {:.3g} MiB",
-                            double(refusal.needed) / kMib, knob.memory, double(refusal.available) / kMib),
-                fmt::format("give {} at least {}M", knob.option, (refusal.needed >> 20) + 1));
 }
 
 void Engine::submit(Submission submission) {
@@ -320,7 +205,7 @@ SessionOptions Engine::rowOptions() const {
     options.deviceKvBytes.reset();
     options.deviceKvBlocks.reset();
     // Where a pool only says what would be copied, rows attend to their blocks where they lie.
-    options.planted = planted_;
+    if (planted_) options.planted = PlantedSequence{planted_};
     options.offload = options_.scheduler.offload && !modelled_;
     if (options.offload && plans_.offloaded() > 0 && options.cachePolicy.empty()) options.cachePolicy = "lru";
     return options;
@@ -340,7 +225,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     options.maxNewTokens = submission.maxTokens;
     options.stopAtEos = submission.stopAtEos;
     options.sampling = submission.sampling;
-    options.plantedSeed = std::uint64_t(submission.id);
+    if (options.planted) options.planted->seed = std::uint64_t(submission.id);
     checkSessionOptions(options);
     checkPrompts(served.prompts, *model_, submission.maxTokens, submission.maxTokens - 1);
     if (const int slots = rowSlots(); slots > 0) options.deviceKvBlocks = slots;
@@ -400,65 +285,6 @@ std::int64_t Engine::indexBytes(ContextLength length) const {
     return index + plan.most(MemoryTier::Device);
 }
 
-/// Makes the sentence that the client of a refused request gets.
-Error Engine::refusalOf(const Refusal& refusal) const {
-    const ServeRequest& request = *table_.find(refusal.request.id);
-    if (refusal.limit == Limit::QueueFull)
-        return {ErrorKind::OutOfMemory,
-                fmt::format("request {} came when {} others waited, as many as may", request.id, refusal.available),
-                "raise max_waiting, or ask again later"};
-    const Knob knob = knobOf(refusal.of);
-    return {ErrorKind::OutOfMemory,
-            fmt::format("request {} of {} prompt tokens and {} new ones can never run: it needs {:.1f} MiB of {}, and "
-                        "there are {:.1f} MiB",
-                        request.id, request.promptTokens, request.maxTokens, double(refusal.needed) / kMib, knob.memory,
-                        double(refusal.available) / kMib),
-            fmt::format("give {} at least {}M, or shorten the request", knob.option, (refusal.needed >> 20) + 1)};
-}
-
-RunInfo Engine::runInfo() const {
-    const ModelConfig& config = model_->config();
-    const SessionOptions& session = options_.session;
-    RunInfo info;
-    info.name = session.name.empty() ? fmt::format("{} serving on {}", method_.title, model_->name()) : session.name;
-    info.model = model_->name();
-    info.method = method_.name;
-    const SchedulerOptions& knobs = options_.scheduler;
-    auto params = nlohmann::ordered_json::parse(parameters_.toJson(parametersFor(method_, config)));
-    params["offload"] = knobs.offload;
-    if (knobs.offload && plans_.offloaded() > 0) params["cache_policy"] = pooled_ ? "lru" : rowOptions().cachePolicy;
-    if (planted_) params["planted_localities"] = options_.planted;
-    info.paramsJson = params.dump();
-    info.backend = nameOf(session.backend);
-    info.device = rows_->description();
-    info.link = session.backend == Backend::Cuda ? "PCIe (measured)" : "none: blocks are read where they lie";
-    info.linkTiming = Timing::Measured;
-    info.blockSize = spec_.unitTokens();
-    info.layers = config.layers, info.kvHeads = config.kvHeads, info.queryHeads = config.queryHeads;
-    info.headDim = config.headDim;
-    info.sequences = options_.scheduler.rows;
-    info.budgetBlocks = spec_.dense ? 0 : spec_.budgetUnits();
-    info.blockBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
-    info.deviceSlots = rowSlots();
-    info.level = options_.level;
-    // Rows share the passes around their attention, so that nobody knows which stage of a layer took how long. Link
-    // times are not told apart from the time of a step.
-    info.knows = info.knows.without(Known::StageTimes).without(Known::TransferTimes).without(Known::ExposedTimes);
-    nlohmann::ordered_json serving = factsOf(knobs, table_.ledger().budget());
-    serving["planted"] = planted_ != nullptr;
-    serving["costs"] = nlohmann::ordered_json::parse(costs().toJson());
-    info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model_))},
-                 {run_meta::kModelFingerprint, model_->fingerprint()},
-                 {run_meta::kProcessor, processorName()},
-                 {run_meta::kServing, serving.dump()}};
-    if (session.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model_->path());
-    if (const std::string leaders = indexLeaders(config); method_.hasIndexer != nullptr && !leaders.empty())
-        info.meta.emplace_back(run_meta::kIndexLeader, leaders);
-    if (spec_.unitTokens() != spec_.blockSize)
-        info.meta.emplace_back(run_meta::kKvBlockTokens, std::to_string(spec_.blockSize));
-    return info;
-}
-
 std::int64_t Engine::now() const { return options_.now ? options_.now() : steadyNowNs(); }
 
 bool Engine::iterate() {
@@ -466,7 +292,8 @@ bool Engine::iterate() {
     const std::int64_t begin = now();
     scheduler_.plan(table_.snapshot(begin, hitRate_), plan_);
     failed_.clear();
-    for (const Refusal& refusal : plan_.refused) failed_.emplace_back(refusal.request.id, refusalOf(refusal));
+    for (const Refusal& refusal : plan_.refused)
+        failed_.emplace_back(refusal.request.id, whyRefused(refusal, *table_.find(refusal.request.id)));
     pauseAndResume(begin);
     table_.begin(plan_, begin);
     for (const auto& [id, error] : failed_) end(id, Ending::Refused, begin, &error);

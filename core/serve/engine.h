@@ -159,10 +159,6 @@ private:
     ServeRequest requestOf(Served& served, const Submission& submission, std::int64_t ns) const;
     std::int64_t poolSlots() const;
     std::int64_t indexBytes(ContextLength length) const;
-    Error refusalOf(const Refusal& refusal) const;
-    void checkChunks() const;
-    void checkBudgets() const;
-    void checkSmallestRequest() const;
     void pauseAndResume(std::int64_t ns);
     void admit(std::int64_t ns);
     void readSegments();

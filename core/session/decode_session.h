@@ -69,8 +69,7 @@ struct SessionOptions {
     std::vector<std::vector<std::int32_t>> given;
     std::optional<LeftOutBlock> leftOut; // CPU
     /// Selections that are drawn in place of the method's own, of one sequence (serve::EngineOptions::planted).
-    std::shared_ptr<const PlantedSelections> planted;
-    std::uint64_t plantedSeed = 0;
+    std::optional<PlantedSequence> planted;
     std::vector<std::pair<std::string, std::string>> meta; // more of run_meta, e.g. the needles of the prompt
 };
 

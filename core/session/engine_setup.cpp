@@ -69,8 +69,7 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     for (const auto& prompt : prompts) promptTokens.push_back(int(prompt.size()));
     if (options.leftOut) checkLeftOut(*options.leftOut, spec, options, promptTokens);
     if (options.planted)
-        setup.planted =
-            options.planted->streams(options.plantedSeed, spec.grid.blocks(promptTokens.front()), config.layers);
+        setup.planted = options.planted->streams(spec.grid.blocks(promptTokens.front()), config.layers);
     setup.makeSelector = [&method, &parameters, leftOut = options.leftOut, promptTokens,
                           planted = setup.planted](const SelectorContext& context) {
         auto selector = method.makeSelector ? method.makeSelector(parameters, context) : nullptr;
