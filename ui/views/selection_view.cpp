@@ -7,7 +7,6 @@
 #include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
-#include "ui/plots/margins.h"
 #include "ui/plots/mask_plottable.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -15,6 +14,7 @@
 #include "ui/views/needle_lanes.h"
 #include "ui/views/prompt_finder.h"
 #include "ui/views/run_text.h"
+#include "ui/views/selection_margins.h"
 #include "ui/views/tile_feed.h"
 #include "ui/views/tile_text.h"
 #include "ui/widgets/loading_strip.h"
@@ -23,7 +23,6 @@
 #include <QComboBox>
 #include <QHash>
 #include <QSignalBlocker>
-#include <QToolTip>
 
 #include <algorithm>
 #include <cmath>
@@ -82,7 +81,8 @@ public:
         setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
         setIntegerAxis(panel_->axis(QCPAxis::atLeft), tr("KV block"));
         mask_ = new MaskPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
-        buildMargins();
+        margins_ = new SelectionMargins(canvas(), panel_, data_, this);
+        connect(margins_, &SelectionMargins::blockClicked, this, &SelectionView::markBlock);
         needles_ = new NeedleLanes(workspace, canvas(), panel_, margins_->layoutRow(), this);
         connect(needles_, &NeedleLanes::changed, this, &SelectionView::updateNote);
         finder_ = new PromptFinder(workspace, canvas(), panel_, this);
@@ -244,7 +244,7 @@ protected:
 
     void visibleStepsChanged() override {
         feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
-        summariseBlocks();
+        margins_->summarise();
     }
 
     void themed(const Theme& theme) override {
@@ -252,9 +252,6 @@ protected:
         margins_->applyTheme(theme);
         needles_->applyTheme(theme);
         finder_->applyTheme(theme);
-        missedCurve_->setPen(QPen(theme.miss, 1));
-        missedCurve_->setAntialiased(false);
-        summariseBlocks();
         legend_->applyTheme(theme);
         promptLine_->setPen(QPen(theme.text, 1, Qt::DashLine));
         applyColouring();
@@ -317,76 +314,11 @@ protected:
     }
 
 private:
-    void buildMargins() {
-        // Both curves of the step margin come from one pass, when the steps in view or the data change.
-        margins_ = new Margins(
-            canvas(), panel_,
-            [this](int pixels) {
-                perStep(pixels);
-                return selectedPerStep_;
-            },
-            this);
-        missedCurve_ = margins_->addCurve([this](int) { return missedPerStep_; });
-        missedCurve_->setFilled(false);
-        connect(margins_, &Margins::rowHovered, this, [this](int block, QPoint global) {
-            const QString html = blockTooltip(block);
-            if (!html.isEmpty()) QToolTip::showText(global, html, &canvas(), {}, 60'000);
-        });
-        connect(margins_, &Margins::rowHoverEnded, this, [] { QToolTip::hideText(); });
-        connect(margins_, &Margins::rowClicked, this, [this](int block) {
-            if (!run() || block < 0 || block >= data_.blocks()) return;
-            Cursor cursor = workspace().cursor();
-            cursor.block = block;
-            workspace().setCursor(cursor);
-        });
-    }
-
-    void perStep(int pixels) {
-        const QCPRange visible = canvas().visibleX();
-        const float nothing = std::numeric_limits<float>::quiet_NaN();
-        selectedPerStep_.assign(std::size_t(pixels), nothing);
-        missedPerStep_.assign(std::size_t(pixels), nothing);
-        const auto columns = stepColumns(visible.lower, visible.upper, pixels, data_.steps());
-        for (std::size_t x = 0; x < columns.size(); ++x) {
-            if (columns[x].first >= columns[x].last) continue;
-            const auto [selected, missed] = data_.perStep(columns[x].first, columns[x].last);
-            selectedPerStep_[x] = float(selected);
-            missedPerStep_[x] = float(missed);
-        }
-    }
-
-    /// Steps in view, the first and the one after the last.
-    std::pair<int, int> visibleSteps() {
-        const QCPRange visible = canvas().visibleX();
-        const int first = std::clamp(int(std::ceil(visible.lower)), 0, data_.steps());
-        return {first, std::clamp(int(std::floor(visible.upper)) + 1, first, data_.steps())};
-    }
-
-    /// The bars: in which share of the steps in view a block was selected, and in which it was missed.
-    void summariseBlocks() {
-        const auto [first, last] = visibleSteps();
-        const auto blocks = std::size_t(data_.blocks());
-        std::vector<std::uint32_t> selected(blocks), missed(blocks);
-        const int steps = data_.counts(first, last, {selected, missed});
-        const auto shares = [&](const std::vector<std::uint32_t>& counts) {
-            std::vector<float> result(blocks, 0.f);
-            for (std::size_t i = 0; i < blocks && steps > 0; ++i) result[i] = float(counts[i]) / float(steps);
-            return result;
-        };
-        margins_->rows().setValues(shares(selected));
-        margins_->rows().setInner(shares(missed), Theme::current().miss);
-    }
-
-    void scaleMargins() {
-        double most = 0;
-        constexpr int pieces = 512;
-        for (const StepColumn& piece : stepColumns(-0.5, data_.steps() - 0.5, pieces, data_.steps()))
-            if (const double selected = data_.perStep(piece.first, piece.last)[0]; selected > most) most = selected;
-        margins_->stepValues()->setRange(0, std::max(1.0, most * 1.05));
-        margins_->rowValues()->setRange(0, 1);
-        setUnitAxis(margins_->stepValues(), tr("Blocks"), Unit::Count);
-        setUnitAxis(margins_->rowValues(), tr("Share"), Unit::Fraction);
-        for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) values->ticker()->setTickCount(2);
+    void markBlock(int block) {
+        if (!run()) return;
+        Cursor cursor = workspace().cursor();
+        cursor.block = block;
+        workspace().setCursor(cursor);
     }
 
     QString stepTooltip(int step) const {
@@ -394,15 +326,6 @@ private:
         if (!data_.tiles().knows(step) || std::isnan(selected)) return {};
         return tr("<b>%1</b><br>%2 blocks selected, %3 of them missed")
             .arg(stepName(step), formatCount(std::llround(selected)), formatCount(std::llround(missed)));
-    }
-
-    QString blockTooltip(int block) {
-        if (block < 0 || block >= data_.blocks()) return {};
-        const auto [first, last] = visibleSteps();
-        const auto count = data_.count(block, first, last);
-        return tr("<b>Block %1</b><br>Steps %2 to %3: selected %4 times, missed %5 times")
-            .arg(formatCount(block), formatCount(first), formatCount(std::max(last - 1, first)), formatCount(count[0]),
-                 formatCount(count[1]));
     }
 
     static std::string linesOf(const SelectionRow& row, const std::vector<bool>& found, const QStringList& origins) {
@@ -556,8 +479,8 @@ private:
         applyColouring();
         canvas().setFullX({-0.5, data_.steps() - 0.5});
         feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
-        scaleMargins();
-        summariseBlocks();
+        margins_->rescale();
+        margins_->summarise();
         fitBlocks();
         markPrompt();
         replot();
@@ -693,11 +616,9 @@ private:
     TileCache::Place cache_;
     QComboBox *layer_ = nullptr, *head_ = nullptr, *sequence_ = nullptr, *colouring_ = nullptr, *zoomed_ = nullptr;
     LoadingStrip* loading_ = nullptr;
-    Margins* margins_ = nullptr;
+    SelectionMargins* margins_ = nullptr;
     NeedleLanes* needles_ = nullptr;
     PromptFinder* finder_ = nullptr;
-    StepMargin* missedCurve_ = nullptr;
-    std::vector<float> selectedPerStep_, missedPerStep_; // by device pixel column, as last drawn
     QCPAxisRect* panel_ = nullptr;
     LegendStrip* legend_ = nullptr;
     MaskPlottable* mask_ = nullptr;
