@@ -1,6 +1,7 @@
 // The timeline on recorded runs, and hands to use it with.
 #pragma once
 
+#include "profiler/format/counter_sample.h"
 #include "tests/ui/view_fixture.h"
 
 #include "ui/timeline/timeline_canvas.h"
@@ -31,6 +32,41 @@ protected:
     void openAndShow(const RunShape& shape = {}) {
         open(recorded("run.kvtrace", shape));
         show();
+    }
+    /// A run with spans of others long before its steps and after them, kernels with their steps, and PCIe counters.
+    QString measured(const std::string& name) {
+        const RunShape shape{.layers = 3, .decodeSteps = 12};
+        const auto steps = synthetic::stepsOf(shape);
+        Recorder recorder((folder / name).string(), {});
+        recorder.beginRun(synthetic::infoOf(shape));
+        synthetic::RunGenerator generator(shape);
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            auto step = recorder.acquire();
+            generator.fillNext(*step, RecordLevel::Full);
+            recorder.take(std::move(step));
+        }
+        firstStep = steps.front().startNs;
+        lastStep = steps.back().startNs + steps.back().durationNs;
+        const std::int64_t length = lastStep - firstStep;
+        std::vector<SpanRecord> spans{
+            {-1, -1, SpanRecord::Kind::Copy, "copies host to device", "16384 bytes host to device", firstStep - length,
+             16'384, 0},
+            {-1, -1, SpanRecord::Kind::Range, "CUPTI overhead", "buffer flush", lastStep + length / 2, 1000, 0}};
+        for (const StepRecord& step : steps)
+            for (std::size_t layer = 0; layer < step.layers.size(); ++layer)
+                spans.push_back({step.step, int(layer), SpanRecord::Kind::Kernel, "stream 13", "ffn: linearKernel",
+                                 step.layers[layer].startNs, step.layers[layer].stageNs[std::size_t(Stage::Ffn)], 0});
+        recorder.take(std::move(spans));
+        std::vector<CounterSample> counters;
+        for (int i = 0; i < 10; ++i) {
+            counters.push_back({kPcieToDevice, firstStep + i * length / 10, length / 10, (i + 1) * 1'000'000});
+            counters.push_back({kPcieToHost, firstStep + i * length / 10, length / 10, 5'000});
+        }
+        counters.push_back({kLostGpuRecords, firstStep, length, 0});
+        recorder.take(std::move(counters));
+        recorder.endRun(RunStatus::Finished, {});
+        recorder.flush();
+        return file(name);
     }
     TimelineCanvas& timeline() { return *view->findChild<TimelineCanvas*>(); }
     const TimelineScene& scene() { return timeline().scene(); }
@@ -103,6 +139,8 @@ protected:
         });
     }
     QString fact(const QString& name) { return panel().findChild<FactTable*>()->value(name); }
+
+    std::int64_t firstStep = 0, lastStep = 0; // of measured(): where its steps begin and end
 };
 
 } // namespace kvscope::ui

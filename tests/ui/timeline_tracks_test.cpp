@@ -1,23 +1,16 @@
-// The timeline around its spans: what it opens on, rows and labels, counters, the shared filter, menus, the inspector,
-// and runs of other tools.
+// The timeline around its spans: what it opens on, rows and labels, counters, the shared filter, the inspector.
 #include "tests/ui/timeline_fixture.h"
 
 #include "profiler/format/counter_sample.h"
 #include "tests/profiler/sql_rows.h"
-#include "ui/timeline/timeline_sql.h"
 #include "ui/views/timeline/timeline_view.h"
 
-#include <QClipboard>
-#include <QContextMenuEvent>
 #include <QLabel>
-#include <QLineEdit>
-#include <QMenu>
 #include <QSignalSpy>
 #include <QTableWidget>
 #include <QToolButton>
 
 #include <cmath>
-#include <fstream>
 #include <set>
 
 namespace kvscope::ui {
@@ -26,58 +19,6 @@ namespace KVSCOPE_TEST_FILE {
 class TimelineTracks : public TimelineTest {
 protected:
     TimelineView& timelineView() { return dynamic_cast<TimelineView&>(*view); }
-    /// A run with spans of others long before its steps and after them, kernels with their steps, and PCIe counters.
-    QString measured(const std::string& name) {
-        const RunShape shape{.layers = 3, .decodeSteps = 12};
-        const auto steps = synthetic::stepsOf(shape);
-        Recorder recorder((folder / name).string(), {});
-        recorder.beginRun(synthetic::infoOf(shape));
-        synthetic::RunGenerator generator(shape);
-        for (std::size_t i = 0; i < steps.size(); ++i) {
-            auto step = recorder.acquire();
-            generator.fillNext(*step, RecordLevel::Full);
-            recorder.take(std::move(step));
-        }
-        firstStep = steps.front().startNs;
-        lastStep = steps.back().startNs + steps.back().durationNs;
-        const std::int64_t length = lastStep - firstStep;
-        std::vector<SpanRecord> spans{
-            {-1, -1, SpanRecord::Kind::Copy, "copies host to device", "16384 bytes host to device", firstStep - length,
-             16'384, 0},
-            {-1, -1, SpanRecord::Kind::Range, "CUPTI overhead", "buffer flush", lastStep + length / 2, 1000, 0}};
-        for (const StepRecord& step : steps)
-            for (std::size_t layer = 0; layer < step.layers.size(); ++layer)
-                spans.push_back({step.step, int(layer), SpanRecord::Kind::Kernel, "stream 13", "ffn: linearKernel",
-                                 step.layers[layer].startNs, step.layers[layer].stageNs[std::size_t(Stage::Ffn)], 0});
-        recorder.take(std::move(spans));
-        std::vector<CounterSample> counters;
-        for (int i = 0; i < 10; ++i) {
-            counters.push_back({kPcieToDevice, firstStep + i * length / 10, length / 10, (i + 1) * 1'000'000});
-            counters.push_back({kPcieToHost, firstStep + i * length / 10, length / 10, 5'000});
-        }
-        counters.push_back({kLostGpuRecords, firstStep, length, 0});
-        recorder.take(std::move(counters));
-        recorder.endRun(RunStatus::Finished, {});
-        recorder.flush();
-        return file(name);
-    }
-    QAction* action(QMenu& menu, const QString& start) {
-        for (QAction* each : menu.actions()) {
-            if (each->text().startsWith(start)) return each;
-            if (each->menu())
-                if (QAction* below = action(*each->menu(), start)) return below;
-        }
-        return nullptr;
-    }
-    /// Opens the menu of a place as a person does and triggers the entry; false: there is none, or it is disabled.
-    bool choose(QPoint where, const QString& entry) {
-        const auto menu = timelineView().menuOf(timeline().placeAt(where));
-        QAction* found = action(*menu, entry);
-        if (!found || !found->isEnabled()) return false;
-        found->trigger();
-        return true;
-    }
-    std::int64_t firstStep = 0, lastStep = 0;
 };
 
 TEST_F(TimelineTracks, OpensOnTheStepsAndSaysWhatIsBeyondThem) {
@@ -498,216 +439,6 @@ TEST_F(TimelineTracks, TheInspectorExplainsTheSameSpan) {
     inspector->hide();
     click(middleOf(transfer));
     EXPECT_EQ(panel().currentIndex(), 0) << "nobody else shows it";
-}
-
-TEST_F(TimelineTracks, MenusOfASpan) {
-    open(measured("run.kvtrace"));
-    show();
-    const SpanRef kernel = find("ffn: linearKernel", 5);
-    timeline().reveal(kernel);
-    const QPoint at = middleOf(kernel);
-    const IndexedSpan span = index().at(kernel);
-    ASSERT_TRUE(choose(at, QStringLiteral("Zoom to the span")));
-    EXPECT_EQ(scene().selected, kernel);
-    EXPECT_NEAR(scene().window.size(), double(span.durationNs) * 1.2, 2);
-    ASSERT_TRUE(choose(middleOf(kernel), QStringLiteral("Measure its time")));
-    ASSERT_TRUE(scene().range);
-    EXPECT_EQ(scene().range->from, double(span.startNs));
-    EXPECT_EQ(scene().range->to, double(span.endNs()));
-    EXPECT_GT(child<QTableWidget>("selfTimes").rowCount(), 0);
-    ASSERT_TRUE(choose(middleOf(kernel), QStringLiteral("Search for this name")));
-    EXPECT_EQ(child<QLineEdit>("search").text(), QStringLiteral("ffn: linearKernel"));
-    ASSERT_TRUE(idle());
-    ASSERT_TRUE(choose(middleOf(kernel), QStringLiteral("Copy its facts as table")));
-    EXPECT_TRUE(QApplication::clipboard()->text().startsWith(QStringLiteral("Span\tffn: linearKernel\n")));
-    EXPECT_TRUE(QApplication::clipboard()->text().contains(QStringLiteral("Lasts\t")));
-    ASSERT_TRUE(choose(middleOf(kernel), QStringLiteral("Copy SQL of this span")));
-    const std::string path = workspace.current()->key.path.toStdString();
-    const auto rows = test::sql(path, QApplication::clipboard()->text().toStdString()).rows;
-    ASSERT_EQ(rows.size(), 1u) << "the statement finds this span and no other";
-    EXPECT_EQ(rows[0][2], "ffn: linearKernel");
-    EXPECT_EQ(rows[0][5], std::to_string(span.startNs));
-    ASSERT_TRUE(choose(middleOf(kernel), QStringLiteral("Filter all views: component ffn")));
-    EXPECT_EQ(workspace.filter().component, QStringLiteral("ffn"));
-    workspace.setFilter({});
-    ASSERT_TRUE(choose(middleOf(kernel), QStringLiteral("Filter all views: layer")));
-    EXPECT_TRUE(workspace.filter().hasLayer(span.layer));
-    EXPECT_FALSE(workspace.filter().hasLayer(span.layer + 1));
-    workspace.setFilter({});
-    ASSERT_TRUE(choose(middleOf(kernel), QStringLiteral("Go to its launch: ffn")));
-    ASSERT_TRUE(scene().selected);
-    EXPECT_EQ(index().names()[std::size_t(index().at(*scene().selected).name)], "ffn");
-    timeline().zoomTo({double(index().at(find("decode", 5)).startNs), double(index().at(find("decode", 5)).endNs())});
-    ASSERT_TRUE(choose(middleOf(*scene().selected), QStringLiteral("Go to what it launched: ffn: linearKernel")));
-    EXPECT_EQ(scene().selected, kernel);
-}
-
-TEST_F(TimelineTracks, MenusOfTracksFoldHideAndBringBack) {
-    open(measured("run.kvtrace"));
-    show();
-    const QString host = QString::fromLatin1(kHostTrack);
-    const std::size_t rows = scene().layout.rows.size();
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Fold this track")));
-    EXPECT_EQ(scene().layout.rows.size(), rows - 2);
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Unfold this track")));
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Hide this track")));
-    EXPECT_FALSE(hasRow(host));
-    timeline().reveal(find("ffn", 3)); // what is gone to comes back
-    EXPECT_TRUE(hasRow(host));
-    ASSERT_TRUE(choose(labelOf(QStringLiteral("hit rate")), QStringLiteral("Hide this track")));
-    EXPECT_FALSE(hasRow(QStringLiteral("hit rate")));
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("hit rate"))) << "the list of tracks brings it back";
-    EXPECT_TRUE(hasRow(QStringLiteral("hit rate")));
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Show only this track")));
-    for (const TimelineRow& each : scene().layout.rows) EXPECT_EQ(trackTitle(data(), each), host);
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Show all tracks")));
-    EXPECT_EQ(scene().layout.rows.size(), rows);
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Fold all")));
-    EXPECT_EQ(scene().layout.rows.size(), rows - 2);
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Unfold all")));
-    const std::string path = workspace.current()->key.path.toStdString();
-    ASSERT_TRUE(choose(labelOf(host), QStringLiteral("Copy SQL of this track")));
-    EXPECT_GT(test::sql(path, QApplication::clipboard()->text().toStdString()).rows.size(), 5u);
-    ASSERT_TRUE(choose(labelOf(QStringLiteral("PCIe to device")), QStringLiteral("Copy SQL of these values")));
-    EXPECT_EQ(test::sql(path, QApplication::clipboard()->text().toStdString()).rows.size(), 10u);
-    ASSERT_TRUE(choose(labelOf(QStringLiteral("hit rate")), QStringLiteral("Copy SQL of these values")));
-    EXPECT_EQ(test::sql(path, QApplication::clipboard()->text().toStdString()).rows.size(), 13u);
-}
-
-TEST_F(TimelineTracks, MenusOfTheRulerAndOfNotes) {
-    open(measured("run.kvtrace"));
-    show();
-    const auto onRuler = [&](double ns) {
-        return QPoint(int(timeline().areas().xOf(ns, scene().window)), timeline().areas().ruler.center().y());
-    };
-    const IndexedSpan sixth = index().at(find("decode", 6));
-    const double middle = double(sixth.startNs) + double(sixth.durationNs) / 2;
-    ASSERT_TRUE(choose(onRuler(middle), QStringLiteral("Measure what is shown")));
-    EXPECT_EQ(scene().range, scene().window);
-    ASSERT_TRUE(choose(onRuler(middle), QStringLiteral("Give up the measured range")));
-    EXPECT_FALSE(scene().range);
-    ASSERT_TRUE(choose(onRuler(middle), QStringLiteral("Zoom to step 6")));
-    EXPECT_NEAR(scene().window.size(), double(sixth.durationNs) * 1.1, 4);
-    ASSERT_TRUE(choose(onRuler(middle), QStringLiteral("Show everything")));
-    EXPECT_EQ(scene().window, data().whole());
-    ASSERT_TRUE(choose(emptySpot(), QStringLiteral("Show all decode steps")));
-    const std::string path = workspace.current()->key.path.toStdString();
-    ASSERT_TRUE(choose(emptySpot(), QStringLiteral("Copy SQL of what is shown")));
-    EXPECT_EQ(QApplication::clipboard()->text(), view->sql());
-    EXPECT_GT(test::sql(path, view->sql().toStdString()).rows.size(), 100u);
-    ASSERT_TRUE(choose(emptySpot(), QStringLiteral("Copy self times as table")));
-    EXPECT_TRUE(QApplication::clipboard()->text().startsWith(QStringLiteral("name\ttrack\t")));
-    ASSERT_TRUE(choose(emptySpot(), QStringLiteral("Copy image")));
-    EXPECT_GT(QApplication::clipboard()->image().width(), timeline().width());
-
-    answer(QStringLiteral("look here"));
-    ASSERT_TRUE(choose(onRuler(middle), QStringLiteral("Leave a note here")));
-    ASSERT_TRUE(idle());
-    ASSERT_EQ(data().notes.size(), 1u);
-    EXPECT_NEAR(double(data().notes[0].startNs), middle, scene().window.size() / 500) << "a pixel or two";
-    const QPoint flag = onRuler(double(data().notes[0].startNs)) + QPoint(3, 0);
-    EXPECT_EQ(timeline().placeAt(flag).kind, TimelinePlace::Kind::Note);
-    ASSERT_TRUE(choose(flag, QStringLiteral("Copy its text")));
-    EXPECT_EQ(QApplication::clipboard()->text(), QStringLiteral("look here"));
-    answer(QStringLiteral("and there"));
-    ASSERT_TRUE(choose(flag, QStringLiteral("Edit")));
-    ASSERT_TRUE(idle());
-    EXPECT_EQ(data().notes.at(0).text, "and there");
-    const double size = scene().window.size();
-    ASSERT_TRUE(choose(flag, QStringLiteral("Zoom to the note")));
-    EXPECT_LT(scene().window.size(), size);
-    ASSERT_TRUE(choose(onRuler(double(data().notes[0].startNs)) + QPoint(3, 0), QStringLiteral("Remove")));
-    ASSERT_TRUE(idle());
-    EXPECT_TRUE(data().notes.empty());
-}
-
-TEST_F(TimelineTracks, ARightClickOpensTheMenu) {
-    open(measured("run.kvtrace"));
-    show();
-    bool opened = false;
-    QTimer::singleShot(0, [&] {
-        auto* menu = qobject_cast<QMenu*>(QApplication::activePopupWidget());
-        opened = menu && action(*menu, QStringLiteral("Show everything"));
-        if (menu) menu->close();
-    });
-    QContextMenuEvent event(QContextMenuEvent::Mouse, emptySpot(), timeline().mapToGlobal(emptySpot()));
-    QApplication::sendEvent(&timeline(), &event);
-    EXPECT_TRUE(opened);
-}
-
-TEST_F(TimelineTracks, AnImportedTimelineHasItsCountersAndArrows) {
-    std::ofstream(folder / "torch.json") << R"json({"traceEvents":[
-        {"ph":"M","pid":1,"tid":1,"name":"thread_name","args":{"name":"main"}},
-        {"ph":"M","pid":1,"tid":7,"name":"thread_name","args":{"name":"stream 7"}},
-        {"ph":"X","pid":1,"tid":1,"name":"aten::mm","ts":0,"dur":100},
-        {"ph":"X","pid":1,"tid":1,"name":"cudaLaunchKernel","ts":10,"dur":8},
-        {"ph":"s","pid":1,"tid":1,"name":"ac2g","cat":"ac2g","id":5,"ts":10},
-        {"ph":"X","pid":1,"tid":7,"name":"gemm","cat":"kernel","ts":40,"dur":50,"args":{"grid":[132,1,1],"regs":96}},
-        {"ph":"f","bp":"e","pid":1,"tid":7,"name":"ac2g","cat":"ac2g","id":5,"ts":40},
-        {"ph":"C","pid":1,"name":"memory","ts":0,"args":{"allocated (bytes)":30000000}},
-        {"ph":"C","pid":1,"name":"memory","ts":60,"args":{"allocated (bytes)":45000000}}]})json";
-    open(file("torch.json"));
-    show();
-    ASSERT_EQ(workspace.current()->row.backend, RunBackend::Imported);
-    EXPECT_EQ(index().size(), 3u);
-    ASSERT_EQ(data().gauges.size(), 1u);
-    const int curve = StepCounters::kCount;
-    EXPECT_EQ(curveText(data(), curve, curveAt(data(), curve, 30'000)), QStringLiteral("28.6 MiB"));
-    EXPECT_EQ(curveText(data(), curve, curveLargest(data(), curve)), QStringLiteral("42.9 MiB"));
-    EXPECT_EQ(scene().layout.rows.back().curve, curve) << "below the spans";
-    EXPECT_EQ(scene().window, data().whole()) << "no steps to open on";
-    const SpanRef launch = find("cudaLaunchKernel", -1), kernel = find("gemm", -1);
-    click(middleOf(launch));
-    ASSERT_TRUE(idle());
-    ASSERT_EQ(scene().flows.size(), 1u);
-    EXPECT_EQ(scene().flows[0].from, launch);
-    EXPECT_EQ(scene().flows[0].to, kernel);
-    EXPECT_TRUE(fact(QStringLiteral("Arrows")).contains(QStringLiteral("launches gemm")))
-        << fact(QStringLiteral("Arrows")).toStdString();
-    press(Qt::Key_BracketRight);
-    EXPECT_EQ(scene().selected, kernel);
-    ASSERT_TRUE(idle());
-    EXPECT_EQ(fact(QStringLiteral("Category")), QStringLiteral("kernel"));
-    EXPECT_EQ(fact(QStringLiteral("Arguments")), QStringLiteral("grid: [132,1,1]\nregs: 96"));
-    const SpanDetail said = spanDetail(TraceReader(file("torch.json").toStdString()), 1, placeOfSpan(index(), kernel));
-    EXPECT_TRUE(tooltipOf(data(), kernel, said).contains(QStringLiteral("kernel<br>grid: [132,1,1]<br>regs: 96")))
-        << tooltipOf(data(), kernel, said).toStdString();
-    press(Qt::Key_BracketLeft);
-    EXPECT_EQ(scene().selected, launch);
-    press(Qt::Key_1); // there are no steps: nothing happens
-    EXPECT_EQ(scene().window, data().whole());
-    EXPECT_TRUE(child<QLabel>("timelineNote").text().contains(QStringLiteral("Imported from trace-event JSON.")))
-        << child<QLabel>("timelineNote").text().toStdString();
-}
-
-TEST_F(TimelineTracks, TheInspectorSaysWhatAnImportedTimelineIs) {
-    std::ofstream(folder / "torch.json") << R"([{"ph":"X","pid":1,"tid":1,"name":"aten::mm","ts":0,"dur":100}])";
-    open(file("torch.json"));
-    Inspector inspector(workspace);
-    inspector.show();
-    ASSERT_TRUE(idle());
-    bool said = false;
-    for (const QLabel* label : inspector.findChildren<QLabel*>()) {
-        EXPECT_FALSE(label->text().contains(QStringLiteral("No step was recorded yet")));
-        said |= label->isVisibleTo(&inspector) && label->text().contains(QStringLiteral("another tool recorded"));
-    }
-    EXPECT_TRUE(said);
-}
-
-TEST(TimelineArrows, BeginAtTheEdgeBehindWhichTheirSpanLies) {
-    const QRectF body(100, 50, 400, 200);
-    ArrowEnds ends = arrowWithin(body, {-5'000, 80}, {300, 120});
-    EXPECT_TRUE(ends.seen && ends.fromOutside && !ends.toOutside);
-    EXPECT_EQ(ends.from, QPointF(100, 80));
-    EXPECT_EQ(ends.to, QPointF(300, 120));
-    ends = arrowWithin(body, {200, 60}, {250, 900}); // its row is scrolled away
-    EXPECT_TRUE(ends.seen && ends.toOutside);
-    EXPECT_EQ(ends.to, QPointF(250, 250));
-    EXPECT_TRUE(arrowWithin(body, {-5'000, 80}, {9'000, 120}).seen) << "it crosses what is shown";
-    EXPECT_FALSE(arrowWithin(body, {-5'000, 80}, {20, 120}).seen);
-    EXPECT_FALSE(arrowWithin(body, {200, 900}, {300, 800}).seen);
-    ends = arrowWithin(body, {150, 100}, {300, 120});
-    EXPECT_FALSE(ends.fromOutside || ends.toOutside);
 }
 
 } // namespace KVSCOPE_TEST_FILE
