@@ -22,7 +22,7 @@ std::optional<Error> vainOption(std::string_view option, const RunChoices& run) 
     const std::string name(option);
     if (isIn(kSampling) && !(run.temperature > 0))
         return vain(name, "at temperature 0, where every token is the most probable one",
-                    fmt::format("leave {} out, or add --temperature with a number above 0", name));
+                    fmt::format("leave {} out, or give --temperature a number above 0", name));
     if (isIn(kOfGpus) && run.backend != Backend::Cuda)
         return vain(name, "with --backend cpu: it says what is recorded of a GPU", fmt::format("leave {} out", name));
     if (isIn(kOffloading) && !run.offload)

@@ -31,7 +31,7 @@ protected:
 TEST_F(VainOptions, OfRunAreRefused) {
     for (const char* option : {"--top-k", "--top-p", "--seed"}) {
         EXPECT_THAT(refusalOfRun({option, "1"}), HasSubstr(std::string(option) + " has no effect at temperature 0"));
-        EXPECT_THAT(refusalOfRun({option, "1", "--temperature", "0"}), HasSubstr("add --temperature"));
+        EXPECT_THAT(refusalOfRun({option, "1", "--temperature", "0"}), HasSubstr("give --temperature a number"));
     }
     EXPECT_THAT(refusalOfRun({"--temperature", "1", "--seed", "-1"}), HasSubstr("-1 is negative"));
     EXPECT_THAT(refusalOfRun({"--link", "pcie4", "--no-offload"}), HasSubstr("--link has no effect with --no-offload"));

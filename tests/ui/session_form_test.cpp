@@ -184,8 +184,9 @@ TEST_F(SessionFormTest, ABudgetThatCannotHoldTheForcedBlocksDisablesRunAndSaysWh
     QSignalSpy changed(&form, &SessionForm::problemChanged);
     total->setValue(2);
     EXPECT_FALSE(runButton()->isEnabled());
-    EXPECT_TRUE(reason().contains("total_blocks")) << reason().toStdString();
-    EXPECT_TRUE(find<InlineMessage>("parameterMessage")->text().contains("total_blocks"));
+    EXPECT_TRUE(reason().contains("Total blocks 2 is smaller than")) << reason().toStdString();
+    EXPECT_TRUE(find<InlineMessage>("parameterMessage")->text().contains("raise Total blocks, or lower Sink blocks"));
+    EXPECT_FALSE(reason().contains('_')) << "the form shows no keys: " << reason().toStdString();
     EXPECT_EQ(changed.size(), 1);
     QSignalSpy asked(&form, &SessionForm::runRequested);
     form.run();

@@ -1,14 +1,18 @@
 #include "ui/widgets/form_helpers.h"
 
 #include "ui/frame/as_written.h"
+#include "ui/models/format.h"
 
 #include <QComboBox>
 #include <QCoreApplication>
 #include <QFileDialog>
 #include <QFileInfo>
 #include <QFormLayout>
+#include <QRegularExpression>
 #include <QSignalBlocker>
 #include <QVBoxLayout>
+
+#include <utility>
 
 namespace kvscope::ui {
 namespace {
@@ -52,6 +56,21 @@ MutedLabel* addMuted(QVBoxLayout* body, const char* name) {
 
 void chooseData(QComboBox* combo, const QVariant& data) {
     if (const int index = combo->findData(data); index >= 0) combo->setCurrentIndex(index);
+}
+
+QString withTitles(QString sentence, const std::vector<std::string>& keys) {
+    for (const std::string& key : keys) {
+        if (key.find('_') == std::string::npos) continue;
+        const QString word = QRegularExpression::escape(QString::fromStdString(key));
+        sentence.replace(QRegularExpression(QStringLiteral("(?<![\\w-])%1(?![\\w-])").arg(word)), titleOf(key));
+    }
+    return sentence;
+}
+
+QString withTitles(QString sentence, const std::vector<Parameter>& declared) {
+    std::vector<std::string> keys;
+    for (const Parameter& parameter : declared) keys.push_back(parameter.key);
+    return withTitles(std::move(sentence), keys);
 }
 
 void addModelDialogs(QComboBox* models) {

@@ -1,9 +1,13 @@
 // What forms and dialogs lay out in the same way.
 #pragma once
 
+#include "core/select/parameters.h"
 #include "ui/frame/small_widgets.h"
 
 #include <QString>
+
+#include <string>
+#include <vector>
 
 class QComboBox;
 class QFormLayout;
@@ -38,6 +42,11 @@ QFormLayout* addForm(QVBoxLayout* body);
 MutedLabel* addMuted(QVBoxLayout* body, const char* name);
 /// Chooses the entry with this data, if there is one.
 void chooseData(QComboBox* combo, const QVariant& data);
+
+/// A sentence in which settings have the titles that forms show: "Total blocks 8 is smaller ...", not "total_blocks 8
+/// ...". A key of one word stays as it is, because it may be a word of the sentence.
+QString withTitles(QString sentence, const std::vector<std::string>& keys);
+QString withTitles(QString sentence, const std::vector<Parameter>& declared);
 
 /// Adds the entries behind which askForModel() stands: the last two of the list.
 void addModelDialogs(QComboBox* models);

@@ -371,7 +371,8 @@ QString ServeForm::findRefusalOfMethod() const {
                       "cache=partition.")
                 .arg(title);
     } catch (const Error& error) {
-        return tr("The method cannot run like this: %1").arg(QString::fromStdString(oneLine(error)));
+        return tr("The method cannot run like this: %1")
+            .arg(withTitles(QString::fromStdString(oneLine(error)), parametersFor(entry, model->config())));
     }
     return {};
 }
@@ -384,7 +385,7 @@ QString ServeForm::findRefusalOfKnobs() const {
         for (const auto& [key, value] : knobs_->settings()) values.set(serve::schedulerParameters(), key, value);
         options = serve::schedulerOptions(values);
     } catch (const Error& error) {
-        return QString::fromStdString(oneLine(error));
+        return withTitles(QString::fromStdString(oneLine(error)), serve::schedulerParameters());
     }
     // Which layers a method keeps by itself is known with its model.
     bool movesItself = false;
@@ -393,7 +394,7 @@ QString ServeForm::findRefusalOfKnobs() const {
     } catch (const Error&) { // findRefusalOfMethod says it
     }
     const auto refusal = serve::whyNotWithKnobs(method(), backend(), options, movesItself);
-    return refusal ? QString::fromStdString(oneLine(*refusal)) : QString();
+    return refusal ? withTitles(QString::fromStdString(oneLine(*refusal)), serve::schedulerParameters()) : QString();
 }
 
 /// Why no server can listen there; empty: one can.

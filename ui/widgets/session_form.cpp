@@ -6,6 +6,7 @@
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/session/run_again.h"
+#include "ui/widgets/form_helpers.h"
 #include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
@@ -166,7 +167,8 @@ QString SessionForm::findProblem() {
     if (options().backend == Backend::Cuda && !backendProblem_.isEmpty()) return backendProblem_;
 
     const MethodEntry& entry = method();
-    const auto refuse = [this](const QString& sentence) {
+    const auto refuse = [&](const QString& words) {
+        const QString sentence = withTitles(words, parametersFor(entry, loaded_->config()));
         parameterMessage_->show(InlineMessage::Kind::Error, sentence);
         return tr("The method cannot run like this: %1").arg(sentence);
     };

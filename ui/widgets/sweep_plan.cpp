@@ -4,6 +4,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/select/method.h"
 #include "ui/models/format.h"
+#include "ui/widgets/form_helpers.h"
 
 #include <QCoreApplication>
 #include <QRegularExpression>
@@ -250,7 +251,9 @@ QString inWordsOfForm(const Error& error, const std::vector<SweepField>& fields)
         words.replace(QRegularExpression(QStringLiteral("--(?:sweep )?%1(?![\\w-])=?").arg(key)),
                       field.title + QLatin1Char(' '));
     }
-    words = words.remove(QStringLiteral("--sweep ")).simplified();
+    std::vector<std::string> keys;
+    for (const SweepField& field : fields) keys.push_back(field.key);
+    words = withTitles(words.remove(QStringLiteral("--sweep ")), keys).simplified();
     if (!words.isEmpty()) words[0] = words.at(0).toUpper();
     return words;
 }
