@@ -2,6 +2,7 @@
 #include "tests/ui/window_fixture.h"
 
 #include "core/model/model.h"
+#include "tests/core/damage.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/session/request_json.h"
 #include "ui/session/run_queue.h"
@@ -13,6 +14,7 @@
 
 #include <QComboBox>
 #include <QDockWidget>
+#include <QJsonDocument>
 #include <QLabel>
 #include <QLineEdit>
 #include <QListView>
@@ -23,6 +25,8 @@
 #include <QTreeWidget>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -290,6 +294,31 @@ TEST(RequestJson, HoldsAllThatTheFormCanAskFor) {
         EXPECT_TRUE(requestsOf(damaged).empty()) << damaged;
 }
 
+TEST(RequestJson, WhatWasDamagedIsLeftOutAndNeverAnotherSession) {
+    SessionRequest request;
+    request.model = "a model";
+    request.source = PromptSource{};
+    request.options.method = "quest";
+    request.options.settings = {{"total_blocks", "6"}};
+    request.options.deviceKvBlocks = 24;
+    request.options.offload = true;
+    request.options.sampling.temperature = 0.5;
+    const auto json = nlohmann::json::parse(requestsJson({{"one", request}}).toStdString());
+    const auto places = test::placesOf(json);
+    std::mt19937 random(7);
+    int read = 0;
+    for (int round = 0; round < 2000; ++round) {
+        const QByteArray damaged = QByteArray::fromStdString(test::withOneChange(json, places, random));
+        const std::vector<NamedRequest> requests = requestsOf(damaged);
+        if (requests.empty()) continue;
+        ++read;
+        EXPECT_EQ(requestsJson(requests), QJsonDocument::fromJson(damaged).toJson(QJsonDocument::Compact));
+        EXPECT_LE(requests[0].second.source->sequences, 256);
+    }
+    EXPECT_GT(read, 50) << "a value that is another value is read";
+    EXPECT_LT(read, 1500) << "what is no such value is left out";
+}
+
 TEST_F(RunQueueTest, ASweepMakesEveryCombinationAndMarksThemForCompare) {
     const auto window = readyWindow();
     SweepDialog* dialog = openSweep(*window);
@@ -329,7 +358,10 @@ TEST_F(RunQueueTest, ASweepThatMakesNoSenseIsRefusedInOneSentence) {
         {"total_blocks", "16,,24", "empty value"},
         {"total_blocks", "16, 16", "Total blocks names 16 twice"},
         {"method", "nosa, magic", "known methods"},
+        {"total_blocks", "2", "Total blocks 2 is smaller than the"},
+        {"total_blocks", "2", "raise Total blocks, or lower Sink blocks, Window blocks or Select blocks"},
         {"seed", "1, 2", "Seed has no effect at temperature 0"},
+        {"seed", "1, 2", "leave Seed out, or give Temperature a number above 0"},
         {"sequences", "0", "from 1 to 256"},
         {"device-kv", "many", "block slots"},
     };

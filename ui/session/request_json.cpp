@@ -12,6 +12,8 @@
 namespace kvscope::ui {
 namespace {
 
+constexpr int kMostSequences = 256; // of a request; no session decodes more
+
 /// JSON numbers hold 53 bits.
 QString seedText(std::uint64_t seed) { return QString::number(seed); }
 std::uint64_t seedIn(const QJsonValue& value) { return value.toString().toULongLong(); }
@@ -50,7 +52,7 @@ PromptSource sourceIn(const QJsonObject& json) {
     source.text = json.value("text").toString();
     source.file = json.value("file").toString();
     source.runId = json.value("runId").toInt();
-    source.sequences = std::max(1, json.value("sequences").toInt());
+    source.sequences = std::clamp(json.value("sequences").toInt(), 1, kMostSequences);
     source.chat = json.value("chat").toBool();
     source.system = json.value("system").toString();
     return source;
@@ -143,7 +145,10 @@ std::vector<NamedRequest> requestsOf(const QByteArray& json) {
         request.pcieCounting = PcieCounting(counting);
         request.recordGpu = text.value("recordGpu").toBool();
         request.recordCalls = text.value("recordCalls").toBool();
-        requests.emplace_back(text.value("name").toString(), request);
+        // A value that is missing, of another type or out of range would be read as 0, and another session would run.
+        const NamedRequest read{text.value("name").toString(), request};
+        if (requestsJson({read}) == QJsonDocument(QJsonArray{each}).toJson(QJsonDocument::Compact))
+            requests.push_back(read);
     }
     return requests;
 }
