@@ -3,6 +3,7 @@
 
 #include "core/model/model.h"
 #include "profiler/read/trace_reader.h"
+#include "tests/support/places.h"
 #include "tests/ui/small_trace.h"
 #include "tests/ui/waiting.h"
 #include "ui/frame/definitions.h"
@@ -15,7 +16,9 @@
 
 #include <QAction>
 #include <QComboBox>
+#include <QDir>
 #include <QDropEvent>
+#include <QFile>
 #include <QFileInfo>
 #include <QLabel>
 #include <QMessageBox>
@@ -339,6 +342,49 @@ TEST_F(MainWindowTest, AMissingModelIsOneSentenceInTheForm) {
     EXPECT_TRUE(status(*window).contains("/nowhere/model"));
     EXPECT_EQ(status(*window).count('\n'), 0);
     EXPECT_FALSE(window->action("run")->isEnabled());
+}
+
+TEST_F(MainWindowTest, ARunReadsTheModelsFilesAsTheyAreNow) {
+    const QString model = folder.filePath("model");
+    ASSERT_TRUE(QDir().mkpath(model));
+    const QDir source(QString::fromStdString(test::source("resources/models/nosa-tiny")));
+    for (const QString& file : source.entryList(QDir::Files)) {
+        ASSERT_TRUE(QFile::copy(source.filePath(file), model + '/' + file));
+        QFile(model + '/' + file).setPermissions(QFile::ReadOwner | QFile::WriteOwner);
+    }
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    window->form().setValues({{"model", model}});
+    ASSERT_TRUE(until([&] { return window->controller().model() && !window->controller().model()->embedded(); }));
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 2);
+    ASSERT_TRUE(ready(*window));
+    const auto runs = [&] {
+        QSignalSpy finished(&window->controller(), &SessionController::finished);
+        QSignalSpy failed(&window->controller(), &SessionController::failed);
+        window->action("run")->trigger();
+        return until([&] { return !finished.empty() || !failed.empty(); }) && failed.empty();
+    };
+    ASSERT_TRUE(runs());
+    const auto loaded = window->controller().model();
+    ASSERT_TRUE(runs());
+    EXPECT_EQ(window->controller().model(), loaded) << "nothing has changed";
+
+    QFile config(model + "/config.json");
+    ASSERT_TRUE(config.open(QIODevice::ReadOnly));
+    QByteArray text = config.readAll();
+    config.close();
+    ASSERT_TRUE(text.contains("\"silu\""));
+    ASSERT_TRUE(config.open(QIODevice::WriteOnly));
+    config.write(text.replace("\"silu\"", "\"gelu\""));
+    config.close();
+    EXPECT_FALSE(runs()) << "the folder now holds a model that cannot run, and the one before ran instead";
+    EXPECT_TRUE(status(*window).contains("gelu")) << status(*window).toStdString();
+
+    ASSERT_TRUE(QDir(model).removeRecursively());
+    EXPECT_FALSE(runs()) << "the folder is gone";
+    EXPECT_TRUE(status(*window).contains(model)) << status(*window).toStdString();
+    EXPECT_EQ(status(*window).count('\n'), 0);
 }
 
 TEST_F(MainWindowTest, AFileThatIsNoTraceIsRefusedWhereItWasOpened) {

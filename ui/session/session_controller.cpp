@@ -8,6 +8,7 @@
 #include <QDateTime>
 #include <QDir>
 #include <QFile>
+#include <QFileInfo>
 #include <QStandardPaths>
 
 #include <chrono>
@@ -23,6 +24,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 constexpr auto kLookInterval = std::chrono::milliseconds(250); // between two checks of the recording
+
+/// Names, sizes and times of the files that the model may have been read from: another text once one of them is
+/// written, replaced or deleted. Empty: a model that comes with the program.
+QString stampOf(const Model& model) {
+    if (model.embedded()) return {};
+    const QFileInfo given(QString::fromStdString(model.path()));
+    const QDir folder = given.isDir() ? QDir(given.filePath()) : given.dir();
+    const QStringList read{QStringLiteral("*.json"), QStringLiteral("*.safetensors"), QStringLiteral("*.gguf"),
+                           QStringLiteral("*.jinja"), QStringLiteral("*.model")};
+    QStringList stamps;
+    for (const QFileInfo& file : folder.entryInfoList(read, QDir::Files | QDir::Hidden, QDir::Name))
+        stamps << QStringLiteral("%1 %2 %3")
+                      .arg(file.fileName())
+                      .arg(file.size())
+                      .arg(file.lastModified().toMSecsSinceEpoch());
+    return stamps.join(QLatin1Char('\n'));
+}
 
 } // namespace
 
@@ -62,7 +80,7 @@ struct SessionController::Impl {
     bool paused = false;
     int stepsAllowed = 0;
     // Used on the worker only:
-    QString cachedName;
+    QString cachedName, cachedStamp;
     std::shared_ptr<const Model> cached;
 
     std::jthread worker; // last member: the worker uses all others
@@ -133,12 +151,13 @@ struct SessionController::Impl {
         };
     }
 
-    /// On the worker: returns the model, which is loaded unless it is the model loaded last. announce: it becomes the
-    /// model that the controller shows. @throws Error
+    /// On the worker: returns the model, which is loaded unless it is the model loaded last and no file of it has
+    /// changed since. announce: it becomes the model that the controller shows. @throws Error
     std::shared_ptr<const Model> obtainModel(const QString& name, const std::stop_token& stop, bool announce = true) {
-        if (cached && cachedName == name) return cached;
+        if (cached && cachedName == name && cachedStamp == stampOf(*cached)) return cached;
         cached = Model::load(name.toStdString(), progressReporter(), stop);
         cachedName = name;
+        cachedStamp = stampOf(*cached);
         if (!announce) return cached;
         post([this, model = cached, name] {
             shown = model;
@@ -151,9 +170,9 @@ struct SessionController::Impl {
         postState(State::Loading);
         QString sentence;
         try {
-            const bool known = cached && cachedName == name;
+            const auto before = cached;
             const auto model = obtainModel(name, stop);
-            if (known)
+            if (model == before)
                 post([this, model, name] {
                     shown = model;
                     emit owner.modelLoaded(name);
@@ -347,6 +366,7 @@ void SessionController::adoptModel(const QString& nameOrPath, std::shared_ptr<co
     const auto adopt = [this, nameOrPath, model = std::move(model)](const std::stop_token& stop) {
         impl_->cached = model;
         impl_->cachedName = nameOrPath;
+        impl_->cachedStamp = stampOf(*model);
         return impl_->loadJob(nameOrPath, stop);
     };
     impl_->enqueue({.outlivesStop = true, .run = adopt});
