@@ -16,6 +16,7 @@
 #include <fmt/ranges.h>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 namespace kvscope::cli {
@@ -182,10 +183,50 @@ std::string evalCsv(const Json& d) {
 
 namespace {
 
+/// Whether two documents say the same, in whatever order their keys are: another program may have sorted them.
+bool isSame(const Json& one, const Json& other) { return nlohmann::json(one) == nlohmann::json(other); }
+
 bool isRowOf(const Json& row, const EvalCase& wanted, int context) {
     Json settings = Json::object();
     for (const auto& [key, value] : wanted.settings) settings[key] = value;
-    return row.at("method") == wanted.method && row.at("context") == context && row.at("settings") == settings;
+    return row.at("method") == wanted.method && row.at("context") == context && isSame(row.at("settings"), settings);
+}
+
+/// A number, or null where the row does not know it.
+bool isKnownOrNull(const Json& value, double least, double most) {
+    return value.is_null() || (value.is_number() && value.get<double>() >= least && value.get<double>() <= most);
+}
+
+bool isCount(const Json& value, int least) {
+    return value.is_number_integer() && isKnownOrNull(value, least, std::numeric_limits<int>::max());
+}
+
+bool isNeedleScore(const Json& score) {
+    return score.is_object() && isKnownOrNull(score.value("depth", Json("")), 0, 1) && !score["depth"].is_null() &&
+           isCount(score.value("prompts", Json()), 1) && isCount(score.value("correct", Json()), 0) &&
+           score["correct"] <= score["prompts"] && isKnownOrNull(score.value("accuracy", Json("")), 0, 1);
+}
+
+/// The first key of a row that evalRow() cannot have written like this; empty: none.
+std::string faultyKey(const Json& row) {
+    const auto valueOf = [&](const std::string& key) { return row.is_object() ? row.value(key, Json("")) : Json(""); };
+    if (!valueOf("method").is_string() || valueOf("method") == "") return "method";
+    const Json settings = valueOf("settings"), depths = valueOf("needle_by_depth");
+    if (!settings.is_object() ||
+        !std::all_of(settings.begin(), settings.end(), [](const Json& value) { return value.is_string(); }))
+        return "settings";
+    if (!depths.is_array() || !std::all_of(depths.begin(), depths.end(), isNeedleScore)) return "needle_by_depth";
+    if (!isCount(valueOf("context"), 1)) return "context";
+    const bool dense = valueOf("k").is_null();
+    for (const char* key : {"k", "k_q", "unit_tokens"})
+        if (dense ? !valueOf(key).is_null() : !isCount(valueOf(key), 0)) return key;
+    for (const char* key : {"needle_accuracy", "mass", "best_mass", "recall", "far_mass", "far_best_mass", "far_recall",
+                            "hit_rate", "locality_mean"})
+        if (!isKnownOrNull(valueOf(key), 0, 1 + 1e-6)) return key; // sums of float32 may exceed 1 by their rounding
+    for (const char* key : {"perplexity", "full_perplexity", "perplexity_ratio", "tokens_per_s",
+                            "tokens_per_s_with_link", "h2d_bytes_per_step", "exposed_ms_per_step"})
+        if (!isKnownOrNull(valueOf(key), 0, std::numeric_limits<double>::max())) return key;
+    return {};
 }
 
 void refuseUnwritten(const std::string& path, const std::string& fault) {
@@ -213,15 +254,23 @@ EvalFolder::EvalFolder(std::string folder, Json document) : folder_(std::move(fo
                     "move it away, or choose another folder with -o");
     Json rows = std::move(earlier["rows"]);
     earlier["rows"] = Json::array();
-    if (earlier != document_) {
+    if (!isSame(earlier, document_)) {
         std::string what;
+        for (const auto& [key, value] : earlier.items())
+            if (what.empty() && !document_.contains(key)) what = fmt::format("{}, now nothing", shown(key));
         for (const auto& [key, value] : document_.items())
-            if (what.empty() && (!earlier.contains(key) || earlier[key] != value))
+            if (what.empty() && (!earlier.contains(key) || !isSame(earlier[key], value)))
                 what = fmt::format("{} {}, now {}", key, earlier.contains(key) ? shown(earlier[key].dump()) : "nothing",
                                    value.dump());
         throw Error(ErrorKind::BadInput, fmt::format("{} was measured with other options ({})", path.string(), what),
                     "repeat those options to go on, or choose another folder with -o");
     }
+    for (std::size_t number = 0; number < rows.size(); ++number)
+        if (const std::string key = faultyKey(rows[number]); !key.empty())
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("row {} of {} has no '{}' that eval could have written", number + 1, path.string(), key),
+                "remove the row, which is measured again then, or choose another folder with -o");
     document_["rows"] = std::move(rows);
 }
 

@@ -133,10 +133,35 @@ TEST_F(EvalCli, AFolderIsPickedUpWhereItEnded) {
     const Finished other = cli(command("nosa", "2"));
     EXPECT_EQ(other.status, 1);
     EXPECT_THAT(other.err, HasSubstr("seed 1, now 2"));
+    std::ofstream(path("results/eval.json")) << second; // with sorted keys
+    EXPECT_EQ(parsed(cli(command("nosa", "1"))).at("rows").size(), 3u) << "the same evaluation";
     json damaged = second;
     damaged["model"] = std::string(5'000, 'x');
     std::ofstream(path("results/eval.json")) << damaged;
     EXPECT_LT(cli(command("nosa", "1")).err.size(), 1'000u);
+    const std::pair<const char*, json> faults[] = {{"/method", 5},
+                                                   {"/settings", "k_q=1"},
+                                                   {"/needle_by_depth/0/correct", 3},
+                                                   {"/needle_by_depth/0", nullptr},
+                                                   {"/context", "600"},
+                                                   {"/k", 1.5},
+                                                   {"/unit_tokens", json::object()},
+                                                   {"/needle_accuracy", 30},
+                                                   {"/tokens_per_s", -944},
+                                                   {"/mass", "high"}};
+    for (const auto& [place, value] : faults) {
+        damaged = second;
+        damaged["rows"][1][json::json_pointer(place)] = value;
+        std::ofstream(path("results/eval.json")) << damaged;
+        const Finished refused = cli(command("nosa", "1"));
+        EXPECT_EQ(refused.status, 1) << place;
+        EXPECT_THAT(refused.err, HasSubstr("row 2 of " + path("results/eval.json") + " has no '")) << place;
+        EXPECT_EQ(refused.out, "") << place;
+    }
+    damaged = second;
+    damaged["rows"][1].erase("exposed_ms_per_step");
+    std::ofstream(path("results/eval.json")) << damaged;
+    EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("'exposed_ms_per_step'"));
     std::ofstream(path("results/eval.json")) << "no json";
     EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("is no evaluation"));
 }

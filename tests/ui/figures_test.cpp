@@ -215,6 +215,14 @@ TEST_F(Figures, ScoresComeFromTheEvaluation) {
     EXPECT_NE(test::failureOf([] { sources({"empty.json"}); }).find("there are no rows"), std::string::npos);
     EXPECT_NE(test::failureOf([] { sources({"scoreless.json"}); }).find("a row has no score"), std::string::npos);
     EXPECT_NE(test::failureOf([] { sources({"absent.json"}); }).find("absent.json"), std::string::npos);
+    for (const char* row : {R"({"method": {}, "needle_accuracy": 1})", R"({"method": "nosa", "needle_accuracy": 3})",
+                            R"({"method": "nosa", "needle_accuracy": 1, "tokens_per_s": -944})",
+                            R"({"method": "nosa", "needle_accuracy": 1, "context": 1e300})"}) {
+        std::ofstream(path("impossible.json")) << "[" << row << "]";
+        EXPECT_NE(test::failureOf([] { sources({"impossible.json"}); }).find("impossible.json: a row"),
+                  std::string::npos)
+            << row;
+    }
 }
 
 TEST_F(Figures, CsvHoldsEveryNumberThatIsDrawn) {

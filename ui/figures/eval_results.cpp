@@ -69,14 +69,21 @@ std::vector<EvalPoint> readEvalResults(const std::string& path) {
         if (!entry.is_object()) throw wrong("a row is no object");
         const auto share = shareOf(entry), own = number(entry, {"score"}), needle = number(entry, {"needle_accuracy"});
         if (!own && !needle) throw wrong("a row has no score");
+        const auto method = entry.find("method");
+        if (method != entry.end() && !method->is_string()) throw wrong("a row's method is no name");
+        const auto tokensPerSecond = number(entry, {"tokens_per_s"}), context = number(entry, {"context"});
+        if (const auto bad = [](std::optional<double> value,
+                                double most) { return value && !(*value >= 0 && *value <= most); };
+            bad(needle, 1) || bad(share, 1) || bad(tokensPerSecond, 1e12) || bad(context, 1e9))
+            throw wrong("a row has an impossible needle_accuracy, k_q_share, tokens_per_s or context");
         constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
         EvalPoint point;
-        point.method = entry.value("method", std::string("?"));
-        point.context = entry.value("context", 0);
+        point.method = method != entry.end() ? method->get<std::string>() : "?";
+        point.context = int(context.value_or(0));
         point.share = share.value_or(kUnknown);
         point.score = own ? *own : *needle;
         point.scoreName = own ? "Score" : "Needle accuracy";
-        point.tokensPerSecond = number(entry, {"tokens_per_s"}).value_or(kUnknown);
+        point.tokensPerSecond = tokensPerSecond.value_or(kUnknown);
         point.bytesPerToken = number(entry, {"h2d_bytes_per_step"}).value_or(kUnknown); // a step feeds one token
         countNeedles(entry, point);
         points.push_back(std::move(point));
