@@ -1,4 +1,5 @@
 // Two windows and six traces in random order: whatever was shown before, a view draws what a fresh one draws.
+// KVSCOPE_PICTURES_SEED: another order; KVSCOPE_PICTURES_MOVES: so many openings instead of 24.
 #include "tests/ui/view_fixture.h"
 #include "tests/ui/window_fixture.h"
 
@@ -15,7 +16,8 @@
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
 
-constexpr const char* kViews[] = {"timeline", "locality", "selection", "transfers", "breakdown", "insights", "cache"};
+constexpr const char* kViews[] = {"timeline",  "locality", "selection", "transfers",
+                                  "breakdown", "insights", "cache",     "waterfall"};
 constexpr Cursor kCursor{.step = 3, .layer = 1};
 
 class ManyTraces : public WindowTest {
@@ -104,9 +106,15 @@ TEST_F(ManyTraces, LookAsInAFreshWindowWhateverWasShownBefore) {
     second->resize(1300, 850);
     second->action("linkCursor")->setChecked(false); // each goes its own way
     MainWindow* const windows[] = {first.get(), second};
-    std::mt19937 random(19);
+    const auto given = [](const char* variable, int usual) {
+        bool isNumber = false;
+        const int value = qEnvironmentVariableIntValue(variable, &isNumber);
+        return isNumber ? value : usual;
+    };
+    std::mt19937 random(std::mt19937::result_type(given("KVSCOPE_PICTURES_SEED", 19)));
     const auto below = [&](std::size_t limit) { return std::size_t(random() % limit); };
-    for (int move = 0; move < 24; ++move) {
+    const int moves = given("KVSCOPE_PICTURES_MOVES", 24);
+    for (int move = 0; move < moves; ++move) {
         MainWindow& window = *windows[below(2)];
         const QString& path = paths[qsizetype(below(6))];
         const char* view = kViews[below(std::size(kViews))];
