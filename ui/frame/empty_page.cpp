@@ -1,6 +1,7 @@
 #include "ui/frame/empty_page.h"
 
 #include "ui/frame/as_written.h"
+#include "ui/frame/home_window.h"
 
 #include <QAction>
 #include <QEvent>
@@ -120,7 +121,7 @@ void EmptyPage::setTexts(const QString& title, const QString& text, const std::v
 QString EmptyPage::text() const { return title_->text() + QLatin1Char('\n') + text_->text(); }
 
 EmptyAction windowAction(const QWidget& from, const char* name, const QString& text) {
-    const QPointer<QAction> action = from.window()->findChild<QAction*>(QLatin1String(name));
+    const QPointer<QAction> action = homeOf(from)->findChild<QAction*>(QLatin1String(name));
     if (!action) return {text, {}};
     return {text, [action] {
                 if (action) action->trigger();

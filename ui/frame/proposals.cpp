@@ -1,5 +1,6 @@
 #include "ui/frame/proposals.h"
 
+#include "ui/frame/home_window.h"
 #include "ui/frame/view.h"
 #include "ui/frame/view_request.h"
 
@@ -11,14 +12,14 @@
 namespace kvscope::ui {
 
 bool requestTrial(const QWidget& from, const ProposedChange& change) {
-    const QWidget* window = from.window(); // of the same window as before, whatever comes to the front
-    if (!requestView(from, QStringLiteral("cache"))) return false;
-    for (View* view : window->findChildren<View*>())
-        if (auto* tries = view->isVisible() ? dynamic_cast<TriesCaches*>(view) : nullptr) tries->tryChange(change);
+    const QString id = QStringLiteral("cache");
+    const QWidget* window = homeOf(from);
+    if (!requestView(from, id)) return false;
+    if (auto* tries = dynamic_cast<TriesCaches*>(viewIn(*window, id))) tries->tryChange(change);
     return true;
 }
 
-RunsChanges* runnerOf(const QWidget& from) { return dynamic_cast<RunsChanges*>(from.window()); }
+RunsChanges* runnerOf(const QWidget& from) { return dynamic_cast<RunsChanges*>(homeOf(from)); }
 
 void addFork(QMenu& menu, QWidget& from, std::function<void()> before) {
     const RunsChanges* runner = runnerOf(from);

@@ -5,6 +5,7 @@
 #include <QEvent>
 #include <QHBoxLayout>
 #include <QPainter>
+#include <QScrollArea>
 #include <QSpinBox>
 #include <QVBoxLayout>
 
@@ -62,6 +63,14 @@ DockTitle::DockTitle(const QString& title, QWidget* beside, QWidget* parent) : Q
     if (beside) layout->addWidget(beside, 1);
     layout->addWidget(close);
     connect(close, &QToolButton::clicked, this, &DockTitle::closeRequested);
+}
+
+QScrollArea* makePageScroll() {
+    auto* scroll = new QScrollArea;
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setFocusPolicy(Qt::NoFocus);
+    return scroll;
 }
 
 InlineMessage::InlineMessage(QWidget* parent, bool dismissable)

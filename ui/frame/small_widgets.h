@@ -9,6 +9,7 @@
 
 #include <tuple>
 
+class QScrollArea;
 class QSpinBox;
 class QVBoxLayout;
 
@@ -95,6 +96,10 @@ public:
 signals:
     void closeRequested();
 };
+
+/// A scroll area for a view or another page that may be larger than its place, so that the window can be made small and
+/// scrolls instead.
+QScrollArea* makePageScroll();
 
 /// A label for a row of a form. It has the same width in all forms, so that the editors of all sections are aligned.
 QLabel* alignedLabel(const QString& text);

@@ -20,6 +20,9 @@ class View : public QWidget {
     Q_OBJECT
 public:
     using QWidget::QWidget;
+    /// The id of its ViewEntry; empty while no window has made the view.
+    const QString& id() const { return id_; }
+    void setId(const QString& id) { id_ = id; }
     /// Writes the view as a picture of `size` logical pixels. The suffix of `path` decides about the format: png, svg
     /// or pdf. @return false if the picture could not be written
     virtual bool exportImage(const QString& path, QSize size) = 0;
@@ -49,6 +52,7 @@ signals:
 private:
     ExportStrip& strip();
     ExportStrip* strip_ = nullptr;
+    QString id_;
 };
 
 struct ViewEntry {

@@ -1,5 +1,6 @@
 #include "ui/frame/view_request.h"
 
+#include "ui/frame/home_window.h"
 #include "ui/frame/shows_time.h"
 #include "ui/frame/view.h"
 
@@ -10,26 +11,28 @@
 
 namespace kvscope::ui {
 
+View* viewIn(const QWidget& window, const QString& id) {
+    for (View* view : window.findChildren<View*>())
+        if (view->id() == id) return view;
+    return nullptr;
+}
+
 bool requestView(const QWidget& from, const QString& id, const QString& metric) {
-    const QWidget* window = from.window();
+    const QWidget* window = homeOf(from);
     // The action of the view in the menu, which every view has.
     auto* show = window->findChild<QAction*>(QStringLiteral("view_") + id);
     if (!show) return false;
     show->trigger();
-    if (metric.isEmpty()) return true;
-    for (View* view : window->findChildren<View*>()) {
-        if (!view->isVisible()) continue; // only the view in front is visible
-        auto* picker = view->findChild<QComboBox*>(QStringLiteral("metric"));
-        if (const int index = picker ? picker->findData(metric) : -1; index >= 0) picker->setCurrentIndex(index);
-    }
+    const View* view = metric.isEmpty() ? nullptr : viewIn(*window, id);
+    auto* picker = view ? view->findChild<QComboBox*>(QStringLiteral("metric")) : nullptr;
+    if (const int index = picker ? picker->findData(metric) : -1; index >= 0) picker->setCurrentIndex(index);
     return true;
 }
 
 bool requestTime(const QWidget& from, const QString& id, double fromNs, double toNs) {
-    const QWidget* window = from.window(); // of the same window as before, whatever comes to the front
+    const QWidget* window = homeOf(from);
     if (!requestView(from, id)) return false;
-    for (View* view : window->findChildren<View*>())
-        if (auto* shows = view->isVisible() ? dynamic_cast<ShowsTime*>(view) : nullptr) shows->showTime(fromNs, toNs);
+    if (auto* shows = dynamic_cast<ShowsTime*>(viewIn(*window, id))) shows->showTime(fromNs, toNs);
     return true;
 }
 
@@ -38,7 +41,7 @@ void addShowIn(QMenu& menu, QWidget& from, const QString& exceptTitle, std::func
     for (const ViewEntry& entry : views()) {
         const QString id = QString::fromLatin1(entry.id), title = View::tr(entry.title);
         if (entry.withoutRun || title == exceptTitle ||
-            !from.window()->findChild<QAction*>(QStringLiteral("view_") + id))
+            !homeOf(from)->findChild<QAction*>(QStringLiteral("view_") + id))
             continue;
         if (!others) {
             menu.addSeparator();

@@ -10,6 +10,11 @@ class QWidget;
 
 namespace kvscope::ui {
 
+class View;
+
+/// The view with this id in a window, wherever it stands. @return null: the window has not made it
+View* viewIn(const QWidget& window, const QString& id);
+
 /// Brings the view with this id to the front. If the view has a picker of metrics that offers `metric`, chooses that
 /// metric.
 /// @return false if there is no such view, e.g. while a picture is rendered

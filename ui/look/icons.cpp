@@ -62,6 +62,10 @@ const char* shapeOf(Icon icon) {
         return "<path d='M12 5v14M5 12h14'/>";
     case Icon::Live:
         return "<circle cx='12' cy='12' r='4.5' fill='COLOR'/>";
+    case Icon::Float:
+        return "<path d='M9 4.5h10.5v10.5H9z'/><path d='M5.5 9.5H4.5v10h10v-1'/>";
+    case Icon::Beside:
+        return "<path d='M4 5.5h16v13H4z'/><path d='M12.5 5.5v13'/>";
     }
     return "";
 }

@@ -29,7 +29,9 @@ enum class Icon {
     Redo,
     Fit,
     Add,
-    Live
+    Live,
+    Float, // into a window of its own
+    Beside // into the window again
 };
 
 QIcon makeIcon(Icon icon, const QColor& color, const QColor& disabled);

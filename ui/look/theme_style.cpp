@@ -66,6 +66,7 @@ QTabBar::tab { background: transparent; color: @muted; padding: 8px 14px 6px 14p
 QTabBar::tab:hover { color: @text; background: @hover; }
 QTabBar::tab:selected { color: @text; border-bottom: 2px solid @accent; }
 QTabBar::tab:focus { color: @accent; }
+QTabBar[inFront="false"]::tab:selected { color: @muted; border-bottom: 2px solid @border; }
 QPushButton, QToolButton[framed="true"] { background: @raised; color: @text; border: 1px solid @border;
                border-radius: 4px; padding: 5px 12px; min-height: 16px; }
 QPushButton:hover { background: @hover; }

@@ -1,4 +1,5 @@
 // The context menu of every plot.
+#include "ui/frame/home_window.h"
 #include "ui/frame/proposals.h"
 #include "ui/frame/sql_request.h"
 #include "ui/frame/view_request.h"
@@ -26,7 +27,7 @@ void PlotView::showMenu(QPoint global, bool atPointer) {
     menu->addAction(tr("Copy SQL"), this, [statement] { QApplication::clipboard()->setText(statement); })
         ->setEnabled(!statement.isEmpty());
     menu->addAction(tr("Open in SQL page"), this, [this, statement] { openInSql(*this, statement); })
-        ->setEnabled(!statement.isEmpty() && window()->findChild<QAction*>(QStringLiteral("view_sql")) != nullptr);
+        ->setEnabled(!statement.isEmpty() && homeOf(*this)->findChild<QAction*>(QStringLiteral("view_sql")) != nullptr);
     menu->addSeparator();
     for (const char* suffix : {"png", "svg", "pdf"})
         menu->addAction(tr("Export %1…").arg(QString::fromLatin1(suffix).toUpper()), this,

@@ -4,6 +4,7 @@
 #include "profiler/read/denoising.h"
 #include "profiler/read/own_tier.h"
 #include "profiler/read/recording_cost.h"
+#include "ui/frame/home_window.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/workspace.h"
@@ -150,11 +151,11 @@ void Inspector::showSpan(const std::vector<std::pair<QString, QString>>& facts) 
 }
 
 void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts) {
-    for (Inspector* inspector : from.window()->findChildren<Inspector*>()) inspector->showSpan(facts);
+    for (Inspector* inspector : homeOf(from)->findChildren<Inspector*>()) inspector->showSpan(facts);
 }
 
 bool isSpanExplained(const QWidget& from) {
-    for (const Inspector* inspector : from.window()->findChildren<Inspector*>())
+    for (const Inspector* inspector : homeOf(from)->findChildren<Inspector*>())
         if (inspector->isVisible()) return true;
     return false;
 }

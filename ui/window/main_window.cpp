@@ -5,7 +5,6 @@
 #include "profiler/read/step_kind.h"
 #include "profiler/read/trace_head.h"
 #include "ui/frame/as_written.h"
-#include "ui/frame/clipboard.h"
 #include "ui/frame/cursor_history.h"
 #include "ui/frame/cursor_link.h"
 #include "ui/frame/remembers.h"
@@ -30,11 +29,10 @@
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/screen_room.h"
 #include "ui/window/shortcut_list.h"
+#include "ui/window/view_area.h"
 
-#include <QAbstractItemView>
 #include <QApplication>
 #include <QCloseEvent>
-#include <QComboBox>
 #include <QDockWidget>
 #include <QElapsedTimer>
 #include <QFileInfo>
@@ -47,7 +45,6 @@
 #include <QScrollArea>
 #include <QStackedWidget>
 #include <QStatusBar>
-#include <QTabBar>
 #include <QTabWidget>
 #include <QTimer>
 #include <QToolBar>
@@ -65,22 +62,6 @@ namespace {
 // Size of a new window, in logical pixels, where the screen has room for it: shows everything at once.
 constexpr QSize kRoomy(1600, 1000);
 constexpr int kTogetherMs = 2000; // errors within this time are shown together, as of files opened together
-
-/// A scroll area for a widget that may be larger than its place, so that the window can be made small and scrolls
-/// instead.
-QScrollArea* makeScroll() {
-    auto* scroll = new QScrollArea;
-    scroll->setWidgetResizable(true);
-    scroll->setFrameShape(QFrame::NoFrame);
-    scroll->setFocusPolicy(Qt::NoFocus);
-    return scroll;
-}
-
-/// A tab widget that draws nothing itself: it would draw a line over the widget in its corner.
-class ViewTabs final : public QTabWidget {
-protected:
-    void paintEvent(QPaintEvent*) override {}
-};
 
 bool isTheOnly(const MainWindow& window) {
     const QWidgetList all = QApplication::topLevelWidgets();
@@ -161,27 +142,20 @@ void MainWindow::makeCentre() {
     column->addWidget(banner_);
     column->addWidget(centre_, 1);
     welcome_ = new WelcomePage;
-    tabs_ = new ViewTabs;
-    tabs_->setDocumentMode(true);
-    tabs_->setObjectName(QStringLiteral("views"));
-    tabs_->setAccessibleName(tr("Views"));
-    tabs_->tabBar()->setAccessibleName(tr("Views"));
-    for (const ViewEntry& entry : views()) {
-        const int tab = tabs_->addTab(makeScroll(), tr(entry.title));
-        tabs_->setTabToolTip(
-            tab, QStringLiteral("<p>%1 (%2)</p>").arg(tr(entry.help).toHtmlEscaped(), QLatin1String(entry.shortcut)));
-        views_.push_back(nullptr);
-    }
-    tabs_->setCornerWidget(makeViewList()); // in a narrow window some tabs are hidden
-    auto* start = makeScroll();
+    area_ = new ViewArea(*workspace_);
+    area_->tabs().setCornerWidget(makeViewList()); // in a narrow window some tabs are hidden
+    auto* start = makePageScroll();
     start->setWidget(welcome_);
     centre_->addWidget(start);
-    centre_->addWidget(tabs_);
+    centre_->addWidget(area_);
     promptProgress_ = new PromptProgress(centre_);
     setCentralWidget(centre);
-    connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
-        if (centre_->currentWidget() == tabs_) ensureView(tab);
+    connect(area_, &ViewArea::made, this, [this](int index) {
+        if (auto* remembers = dynamic_cast<Remembers*>(area_->view(index)))
+            remembers->recall(saved_.views.value(area_->view(index)->id()).toMap());
     });
+    connect(area_, &ViewArea::frontChanged, this, &MainWindow::updateActions);
+    connect(area_, &ViewArea::rearranged, this, &MainWindow::updatePlaceActions);
     const auto showTitle = [this] {
         const OpenRun* run = workspace_->current();
         setWindowTitle(run ? tr("%1 – KVScope").arg(runName(*run, workspace_->runs())) : QStringLiteral("KVScope"));
@@ -194,64 +168,6 @@ void MainWindow::makeCentre() {
         showTitle();
         updateActions();
     });
-}
-
-/// A button that lists all views.
-QWidget* MainWindow::makeViewList() {
-    auto* button = new QToolButton;
-    button->setObjectName(QStringLiteral("allViews"));
-    button->setText(QStringLiteral("▾"));
-    button->setAccessibleName(tr("All views"));
-    button->setToolTip(tr("All views"));
-    button->setPopupMode(QToolButton::InstantPopup);
-    button->setStyleSheet(QStringLiteral("QToolButton::menu-indicator { image: none; }"));
-    auto* menu = new QMenu(button);
-    connect(menu, &QMenu::aboutToShow, this, [this, menu] {
-        menu->clear();
-        for (const ViewEntry& entry : views()) menu->addAction(action((std::string("view_") + entry.id).c_str()));
-    });
-    button->setMenu(menu);
-    return button;
-}
-
-/// Shows the views. While no run is open, shows the start page instead, unless the view in front has something to show
-/// without a run.
-void MainWindow::showCentre() {
-    const int tab = tabs_->currentIndex();
-    const bool shows = !workspace_->runs().empty() || (tab >= 0 && views()[std::size_t(tab)].withoutRun);
-    const QWidget* focus = focusWidget();
-    const bool untouched = !focus || focus == form_->focusProxy() || welcome_->isAncestorOf(focus);
-    const bool appears = shows && centre_->currentWidget() != tabs_;
-    centre_->setCurrentIndex(shows ? centre_->indexOf(tabs_) : 0); // index 0 is the start page
-    if (shows) ensureView(tab);
-    // The view gets the keyboard so that its keys work. In the form, a typed letter would choose another model.
-    if (appears && untouched) currentView()->setFocus();
-    updateActions();
-}
-
-/// Makes the view of a tab when the tab is first shown, so that the window itself appears quickly.
-void MainWindow::ensureView(int tab) {
-    if (tab < 0 || tab >= int(views_.size()) || views_[std::size_t(tab)]) return;
-    View* view = views()[std::size_t(tab)].make(*workspace_, nullptr);
-    views_[std::size_t(tab)] = view;
-    static_cast<QScrollArea*>(tabs_->widget(tab))->setWidget(view);
-    view->applyTheme(Theme::current());
-    if (auto* remembers = dynamic_cast<Remembers*>(view))
-        remembers->recall(saved_.views.value(QLatin1String(views()[std::size_t(tab)].id)).toMap());
-    // The pop-up lists of combo boxes are item views as well, but get no menu.
-    for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>())
-        if (!qobject_cast<QComboBox*>(table->parentWidget() ? table->parentWidget()->parentWidget() : nullptr))
-            giveTableMenu(*table);
-}
-
-View* MainWindow::currentView() const {
-    if (centre_->currentWidget() != tabs_ || tabs_->currentIndex() < 0) return nullptr;
-    return views_[std::size_t(tabs_->currentIndex())];
-}
-
-void MainWindow::showView(const QString& id) {
-    for (std::size_t tab = 0; tab < views().size(); ++tab)
-        if (id == QLatin1String(views()[tab].id)) tabs_->setCurrentIndex(int(tab));
 }
 
 void MainWindow::makeDocks() {
@@ -424,6 +340,7 @@ void MainWindow::restore() {
     restoreLook();
     form_->setValues(saved_.form);
     showView(saved_.view);
+    area_->restore(saved_.places);
     updateRecent();
     const QSize room = roomFor(*this);
     resize(kRoomy.boundedTo(room));
@@ -475,12 +392,13 @@ void MainWindow::collectSession() {
     saved_.filterWaits = filterWaits_;
     saved_.roomyTokens = roomyTokens_;
     saved_.theme = theme_;
-    if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
+    saved_.view = QLatin1String(views()[std::size_t(area_->tabs().currentIndex())].id);
+    saved_.places = area_->places();
     saved_.form = form_->values();
     if (const auto* dialog = findChild<ServeDialog*>()) saved_.server = dialog->values();
-    for (std::size_t tab = 0; tab < views().size(); ++tab)
-        if (const auto* view = dynamic_cast<const Remembers*>(views_[tab]))
-            saved_.views[QLatin1String(views()[tab].id)] = view->remembered();
+    for (const View* view : area_->all())
+        if (const auto* remembers = dynamic_cast<const Remembers*>(view))
+            saved_.views[view->id()] = remembers->remembered();
     saved_.openFiles.clear();
     for (const OpenRun& run : workspace_->runs())
         if (!saved_.openFiles.contains(run.key.path)) saved_.openFiles << run.key.path;
@@ -495,6 +413,7 @@ void MainWindow::closeEvent(QCloseEvent* event) {
     saveSession();
     if (journal_) journal_->end();
     ended_ = true;
+    area_->disappear(); // the windows of its views close with it
     event->accept();
 }
 

@@ -20,7 +20,6 @@ class QDockWidget;
 class QLabel;
 class QProgressBar;
 class QStackedWidget;
-class QTabWidget;
 class QToolBar;
 class QToolButton;
 
@@ -48,6 +47,7 @@ class SessionController;
 class SessionForm;
 class TokenPanel;
 class View;
+class ViewArea;
 class WelcomePage;
 struct ForkRequest;
 struct PaletteEntry;
@@ -150,6 +150,8 @@ private:
     void makeSessionActions();
     void makeFileActions();
     void makeViewActions();
+    void makePlaceActions();
+    void updatePlaceActions();
     void makeCursorActions();
     void makeHelpActions();
     void runAgain(const RunKey& key);
@@ -190,7 +192,6 @@ private:
     void updateIcons();
     void updateRecent();
     void showCentre();
-    void ensureView(int tab);
     void showShortcuts();
     void stepView(int by);
     void moveCursor(int steps, int layers);
@@ -211,8 +212,7 @@ private:
 
     QStackedWidget* centre_ = nullptr;
     WelcomePage* welcome_ = nullptr;
-    QTabWidget* tabs_ = nullptr;
-    std::vector<View*> views_; // [tab] the view; null until it is first shown
+    ViewArea* area_ = nullptr;
     SessionForm* form_ = nullptr;
     RunList* runs_ = nullptr;
     QueuePanel* queuePanel_ = nullptr;

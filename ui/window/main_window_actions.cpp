@@ -27,6 +27,7 @@
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/main_window.h"
+#include "ui/window/view_area.h"
 
 #include <QApplication>
 #include <QClipboard>
@@ -39,7 +40,6 @@
 #include <QMenu>
 #include <QMenuBar>
 #include <QProgressBar>
-#include <QTabWidget>
 #include <QToolBar>
 #include <QToolButton>
 #include <QVBoxLayout>
@@ -90,6 +90,9 @@ void MainWindow::makeActions() {
     makeCursorActions();
     makeFileActions();
     makeHelpActions();
+    // Their shortcuts work in the window of a view too, and lead from there to this window.
+    for (const char* name : {"filter", "focusTokens", "focusQueue", "focusRuns", "palette", "shortcuts", "definitions"})
+        connect(action(name), &QAction::triggered, this, &QWidget::activateWindow);
 }
 
 void MainWindow::makeSessionActions() {
@@ -188,23 +191,29 @@ void MainWindow::makeFileActions() {
             &QAction::triggered, this, [this] { newWindow(); });
     connect(addNamed("closeWindow", tr("Close Window"), keys({"Ctrl+Shift+W"}), tr("Close this window")),
             &QAction::triggered, this, &QWidget::close);
-    connect(addNamed("quit", tr("Quit"), keys({"Ctrl+Q"}), tr("Close all windows")), &QAction::triggered, this,
-            [] { QApplication::closeAllWindows(); });
+    connect(addNamed("quit", tr("Quit"), keys({"Ctrl+Q"}), tr("Close all windows")), &QAction::triggered, this, [] {
+        // The main windows first: they save where the windows of their views stand, and hide them. Qt may close
+        // a window of a view first, which puts the view back into the tabs.
+        for (QWidget* widget : QApplication::topLevelWidgets())
+            if (qobject_cast<MainWindow*>(widget) && widget->isVisible() && !widget->close()) return;
+        QApplication::closeAllWindows();
+    });
 }
 
 void MainWindow::makeViewActions() {
     actionGroup_ = tr("Views");
-    for (std::size_t tab = 0; tab < views().size(); ++tab) {
-        const ViewEntry& entry = views()[tab];
+    for (std::size_t index = 0; index < views().size(); ++index) {
+        const ViewEntry& entry = views()[index];
         const QByteArray name = QByteArray("view_") + entry.id;
         connect(addNamed(name, tr(entry.title), keys({entry.shortcut}), tr(entry.help)), &QAction::triggered, this,
-                [this, tab] {
-                    tabs_->setCurrentIndex(int(tab));
+                [this, index] {
+                    area_->bringToFront(int(index));
                     showCentre();
                     // The keys of the view then work at once.
                     if (View* view = currentView()) view->setFocus(Qt::ShortcutFocusReason);
                 });
     }
+    makePlaceActions();
     const auto onView = [this](void (View::*method)()) {
         return [this, method] {
             if (View* view = currentView()) (view->*method)();
@@ -265,9 +274,10 @@ void MainWindow::makeViewActions() {
                      tr("Put the panels and the filter away, and bring them back")),
             &QAction::triggered, this, [this] { setViewsOnly(!viewsOnly_); });
     action("viewsOnly")->setCheckable(true);
-    connect(addNamed("resetLayout", tr("Reset Layout"), {}, tr("Panels where they were at first")), &QAction::triggered,
-            this, [this] {
+    connect(addNamed("resetLayout", tr("Reset Layout"), {}, tr("Views and panels where they were at first")),
+            &QAction::triggered, this, [this] {
                 setViewsOnly(false);
+                area_->rejoinAll();
                 restoreState(defaultDocks_);
                 arrangeDocks(size());
             });
@@ -351,7 +361,7 @@ void MainWindow::makeMenus() {
     file->addMenu(new DataExportMenu(
         *workspace_,
         [this]() -> std::optional<ExportRange> {
-            for (View* view : views_)
+            for (View* view : area_->all())
                 if (const auto* marks = dynamic_cast<const MarksRange*>(view)) return marks->markedRange();
             return std::nullopt;
         },
@@ -371,6 +381,8 @@ void MainWindow::makeMenus() {
     view->addSeparator();
     for (QDockWidget* dock : docks()) view->addAction(dock->toggleViewAction());
     view->addAction(action("viewsOnly"));
+    view->addSeparator();
+    for (const char* name : {"splitRight", "splitDown", "floatView", "rejoinView"}) view->addAction(action(name));
     view->addAction(action("resetLayout"));
     view->addSeparator();
     view->addAction(action("filter"));
@@ -500,6 +512,7 @@ void MainWindow::updateActions() {
     for (const char* name :
          {"exportView", "copyTable", "copyImage", "copySql", "openSql", "zoomUndo", "zoomRedo", "zoomReset"})
         action(name)->setEnabled(open || currentView() != nullptr);
+    updatePlaceActions();
     updateAgain();
 }
 
@@ -523,7 +536,7 @@ void MainWindow::updateIcons() {
 /// Opens the list of shortcuts of all views. The views that were not shown yet are made first, because their shortcuts
 /// are found in their actions and widgets.
 void MainWindow::showShortcuts() {
-    for (int tab = 0; tab < tabs_->count(); ++tab) ensureView(tab);
+    area_->makeAll();
     help_->open(HelpOverlay::Page::Shortcuts);
 }
 
@@ -546,12 +559,6 @@ void MainWindow::updateRecent() {
     });
     recentMenu_->setEnabled(!saved_.recentFiles.isEmpty());
     welcome_->setRecent(saved_.recentFiles);
-}
-
-void MainWindow::stepView(int by) {
-    const int count = tabs_->count();
-    if (count > 0) tabs_->setCurrentIndex((tabs_->currentIndex() + by + count) % count);
-    showCentre();
 }
 
 void MainWindow::moveCursor(int steps, int layers) {

@@ -3,6 +3,7 @@
 
 #include "profiler/import/import.h"
 #include "profiler/read/step_kind.h"
+#include "ui/frame/home_window.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/view.h"
 #include "ui/session/session_controller.h"
@@ -20,7 +21,6 @@
 #include <QMimeData>
 #include <QProcess>
 #include <QStatusBar>
-#include <QTabWidget>
 #include <QUrl>
 
 namespace kvscope::ui {
@@ -131,7 +131,7 @@ void MainWindow::chooseFiles() {
 bool MainWindow::takesDrag(QWidget* over, QEvent* event) {
     auto* drag = static_cast<QDropEvent*>(event); // QDragEnterEvent and QDragMoveEvent derive from QDropEvent
     const QStringList files = filesIn(drag->mimeData());
-    if (over->window() != this || over == this || files.isEmpty()) return false;
+    if (homeOf(*over) != this || over == this || files.isEmpty()) return false;
     drag->acceptProposedAction();
     if (event->type() != QEvent::Drop) return true;
     takeFiles(*this, files, over);
@@ -149,8 +149,7 @@ void MainWindow::dropEvent(QDropEvent* event) {
 
 void MainWindow::chooseViewExport() {
     if (!currentView()) return;
-    const QString id = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
-    auto* dialog = new ExportDialog(*currentView(), suggestedPath(workspace_->current(), id),
+    auto* dialog = new ExportDialog(*currentView(), suggestedPath(workspace_->current(), currentView()->id()),
                                     settings_.fresh() ? QString() : exportSettingsFile(), this);
     connect(dialog, &ExportDialog::saved, this, [this](const QString& path) { showMessage(tr("Saved %1").arg(path)); });
     dialog->show();

@@ -10,6 +10,7 @@
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/main_window.h"
 #include "ui/window/session_journal.h"
+#include "ui/window/view_area.h"
 
 #include <QApplication>
 #include <QDir>
@@ -18,7 +19,6 @@
 #include <QFileInfo>
 #include <QMessageBox>
 #include <QPushButton>
-#include <QTabWidget>
 
 #include <algorithm>
 #include <memory>
@@ -75,7 +75,8 @@ void MainWindow::keepSaved() {
     regularTimer_.start();
     const auto soon = [this] { saveTimer_.start(); };
     connect(workspace_.get(), &Workspace::runsChanged, this, soon);
-    connect(tabs_, &QTabWidget::currentChanged, this, soon);
+    connect(area_, &ViewArea::frontChanged, this, soon);
+    connect(area_, &ViewArea::rearranged, this, soon);
     for (const QDockWidget* dock : docks()) {
         connect(dock, &QDockWidget::visibilityChanged, this, soon);
         connect(dock, &QDockWidget::dockLocationChanged, this, soon);

@@ -2,7 +2,7 @@
 #include "profiler/read/step_kind.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/cursor_history.h"
-#include "ui/frame/view.h"
+#include "ui/frame/home_window.h"
 #include "ui/look/colour_maps.h"
 #include "ui/look/theme.h"
 #include "ui/session/session_controller.h"
@@ -10,12 +10,12 @@
 #include "ui/widgets/session_form.h"
 #include "ui/window/main_window.h"
 #include "ui/window/screen_room.h"
+#include "ui/window/view_area.h"
 
 #include <QAction>
 #include <QApplication>
 #include <QMenu>
 #include <QMouseEvent>
-#include <QTabWidget>
 #include <QToolBar>
 #include <QToolButton>
 
@@ -72,8 +72,7 @@ void MainWindow::adoptTheme() {
     theme_ = Theme::current().id;
     saved_.sequentialMap = QLatin1String(Theme::sequentialMap().id);
     saved_.divergingMap = QLatin1String(Theme::divergingMap().id);
-    for (View* view : views_)
-        if (view) view->applyTheme(Theme::current());
+    area_->applyTheme();
     action("theme")->setChecked(theme_ == QLatin1String("dark"));
     updateIcons();
     updateActions();
@@ -145,7 +144,7 @@ bool MainWindow::eventFilter(QObject* watched, QEvent* event) {
     if (event->type() == QEvent::MouseButtonPress || event->type() == QEvent::MouseButtonDblClick) {
         const Qt::MouseButton button = static_cast<QMouseEvent*>(event)->button();
         const auto* widget = qobject_cast<QWidget*>(watched);
-        if ((button == Qt::BackButton || button == Qt::ForwardButton) && widget && widget->window() == this) {
+        if ((button == Qt::BackButton || button == Qt::ForwardButton) && widget && homeOf(*widget) == this) {
             history_->go(button == Qt::BackButton ? -1 : 1);
             return true;
         }
@@ -181,6 +180,7 @@ void MainWindow::continueFrom(MainWindow& other) {
     filterWaits_ = other.filterWaits_;
     roomyTokens_ = other.roomyTokens_;
     showView(saved_.view);
+    area_->restore({}); // the views that have left the tabs stay with the other window
     if (other.controller_->model() && other.form_->hasModel())
         controller_->adoptModel(other.form_->modelName(), other.controller_->model());
     QStringList paths;

@@ -37,6 +37,8 @@ SavedSession Settings::load() const {
     session.sequentialMap = settings.value("window/sequentialMap").toString();
     session.divergingMap = settings.value("window/divergingMap").toString();
     session.view = settings.value("window/view").toString();
+    session.places.apart = settings.value("window/viewsApart").toStringList();
+    session.places.docks = settings.value("window/viewDocks").toByteArray();
     session.form = settings.value("form/values").toMap();
     session.server = settings.value("server/values").toMap();
     session.views = settings.value("views/remembered").toMap();
@@ -61,6 +63,8 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/sequentialMap", session.sequentialMap);
     settings.setValue("window/divergingMap", session.divergingMap);
     settings.setValue("window/view", session.view);
+    settings.setValue("window/viewsApart", session.places.apart);
+    settings.setValue("window/viewDocks", session.places.docks);
     settings.setValue("form/values", session.form);
     settings.setValue("server/values", session.server);
     settings.setValue("views/remembered", session.views);

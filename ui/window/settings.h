@@ -8,6 +8,13 @@
 
 namespace kvscope::ui {
 
+/// Which views have left the tabs, and where they stand.
+struct ViewPlaces {
+    QStringList apart; // ids of views
+    QByteArray docks;  // QMainWindow::saveState of the ViewArea
+    bool operator==(const ViewPlaces&) const = default;
+};
+
 struct SavedSession {
     QByteArray geometry, docks; // empty: the default layout
     /// Whether the inspector and the filter bar are hidden because the window is small.
@@ -18,7 +25,8 @@ struct SavedSession {
     bool countCold = false;              // whether rates, shares and means include cold steps
     bool modelPath = true;               // whether traces record the path of the model
     QString sequentialMap, divergingMap; // ids of colour maps; empty: default
-    QString view;                        // id of the view in front
+    QString view;                        // id of the view in front of the tabs
+    ViewPlaces places;                   // of the views that have left the tabs
     QVariantMap form;                    // SessionForm::values
     QVariantMap server;                  // ServeDialog::values; empty: the dialog was never used
     /// By the id of a view, what the view remembers (ui/frame/remembers.h).

@@ -1,5 +1,6 @@
 #include "ui/views/sql/sql_view.h"
 
+#include "ui/frame/home_window.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/sql_request.h"
@@ -611,12 +612,12 @@ void SqlView::applyTheme(const Theme& theme) {
 View* makeSqlView(Workspace& workspace, QWidget* parent) { return new SqlView(workspace, parent); }
 
 bool openInSql(const QWidget& from, const QString& sql, bool run) {
-    if (!requestView(from, QStringLiteral("sql"))) return false;
-    for (SqlView* view : from.window()->findChildren<SqlView*>()) {
-        view->setQuery(sql, run);
-        return true;
-    }
-    return false;
+    const QString id = QStringLiteral("sql");
+    const QWidget* window = homeOf(from);
+    if (!requestView(from, id)) return false;
+    auto* view = dynamic_cast<SqlView*>(viewIn(*window, id));
+    if (view) view->setQuery(sql, run);
+    return view != nullptr;
 }
 
 } // namespace kvscope::ui

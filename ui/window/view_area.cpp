@@ -1,0 +1,343 @@
+#include "ui/window/view_area.h"
+
+#include "ui/frame/clipboard.h"
+#include "ui/frame/home_window.h"
+#include "ui/frame/small_widgets.h"
+#include "ui/frame/view.h"
+#include "ui/look/theme.h"
+#include "ui/window/screen_room.h"
+#include "ui/window/view_dock.h"
+
+#include <QAbstractItemView>
+#include <QApplication>
+#include <QComboBox>
+#include <QLayout>
+#include <QMenu>
+#include <QScrollArea>
+#include <QStyle>
+#include <QTabBar>
+#include <QTabWidget>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr QSize kLeastWindow(720, 480); // px, a view that floats for the first time is at least so large
+constexpr QPoint kWindowOffset(48, 48); // px, of its window from the views
+
+/// A tab widget that draws nothing itself: it would draw a line over the widget in its corner.
+class ViewTabs final : public QTabWidget {
+protected:
+    void paintEvent(QPaintEvent*) override {}
+};
+
+int indexOfView(const QString& id) {
+    for (std::size_t index = 0; index < views().size(); ++index)
+        if (id == QLatin1String(views()[index].id)) return int(index);
+    return -1;
+}
+
+} // namespace
+
+ViewArea::ViewArea(Workspace& workspace, QWidget* parent)
+    : QMainWindow(parent), workspace_(workspace), tabs_(new ViewTabs), views_(views().size()), docks_(views().size()) {
+    setWindowFlags(Qt::Widget); // QMainWindow makes itself a window
+    setDockOptions(AllowNestedDocks | AllowTabbedDocks | AnimatedDocks);
+    setContextMenuPolicy(Qt::PreventContextMenu); // Qt's own menu would hide views
+    setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
+    setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
+    setCentralWidget(tabs_);
+    addTabs();
+    connect(qApp, &QApplication::focusChanged, this, [this](const QWidget*, const QWidget* now) {
+        if (const int index = indexHolding(now); index >= 0) setFront(index);
+    });
+    connect(this, &QMainWindow::tabifiedDockWidgetActivated, this, [this](const QDockWidget* activated) {
+        const auto found = std::find(docks_.begin(), docks_.end(), activated);
+        if (found == docks_.end()) return;
+        bringToFront(int(found - docks_.begin()));
+        focusFront();
+    });
+}
+
+ViewArea::~ViewArea() {
+    qApp->disconnect(this);
+    tabs_->disconnect(this);
+    for (ViewDock* dock : docks_) {
+        if (dock) dock->disconnect(this);
+        delete dock;
+    }
+}
+
+void ViewArea::addTabs() {
+    tabs_->setDocumentMode(true);
+    tabs_->setObjectName(QStringLiteral("views"));
+    tabs_->setAccessibleName(tr("Views"));
+    QTabBar* bar = tabs_->tabBar();
+    bar->setAccessibleName(tr("Views"));
+    for (const ViewEntry& entry : views()) {
+        const int tab = tabs_->addTab(makePageScroll(), tr(entry.title));
+        tabs_->setTabToolTip(
+            tab, QStringLiteral("<p>%1 (%2)</p>").arg(tr(entry.help).toHtmlEscaped(), QLatin1String(entry.shortcut)));
+    }
+    connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
+        tabBefore_ = std::exchange(tab_, tab);
+        if (!isHidden()) ensure(tab);
+        setFront(tab);
+    });
+    connect(tabs_, &QTabWidget::tabBarClicked, this, [this](int tab) {
+        if (tab >= 0 && tab == tabs_->currentIndex()) setFront(tab); // the view in front may have been another one
+    });
+    bar->setContextMenuPolicy(Qt::CustomContextMenu);
+    connect(bar, &QWidget::customContextMenuRequested, this, [this, bar](QPoint at) {
+        const int tab = bar->tabAt(at); // -1: the menu key
+        showMenu(tab >= 0 ? tab : tabs_->currentIndex(), bar->mapToGlobal(at));
+    });
+}
+
+QScrollArea& ViewArea::tabPage(int index) const { return *static_cast<QScrollArea*>(tabs_->widget(index)); }
+
+/// Makes a view when it is first shown, so that the window itself appears quickly.
+void ViewArea::ensure(int index) {
+    if (index < 0 || view(index)) return;
+    View* view = views()[std::size_t(index)].make(workspace_, nullptr);
+    view->setId(QLatin1String(views()[std::size_t(index)].id));
+    views_[std::size_t(index)] = view;
+    ViewDock* dock = docks_[std::size_t(index)];
+    (dock ? dock->page() : tabPage(index)).setWidget(view);
+    view->applyTheme(Theme::current());
+    // The pop-up lists of combo boxes are item views as well, but get no menu.
+    for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>())
+        if (!qobject_cast<QComboBox*>(table->parentWidget() ? table->parentWidget()->parentWidget() : nullptr))
+            giveTableMenu(*table);
+    emit made(index);
+}
+
+void ViewArea::makeAll() {
+    for (int index = 0; index < tabs_->count(); ++index) ensure(index);
+}
+
+int ViewArea::indexHolding(const QWidget* widget) const {
+    if (!widget) return -1;
+    const auto found = std::find_if(views_.begin(), views_.end(), [widget](const View* view) {
+        return view && (view == widget || view->isAncestorOf(widget));
+    });
+    return found == views_.end() ? -1 : int(found - views_.begin());
+}
+
+void ViewArea::setFront(int index) {
+    const bool other = std::exchange(front_, index) != index;
+    // A tab or title that was pressed does not take the keyboard from the view that had it.
+    const int holding = indexHolding(QApplication::focusWidget());
+    if (holding >= 0 && holding != index) focusFront();
+    markFront();
+    if (other) emit frontChanged();
+}
+
+/// Shows which of several views is in front. While all are in the tabs, the tab shows it.
+void ViewArea::markFront() {
+    for (std::size_t index = 0; index < docks_.size(); ++index)
+        if (docks_[index]) docks_[index]->setInFront(int(index) == front_);
+    QTabBar* bar = tabs_->tabBar();
+    const QVariant mark = isApart(front_) ? QVariant(false) : QVariant();
+    if (bar->property("inFront") == mark) return;
+    bar->setProperty("inFront", mark);
+    bar->style()->unpolish(bar); // only this makes the style sheet look at the property again
+    bar->style()->polish(bar);
+}
+
+void ViewArea::focusFront() {
+    if (View* shown = view(front_)) shown->setFocus(Qt::OtherFocusReason);
+}
+
+void ViewArea::bringToFront(int index) {
+    if (ViewDock* dock = docks_[std::size_t(index)]; !dock)
+        tabs_->setCurrentIndex(index);
+    else if (!isHidden()) {
+        dock->show();
+        dock->raise();
+        if (dock->isFloating()) dock->activateWindow();
+    }
+    if (!isHidden()) ensure(index);
+    setFront(index);
+}
+
+bool ViewArea::isFloating(int index) const { return isApart(index) && docks_[std::size_t(index)]->isFloating(); }
+
+bool ViewArea::canMove(int index) const {
+    return isApart(index) || std::count(docks_.begin(), docks_.end(), nullptr) > 1;
+}
+
+/// The tab that is shown when the view leaves the tabs: the one before, or the nearest.
+int ViewArea::tabBeside(int index) const {
+    if (tabBefore_ != index && !isApart(tabBefore_)) return tabBefore_;
+    for (int by = 1; by < tabs_->count(); ++by)
+        for (const int tab : {index + by, index - by})
+            if (tab >= 0 && tab < tabs_->count() && !isApart(tab)) return tab;
+    return index;
+}
+
+/// Takes a view out of the tabs, into a dock that has no place yet.
+ViewDock& ViewArea::takeOut(int index) {
+    const ViewEntry& entry = views()[std::size_t(index)];
+    if (tabs_->currentIndex() == index) tabs_->setCurrentIndex(tabBeside(index));
+    auto* dock = new ViewDock(tr(entry.title), tabs_->tabBar()->sizeHint().height(), this);
+    dock->setObjectName(QStringLiteral("view_%1Dock").arg(QLatin1String(entry.id)));
+    dock->addActions(homeOf(*this)->actions()); // a window of its own hears only the shortcuts of its own actions
+    tabs_->setTabVisible(index, false);
+    if (QWidget* made = tabPage(index).takeWidget()) dock->page().setWidget(made);
+    docks_[std::size_t(index)] = dock;
+    connectDock(*dock, index);
+    return *dock;
+}
+
+void ViewArea::connectDock(ViewDock& dock, int index) {
+    connect(&dock, &ViewDock::pressed, this, [this, index] {
+        setFront(index);
+        focusFront();
+    });
+    connect(&dock, &ViewDock::menuRequested, this, [this, index](const QPoint& global) { showMenu(index, global); });
+    connect(&dock, &ViewDock::placeRequested, this,
+            [this, index](bool floating) { floating ? floatView(index) : split(index, Qt::Horizontal); });
+    connect(&dock, &ViewDock::closed, this, [this, index] { closed(index); });
+    connect(&dock, &ViewDock::shownChanged, this, [this, index](bool shown) {
+        if (shown) ensure(index);
+    });
+    connect(&dock, &ViewDock::moved, this, &ViewArea::rearranged);
+}
+
+void ViewArea::split(int index, Qt::Orientation direction) {
+    if (!canMove(index)) return;
+    ViewDock* dock = docks_[std::size_t(index)];
+    const bool floating = isFloating(index);
+    if (dock) {
+        removeDockWidget(dock);
+        dock->setFloating(false);
+        layout()->activate(); // the others take its room before half of it is measured
+    } else {
+        dock = &takeOut(index);
+    }
+    const bool right = direction == Qt::Horizontal;
+    const int half = (right ? tabs_->width() : tabs_->height()) / 2;
+    addDockWidget(right ? Qt::RightDockWidgetArea : Qt::BottomDockWidgetArea, dock, direction);
+    dock->show();
+    resizeDocks({dock}, {half}, direction);
+    bringToFront(index);
+    focusFront();
+    if (floating) activateWindow();
+    emit rearranged();
+}
+
+void ViewArea::floatView(int index) {
+    if (!canMove(index)) return;
+    const QSize size = tabs_->currentWidget()->size();
+    ViewDock* dock = docks_[std::size_t(index)];
+    if (!dock) {
+        dock = &takeOut(index);
+        addDockWidget(Qt::RightDockWidgetArea, dock, Qt::Horizontal); // where it goes if it is docked again
+    }
+    setFront(index); // so that its window gets the keyboard
+    if (!dock->isFloating()) {
+        dock->setFloating(true);
+        dock->resize(size.expandedTo(kLeastWindow));
+        dock->move(mapToGlobal(kWindowOffset));
+        moveOntoScreen(*dock);
+    }
+    bringToFront(index);
+    focusFront();
+    emit rearranged();
+}
+
+/// Puts a view back into its tab, which does not come to the front.
+void ViewArea::putBack(int index) {
+    ViewDock* dock = std::exchange(docks_[std::size_t(index)], nullptr);
+    if (!dock) return;
+    dock->disconnect(this);
+    dock->setObjectName({}); // it lives a little longer, because it may be closing just now
+    tabs_->setTabVisible(index, true);
+    if (QWidget* made = dock->page().takeWidget()) tabPage(index).setWidget(made);
+    removeDockWidget(dock);
+    dock->deleteLater();
+    emit rearranged();
+}
+
+void ViewArea::rejoin(int index) {
+    if (!isApart(index)) return;
+    const bool floating = isFloating(index);
+    putBack(index);
+    bringToFront(index);
+    focusFront();
+    if (floating) activateWindow();
+}
+
+void ViewArea::rejoinAll() {
+    const int index = front_;
+    if (waiting_) waiting_ = ViewPlaces();
+    for (int each = 0; each < tabs_->count(); ++each) putBack(each);
+    bringToFront(index);
+}
+
+/// The tab in front stays in front: who closes one of two views goes on with the other.
+void ViewArea::closed(int index) {
+    putBack(index);
+    setFront(front_ == index ? tabs_->currentIndex() : front_);
+}
+
+void ViewArea::appear() {
+    if (waiting_) place(*std::exchange(waiting_, std::nullopt));
+    ensure(tabs_->currentIndex());
+}
+
+void ViewArea::disappear() {
+    if (waiting_) return;
+    waiting_ = places();
+    for (ViewDock* dock : docks_)
+        if (dock && dock->isFloating()) dock->hide();
+}
+
+ViewPlaces ViewArea::places() const {
+    if (waiting_) return *waiting_;
+    ViewPlaces places;
+    for (std::size_t index = 0; index < docks_.size(); ++index)
+        if (docks_[index]) places.apart << QLatin1String(views()[index].id);
+    if (!places.apart.isEmpty()) places.docks = saveState();
+    return places;
+}
+
+void ViewArea::place(const ViewPlaces& places) {
+    const int front = front_;
+    for (const QString& id : places.apart)
+        if (const int index = indexOfView(id); index >= 0 && !isApart(index) && canMove(index))
+            addDockWidget(Qt::RightDockWidgetArea, &takeOut(index), Qt::Horizontal);
+    const bool known = places.apart.isEmpty() || restoreState(places.docks);
+    for (int index = 0; index < tabs_->count(); ++index)
+        if (isApart(index) && (!known || docks_[std::size_t(index)]->isHidden())) putBack(index);
+    bringToFront(front);
+}
+
+void ViewArea::applyTheme() {
+    for (View* view : views_)
+        if (view) view->applyTheme(Theme::current());
+    for (ViewDock* dock : docks_)
+        if (dock) dock->updateIcons();
+}
+
+/// The menu of a tab or of a title.
+void ViewArea::showMenu(int index, QPoint global) {
+    auto* menu = new QMenu(this);
+    menu->setObjectName(QStringLiteral("viewMenu"));
+    menu->setAttribute(Qt::WA_DeleteOnClose);
+    const auto add = [&](const QString& text, bool possible, auto act) {
+        menu->addAction(text, this, act)->setEnabled(possible);
+    };
+    add(tr("Split Right"), canMove(index), [this, index] { split(index, Qt::Horizontal); });
+    add(tr("Split Down"), canMove(index), [this, index] { split(index, Qt::Vertical); });
+    add(tr("Float"), canMove(index) && !isFloating(index), [this, index] { floatView(index); });
+    menu->addSeparator();
+    add(tr("Back into the Tabs"), isApart(index), [this, index] { rejoin(index); });
+    menu->popup(global);
+}
+
+} // namespace kvscope::ui

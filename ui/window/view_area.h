@@ -1,0 +1,89 @@
+// The views of a window. All begin as tabs. The user can put a view beside or below the tabs, or into a window of its
+// own, and back.
+#pragma once
+
+#include "ui/window/settings.h"
+
+#include <QMainWindow>
+
+#include <optional>
+#include <vector>
+
+class QScrollArea;
+class QTabWidget;
+
+namespace kvscope::ui {
+
+class View;
+class ViewDock;
+class Workspace;
+
+/// A main window inside the main window: the tabs are its central widget, every view that has left them a dock of it.
+/// So Qt drags, nests, tabs, floats, saves and restores the views, and no view can get among the panels. Views have
+/// indices as in views(); the tab of a view that has left the tabs is hidden and keeps its index. A view is made when
+/// it is first seen. At least one view stays in the tabs.
+class ViewArea final : public QMainWindow {
+    Q_OBJECT
+public:
+    explicit ViewArea(Workspace& workspace, QWidget* parent = nullptr);
+    ~ViewArea() override;
+
+    QTabWidget& tabs() { return *tabs_; }
+    View* view(int index) const { return views_[std::size_t(index)]; } // null: not made yet
+    const std::vector<View*>& all() const { return views_; }           // [index] null: not made yet
+    void makeAll();
+    /// The index of the view that menus and shortcuts apply to: the one that had the keyboard last, or whose tab or
+    /// title was chosen last.
+    int front() const { return front_; }
+    void bringToFront(int index);
+
+    bool isApart(int index) const { return docks_[std::size_t(index)] != nullptr; } // has left the tabs
+    bool isFloating(int index) const;
+    bool canMove(int index) const; // false: it is the last view in the tabs
+    /// Puts the view to the right of the tabs (Qt::Horizontal) or below them (Qt::Vertical), where it gets half of
+    /// their room.
+    void split(int index, Qt::Orientation direction);
+    void floatView(int index); // into a window of its own
+    void rejoin(int index);    // into the tabs, and there in front
+    void rejoinAll();
+
+    /// To be called when the area has come into sight. Makes the view in the tabs and puts the views where they were.
+    void appear();
+    /// To be called when the area goes out of sight. Hides the windows of its views.
+    void disappear();
+    ViewPlaces places() const;
+    /// Puts the views where they were, as soon as the area appears. A view whose place is not known stays in the tabs.
+    void restore(const ViewPlaces& places) { waiting_ = places; }
+    void applyTheme();
+
+signals:
+    void made(int index);
+    void frontChanged();
+    void rearranged(); // a view has left the tabs, has come back or has moved
+
+private:
+    void addTabs();
+    void ensure(int index);
+    QScrollArea& tabPage(int index) const;
+    int tabBeside(int index) const;
+    int indexHolding(const QWidget* widget) const;
+    ViewDock& takeOut(int index);
+    void connectDock(ViewDock& dock, int index);
+    void putBack(int index);
+    void closed(int index);
+    void place(const ViewPlaces& places);
+    void setFront(int index);
+    void markFront();
+    void focusFront();
+    void showMenu(int index, QPoint global);
+
+    Workspace& workspace_;
+    QTabWidget* tabs_;
+    std::vector<View*> views_;     // [index]
+    std::vector<ViewDock*> docks_; // [index] null: the view is in the tabs
+    int front_ = 0;
+    int tab_ = 0, tabBefore_ = 0;       // the tab in front and the one before it
+    std::optional<ViewPlaces> waiting_; // where the views go when the area appears
+};
+
+} // namespace kvscope::ui
