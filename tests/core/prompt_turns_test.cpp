@@ -12,10 +12,7 @@
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
 
-const std::shared_ptr<const Model>& model() {
-    static const auto model = Model::load(kDefaultModel);
-    return model;
-}
+const std::shared_ptr<const Model>& model() { return test::firstLayersOfEmbedded(); }
 
 /// What DecodeSession resolves: everything that selects is offloaded, with as many device slots as the method needs.
 EngineSetup setupOf(const MethodEntry& method, const ParameterValues& values,
@@ -180,7 +177,7 @@ TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
     const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
     int turns = 0;
     const auto actual = Turns(GetParam().method, GetParam().sparsePrompts, prompts).inTurns(7, turns);
-    EXPECT_GT(turns, 6) << "the prompts hardly took turns";
+    EXPECT_GT(turns, 4) << "the prompts hardly took turns";
     expectSame(actual, expected);
 }
 

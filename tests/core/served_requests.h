@@ -22,11 +22,8 @@
 
 namespace kvscope::serve {
 
-/// The embedded model.
-inline const std::shared_ptr<const Model>& embedded() {
-    static const auto model = Model::load(kDefaultModel);
-    return model;
-}
+/// The embedded model, less half of its layers.
+inline const std::shared_ptr<const Model>& embedded() { return test::firstLayersOfEmbedded(); }
 
 /// The methods that a backend serves and the embedded model has weights for.
 inline std::vector<std::string> servedMethods(Backend backend) {
