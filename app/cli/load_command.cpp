@@ -83,6 +83,26 @@ Json documentOf(const LoadArguments& arguments, const std::string& model, const 
             {"points", Json::array()}};
 }
 
+/// What is said of one rate.
+Json pointOf(double rate, const LoadResult& result, const std::string& broken) {
+    Json point = jsonOf(result.numbers, broken);
+    point["rate"] = rate;
+    point["first_refusal"] = result.refusal.empty() ? Json(nullptr) : Json(result.refusal);
+    point["failed"] = result.failed;
+    point["first_failure"] = result.failure.empty() ? Json(nullptr) : Json(result.failure);
+    point["rows_apart"] = result.rowsApart;
+    return point;
+}
+
+/// steps: the level at which the engine's steps are recorded; nothing: they are not.
+RecordingRequest requestOf(const LoadArguments& arguments, std::optional<RecordLevel> steps) {
+    RecordingRequest request;
+    request.trace = arguments.trace, request.overwrite = arguments.overwrite;
+    request.level = steps.value_or(RecordLevel::Counters);
+    request.kernels = false;
+    return request;
+}
+
 /// Searches with the engine, and once more without it: in the simulator, by the costs that its plans were made from.
 void searchBoth(const Workload& workload, SimulationOptions simulation, const Progress& progress, Json& document,
                 const std::function<CapacityPoint(double rate)>& serveAt) {
@@ -108,12 +128,8 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     const Progress progress = action.stopping();
     LoadOptions options = loadOptions(choices, prompts);
     options.processorTime = arguments.processorTime;
-    RecordingRequest request;
-    request.trace = arguments.trace, request.overwrite = arguments.overwrite;
     const std::optional<RecordLevel> steps = levelOfSteps(arguments.record);
-    request.level = steps.value_or(RecordLevel::Counters);
-    request.kernels = false;
-    RunRecording recording(request, engine.session.backend);
+    RunRecording recording(requestOf(arguments, steps), engine.session.backend);
     recording.open(); // before the costs are measured: a file that cannot be written ends the command at once
     if (arguments.costs.empty()) {
         options.between = [&](double) { progress(0, "measuring what iterations cost"); };
@@ -141,12 +157,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         LoadResult result = load(model, scaled, engine, options);
         if (recording.records()) recording.flush();
         const std::string broken = brokenBound(result.numbers, bounds, {});
-        Json point = jsonOf(result.numbers, broken);
-        point["rate"] = rate;
-        point["first_refusal"] = result.refusal.empty() ? Json(nullptr) : Json(result.refusal);
-        point["failed"] = result.failed;
-        point["first_failure"] = result.failure.empty() ? Json(nullptr) : Json(result.failure);
-        point["rows_apart"] = result.rowsApart;
+        Json point = pointOf(rate, result, broken);
         if (recording.records()) point["run"] = recording.runId();
         document["backend"] = result.backend;
         document["points"].push_back(std::move(point));

@@ -42,10 +42,9 @@ std::string pausedThen() {
         kRequests, kIterations);
 }
 
-} // namespace
-
-std::span<const SqlRule> servingRules() {
-    static const std::vector<SqlRule> rules{
+/// Of requests and their spans.
+std::vector<SqlRule> requestRules() {
+    return {
         {"request-times", "a request arrives, is scheduled, makes its first token and ends in this order",
          Concern::Serving, Needs::Nothing, "request", Form::Request,
          fmt::format("SELECT id, 'arrival ' || arrival_ns || ', first scheduled ' || coalesce(first_sched_ns, 'never')"
@@ -112,7 +111,12 @@ std::span<const SqlRule> servingRules() {
                      " ((s.first_iteration IS NULL) <> (s.last_iteration IS NULL) OR s.last_iteration <"
                      " s.first_iteration OR (s.first_iteration IS NOT NULL AND NOT EXISTS ({})) OR (s.last_iteration"
                      " IS NOT NULL AND NOT EXISTS ({})))",
-                     kRequests, memberIn("s.first_iteration"), memberIn("s.last_iteration"))},
+                     kRequests, memberIn("s.first_iteration"), memberIn("s.last_iteration"))}};
+}
+
+/// Of iterations.
+std::vector<SqlRule> iterationRules() {
+    return {
         {"iteration-times", "iterations do not overlap, and their parts are no longer than they are", Concern::Serving,
          Needs::Nothing, "iteration", Form::Iteration,
          fmt::format("SELECT id, 'begins at ' || start_ns || ' and takes ' || duration_ns || ', the one before ends at"
@@ -160,7 +164,12 @@ std::span<const SqlRule> servingRules() {
                      " kind WHEN 1 THEN tokens ELSE 0 END) AS tokens FROM member WHERE {} GROUP BY id >> 10) m ON"
                      " m.iteration = i.id WHERE i.{} AND (i.decode_rows <> coalesce(m.decodes, 0) OR"
                      " i.prefill_requests <> coalesce(m.prefills, 0) OR i.prefill_tokens <> coalesce(m.tokens, 0))",
-                     kMembers, kIterations)},
+                     kMembers, kIterations)}};
+}
+
+/// Of what iterations did for requests.
+std::vector<SqlRule> memberRules() {
+    return {
         {"member-place",
          "a member has an iteration and a request whose prompt it reads a part of, and its token comes before the"
          " iteration ends",
@@ -208,7 +217,12 @@ std::span<const SqlRule> servingRules() {
                      " sum(h2d_bytes) AS bytes FROM member WHERE {} GROUP BY request) m ON (?1 << 40 | m.request) ="
                      " q.id WHERE q.{} AND (q.output_tokens <> coalesce(m.tokens, 0) OR q.hits <> coalesce(m.hits, 0)"
                      " OR q.misses <> coalesce(m.misses, 0) OR q.h2d_bytes <> coalesce(m.bytes, 0))",
-                     kMembers, kRequests)},
+                     kMembers, kRequests)}};
+}
+
+/// Of who has which row of the batch.
+std::vector<SqlRule> rowEventRules() {
+    return {
         {"event-place", "an event of a row is of a request and a row of the run, in the order of iterations",
          Concern::Serving, Needs::Nothing, "row_event", Form::None,
          fmt::format("SELECT NULL, 'event ' || (e.id & 0xFFFFFFFFFF) || ': ' || e.kind || ', request ' || e.request ||"
@@ -254,7 +268,12 @@ std::span<const SqlRule> servingRules() {
              " AS until FROM row_event WHERE {0} GROUP BY request) e ON e.request = m.request WHERE m.{1} AND"
              " {2} AND (e.row IS NOT (m.id & 1023) OR e.since > ((m.id >> 10) & 0x1FFFFFF) OR e.until <="
              " ((m.id >> 10) & 0x1FFFFFF))",
-             kRequests, kMembers, hasEvents())},
+             kRequests, kMembers, hasEvents())}};
+}
+
+/// Of the steps and selections that iterations made.
+std::vector<SqlRule> servedRules() {
+    return {
         {"served-step", "a step of a serving run is the decode step of an iteration, whose rows it counts",
          Concern::Serving, Needs::Nothing, "iteration", Form::Step,
          fmt::format(
@@ -296,6 +315,17 @@ std::span<const SqlRule> servingRules() {
                      " 1023 ORDER BY c.id) AS number FROM selection c JOIN member m ON m.id = (((c.id >> 30) << 10) |"
                      " ((c.id >> 10) & 1023)) WHERE c.{}) WHERE number = 1 AND kept IS NOT NULL AND {} = 0",
                      kSelections, kDropped)}};
+}
+
+} // namespace
+
+std::span<const SqlRule> servingRules() {
+    static const std::vector<SqlRule> rules = [] {
+        std::vector<SqlRule> all;
+        for (const auto& some : {requestRules(), iterationRules(), memberRules(), rowEventRules(), servedRules()})
+            all.insert(all.end(), some.begin(), some.end());
+        return all;
+    }();
     return rules;
 }
 

@@ -36,6 +36,18 @@ private:
     const std::function<TokenRows(int)> rows_; // of the token at a position
 };
 
+/// What a step recorded of one KV head's selection, without its output.
+MethodRun::Head headOf(const StepRecord& record, const SelectionRecord& selection) {
+    const auto chosen = record.blocksOf(selection);
+    const auto scores = record.scores.begin() + selection.first;
+    return {selection,
+            idsOf(chosen),
+            originsOf(chosen),
+            hitsOf(chosen),
+            {scores, scores + selection.selected},
+            std::vector<double>{}};
+}
+
 } // namespace
 
 MethodRun::MethodRun(const std::string& name, const MethodSettings& settings, const Shape& shape) : shape_(shape) {
@@ -129,14 +141,9 @@ MethodRun::MethodRun(const std::string& name, const MethodSettings& settings, co
         runStep(stages, 1);
         result.layer = record.layers.front();
         for (const SelectionRecord& s : record.selections) {
-            const auto cut = [&](const auto& values2) {
-                return std::vector(values2.begin() + s.first, values2.begin() + s.first + s.selected);
-            };
-            const auto chosen = record.blocksOf(s);
-            Head head{s, test::idsOf(chosen), test::originsOf(chosen), test::hitsOf(chosen), cut(record.scores), {}};
+            result.heads.push_back(headOf(record, s));
             const float* own = out_.data() + std::size_t((active.position * kQueryHeads + s.kvHead * kGroup) * kDim);
-            head.out.assign(own, own + kGroup * kDim);
-            result.heads.push_back(std::move(head));
+            result.heads.back().out.assign(own, own + kGroup * kDim);
         }
         steps_.push_back(std::move(result));
     }

@@ -46,6 +46,29 @@ bool growsStill(const Workspace& workspace) {
     const auto runs = workspace.sides();
     return std::any_of(runs.begin(), runs.end(), [](const OpenRun* run) { return isGrowing(*run); });
 }
+
+/// A strip whose widgets wrap into lines.
+QWidget* makeTools(QWidget* parent) {
+    auto* tools = new QWidget(parent);
+    new FlowLayout(tools);
+    QSizePolicy policy(QSizePolicy::Preferred, QSizePolicy::Minimum);
+    policy.setHeightForWidth(true);
+    tools->setSizePolicy(policy);
+    return tools;
+}
+
+/// The line below a plot.
+QLabel* makeNote() {
+    auto* note = new QLabel;
+    note->setProperty("role", QStringLiteral("muted"));
+    note->setTextFormat(Qt::PlainText); // the note may contain text from a file
+    note->setWordWrap(true);
+    note->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    QFont small = note->font();
+    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
+    note->setFont(small);
+    return note;
+}
 } // namespace
 
 PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
@@ -54,11 +77,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     column_ = new QVBoxLayout(this);
     column_->setContentsMargins(12, 10, 12, 8);
     column_->setSpacing(8);
-    tools_ = new QWidget(this);
-    new FlowLayout(tools_);
-    QSizePolicy policy(QSizePolicy::Preferred, QSizePolicy::Minimum);
-    policy.setHeightForWidth(true);
-    tools_->setSizePolicy(policy);
+    tools_ = makeTools(this);
     column_->addWidget(tools_);
 
     pages_ = new QStackedWidget(this);
@@ -75,14 +94,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     body_->addWidget(pages_, 1);
     column_->addLayout(body_, 1);
 
-    note_ = new QLabel;
-    note_->setProperty("role", QStringLiteral("muted"));
-    note_->setTextFormat(Qt::PlainText); // the note may contain text from a file
-    note_->setWordWrap(true);
-    note_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-    QFont small = note_->font();
-    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
-    note_->setFont(small);
+    note_ = makeNote();
     column_->addWidget(note_);
 
     patience_ = new QTimer(this);
