@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace kvscope::ui {
 
 namespace {
 
+constexpr int kEnough = 7; // a count of ticks; an axis that is given fewer has little room
+
 class LogTicker final : public QCPAxisTicker {
 public:
-    explicit LogTicker(int base) : base_(base) { setTickCount(7); }
+    explicit LogTicker(int base) : base_(base) { setTickCount(kEnough); }
 
 protected:
     double getTickStep(const QCPRange& range) override { return range.size(); } // createTickVector does not use it
@@ -37,6 +40,7 @@ protected:
             if (base_ == 10 && range.size() < 3.5)
                 for (const double digit : {2.0, 5.0}) add(digit * std::pow(10, power));
         }
+        if (tickCount() < kEnough) thin(ticks);
         return ticks;
     }
     QString getTickLabel(double tick, const QLocale&, QChar, int) override {
@@ -46,6 +50,19 @@ protected:
     }
 
 private:
+    /// Leaves as many ticks as were asked for: the powers, then every second power, and so on.
+    void thin(QVector<double>& ticks) const {
+        const auto keep = [&ticks](const auto& wanted) {
+            QVector<double> kept;
+            std::copy_if(ticks.cbegin(), ticks.cend(), std::back_inserter(kept), wanted);
+            if (!kept.isEmpty()) ticks = kept;
+        };
+        if (ticks.size() > tickCount()) keep([](double at) { return std::abs(at - std::round(at)) < 1e-9; });
+        for (long every = 2; ticks.size() > tickCount() && every < 64; ++every)
+            keep([every](double at) { return std::lround(at) % every == 0; });
+        if (ticks.size() > tickCount()) ticks.resize(tickCount());
+    }
+
     int base_;
 };
 

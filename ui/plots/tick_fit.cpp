@@ -3,6 +3,8 @@
 #include <qcustomplot.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace kvscope::ui {
 
@@ -21,7 +23,8 @@ int wantedCount(QCPAxis& axis) {
     return axis.property("kvscopeWanted").toInt();
 }
 
-bool fit(QCPAxis& axis, int pixels) {
+/// Reduces the ticks of a vertical axis. @return whether their number has changed.
+bool fitUp(QCPAxis& axis, int pixels) {
     const int wanted = wantedCount(axis);
     const int room = int(pixels / (kLines * QFontMetrics(axis.tickLabelFont()).height()));
     const int fewest = pixels < 40 ? 1 : 2;
@@ -30,6 +33,36 @@ bool fit(QCPAxis& axis, int pixels) {
     axis.ticker()->setTickCount(count);
     axis.setProperty("kvscopeFitted", count);
     return changed;
+}
+
+/// @return whether all labels that a horizontal axis would have with the ticker's present count stand apart.
+bool standApart(const QCPAxis& axis) {
+    QVector<double> ticks;
+    QVector<QString> labels;
+    axis.ticker()->generate(axis.range(), axis.parentPlot()->locale(), axis.numberFormat().at(0).toLatin1(),
+                            axis.numberPrecision(), ticks, nullptr, &labels);
+    std::vector<std::pair<double, double>> places; // pixels: where a label begins and ends
+    const QFontMetrics metrics(axis.tickLabelFont());
+    for (qsizetype i = 0; i < ticks.size(); ++i) {
+        if (labels[i].isEmpty()) continue;
+        const double at = axis.coordToPixel(ticks[i]), half = metrics.size(0, labels[i]).width() / 2.0;
+        places.emplace_back(at - half, at + half);
+    }
+    std::sort(places.begin(), places.end());
+    const double gap = metrics.horizontalAdvance(QLatin1Char('0')); // less, and two numbers read as one
+    return std::adjacent_find(places.begin(), places.end(), [gap](const auto& left, const auto& right) {
+               return right.first < left.second + gap;
+           }) == places.end();
+}
+
+/// Reduces the ticks of a horizontal axis. @return whether their number has changed.
+bool fitAcross(QCPAxis& axis) {
+    QCPAxisTicker& ticker = *axis.ticker();
+    const int before = ticker.tickCount();
+    int count = wantedCount(axis);
+    for (ticker.setTickCount(count); count > 1 && !standApart(axis); ticker.setTickCount(count)) --count;
+    axis.setProperty("kvscopeFitted", count);
+    return count != before;
 }
 
 /// The longest of these forms of a title that fits: "A: time of the step (ms)", "A (ms)", "(ms)". A title without a
@@ -55,17 +88,26 @@ void fitTitle(QCPAxis& axis, int room) {
     axis.setProperty("kvscopeShownTitle", axis.label());
 }
 
+/// @return pixels: the title of a horizontal axis stands below the middle of the axis and may be as much longer than
+/// it as there is room on both sides.
+int roomAcross(const QCPAxisRect& rect) {
+    const QRect inner = rect.rect(), outer = rect.outerRect();
+    return inner.width() + 2 * std::min(inner.left() - outer.left(), outer.right() - inner.right());
+}
+
 } // namespace
 
 void fitTicksToRoom(QCustomPlot& plot) {
     QObject::connect(&plot, &QCustomPlot::afterLayout, &plot, [&plot] {
         bool changed = false;
         for (QCPAxisRect* rect : plot.axisRects())
-            for (QCPAxis* axis : rect->axes(QCPAxis::atLeft | QCPAxis::atRight))
-                if (axis->visible()) {
-                    if (axis->ticks()) changed = fit(*axis, rect->height()) || changed;
-                    fitTitle(*axis, rect->height());
-                }
+            for (QCPAxis* axis : rect->axes()) {
+                if (!axis->visible()) continue;
+                const bool across = axis->orientation() == Qt::Horizontal;
+                if (axis->ticks() && (!across || axis->tickLabels()))
+                    changed = (across ? fitAcross(*axis) : fitUp(*axis, rect->height())) || changed;
+                fitTitle(*axis, across ? roomAcross(*rect) : rect->height());
+            }
         if (!changed) return;
         for (const auto phase :
              {QCPLayoutElement::upPreparation, QCPLayoutElement::upMargins, QCPLayoutElement::upLayout})

@@ -22,7 +22,8 @@ public:
 
 protected:
     double getTickStep(const QCPRange& range) override {
-        return range.size() > 2.5 ? std::max(1.0, std::round(range.size() / 10)) : QCPAxisTicker::getTickStep(range);
+        return range.size() > 2.5 ? std::max(1.0, std::round(range.size() / (tickCount() + 2)))
+                                  : QCPAxisTicker::getTickStep(range);
     }
     int getSubTickCount(double) override { return 0; }
     QString getTickLabel(double tick, const QLocale&, QChar, int) override {
