@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "core/calibrate/forecast_trainer.h"
 #include "core/calibrate/retaining_trainer.h"
+#include "core/model/mapped_watch.h"
 #include "core/model/safetensors.h"
 #include "core/model/safetensors_writer.h"
 #include "core/prompt/prompts.h"
@@ -178,6 +179,7 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
             },
             stop);
     }
+    refuseWrittenWeights(model->path());
     say({CalibrateStage::Done, 1, "done", 0, result.losses.empty() ? 0 : result.losses.back(), nan});
     return result;
 }

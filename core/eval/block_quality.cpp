@@ -1,6 +1,7 @@
 #include "core/eval/block_quality.h"
 
 #include "base/error.h"
+#include "core/model/mapped_watch.h"
 #include "core/prompt/prompts.h"
 #include "core/select/denoising.h"
 #include "core/session/denoise_engine.h"
@@ -186,6 +187,7 @@ BoundSum boundOnBlocks(const std::shared_ptr<const Model>& model, const SessionO
         }
     }
     engine->settle();
+    refuseWrittenWeights(model->path());
     return sum;
 }
 

@@ -1,5 +1,7 @@
 #include "core/model/mapped_watch.h"
 
+#include "base/error.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -7,8 +9,10 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fmt/format.h>
 #include <map>
 #include <mutex>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,11 +35,49 @@ struct FileIdentity {
     ino_t inode = 0;
     off_t size = 0;
     timespec written{};
+    int watch = -1;                          // of inotify; below 0: the file has none
+    bool modified = false, timesSet = false; // what inotify has told of the file since it was mapped
 };
-std::mutex identitiesMutex;
+std::mutex identitiesMutex; // guards what follows
 std::map<std::uintptr_t, FileIdentity>& identities() {
     static auto* all = new std::map<std::uintptr_t, FileIdentity>; // files are unmapped as late as at the process's end
     return *all;
+}
+
+/// Tells writes to a file from changes of its times, which a file system notes as the same thing. Below 0: the system
+/// gives this process none.
+int notifier() {
+    static const int descriptor = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    return descriptor;
+}
+
+/// Gives what inotify has told so far to the files that are mapped.
+void takeNotices() {
+    if (notifier() < 0) return;
+    alignas(inotify_event) std::array<char, 4096> buffer{};
+    ssize_t length = 0;
+    while ((length = read(notifier(), buffer.data(), buffer.size())) > 0) {
+        for (ssize_t at = 0; at < length;) {
+            inotify_event event{};
+            std::memcpy(&event, buffer.data() + at, sizeof event);
+            at += ssize_t(sizeof event + event.len);
+            for (auto& [address, identity] : identities()) {
+                if ((event.mask & IN_Q_OVERFLOW) == 0 && event.wd != identity.watch) continue;
+                identity.modified |= (event.mask & IN_MODIFY) != 0;
+                identity.timesSet |= (event.mask & IN_ATTRIB) != 0;
+                if ((event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0) identity.watch = -1; // it knows no more
+            }
+        }
+    }
+}
+
+/// Other times alone may stand for other bytes: where nothing is told of the file, and where its bytes were written
+/// through memory or on another machine, of which inotify does not know.
+bool isWritten(const FileIdentity& identity, const struct stat& now) {
+    if (identity.modified || now.st_size != identity.size) return true;
+    const bool sameTime =
+        now.st_mtim.tv_sec == identity.written.tv_sec && now.st_mtim.tv_nsec == identity.written.tv_nsec;
+    return !sameTime && !(identity.watch >= 0 && identity.timesSet);
 }
 
 std::uintptr_t addressOf(std::span<const std::byte> bytes) { return reinterpret_cast<std::uintptr_t>(bytes.data()); }
@@ -71,7 +113,10 @@ void explainCutFiles() {
 void watchMapped(std::span<const std::byte> bytes, const std::string& path, const struct stat& asMapped) {
     if (bytes.empty()) return;
     const std::lock_guard lock(identitiesMutex);
-    identities()[addressOf(bytes)] = {path, asMapped.st_dev, asMapped.st_ino, asMapped.st_size, asMapped.st_mtim};
+    takeNotices(); // the file may be mapped already, and what was told before is not of this mapping
+    FileIdentity identity{path, asMapped.st_dev, asMapped.st_ino, asMapped.st_size, asMapped.st_mtim};
+    if (notifier() >= 0) identity.watch = inotify_add_watch(notifier(), path.c_str(), IN_MODIFY | IN_ATTRIB);
+    identities()[addressOf(bytes)] = std::move(identity);
     for (MappedRange& range : mappedRanges) {
         if (range.begin.load() != 0) continue;
         const std::size_t length = std::min(path.size(), range.path.size() - 1);
@@ -87,7 +132,13 @@ void watchMapped(std::span<const std::byte> bytes, const std::string& path, cons
 void unwatchMapped(std::span<const std::byte> bytes) {
     if (bytes.empty()) return;
     const std::lock_guard lock(identitiesMutex);
-    identities().erase(addressOf(bytes));
+    if (const auto found = identities().find(addressOf(bytes)); found != identities().end()) {
+        const int watch = found->second.watch;
+        identities().erase(found);
+        const bool shared = std::any_of(identities().begin(), identities().end(),
+                                        [&](const auto& other) { return other.second.watch == watch; });
+        if (watch >= 0 && !shared) inotify_rm_watch(notifier(), watch);
+    }
     for (MappedRange& range : mappedRanges)
         if (range.begin.load() == addressOf(bytes)) range.end.store(0), range.begin.store(0);
 }
@@ -101,15 +152,24 @@ std::string fileWrittenSince(const std::string& model) {
                (!fs::is_directory(given, ignored) && path.parent_path() == given.parent_path());
     };
     const std::lock_guard lock(identitiesMutex);
+    takeNotices();
     for (const auto& [address, identity] : identities()) {
+        if (!isPart(identity.path)) continue;
         struct stat now {};
-        if (!isPart(identity.path) || stat(identity.path.c_str(), &now) != 0) continue;
-        if (now.st_dev != identity.device || now.st_ino != identity.inode) continue;
-        if (now.st_size != identity.size || now.st_mtim.tv_sec != identity.written.tv_sec ||
-            now.st_mtim.tv_nsec != identity.written.tv_nsec)
-            return identity.path;
+        const bool there =
+            stat(identity.path.c_str(), &now) == 0 && now.st_dev == identity.device && now.st_ino == identity.inode;
+        if (there ? isWritten(identity, now) : identity.modified) return identity.path;
     }
     return {};
+}
+
+void refuseWrittenWeights(const std::string& model) {
+    if (const std::string file = fileWrittenSince(model); !file.empty())
+        throw Error(ErrorKind::Storage,
+                    fmt::format("another program wrote to {} while it was read, so that what was computed may be of "
+                                "other weights",
+                                file),
+                    "run again, and leave the model's files alone meanwhile");
 }
 
 } // namespace kvscope

@@ -18,9 +18,13 @@ void explainCutFiles();
 void watchMapped(std::span<const std::byte> bytes, const std::string& path, const struct stat& asMapped);
 void unwatchMapped(std::span<const std::byte> bytes);
 
-/// The name of a weight file of the model that another program has written to since it was mapped, so that some of its
-/// weights may be others; empty: none. A file that was deleted, or replaced by another file, does not change for those
-/// who have mapped it. model: Model::path().
+/// The name of a file of the model that another program has written to since it was mapped, so that some of its weights
+/// may be others; empty: none. A file that was deleted, or replaced by another file, does not change for those who have
+/// mapped it, and neither does one whose times alone were set. model: Model::path(). Costs microseconds a file.
 std::string fileWrittenSince(const std::string& model);
+
+/// To be called where something was computed with mapped weights, before it counts as a result. @throws Error(Storage)
+/// that names the file of fileWrittenSince, where there is one
+void refuseWrittenWeights(const std::string& model);
 
 } // namespace kvscope

@@ -1,6 +1,7 @@
 #include "core/serve/engine.h"
 
 #include "base/clock.h"
+#include "core/model/mapped_watch.h"
 #include "core/plan/kv_format.h"
 #include "core/plan/memory_plan.h"
 #include "core/serve/engine_checks.h"
@@ -135,6 +136,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     smallest.prompts.push_back({0});
     checkSmallestRequest(scheduler_.neverFits(table_.ledger().budget(), requestOf(smallest, Submission(), 0)));
     for (int row = options_.scheduler.rows; row-- > 0;) freeRows_.push_back(row);
+    if (options_.session.backend == Backend::Cuda) refuseWrittenWeights(model_->path()); // those that it has copied
 }
 
 Engine::~Engine() {
@@ -309,6 +311,8 @@ bool Engine::iterate() {
     decode();
     IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0, table_.ledger().used(), {}, decodes, {}};
     report.decodeNs = now() - decodes;
+    // Before a client gets a token of it. A GPU has its own copy of the weights, made when the engine was.
+    if (options_.session.backend == Backend::Cpu) refuseWrittenWeights(model_->path());
     account(report);
     report.members = members_;
     report.poolMisses = poolMisses_;

@@ -1,6 +1,7 @@
 #include "core/session/decode_session.h"
 
 #include "base/clock.h"
+#include "core/model/mapped_watch.h"
 #include "core/plan/kv_format.h"
 #include "core/session/end_rule.h"
 #include "core/session/engine.h"
@@ -275,14 +276,29 @@ DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std
         run_ = makeDenoiseRun(std::move(model), std::move(prompts), std::move(options), sink);
     else
         run_ = std::make_unique<TokenRun>(std::move(model), std::move(prompts), std::move(options), sink);
+    if (run_->options.backend == Backend::Cuda) refuseWrittenWeights(run_->model->path()); // those that it has copied
 }
 
-DecodeSession::~DecodeSession() { end(RunStatus::Stopped); }
+DecodeSession::~DecodeSession() { run_->end(RunStatus::Stopped, {}); }
 
 void DecodeSession::prefill(const Progress& progress, std::stop_token stop) { run_->prefill(progress, stop); }
 bool DecodeSession::step() { return run_->step(); }
 bool DecodeSession::finished() const { return run_->finished(); }
-void DecodeSession::end(RunStatus status, const std::string& message) { run_->end(status, message); }
+
+/// Nothing that was computed with weights that changed meanwhile is called finished. A GPU has its own copy of them,
+/// made when the session began.
+void DecodeSession::end(RunStatus status, const std::string& message) {
+    if (!run_->ended && status == RunStatus::Finished && run_->options.backend == Backend::Cpu) {
+        try {
+            refuseWrittenWeights(run_->model->path());
+        } catch (const Error& error) {
+            run_->end(RunStatus::Failed, oneLine(error));
+            throw;
+        }
+    }
+    run_->end(status, message);
+}
+
 const std::vector<std::vector<std::int32_t>>& DecodeSession::generated() const { return run_->generated; }
 const SessionSummary& DecodeSession::summary() const { return run_->summary; }
 const SelectionSpec& DecodeSession::spec() const { return run_->spec; }

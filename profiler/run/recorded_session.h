@@ -46,7 +46,6 @@ public:
 
 private:
     bool decode(const Progress& progress, const std::stop_token& stop, const EachStep& eachStep);
-    void refuseOtherWeights() const;
 
     std::string modelPath_;
     SessionOptions options_;

@@ -505,6 +505,22 @@ TEST_F(Serve, ATraceThatCannotBeWrittenEndsTheServer) {
     EXPECT_THAT(test::cli({"serve", "--overwrite"}).err, HasSubstr("--trace"));
 }
 
+TEST_F(Serve, AModelThatIsWrittenMeanwhileEndsTheServer) {
+    namespace fs = std::filesystem;
+    const fs::path model = folder_ / "model", weights = model / "model.safetensors";
+    fs::copy(test::source("resources/models/nosa-tiny"), model);
+    fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+    start({"--model", model.string()});
+    fs::last_write_time(weights, fs::file_time_type::clock::now());
+    EXPECT_EQ(complete(bodyOf("one two", 4)).status, 200) << "its time alone is another";
+    std::fstream(weights, std::ios::in | std::ios::out | std::ios::binary).seekp(20'000'000).write("other", 5);
+    EXPECT_EQ(complete(bodyOf("one two", 4)).status, 503);
+    const Finished ended = server_->wait();
+    server_.reset();
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_THAT(ended.err, HasSubstr("another program wrote to " + weights.string() + " while it was read"));
+}
+
 TEST_F(Serve, ThePageOfServingHasEveryLimit) {
     std::ifstream file(test::source("docs/serving.md"));
     const std::string page((std::istreambuf_iterator<char>(file)), {});
