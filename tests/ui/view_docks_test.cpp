@@ -62,10 +62,34 @@ protected:
         const QPoint at(int(panel->axis(QCPAxis::atBottom)->coordToPixel(step)), panel->rect().center().y());
         QTest::mouseClick(&plot, Qt::LeftButton, {}, at);
     }
+    /// The views whose tabs are seen, from the left.
+    static QStringList shownTabs(const MainWindow& window) {
+        QStringList titles;
+        for (int tab = 0; tab < tabsOf(window).count(); ++tab)
+            if (tabsOf(window).isTabVisible(tab)) titles << tabsOf(window).tabText(tab);
+        return titles;
+    }
+    /// The middle of a tab, in pixels of the window.
+    static QPoint middleOfTab(const MainWindow& window, const QString& title) {
+        const QTabBar& bar = *tabsOf(window).tabBar();
+        for (int tab = 0; tab < bar.count(); ++tab)
+            if (bar.tabText(tab) == title) return bar.mapTo(&window, bar.tabRect(tab).center());
+        ADD_FAILURE() << title.toStdString();
+        return {};
+    }
+    /// Drags with the left button through all points, in pixels of the window.
+    static void drag(const MainWindow& window, const QList<QPoint>& path) {
+        QTest::mousePress(window.windowHandle(), Qt::LeftButton, {}, path.front());
+        for (qsizetype i = 1; i < path.size(); ++i)
+            for (int part = 1; part <= 8; ++part)
+                QTest::mouseMove(window.windowHandle(), path[i - 1] + (path[i] - path[i - 1]) * part / 8);
+        QTest::mouseRelease(window.windowHandle(), Qt::LeftButton, {}, path.back());
+    }
     /// Chooses an entry of the menu that a right click on the tab opens.
     static void chooseOfTab(MainWindow& window, const char* id, const QString& entry) {
         QTabBar* bar = tabsOf(window).tabBar();
-        const QPoint at = bar->tabRect(indexOf(id)).center();
+        const QPoint at =
+            bar->mapFrom(&window, middleOfTab(window, QLatin1String(views()[std::size_t(indexOf(id))].title)));
         QContextMenuEvent click(QContextMenuEvent::Mouse, at, bar->mapToGlobal(at));
         QApplication::sendEvent(bar, &click);
         auto* menu = window.findChild<QMenu*>(QStringLiteral("viewMenu"));
@@ -235,7 +259,9 @@ TEST_F(ViewDocks, PlacesThatMeanNothingLeaveTheViewsInTheTabs) {
     const Settings settings(false, folder.filePath(QStringLiteral("desktop.ini")));
     SavedSession saved = settings.load();
     ASSERT_EQ(saved.openFiles.size(), 1);
-    saved.places = {{QStringLiteral("transfers"), QStringLiteral("a view of another version")}, "no state"};
+    saved.places = {{QStringLiteral("transfers"), QStringLiteral("a view of another version")},
+                    "no state",
+                    {QStringLiteral("a view of another version")}};
     settings.save(saved);
     const auto window = makeWindow(false);
     ASSERT_TRUE(until([&] { return window->workspace().current() && isSettled(window->workspace()); }));
@@ -301,6 +327,114 @@ TEST_F(ViewDocks, WithoutRunsTheWindowsOfViewsWait) {
     window->openFiles({run.path});
     EXPECT_TRUE(isWindow(*window, "transfers"));
     EXPECT_TRUE(areaOf(*window).isFloating(indexOf("transfers")));
+}
+
+TEST_F(ViewDocks, ATabDraggedAlongTheBarStaysThereAtTheNextStart) {
+    const QStringList atFirst = [&] {
+        const auto window = windowOnTrace(false);
+        look(*window, "locality");
+        const QStringList titles = shownTabs(*window);
+        const QPoint from = middleOfTab(*window, QStringLiteral("Locality")),
+                     to = middleOfTab(*window, QStringLiteral("Breakdown"));
+        drag(*window, {from, to + QPoint(30, 5)});
+        const QStringList wanted{QStringLiteral("Selection"), QStringLiteral("Transfers"), QStringLiteral("Breakdown"),
+                                 QStringLiteral("Locality")};
+        EXPECT_TRUE(until([&] { return shownTabs(*window).mid(0, 4) == wanted; }))
+            << shownTabs(*window).join(' ').toStdString();
+        settle(*window);
+        EXPECT_EQ(window->currentView(), &viewOf(*window, "locality"));
+        EXPECT_TRUE(viewOf(*window, "locality").isVisible());
+        // Tabs, keys and shortcuts lead to the views wherever their tabs stand.
+        QTest::mouseClick(window->windowHandle(), Qt::LeftButton, {},
+                          middleOfTab(*window, QStringLiteral("Breakdown")));
+        settle(*window);
+        EXPECT_EQ(window->currentView(), &viewOf(*window, "breakdown"));
+        EXPECT_TRUE(viewOf(*window, "breakdown").isVisible());
+        QTest::keySequence(window.get(), QKeySequence(QStringLiteral("Ctrl+PgDown")));
+        EXPECT_EQ(window->currentView(), &viewOf(*window, "locality")) << "the tab to the right";
+        QTest::keySequence(window.get(), QKeySequence(QStringLiteral("Ctrl+3")));
+        EXPECT_EQ(window->currentView(), &viewOf(*window, "transfers"));
+        EXPECT_TRUE(viewOf(*window, "transfers").isVisible());
+        chooseOfTab(*window, "locality", QStringLiteral("Split Right"));
+        settle(*window);
+        EXPECT_TRUE(placeOf(*window, "locality").left() > placeOf(*window, "transfers").right());
+        chooseOfTab(*window, "breakdown", QStringLiteral("Move Left"));
+        EXPECT_EQ(shownTabs(*window).mid(0, 3),
+                  (QStringList{QStringLiteral("Selection"), QStringLiteral("Breakdown"), QStringLiteral("Transfers")}));
+        trigger(*window, "quit");
+        return titles;
+    }();
+    const auto window = makeWindow(false);
+    ASSERT_TRUE(until([&] { return window->workspace().current() && isSettled(window->workspace()); }));
+    EXPECT_EQ(shownTabs(*window).mid(0, 3),
+              (QStringList{QStringLiteral("Selection"), QStringLiteral("Breakdown"), QStringLiteral("Transfers")}));
+    EXPECT_EQ(window->currentView()->id(), QStringLiteral("transfers"));
+    std::unique_ptr<MainWindow> other(window->newWindow());
+    other->setAttribute(Qt::WA_DeleteOnClose, false);
+    ASSERT_TRUE(until([&] { return other->currentView() != nullptr; }));
+    EXPECT_EQ(shownTabs(*other).mid(0, 4), (QStringList{QStringLiteral("Selection"), QStringLiteral("Breakdown"),
+                                                        QStringLiteral("Transfers"), QStringLiteral("Locality")}));
+    trigger(*window, "resetLayout");
+    settle(*window);
+    EXPECT_EQ(shownTabs(*window), atFirst);
+    EXPECT_EQ(window->currentView()->id(), QStringLiteral("transfers"));
+    EXPECT_TRUE(window->currentView()->isVisible());
+}
+
+TEST_F(ViewDocks, ATabDraggedOutOfTheBarFloats) {
+    const auto window = windowOnTrace();
+    look(*window, "locality");
+    const QStringList atFirst = shownTabs(*window);
+    const QPoint tab = middleOfTab(*window, QStringLiteral("Transfers"));
+    drag(*window, {tab, tab + QPoint(3, 14), tab}); // an unsteady hand moves nothing
+    settle(*window);
+    EXPECT_EQ(shownTabs(*window), atFirst);
+    EXPECT_TRUE(isInTabs(*window, "transfers"));
+    look(*window, "locality");
+
+    const ViewArea& area = areaOf(*window);
+    const QPoint middle = area.mapTo(window.get(), area.rect().center());
+    drag(*window, {tab, QPoint(tab.x(), middle.y()), middle});
+    ASSERT_TRUE(isWindow(*window, "transfers"));
+    settle(*window);
+    const QWidget* floating = viewOf(*window, "transfers").window();
+    EXPECT_TRUE(floating->geometry().contains(window->mapToGlobal(middle))) << "it lies where it was dropped";
+    EXPECT_GE(floating->width(), 400);
+    EXPECT_EQ(window->currentView(), &viewOf(*window, "transfers"));
+    EXPECT_TRUE(viewOf(*window, "locality").isVisible()) << "the view that was looked at before stays";
+    QStringList others = atFirst;
+    others.removeAll(QStringLiteral("Transfers"));
+    EXPECT_EQ(shownTabs(*window), others);
+    EXPECT_TRUE(viewOf(*window, "transfers").window()->close());
+    EXPECT_EQ(shownTabs(*window), atFirst) << "it comes back where it was";
+}
+
+TEST_F(ViewDocks, ATabDroppedAtTheSideStandsBesideTheTabs) {
+    const auto window = windowOnTrace();
+    look(*window, "locality");
+    const QPoint tab = middleOfTab(*window, QStringLiteral("Transfers"));
+    const ViewArea& area = areaOf(*window);
+    const QPoint side = area.mapTo(window.get(), QPoint(area.width() - 20, area.height() / 2));
+    drag(*window, {tab, QPoint(tab.x(), side.y()), side});
+    settle(*window);
+    EXPECT_TRUE(until([&] {
+        return areaOf(*window).isApart(indexOf("transfers")) && !areaOf(*window).isFloating(indexOf("transfers")) &&
+               placeOf(*window, "transfers").left() > placeOf(*window, "locality").right();
+    })) << placeOf(*window, "transfers").left()
+        << " and " << placeOf(*window, "locality").right();
+    EXPECT_EQ(window->currentView(), &viewOf(*window, "transfers"));
+}
+
+TEST_F(ViewDocks, TheLastTabCannotBeDraggedOut) {
+    const auto window = windowOnTrace();
+    ViewArea& area = areaOf(*window);
+    for (int index = 1; index < int(views().size()); ++index) area.floatView(index);
+    settle(*window);
+    const QPoint tab = middleOfTab(*window, QStringLiteral("Locality"));
+    drag(*window, {tab, tab + QPoint(0, 200)});
+    settle(*window);
+    EXPECT_TRUE(isInTabs(*window, "locality"));
+    EXPECT_EQ(shownTabs(*window), QStringList{QStringLiteral("Locality")});
 }
 
 } // namespace KVSCOPE_TEST_FILE

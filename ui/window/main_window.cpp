@@ -392,7 +392,7 @@ void MainWindow::collectSession() {
     saved_.filterWaits = filterWaits_;
     saved_.roomyTokens = roomyTokens_;
     saved_.theme = theme_;
-    saved_.view = QLatin1String(views()[std::size_t(area_->tabs().currentIndex())].id);
+    saved_.view = QLatin1String(views()[std::size_t(area_->inTabs())].id);
     saved_.places = area_->places();
     saved_.form = form_->values();
     if (const auto* dialog = findChild<ServeDialog*>()) saved_.server = dialog->values();

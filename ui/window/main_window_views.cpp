@@ -9,7 +9,6 @@
 #include <QApplication>
 #include <QMenu>
 #include <QStackedWidget>
-#include <QTabWidget>
 #include <QToolButton>
 
 namespace kvscope::ui {
@@ -56,8 +55,7 @@ void MainWindow::showView(const QString& id) {
 }
 
 void MainWindow::stepView(int by) {
-    const int count = int(views().size());
-    area_->bringToFront((area_->front() + by + count) % count);
+    area_->bringToFront(area_->beside(area_->front(), by));
     showCentre();
 }
 

@@ -180,7 +180,7 @@ void MainWindow::continueFrom(MainWindow& other) {
     filterWaits_ = other.filterWaits_;
     roomyTokens_ = other.roomyTokens_;
     showView(saved_.view);
-    area_->restore({}); // the views that have left the tabs stay with the other window
+    area_->restore({{}, {}, saved_.places.order}); // the views that have left the tabs stay with the other window
     if (other.controller_->model() && other.form_->hasModel())
         controller_->adoptModel(other.form_->modelName(), other.controller_->model());
     QStringList paths;

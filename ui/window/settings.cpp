@@ -39,6 +39,7 @@ SavedSession Settings::load() const {
     session.view = settings.value("window/view").toString();
     session.places.apart = settings.value("window/viewsApart").toStringList();
     session.places.docks = settings.value("window/viewDocks").toByteArray();
+    session.places.order = settings.value("window/viewOrder").toStringList();
     session.form = settings.value("form/values").toMap();
     session.server = settings.value("server/values").toMap();
     session.views = settings.value("views/remembered").toMap();
@@ -65,6 +66,7 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/view", session.view);
     settings.setValue("window/viewsApart", session.places.apart);
     settings.setValue("window/viewDocks", session.places.docks);
+    settings.setValue("window/viewOrder", session.places.order);
     settings.setValue("form/values", session.form);
     settings.setValue("server/values", session.server);
     settings.setValue("views/remembered", session.views);

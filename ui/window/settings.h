@@ -8,10 +8,11 @@
 
 namespace kvscope::ui {
 
-/// Which views have left the tabs, and where they stand.
+/// In which order the tabs stand, which views have left them, and where these stand.
 struct ViewPlaces {
-    QStringList apart; // ids of views
-    QByteArray docks;  // QMainWindow::saveState of the ViewArea
+    QStringList apart;      // ids of views
+    QByteArray docks;       // QMainWindow::saveState of the ViewArea
+    QStringList order = {}; // ids of views, from the left; empty: the order of views()
     bool operator==(const ViewPlaces&) const = default;
 };
 
@@ -26,7 +27,7 @@ struct SavedSession {
     bool modelPath = true;               // whether traces record the path of the model
     QString sequentialMap, divergingMap; // ids of colour maps; empty: default
     QString view;                        // id of the view in front of the tabs
-    ViewPlaces places;                   // of the views that have left the tabs
+    ViewPlaces places;                   // of the views
     QVariantMap form;                    // SessionForm::values
     QVariantMap server;                  // ServeDialog::values; empty: the dialog was never used
     /// By the id of a view, what the view remembers (ui/frame/remembers.h).

@@ -13,12 +13,14 @@
 #include <QComboBox>
 #include <QLayout>
 #include <QMenu>
+#include <QMouseEvent>
 #include <QScrollArea>
 #include <QStyle>
 #include <QTabBar>
 #include <QTabWidget>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace kvscope::ui {
@@ -28,8 +30,47 @@ namespace {
 constexpr QSize kLeastWindow(720, 480); // px, a view that floats for the first time is at least so large
 constexpr QPoint kWindowOffset(48, 48); // px, of its window from the views
 
+/// A bar whose tabs can be dragged along it and out of it.
+class ViewTabBar final : public QTabBar {
+public:
+    explicit ViewTabBar(QWidget* parent) : QTabBar(parent) {
+        setObjectName(QStringLiteral("viewTabs"));
+        setDrawBase(false);
+        setMovable(true);
+    }
+    /// Called with a tab and the event when the pointer leaves the bar with it. The bar then has ended its own drag.
+    std::function<void(int, const QMouseEvent&)> draggedOut;
+
+protected:
+    void mousePressEvent(QMouseEvent* event) override {
+        holds_ = event->button() == Qt::LeftButton && tabAt(event->position().toPoint()) >= 0;
+        QTabBar::mousePressEvent(event);
+    }
+    void mouseMoveEvent(QMouseEvent* event) override {
+        const double y = event->position().y();
+        if (!holds_ || (y >= -kPull && y < height() + kPull)) return QTabBar::mouseMoveEvent(event);
+        QMouseEvent release(QEvent::MouseButtonRelease, event->position(), event->globalPosition(), Qt::LeftButton,
+                            Qt::NoButton, event->modifiers());
+        mouseReleaseEvent(&release);
+        if (draggedOut) draggedOut(currentIndex(), *event); // a tab that is pressed comes to the front
+    }
+    void mouseReleaseEvent(QMouseEvent* event) override {
+        holds_ = false;
+        QTabBar::mouseReleaseEvent(event);
+    }
+
+private:
+    static constexpr int kPull = 20; // px beyond the bar; nearer ones are no more than an unsteady hand
+
+    bool holds_ = false;
+};
+
 /// A tab widget that draws nothing itself: it would draw a line over the widget in its corner.
 class ViewTabs final : public QTabWidget {
+public:
+    ViewTabs() { setTabBar(new ViewTabBar(this)); }
+    ViewTabBar& bar() { return *static_cast<ViewTabBar*>(tabBar()); }
+
 protected:
     void paintEvent(QPaintEvent*) override {}
 };
@@ -43,7 +84,8 @@ int indexOfView(const QString& id) {
 } // namespace
 
 ViewArea::ViewArea(Workspace& workspace, QWidget* parent)
-    : QMainWindow(parent), workspace_(workspace), tabs_(new ViewTabs), views_(views().size()), docks_(views().size()) {
+    : QMainWindow(parent), workspace_(workspace), tabs_(new ViewTabs), views_(views().size()), pages_(views().size()),
+      docks_(views().size()) {
     setWindowFlags(Qt::Widget); // QMainWindow makes itself a window
     setDockOptions(AllowNestedDocks | AllowTabbedDocks | AnimatedDocks);
     setContextMenuPolicy(Qt::PreventContextMenu); // Qt's own menu would hide views
@@ -51,6 +93,7 @@ ViewArea::ViewArea(Workspace& workspace, QWidget* parent)
     setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
     setCentralWidget(tabs_);
     addTabs();
+    connectTabs();
     connect(qApp, &QApplication::focusChanged, this, [this](const QWidget*, const QWidget* now) {
         if (const int index = indexHolding(now); index >= 0) setFront(index);
     });
@@ -75,29 +118,72 @@ void ViewArea::addTabs() {
     tabs_->setDocumentMode(true);
     tabs_->setObjectName(QStringLiteral("views"));
     tabs_->setAccessibleName(tr("Views"));
-    QTabBar* bar = tabs_->tabBar();
-    bar->setAccessibleName(tr("Views"));
-    for (const ViewEntry& entry : views()) {
-        const int tab = tabs_->addTab(makePageScroll(), tr(entry.title));
+    tabs_->tabBar()->setAccessibleName(tr("Views"));
+    for (std::size_t index = 0; index < views().size(); ++index) {
+        const ViewEntry& entry = views()[index];
+        pages_[index] = makePageScroll();
+        const int tab = tabs_->addTab(pages_[index], tr(entry.title));
         tabs_->setTabToolTip(
             tab, QStringLiteral("<p>%1 (%2)</p>").arg(tr(entry.help).toHtmlEscaped(), QLatin1String(entry.shortcut)));
     }
+}
+
+void ViewArea::connectTabs() {
     connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
-        tabBefore_ = std::exchange(tab_, tab);
-        if (!isHidden()) ensure(tab);
-        setFront(tab);
+        const int index = indexAt(tab);
+        if (index != tab_) tabBefore_ = std::exchange(tab_, index); // equal: only the tab has moved
+        if (!isHidden()) ensure(index);
+        setFront(index);
     });
     connect(tabs_, &QTabWidget::tabBarClicked, this, [this](int tab) {
-        if (tab >= 0 && tab == tabs_->currentIndex()) setFront(tab); // the view in front may have been another one
+        if (tab >= 0 && tab == tabs_->currentIndex()) setFront(tab_); // the view in front may have been another one
     });
-    bar->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(bar, &QWidget::customContextMenuRequested, this, [this, bar](QPoint at) {
-        const int tab = bar->tabAt(at); // -1: the menu key
-        showMenu(tab >= 0 ? tab : tabs_->currentIndex(), bar->mapToGlobal(at));
+    auto& bar = static_cast<ViewTabs*>(tabs_)->bar();
+    connect(&bar, &QTabBar::tabMoved, this, &ViewArea::rearranged);
+    bar.draggedOut = [this](int tab, const QMouseEvent& drag) { pullOut(indexAt(tab), drag); };
+    bar.setContextMenuPolicy(Qt::CustomContextMenu);
+    connect(&bar, &QWidget::customContextMenuRequested, this, [this, &bar](QPoint at) {
+        const int tab = bar.tabAt(at); // -1: the menu key
+        showMenu(tab >= 0 ? indexAt(tab) : tab_, bar.mapToGlobal(at));
     });
 }
 
-QScrollArea& ViewArea::tabPage(int index) const { return *static_cast<QScrollArea*>(tabs_->widget(index)); }
+int ViewArea::tabOf(int index) const { return tabs_->indexOf(pages_[std::size_t(index)]); }
+
+int ViewArea::indexAt(int tab) const {
+    const auto found = std::find(pages_.begin(), pages_.end(), tabs_->widget(tab));
+    return found == pages_.end() ? 0 : int(found - pages_.begin());
+}
+
+int ViewArea::beside(int index, int by) const {
+    const int count = tabs_->count();
+    return indexAt(((tabOf(index) + by) % count + count) % count);
+}
+
+/// @return the tab of the nearest view in the tabs to the left (by -1) or to the right (by 1); -1: none
+int ViewArea::neighbour(int index, int by) const {
+    for (int tab = tabOf(index) + by; tab >= 0 && tab < tabs_->count(); tab += by)
+        if (tabs_->isTabVisible(tab)) return tab;
+    return -1;
+}
+
+bool ViewArea::shift(int index, int by) {
+    const int to = isApart(index) ? -1 : neighbour(index, by);
+    if (to >= 0) tabs_->tabBar()->moveTab(tabOf(index), to);
+    return to >= 0;
+}
+
+/// Puts the tabs into this order of ids. The tabs of other views follow, in the order of views().
+void ViewArea::arrangeTabs(const QStringList& order) {
+    std::vector<int> wanted;
+    const auto add = [&wanted](int index) {
+        if (index >= 0 && std::find(wanted.begin(), wanted.end(), index) == wanted.end()) wanted.push_back(index);
+    };
+    for (const QString& id : order) add(indexOfView(id));
+    for (int index = 0; index < tabs_->count(); ++index) add(index);
+    for (int tab = 0; tab < tabs_->count(); ++tab)
+        if (const int from = tabOf(wanted[std::size_t(tab)]); from != tab) tabs_->tabBar()->moveTab(from, tab);
+}
 
 /// Makes a view when it is first shown, so that the window itself appears quickly.
 void ViewArea::ensure(int index) {
@@ -106,7 +192,7 @@ void ViewArea::ensure(int index) {
     view->setId(QLatin1String(views()[std::size_t(index)].id));
     views_[std::size_t(index)] = view;
     ViewDock* dock = docks_[std::size_t(index)];
-    (dock ? dock->page() : tabPage(index)).setWidget(view);
+    (dock ? dock->page() : *pages_[std::size_t(index)]).setWidget(view);
     view->applyTheme(Theme::current());
     // The pop-up lists of combo boxes are item views as well, but get no menu.
     for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>())
@@ -154,7 +240,7 @@ void ViewArea::focusFront() {
 
 void ViewArea::bringToFront(int index) {
     if (ViewDock* dock = docks_[std::size_t(index)]; !dock)
-        tabs_->setCurrentIndex(index);
+        tabs_->setCurrentIndex(tabOf(index));
     else if (!isHidden()) {
         dock->show();
         dock->raise();
@@ -170,24 +256,23 @@ bool ViewArea::canMove(int index) const {
     return isApart(index) || std::count(docks_.begin(), docks_.end(), nullptr) > 1;
 }
 
-/// The tab that is shown when the view leaves the tabs: the one before, or the nearest.
+/// The view that is shown when this one leaves the tabs: the one before, or that of the nearest tab.
 int ViewArea::tabBeside(int index) const {
     if (tabBefore_ != index && !isApart(tabBefore_)) return tabBefore_;
-    for (int by = 1; by < tabs_->count(); ++by)
-        for (const int tab : {index + by, index - by})
-            if (tab >= 0 && tab < tabs_->count() && !isApart(tab)) return tab;
-    return index;
+    const int right = neighbour(index, 1), left = neighbour(index, -1), tab = tabOf(index);
+    if (right < 0 && left < 0) return index;
+    return indexAt(left < 0 || (right >= 0 && right - tab <= tab - left) ? right : left);
 }
 
 /// Takes a view out of the tabs, into a dock that has no place yet.
 ViewDock& ViewArea::takeOut(int index) {
     const ViewEntry& entry = views()[std::size_t(index)];
-    if (tabs_->currentIndex() == index) tabs_->setCurrentIndex(tabBeside(index));
+    if (tab_ == index) tabs_->setCurrentIndex(tabOf(tabBeside(index)));
     auto* dock = new ViewDock(tr(entry.title), tabs_->tabBar()->sizeHint().height(), this);
     dock->setObjectName(QStringLiteral("view_%1Dock").arg(QLatin1String(entry.id)));
     dock->addActions(homeOf(*this)->actions()); // a window of its own hears only the shortcuts of its own actions
-    tabs_->setTabVisible(index, false);
-    if (QWidget* made = tabPage(index).takeWidget()) dock->page().setWidget(made);
+    tabs_->setTabVisible(tabOf(index), false);
+    if (QWidget* made = pages_[std::size_t(index)]->takeWidget()) dock->page().setWidget(made);
     docks_[std::size_t(index)] = dock;
     connectDock(*dock, index);
     return *dock;
@@ -250,14 +335,36 @@ void ViewArea::floatView(int index) {
     emit rearranged();
 }
 
+/// The tab of a view was dragged out of the bar. The view becomes a dock beside the tabs whose title is dragged from
+/// here on, so that it can be dropped wherever a dock can, and becomes a window elsewhere. The rest of the drag goes to
+/// the dock by itself, because QDockWidget takes the mouse.
+void ViewArea::pullOut(int index, const QMouseEvent& drag) {
+    if (!canMove(index)) return;
+    const int width = tabs_->width() / 2;
+    ViewDock& dock = takeOut(index);
+    addDockWidget(Qt::RightDockWidgetArea, &dock, Qt::Horizontal);
+    dock.show();
+    resizeDocks({&dock}, {width}, Qt::Horizontal);
+    layout()->activate(); // the title has a place before it is pressed
+    ensure(index);
+    setFront(index);
+    const QPointF title(dock.titleBarWidget()->geometry().center()), here = dock.mapFromGlobal(drag.globalPosition());
+    QMouseEvent press(QEvent::MouseButtonPress, title, dock.mapToGlobal(title), Qt::LeftButton, Qt::LeftButton,
+                      drag.modifiers());
+    QApplication::sendEvent(&dock, &press);
+    QMouseEvent move(QEvent::MouseMove, here, drag.globalPosition(), Qt::NoButton, Qt::LeftButton, drag.modifiers());
+    QApplication::sendEvent(&dock, &move);
+    emit rearranged();
+}
+
 /// Puts a view back into its tab, which does not come to the front.
 void ViewArea::putBack(int index) {
     ViewDock* dock = std::exchange(docks_[std::size_t(index)], nullptr);
     if (!dock) return;
     dock->disconnect(this);
     dock->setObjectName({}); // it lives a little longer, because it may be closing just now
-    tabs_->setTabVisible(index, true);
-    if (QWidget* made = dock->page().takeWidget()) tabPage(index).setWidget(made);
+    tabs_->setTabVisible(tabOf(index), true);
+    if (QWidget* made = dock->page().takeWidget()) pages_[std::size_t(index)]->setWidget(made);
     removeDockWidget(dock);
     dock->deleteLater();
     emit rearranged();
@@ -276,18 +383,19 @@ void ViewArea::rejoinAll() {
     const int index = front_;
     if (waiting_) waiting_ = ViewPlaces();
     for (int each = 0; each < tabs_->count(); ++each) putBack(each);
+    arrangeTabs({});
     bringToFront(index);
 }
 
 /// The tab in front stays in front: who closes one of two views goes on with the other.
 void ViewArea::closed(int index) {
     putBack(index);
-    setFront(front_ == index ? tabs_->currentIndex() : front_);
+    setFront(front_ == index ? tab_ : front_);
 }
 
 void ViewArea::appear() {
     if (waiting_) place(*std::exchange(waiting_, std::nullopt));
-    ensure(tabs_->currentIndex());
+    ensure(tab_);
 }
 
 void ViewArea::disappear() {
@@ -303,11 +411,18 @@ ViewPlaces ViewArea::places() const {
     for (std::size_t index = 0; index < docks_.size(); ++index)
         if (docks_[index]) places.apart << QLatin1String(views()[index].id);
     if (!places.apart.isEmpty()) places.docks = saveState();
+    bool moved = false;
+    for (int tab = 0; tab < tabs_->count(); ++tab) {
+        moved |= indexAt(tab) != tab;
+        places.order << QLatin1String(views()[std::size_t(indexAt(tab))].id);
+    }
+    if (!moved) places.order.clear();
     return places;
 }
 
 void ViewArea::place(const ViewPlaces& places) {
     const int front = front_;
+    arrangeTabs(places.order);
     for (const QString& id : places.apart)
         if (const int index = indexOfView(id); index >= 0 && !isApart(index) && canMove(index))
             addDockWidget(Qt::RightDockWidgetArea, &takeOut(index), Qt::Horizontal);
@@ -336,6 +451,8 @@ void ViewArea::showMenu(int index, QPoint global) {
     add(tr("Split Down"), canMove(index), [this, index] { split(index, Qt::Vertical); });
     add(tr("Float"), canMove(index) && !isFloating(index), [this, index] { floatView(index); });
     menu->addSeparator();
+    add(tr("Move Left"), !isApart(index) && neighbour(index, -1) >= 0, [this, index] { shift(index, -1); });
+    add(tr("Move Right"), !isApart(index) && neighbour(index, 1) >= 0, [this, index] { shift(index, 1); });
     add(tr("Back into the Tabs"), isApart(index), [this, index] { rejoin(index); });
     menu->popup(global);
 }

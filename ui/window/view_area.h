@@ -1,5 +1,5 @@
-// The views of a window. All begin as tabs. The user can put a view beside or below the tabs, or into a window of its
-// own, and back.
+// The views of a window. All begin as tabs, whose order the user can change. The user can put a view beside or below
+// the tabs, or into a window of its own, and back.
 #pragma once
 
 #include "ui/window/settings.h"
@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+class QMouseEvent;
 class QScrollArea;
 class QTabWidget;
 
@@ -20,8 +21,9 @@ class Workspace;
 
 /// A main window inside the main window: the tabs are its central widget, every view that has left them a dock of it.
 /// So Qt drags, nests, tabs, floats, saves and restores the views, and no view can get among the panels. Views have
-/// indices as in views(); the tab of a view that has left the tabs is hidden and keeps its index. A view is made when
-/// it is first seen. At least one view stays in the tabs.
+/// indices as in views(), wherever their tabs stand; the tab of a view that has left the tabs is hidden and keeps its
+/// place. A tab that is dragged along the bar changes its place, and one that is dragged out of it takes its view with
+/// it. A view is made when it is first seen. At least one view stays in the tabs.
 class ViewArea final : public QMainWindow {
     Q_OBJECT
 public:
@@ -29,6 +31,9 @@ public:
     ~ViewArea() override;
 
     QTabWidget& tabs() { return *tabs_; }
+    int inTabs() const { return tab_; } // the index of the view in front of the tabs
+    /// The index of the view whose tab is `by` places to the right; behind the last one comes the first.
+    int beside(int index, int by) const;
     View* view(int index) const { return views_[std::size_t(index)]; } // null: not made yet
     const std::vector<View*>& all() const { return views_; }           // [index] null: not made yet
     void makeAll();
@@ -40,12 +45,14 @@ public:
     bool isApart(int index) const { return docks_[std::size_t(index)] != nullptr; } // has left the tabs
     bool isFloating(int index) const;
     bool canMove(int index) const; // false: it is the last view in the tabs
+    /// Moves the tab of a view over its neighbour. @return false: it is at the end of the bar, or not there
+    bool shift(int index, int by);
     /// Puts the view to the right of the tabs (Qt::Horizontal) or below them (Qt::Vertical), where it gets half of
     /// their room.
     void split(int index, Qt::Orientation direction);
     void floatView(int index); // into a window of its own
     void rejoin(int index);    // into the tabs, and there in front
-    void rejoinAll();
+    void rejoinAll();          // and all tabs to where they were at first
 
     /// To be called when the area has come into sight. Makes the view in the tabs and puts the views where they were.
     void appear();
@@ -63,9 +70,14 @@ signals:
 
 private:
     void addTabs();
+    void connectTabs();
     void ensure(int index);
-    QScrollArea& tabPage(int index) const;
+    int tabOf(int index) const;
+    int indexAt(int tab) const;
+    int neighbour(int index, int by) const;
     int tabBeside(int index) const;
+    void arrangeTabs(const QStringList& order);
+    void pullOut(int index, const QMouseEvent& drag);
     int indexHolding(const QWidget* widget) const;
     ViewDock& takeOut(int index);
     void connectDock(ViewDock& dock, int index);
@@ -79,10 +91,11 @@ private:
 
     Workspace& workspace_;
     QTabWidget* tabs_;
-    std::vector<View*> views_;     // [index]
-    std::vector<ViewDock*> docks_; // [index] null: the view is in the tabs
+    std::vector<View*> views_;        // [index]
+    std::vector<QScrollArea*> pages_; // [index] in the tabs
+    std::vector<ViewDock*> docks_;    // [index] null: the view is in the tabs
     int front_ = 0;
-    int tab_ = 0, tabBefore_ = 0;       // the tab in front and the one before it
+    int tab_ = 0, tabBefore_ = 0;       // indices of the view in front of the tabs and of the one before it
     std::optional<ViewPlaces> waiting_; // where the views go when the area appears
 };
 
