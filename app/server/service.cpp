@@ -1,6 +1,7 @@
 #include "app/server/service.h"
 
 #include "base/clock.h"
+#include "base/json_reading.h"
 #include "core/prompt/chat_prompt.h"
 
 #include <algorithm>
@@ -155,7 +156,8 @@ void Service::handle(Request request, const Shared& exchange) {
 void Service::route(Request& request, const Shared& exchange, const Headers& headers) {
     const auto wants = [&](const char* methods) {
         if (fmt::format(", {},", methods).find(fmt::format(" {},", request.method)) == std::string::npos)
-            throw ApiError(405, fmt::format("{} takes {}, not {}", request.path, methods, request.method), "", methods);
+            throw ApiError(405, fmt::format("{} takes {}, not {}", shown(request.path), methods, shown(request.method)),
+                           "", methods);
     };
     const std::string& path = request.path;
     constexpr std::string_view kRequests = "/v1/requests/";
@@ -183,7 +185,7 @@ void Service::route(Request& request, const Shared& exchange, const Headers& hea
         return lifecycle(request, exchange, headers);
     }
     if (path == "/v1/responses") throw ApiError(404, "/v1/responses is not served: use /v1/chat/completions");
-    throw ApiError(404, fmt::format("there is no {}", path));
+    throw ApiError(404, fmt::format("there is no {}", shown(path)));
 }
 
 std::string Service::modelsJson() const {
@@ -238,7 +240,7 @@ void Service::begin(Prepared& prepared, const Shared& exchange) {
     if (!prepared.error && !asked.model.empty() && asked.model != model_->name() &&
         std::find(options_.aliases.begin(), options_.aliases.end(), asked.model) == options_.aliases.end())
         prepared.error = std::make_unique<ApiError>(
-            404, fmt::format("there is no model '{}': this server has {}", asked.model, model_->name()), "model",
+            404, fmt::format("there is no model '{}': this server has {}", shown(asked.model), model_->name()), "model",
             "model_not_found");
     if (prepared.error) return refuse(exchange, *prepared.error, prepared.headers);
 
@@ -291,8 +293,9 @@ void Service::lifecycle(const Request& request, const Shared& exchange, const He
     const std::string name = request.path.substr(request.path.rfind('/') + 1);
     Entry* entry = find(name);
     const bool cancels = request.method == "DELETE";
-    if (!entry) throw ApiError(404, fmt::format("there is no request {}", name));
-    if (cancels && (!entry->live || entry->finished)) throw ApiError(404, fmt::format("request {} has ended", name));
+    if (!entry) throw ApiError(404, fmt::format("there is no request {}", shown(name)));
+    if (cancels && (!entry->live || entry->finished))
+        throw ApiError(404, fmt::format("request {} has ended", shown(name)));
     if (cancels) {
         cancel(*entry, "client");
         fail(*entry,

@@ -1,5 +1,7 @@
 #include "core/http/http_reader.h"
 
+#include "base/json_reading.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -144,7 +146,7 @@ bool Reader::readHeader(std::string_view line) {
         return fail(400, "a header line does not begin with a name and a colon");
     const std::string_view value = trimmed(line.substr(colon + 1));
     if (!std::all_of(value.begin(), value.end(), isValueCharacter))
-        return fail(400, fmt::format("the header {} has control characters", line.substr(0, colon)));
+        return fail(400, fmt::format("the header {} has control characters", shown(line.substr(0, colon))));
     request_.headers.emplace_back(small(line.substr(0, colon)), std::string(value));
     return true;
 }

@@ -147,6 +147,13 @@ TEST_F(Serve, RefusesWithTheStatusThatSaysWhy) {
     };
     EXPECT_EQ(status({{"unknown", 1}}), 200);
     EXPECT_EQ(status({{"model", "gpt-4"}}), 404);
+    json stranger = bodyOf("Once", 2);
+    stranger["model"] = std::string(100'000, 'm');
+    const HttpAnswer unknown = complete(stranger, key);
+    EXPECT_THAT(unknown.body, HasSubstr("there is no model '" + std::string(80, 'm') + "...'"));
+    EXPECT_LT(unknown.body.size(), 400u) << "no name is repeated at any length";
+    for (const std::string place : {"/", "/v1/requests/", "/v1/completions/"})
+        EXPECT_LT(askHttp(port_, "GET", place + std::string(9000, 'x'), "", key).body.size(), 400u) << place;
     EXPECT_EQ(status({{"max_tokens", 0}}), 400);
     EXPECT_EQ(status({{"logit_bias", {{"1", 2}}}}), 400);
     EXPECT_EQ(status({{"prompt", json::array({1, 2, 1 << 30})}}), 400);
@@ -515,7 +522,7 @@ TEST_F(Serve, AModelThatIsWrittenMeanwhileEndsTheServer) {
     EXPECT_EQ(complete(bodyOf("one two", 4)).status, 200) << "its time alone is another";
     std::fstream(weights, std::ios::in | std::ios::out | std::ios::binary).seekp(20'000'000).write("other", 5);
     EXPECT_EQ(complete(bodyOf("one two", 4)).status, 503);
-    const Finished ended = server_->wait();
+    const test::Finished ended = server_->wait();
     server_.reset();
     EXPECT_EQ(ended.status, 1);
     EXPECT_THAT(ended.err, HasSubstr("another program wrote to " + weights.string() + " while it was read"));
