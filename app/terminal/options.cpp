@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <limits>
 #include <numeric>
 #include <sstream>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace kvscope {
@@ -20,9 +24,82 @@ namespace {
 /// An empty file name would count as one that is left out.
 std::string whyEmpty(const std::string& text) { return text.empty() ? "the value is empty" : ""; }
 
-/// NaN is within every range.
-std::string whyNotFinite(const std::string& text) {
-    return std::isfinite(std::strtod(text.c_str(), nullptr)) ? "" : text + " is no finite number";
+/// What the library says of a text that is no number names neither what is wrong nor what would be right. NaN is within
+/// every range.
+template <std::floating_point Number> std::string whyNoNumber(const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != 0) return text + " is no number";
+    if (!std::isfinite(value)) return text + " is no finite number";
+    return std::abs(value) > double(std::numeric_limits<Number>::max()) ? text + " is too large" : "";
+}
+
+enum class Whole : std::uint8_t { Yes, NoNumber, TooSmall, TooLarge };
+
+/// Reads a whole number: decimal, whatever zeros it begins with, or hexadecimal behind 0x.
+template <std::integral Number> Whole readWhole(std::string_view text, Number& number) {
+    using Limits = std::numeric_limits<Number>;
+    const bool negative = text.substr(0, 1) == "-";
+    if (negative || text.substr(0, 1) == "+") text.remove_prefix(1);
+    const bool hexadecimal = text.substr(0, 2) == "0x" || text.substr(0, 2) == "0X";
+    if (hexadecimal) text.remove_prefix(2);
+    std::uint64_t size = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, code] = std::from_chars(text.data(), end, size, hexadecimal ? 16 : 10);
+    if (code == std::errc::invalid_argument || stop != end) return Whole::NoNumber;
+    const std::uint64_t most =
+        negative ? std::uint64_t(0) - std::uint64_t(Limits::min()) : std::uint64_t(Limits::max());
+    if (code == std::errc::result_out_of_range || size > most) return negative ? Whole::TooSmall : Whole::TooLarge;
+    number = Number(negative ? std::uint64_t(0) - size : size);
+    return Whole::Yes;
+}
+
+template <std::integral Number> std::string whyNoNumber(const std::string& text) {
+    using Limits = std::numeric_limits<Number>;
+    Number number = 0;
+    switch (readWhole(text, number)) {
+    case Whole::Yes:
+        return {};
+    case Whole::NoNumber:
+        return text + " is no whole number";
+    case Whole::TooLarge:
+        return fmt::format("{} is too large: the largest is {}", text, Limits::max());
+    case Whole::TooSmall:
+        break;
+    }
+    if (Limits::min() == 0) return text + " is negative: write 0 or a larger number";
+    return fmt::format("{} is too small: the smallest is {}", text, Limits::min());
+}
+
+/// The library takes a number that begins with 0 for an octal one: 010 for 8.
+std::string withoutZeros(const std::string& text) {
+    const std::size_t sign = text.find_first_not_of("+-") == 1 ? 1 : 0, first = text.find_first_not_of('0', sign);
+    const bool decimal = first != std::string::npos && text[first] >= '0' && text[first] <= '9';
+    return decimal && first > sign ? text.substr(0, sign) + text.substr(first) : text;
+}
+
+template <class Number> CLI::Option* asNumber(CLI::Option* option) {
+    if (std::is_integral_v<Number>) option->transform(withoutZeros);
+    return option->check(whyNoNumber<Number>);
+}
+
+/// In place of the library's own, which takes numbers as it reads them and says 86400.000000. It comes before the other
+/// checks, because it says most.
+template <class Number> CLI::Validator within(Number lowest, Number highest) {
+    std::ostringstream described;
+    described << CLI::detail::type_name<Number>() << " in [" << lowest << " - " << highest << "]";
+    return {[lowest, highest](const std::string& text) {
+                bool inside = false;
+                if constexpr (std::is_integral_v<Number>) {
+                    std::int64_t value = 0;
+                    inside = readWhole(text, value) == Whole::Yes && value >= lowest && value <= highest;
+                } else {
+                    const double value = std::strtod(text.c_str(), nullptr);
+                    inside = !whyNoNumber<double>(text).empty() || (value >= lowest && value <= highest);
+                }
+                return inside ? std::string() : fmt::format("{} is not in the range {} to {}", text, lowest, highest);
+            },
+            described.str()};
 }
 
 /// These two in place of the library's own, which name the largest number there is with all of its 309 digits. What is
@@ -123,12 +200,12 @@ Option Option::required() {
 }
 
 Option Option::range(int lowest, int highest) {
-    option_->check(CLI::Range(lowest, highest));
+    option_->transform(within(lowest, highest));
     return *this;
 }
 
 Option Option::range(double lowest, double highest) {
-    option_->check(CLI::Range(lowest, highest));
+    option_->transform(within(lowest, highest));
     return *this;
 }
 
@@ -194,43 +271,35 @@ Option Options::addWords(const std::string& names, std::vector<std::string>& tar
     return Option(app_->add_option(names, target, help));
 }
 Option Options::add(const std::string& names, int& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    return Option(asNumber<int>(app_->add_option(names, target, help)));
 }
 Option Options::add(const std::string& names, std::int64_t& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    return Option(asNumber<std::int64_t>(app_->add_option(names, target, help)));
 }
 Option Options::add(const std::string& names, std::uint64_t& target, const std::string& help) {
-    CLI::Option* option = app_->add_option(names, target, help);
-    option->check([](const std::string& text) { // read as an unsigned number of 64 bits, -1 would be the largest one
-        if (text.find('-') != std::string::npos) return text + " is negative: write 0 or a larger number";
-        std::uint64_t number = 0; // a larger one would silently be taken for the largest
-        return std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc::result_out_of_range
-                   ? fmt::format("{} is too large: the largest is {}", text, UINT64_MAX)
-                   : std::string();
-    });
-    return Option(option);
+    return Option(asNumber<std::uint64_t>(app_->add_option(names, target, help)));
 }
 Option Options::add(const std::string& names, float& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help)->check(whyNotFinite));
+    return Option(asNumber<float>(app_->add_option(names, target, help)));
 }
 Option Options::add(const std::string& names, double& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help)->check(whyNotFinite));
+    return Option(asNumber<double>(app_->add_option(names, target, help)));
 }
 Option Options::add(const std::string& names, std::vector<std::string>& target, const std::string& help) {
     return Option(app_->add_option(names, target, help)->check(whyEmpty));
 }
 Option Options::add(const std::string& names, std::vector<int>& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help));
+    return Option(asNumber<int>(app_->add_option(names, target, help)));
 }
 Option Options::add(const std::string& names, std::vector<double>& target, const std::string& help) {
-    return Option(app_->add_option(names, target, help)->check(whyNotFinite));
+    return Option(asNumber<double>(app_->add_option(names, target, help)));
 }
 
 Option Options::flag(const std::string& names, bool& target, const std::string& help) {
     return Option(app_->add_flag(names, target, help));
 }
 Option Options::flag(const std::string& names, int& target, const std::string& help) {
-    return Option(app_->add_flag(names, target, help));
+    return Option(asNumber<int>(app_->add_flag(names, target, help)));
 }
 Option Options::flag(const std::string& names, std::function<void()> given, const std::string& help) {
     return Option(app_->add_flag_callback(names, std::move(given), help));

@@ -18,6 +18,8 @@ namespace KVSCOPE_TEST_FILE {
 using nlohmann::json;
 using test::cli;
 using test::Finished;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class VainOptions : public test::CliFixture {
@@ -124,6 +126,66 @@ TEST_F(VainOptions, ValuesThatWouldBecomeOthersAreRefused) {
     EXPECT_THAT(refusal({"roofline", "--method", "full", "--slots", "3"}), HasSubstr("--slots has no effect"));
     EXPECT_THAT(refusal({"roofline", "--method", "full", "--hit-rate", "bound"}),
                 HasSubstr("--hit-rate has no effect"));
+}
+
+/// The names of a command's options, as --help shows them, that have a value of one of these types.
+std::vector<std::string> optionsOf(const std::string& command, const std::vector<std::string>& types) {
+    std::vector<std::string> names;
+    for (const std::string& line : test::linesOf(cli({command, "--help"}).out)) {
+        std::istringstream words(line);
+        std::string name, type;
+        words >> name >> type;
+        const std::size_t dashes = name.find("--");
+        if (dashes != std::string::npos && std::find(types.begin(), types.end(), type) != types.end())
+            names.push_back(name.substr(dashes));
+    }
+    return names;
+}
+
+/// The library's own words for it name neither what is wrong nor what would be right.
+TEST_F(VainOptions, WhatIsNoNumberOrTooLargeIsRefusedInOneSentenceByEveryOption) {
+    int commands = 0, options = 0;
+    for (const std::string& line : test::linesOf(cli({"--help"}).out)) {
+        if (line.rfind("  ", 0) != 0 || line[2] < 'a' || line[2] > 'z') continue;
+        const std::string command = line.substr(2, line.find(' ', 2) - 2);
+        if (command == "bench") continue; // hands its options on
+        ++commands;
+        const auto refused = [&](const std::string& option, const std::string& value, const char* words) {
+            EXPECT_THAT(refusal({command, option, value}),
+                        AllOf(HasSubstr(option), HasSubstr(value + " is "), ContainsRegex(words)))
+                << command;
+        };
+        for (const std::string& option : optionsOf(command, {"INT", "UINT"})) {
+            ++options;
+            refused(option, "99999999999999999999", "the largest is [0-9]|not in the range -?[0-9]+ to [0-9]");
+            refused(option, "-99999999999999999999",
+                    "negative|the smallest is -[0-9]|not in the range -?[0-9]+ to [0-9]");
+            for (const char* none : {"ten", "1e3", "0x", "3.0"})
+                refused(option, none, "no whole number|not in the range -?[0-9]+ to [0-9]");
+        }
+        for (const std::string& option : optionsOf(command, {"FLOAT"})) {
+            ++options;
+            refused(option, "ten", "no number");
+            refused(option, "1e999", "no finite number|not in the range");
+        }
+    }
+    EXPECT_GT(commands, 20) << "that --help lists";
+    EXPECT_GT(options, 100);
+    EXPECT_THAT(refusal({"replay", "a.kvtrace", "--cache-blocks", "99999999999999"}),
+                HasSubstr("--cache-blocks: 99999999999999 is too large: the largest is 2147483647"));
+    EXPECT_THAT(refusal({"run", "--batch", "300"}), HasSubstr("--batch: 300 is not in the range 1 to 256"));
+    EXPECT_THAT(refusal({"serve", "--deadline", "0"}), HasSubstr("--deadline: 0 is not in the range 0.001 to 86400"));
+}
+
+TEST_F(VainOptions, ANumberThatBeginsWithZerosIsNotOctal) {
+    const auto generated = [](const char* tokens) {
+        return jsonOf({"run", "--prompt", "one two", "--ignore-eos", "--max-new-tokens", tokens})
+            .at("generated_ids")
+            .size();
+    };
+    EXPECT_EQ(generated("010"), 10u);
+    EXPECT_EQ(generated("0x0a"), 10u);
+    EXPECT_EQ(jsonOf({"run", "--prompt", "one two", "--max-new-tokens", "2", "--batch", "002"}).at("sequences"), 2);
 }
 
 TEST_F(VainOptions, AFolderIsNoText) {
