@@ -285,6 +285,12 @@ TEST_F(ImportExportTest, TheDialogRemembersAndOpensFromTheMenu) {
     EXPECT_EQ(second->style().size, QSize(960, 600));
     EXPECT_EQ(second->style().theme, "dark");
     delete second;
+    auto* third = new ExportDialog(*window->currentView(), folder.filePath("c"), trace + "/export.ini", window.get());
+    EXPECT_TRUE(third->save(folder.filePath("c.png")));
+    const QString status = third->findChild<QLabel*>("exportStatus")->text();
+    EXPECT_TRUE(status.startsWith("Saved ") && status.contains("export.ini could not be written"))
+        << status.toStdString();
+    delete third;
 
     window->action("exportView")->trigger();
     auto* dialog = window->findChild<ExportDialog*>();

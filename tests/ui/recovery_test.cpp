@@ -13,6 +13,7 @@
 #include <QDir>
 #include <QLabel>
 #include <QLineEdit>
+#include <QMessageBox>
 #include <QMetaMethod>
 #include <QPlainTextEdit>
 #include <QPushButton>
@@ -265,6 +266,37 @@ TEST_F(RecoveryTest, ALogOutSavesAndTheWindowGoesOn) {
     window->showView(QStringLiteral("transfers"));
     EXPECT_TRUE(window->close());
     EXPECT_EQ(Settings(false, folder.filePath("desktop.ini")).load().view, QStringLiteral("transfers"));
+}
+
+TEST_F(RecoveryTest, SettingsThatCannotBeWrittenAreSaidOnce) {
+    const QString blocked = folder.filePath(QStringLiteral("blocked")),
+                  settings = blocked + QStringLiteral("/desktop.ini");
+    ASSERT_TRUE(QFile(blocked).open(QIODevice::WriteOnly)); // a file where the folder must be stops root, too
+    MainWindow window(Settings(false, settings));
+    window.show();
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(&window));
+    const auto* message = window.findChild<QLabel*>(QStringLiteral("statusMessage"));
+    const QString problem = window.saveSession();
+    EXPECT_TRUE(problem.contains(settings + QStringLiteral(" could not be written"))) << problem.toStdString();
+    EXPECT_EQ(message->text(), problem);
+    window.showMessage({});
+    EXPECT_EQ(window.saveSession(), QString()) << "a person knows it";
+    EXPECT_EQ(message->text(), QString());
+    QFile::remove(blocked);
+    EXPECT_EQ(window.saveSession(), QString());
+    EXPECT_TRUE(QFileInfo(settings).isFile()) << "it is tried again";
+
+    QFile::remove(settings);
+    QDir(folder.path()).rmdir(QStringLiteral("blocked"));
+    ASSERT_TRUE(QFile(blocked).open(QIODevice::WriteOnly));
+    QString said;
+    QTimer::singleShot(200, [&] {
+        for (QWidget* box : QApplication::topLevelWidgets())
+            if (auto* asked = qobject_cast<QMessageBox*>(box); asked && asked->isVisible())
+                said = asked->text(), asked->accept();
+    });
+    EXPECT_TRUE(window.close());
+    EXPECT_EQ(said, problem) << "the line of a window that closes is seen by nobody";
 }
 
 TEST_F(RecoveryTest, TheStartPageListsWhatWasRecordedHere) {

@@ -292,12 +292,16 @@ void ExportDialog::ended(const QString& path, const QString& problem) {
     status_->setText(problem.isEmpty() ? tr("Saved %1").arg(path) : problem);
     if (!problem.isEmpty()) return;
     suggested_ = QFileInfo(path).absolutePath() + QLatin1Char('/') + QFileInfo(unpackedName(path)).completeBaseName();
-    remember();
+    if (!remember())
+        status_->setText(
+            tr("Saved %1; what was chosen here is not kept for the next time, because %2 could not be written")
+                .arg(path, QDir::toNativeSeparators(settings_)));
     emit saved(path);
 }
 
-void ExportDialog::remember() const {
-    if (settings_.isEmpty()) return;
+/// @return false: the settings could not be written
+bool ExportDialog::remember() const {
+    if (settings_.isEmpty()) return true;
     QSettings settings(settings_, QSettings::IniFormat);
     settings.setValue("export/format", format());
     settings.setValue("export/preset", preset_->currentIndex());
@@ -305,6 +309,8 @@ void ExportDialog::remember() const {
     settings.setValue("export/scale", scale_->currentData());
     settings.setValue("export/theme", theme_->currentData());
     settings.setValue("export/folder", QFileInfo(suggested_).absolutePath());
+    settings.sync();
+    return settings.status() != QSettings::AccessError;
 }
 
 void ExportDialog::recall() {

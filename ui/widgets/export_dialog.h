@@ -52,7 +52,7 @@ private:
     NumberWriter numbers() const;
     void showLines(const QString& csv, const QString& problem);
     void ended(const QString& path, const QString& problem);
-    void remember() const;
+    bool remember() const;
     void recall();
 
     QPointer<View> view_;

@@ -39,6 +39,7 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QMenu>
+#include <QMessageBox>
 #include <QProcess>
 #include <QProgressBar>
 #include <QPushButton>
@@ -378,11 +379,20 @@ void MainWindow::afterFirstPaint() {
         controller_->loadModel(form_->modelName());
 }
 
-void MainWindow::saveSession() {
-    if (ended_) return;
+QString MainWindow::saveSession() {
+    if (ended_) return {};
     collectSession();
-    settings_.save(saved_);
-    stored_ = saved_;
+    return writeSettings();
+}
+
+/// Says once that the settings cannot be written, and again after they could.
+QString MainWindow::writeSettings() {
+    const QString problem = settings_.save(saved_);
+    if (problem.isEmpty()) stored_ = saved_; // else the next turn tries again
+    const bool told = std::exchange(saveProblemTold_, !problem.isEmpty());
+    if (problem.isEmpty() || told) return {};
+    showMessage(problem, true);
+    return problem;
 }
 
 void MainWindow::collectSession() {
@@ -410,7 +420,12 @@ void MainWindow::collectSession() {
 void MainWindow::closeEvent(QCloseEvent* event) {
     if (!ended_ && (!askToStopServer() || !askToClose())) return event->ignore();
     if (server_) server_->stopAndWait();
-    saveSession();
+    if (const QString problem = saveSession(); !problem.isEmpty()) { // the window's own line goes with the window
+        QMessageBox box(QMessageBox::Warning, tr("Settings not saved"), {}, QMessageBox::Ok, this);
+        box.setTextFormat(Qt::PlainText);
+        box.setText(problem);
+        box.exec();
+    }
     if (journal_) journal_->end();
     ended_ = true;
     area_->disappear(); // the windows of its views close with it

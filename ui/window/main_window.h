@@ -79,7 +79,8 @@ public:
     /// The program that serves; by default kvscope-cli beside this one.
     void setServerProgram(const QString& program);
     void showMessage(const QString& text, bool isError = false);
-    void saveSession();
+    /// Writes what the next start shows, and says where it cannot. @return what it has said, once; empty: nothing new
+    QString saveSession();
     /// Saves the window and stops its session without asking, because the program was told to end. By the time the
     /// window is gone, what was recorded is in the trace.
     void endNow();
@@ -139,6 +140,7 @@ private:
     void keepSaved();
     void collectSession();
     void saveChanges();
+    QString writeSettings();
     void writeJournal();
     QStringList findLeftBehind(); // @return the traces that are or will be offered
     void offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehind>& left,
@@ -203,6 +205,7 @@ private:
     Settings settings_;
     /// The state of the window as it is now, and as it was last written to the settings.
     SavedSession saved_, stored_;
+    bool saveProblemTold_ = false; // whether a person knows that the settings cannot be written
     std::unique_ptr<Workspace> workspace_;
     std::unique_ptr<SessionController> controller_; // after workspace_, which it uses
     RunQueue* queue_ = nullptr;

@@ -13,6 +13,7 @@
 #include "ui/window/view_area.h"
 
 #include <QApplication>
+#include <QDebug>
 #include <QDir>
 #include <QDockWidget>
 #include <QFile>
@@ -90,8 +91,7 @@ void MainWindow::saveChanges() {
     if (ended_ || !isVisible() || (!isActiveWindow() && QApplication::activeWindow() != nullptr)) return;
     collectSession();
     if (saved_ == stored_) return;
-    settings_.save(saved_);
-    stored_ = saved_;
+    writeSettings();
 }
 
 void MainWindow::writeJournal() {
@@ -111,7 +111,8 @@ void MainWindow::endNow() {
     queue_->setHeld(true);
     controller_->stop();
     if (server_) server_->stopAndWait();
-    saveSession();
+    if (const QString problem = saveSession(); !problem.isEmpty())
+        qWarning().noquote() << problem; // nobody answers a dialog when the program is told to end
     if (journal_) journal_->end(waiting);
     ended_ = true; // closing the window now asks nothing and saves nothing
 }

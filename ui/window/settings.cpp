@@ -1,5 +1,6 @@
 #include "ui/window/settings.h"
 
+#include <QCoreApplication>
 #include <QDir>
 #include <QFileInfo>
 #include <QSettings>
@@ -49,8 +50,8 @@ SavedSession Settings::load() const {
     return session;
 }
 
-void Settings::save(const SavedSession& session) const {
-    if (fresh_) return;
+QString Settings::save(const SavedSession& session) const {
+    if (fresh_) return {};
     QSettings settings(file_, QSettings::IniFormat);
     settings.setValue("window/layoutVersion", kLayoutVersion);
     settings.setValue("window/geometry", session.geometry);
@@ -73,6 +74,12 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("files/recent", session.recentFiles);
     settings.setValue("palette/recent", session.recentCommands);
     settings.setValue("files/open", session.openFiles);
+    settings.sync();
+    if (settings.status() != QSettings::AccessError) return {};
+    return QCoreApplication::translate("kvscope::ui::Settings",
+                                       "The settings are not kept for the next start: %1 could not be written; is its "
+                                       "folder writable, and is there room?")
+        .arg(QDir::toNativeSeparators(file_));
 }
 
 QString Settings::journalFolder() const {

@@ -44,7 +44,8 @@ public:
     /// `file`: empty for the user's own settings.
     explicit Settings(bool fresh = false, const QString& file = {});
     SavedSession load() const;
-    void save(const SavedSession& session) const;
+    /// @return what is wrong, as a sentence for a person, where the file cannot be written; empty: it is saved
+    QString save(const SavedSession& session) const;
     bool fresh() const { return fresh_; }
     /// The folder in which the windows keep their journals (session_journal.h).
     QString journalFolder() const;
