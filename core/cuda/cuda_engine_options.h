@@ -45,12 +45,13 @@ struct CudaEngineOptions {
     bool transferLoop = false;              // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
     bool sharesSteps = false;               // the sequence is a request of an engine that serves many
     bool pooled = false;                    // the offloaded layers' slots are one pool of all rows (DevicePool)
-    RowTransfers transfers;                 // loads other than by a kernel: only on demand, outside of graphs
+    RowTransfers transfers;                 // loads by calls of the driver: only on demand, without step graphs
     Scatter* scatter = nullptr;             // with StorePlan::Bounce; must outlive the engine
     std::vector<PlantedStream> planted;     // [layer] of one sequence, see EngineSetup
     const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
-    /// Of full blocks on the host and on the link; in the GPU's memory they are the numbers that come back from this
-    /// format. Nothing: bf16 everywhere. Not with selectors, lookahead, pools and engines that serve many.
+    /// The format of full blocks in the host store and on the link. In the GPU's memory a full block holds bf16
+    /// numbers: those that the format gives back. Without a value blocks are bf16 everywhere. Not for methods with a
+    /// selector or with lookahead, not with pools, and not for engines that serve many requests.
     std::optional<KvFormat> quantised;
     const PinnedMemory* store = nullptr; // used as the host store if large enough; must outlive the engine
 

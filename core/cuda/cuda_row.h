@@ -42,13 +42,14 @@ public:
     RowMemory memory() const;
     /// Takes the memory that was declared, and waits until it is ready. @throws Error(OutOfMemory | Device)
     void open();
-    /// The row's number in its engine, which the pool of slots knows it by. After open()
+    /// Tells the row its number in its engine. Where slots are in a pool, the row's layers use the pool's memory from
+    /// now on. Call it after open().
     void joinPool(int row);
     int number() const { return number_; }
-    /// Gives all slots of the pool back, on the engine's stream.
+    /// Launches, on the engine's stream, the return of the row's slots to the pool.
     void leavePool() const;
-    /// Puts the row into the tables of the pool for the next step. at: its number in the order in which blocks are
-    /// taken
+    /// Puts the row into the tables of the pool for the next step. at: the row's place in the order in which rows get
+    /// their slots
     void putIntoPool(int at) const;
 
     /// Goes on reading the prompt layer by layer, see RowEngine::readLayers.
@@ -56,12 +57,12 @@ public:
     /// Goes on reading the prompt in chunks, see RowEngine::readChunk.
     bool readChunk(int token, const std::stop_token& stop);
 
-    /// Begins the row's next record, which counts as many steps before it as the row has made.
+    /// Clears the record for the row's next step. The record of the prompt has step 0, every later one a step more.
     void begin(Phase phase);
     /// The next step feeds this token. @throws std::logic_error for a position that is not the row's next
     void beginStep(const RowToken& token);
-    /// Before a step of this row's own kernels: puts the token's position into the row's memory, where it may be that
-    /// of an earlier step.
+    /// Called before a step in which kernels read this row's own memory. If the steps before worked on many rows
+    /// (RowBatch), that memory still has the position of an earlier step: copies the token's position there.
     void takePosition(const RowToken& token);
     /// Sets the token that a step of this row alone feeds. Copies nothing where the row's memory holds it.
     void feed(const RowToken& token);
@@ -69,14 +70,16 @@ public:
     void takePlace(int place);
     /// Launches all kernels of a step in which this row is alone.
     void launchStep();
-    /// Launches the choice of the next token. how: the row's launch, or the same after a copy
+    /// Launches the choice of the next token. how: the stream, and Launch::joined where a copy comes right before
     void launchSample(const cuda::Launch& how);
     /// After the step's kernels: copies the report to the host, on the step's stream.
     void copyReport() const { sequences.reports.copyOut(0, launch.stream); }
-    /// Fills the row's record when the report has arrived. apart: the report's marks are those of this row alone
+    /// Fills the row's record from the report, which has arrived on the host. apart: no other row's kernels ran between
+    /// the report's marks; otherwise the record gets no times
     void finishStep(bool apart);
-    /// The same after a step whose kernels worked on many rows (RowBatch): the report, as `reader` reads it, has this
-    /// row in place `place`, and its logits lie in device memory that is not the row's.
+    /// Fills the row's record after a step whose kernels worked on many rows (RowBatch). report: of the step; `reader`
+    /// reads it. place: the row's place in the report. alone: the step had no other row. logits: the row's, in device
+    /// memory that is not the row's
     void finishStep(const StepReport& report, const ReportReader& reader, int place, bool alone, const float* logits);
     /// Copies logits that lie elsewhere into the row's memory, on the engine's stream.
     void keepLogits();

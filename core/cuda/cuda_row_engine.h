@@ -1,6 +1,6 @@
-// CUDA backend: rows that come and go. Every row has the sequences' part of an engine for itself, in memory of its own.
-// Kernels over all rows find it by tables where the method is data (RowBatch); else the passes around the attention are
-// shared, and rows launch the rest by themselves.
+// CUDA backend: rows that come and go. Every row has CudaSequences of its own, in memory of its own. Where the method
+// is data, kernels work on all rows at once and find the rows' memory by tables (RowBatch). With other methods the rows
+// share the passes around the attention, and each row launches the kernels of its attention.
 #pragma once
 
 #include "core/cuda/cuda_row.h"
@@ -92,8 +92,8 @@ private:
     const std::unique_ptr<Scatter> scatter_;   // null: blocks go to the host without it
     const std::unique_ptr<DevicePool> pool_;   // null: rows have slots of their own
     const std::unique_ptr<HostStores> stores_; // null: rows take host memory of their own
-    cuda::Launch unshared_;                    // of rows
-    cuda::Launch launch_;                      // of the passes
+    cuda::Launch unshared_;                    // for kernels of single rows
+    cuda::Launch launch_;                      // for the passes, which rows share
     BatchLayout products_;
     StageRanges ranges_{nullptr};
     DeviceArena arena_;
@@ -105,8 +105,8 @@ private:
     cuda::Stream stream_;
     std::unique_ptr<RowBatch> batch_; // null: rows launch kernels of their own
     std::vector<std::unique_ptr<CudaRow>> rows_;
-    std::vector<bool> placed_; // whether batch_ takes the row
-    std::int64_t apart_ = 0;   // rows opened so far that it did not take
+    std::vector<bool> placed_; // [row] whether batch_ takes the row
+    std::int64_t apart_ = 0;   // rows opened so far that batch_ did not take
     bool shared_ = false;      // the last step ran on batch_
     CudaRowStages stages_;
     RowGraph graph_;
@@ -114,7 +114,7 @@ private:
     std::vector<RowToken> tokens_;
     std::vector<CudaRow*> step_;
     std::vector<int> numbers_;
-    std::vector<int> order_; // places in step_ of the tokens as they were given
+    std::vector<int> order_; // [token, as decode() was given them] its place in step_
 };
 
 } // namespace kvscope

@@ -10,12 +10,13 @@
 
 namespace kvscope {
 
-/// Embeddings, projections, feed-forwards and logits of all rows together, so that weights are read once; between them
-/// each row attends by itself. Rows whose method is data attend beside each other, each on a stream of its own; rows of
-/// other methods one after another, because selectors multiply with the work space that the products share.
+/// Makes embeddings, projections, feed-forwards and logits of all rows together, so that weights are read once; between
+/// them each row attends by itself. Rows attend beside each other, each on a stream of its own, with two exceptions
+/// that attend one after another: rows whose method has a selector, because selectors multiply in the work space that
+/// the products share; and rows whose slots are in a pool, because the pool is asked for all rows at once.
 class CudaRowStages final : public Stages {
 public:
-    /// `parts.launch` is what the passes use. While the products of one row are placed, it is that row's launch. ids:
+    /// launch: what the passes use. While project() places the products of one row, it has that row's stream. ids:
     /// device memory, the tokens that the rows feed.
     CudaRowStages(const CudaRowParts& parts, cuda::Launch& launch, const std::int32_t* const& ids)
         : p_(parts), launch_(launch), ids_(ids) {}
@@ -40,7 +41,7 @@ public:
     void sample();
 
 private:
-    // this report has the marks of the work that rows share
+    // The first row's report has the marks of the work that rows share.
     const StepReport& report() const { return rows_.front()->report(); }
     cuda::Launch afterCopies() const;
 

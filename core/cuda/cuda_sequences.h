@@ -43,7 +43,8 @@ struct CudaSequences {
     /// Declares the tiers, the index and everything else; what only the reading of prompts needs goes to `prompt`,
     /// which may be the same arena.
     void plan(DeviceArena& arena, DeviceArena& prompt);
-    /// Declares only what steps need: the sequences have memory of their own (RowPlaces).
+    /// Declares only what the steps of a RowBatch need. Keys, values and index lie in the memory of each row, and
+    /// RowPlaces tells the kernels where.
     void planSteps(DeviceArena& arena);
     /// Makes everything but the tables and the layers' pointers ready for steps, after planSteps().
     void openSteps();

@@ -38,8 +38,9 @@ public:
 
     /// The kernels launched from now on write to this report, and logits to `logits` [rows, vocab].
     void begin(const StepReport& report, float* logits) { report_ = &report, logits_ = logits; }
-    /// The pool that is asked for slots as soon as a layer has chosen. With CudaEngineOptions::pooled and without one
-    /// the caller asks the pool, and then calls fetch().
+    /// From now on choose() asks this pool for slots as soon as a layer has chosen its blocks. Where
+    /// CudaEngineOptions::pooled is set and usePool() was not called, the caller asks the pool after choose(), and then
+    /// calls fetch().
     void usePool(const DevicePool& pool) { pool_ = &pool; }
     /// Launches the transfers that the pool has listed for a layer.
     void fetch(LayerId layer) { p_.transfers.onDemand(int(layer), *report_); }

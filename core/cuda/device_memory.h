@@ -36,8 +36,9 @@ public:
     template <class T> void planHost(T*& pointer, std::size_t count, const MemoryKind& kind) {
         addHost({reinterpret_cast<void**>(&pointer), count * sizeof(T), kind.what, nullptr, false}, kind);
     }
-    /// The same for KV, every part of which is written before it is read: where the memory is lent it is not cleared.
-    /// lent: used in place of memory of this arena's own if it is large enough; or null
+    /// The same for a store of keys and values. lent: memory that take() uses in place of memory of this arena's own,
+    /// if it is large enough; or null. Lent memory is not cleared, because every part of a store is written before it
+    /// is read.
     template <class T>
     void planStore(T*& pointer, std::size_t count, const MemoryKind& kind, const PinnedMemory* lent = nullptr) {
         addHost({reinterpret_cast<void**>(&pointer), count * sizeof(T), kind.what, lent, true}, kind);

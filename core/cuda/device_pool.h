@@ -29,20 +29,23 @@ public:
     std::int64_t newestBytes() const;
     __nv_bfloat16* blocks() const { return state_.blocks; }
 
-    /// How many slots the next steps may use; between two layers blocks that new tokens fill may exceed it.
+    /// Sets how many slots the next steps may use. Blocks that new tokens fill in a layer get slots beyond this number
+    /// until the next layer makes other blocks leave.
     void setSlots(std::int64_t slots) { hostInputs_->slots = slots; }
-    /// The row that a step of `row` has in a layer, with its newest block and its slots, for the caller to complete.
-    /// at: its number in the order in which blocks are taken
+    /// Sets a row's entry in the table of a layer: where the row's newest block is and which of its `blocks` blocks
+    /// have slots. @return the entry; the caller sets its other fields. at: the row's place in the order in which rows
+    /// get their slots. row: its number in the engine
     cuda::PoolRow& put(int layer, int at, int row, const DeviceLayerState& state, int blocks);
     /// Copies what put() and setSlots() have set to the device, for a step of so many rows. moved: put() was called
     void begin(int rows, bool moved, cudaStream_t stream);
-    /// Launches the look-up of a layer's choices. capacity: most of any row's lists
+    /// Launches the kernel that finds slots for the blocks which the rows have chosen in a layer. capacity: of the
+    /// longest of the rows' lists
     void lookUp(const cuda::Launch& launch, int layer, int capacity, bool valuesByToken) const;
-    /// After a step: asks for what tells whether it went well.
+    /// After a step's kernels: copies the pool's counts to the host, in the stream's order.
     void end(cudaStream_t stream);
-    /// When the stream has been waited for. @throws std::logic_error where a block got no slot
+    /// Called after end(), when the stream has been waited for. @throws std::logic_error where a block got no slot
     void check() const;
-    /// Slots in use, when the stream has been waited for.
+    /// Slots in use. Called after end(), when the stream has been waited for.
     std::int64_t used() const { return hostCounts_->used; }
 
     /// Launches the return of all slots that the row has. Its newest blocks stay.

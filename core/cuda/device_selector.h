@@ -6,14 +6,14 @@
 // nothing, wait for nothing and read nothing back; what differs from step to step lies in device memory. A layer of a
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
-//   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::givenScores, chosen)
+//   choose   stage1, pooling     scores; hands the engine block scores or a choice (SelectArgs::givenScores, chosen)
 //   lookAhead   stage1, pooling  with Ahead::NextLayer: does for the next layer what choose does, so that the blocks
 //                                travel on a second stream while this layer attends; choose is then not called for
 //                                the next layer
 //   attend   stage2              where the method needs more or other than attention over the chosen blocks
 //   after    offloading          reads what the attention has left; asks for blocks of other layers or the next step
 // For layers that attend to everything only attendPrompt, prompt and promptDone are called, and lookAhead where the
-// next layer chooses. With SelectionSpec::ownDeviceTier the executor has no pool, selection or transfers for sparse
+// next layer chooses. With SelectionSpec::ownDeviceTier the engine has no slots, selection or transfers for sparse
 // layers: the selector takes the prompt's keys and values in promptDone and the new token's from DeviceStep::newKey and
 // newValue, attends, and fills the whole record.
 #pragma once
@@ -34,8 +34,8 @@
 
 namespace kvscope {
 
-/// Of sequences with memory of their own: device memory, [rows*kvHeads] each, where a head's part of an array begins,
-/// counted from the layer's pointer (RowPlaces).
+/// Tables in device memory, [rows*kvHeads] each: where every head's part of an array begins, counted from the layer's
+/// pointer to that array. For rows with memory of their own (RowPlaces).
 struct LayerPlaces {
     std::int64_t *blocks = nullptr, *store = nullptr; // store: as cuda::BlockMove::store
     std::int64_t *ranges = nullptr, *windows = nullptr, *pooledScores = nullptr, *tokens = nullptr;
@@ -54,10 +54,10 @@ struct DeviceLayerState : LayerPlan {
     std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
     // Where the slots are one pool of all rows (DevicePool), map is PoolRow::slotOf, and the newest block of each KV
     // head lies here.
-    __nv_bfloat16* newest = nullptr; // [kvHeads] blocks
-    std::uint8_t *previous = nullptr, *hasPrevious = nullptr;
-    const PlantedStream* planted = nullptr; // [rows] or null, see cuda::SelectArgs
-    std::uint32_t* counts = nullptr;        // [2] blocks the step loads and writes back
+    __nv_bfloat16* newest = nullptr;                          // [kvHeads] blocks
+    std::uint8_t *previous = nullptr, *hasPrevious = nullptr; // see cuda::SelectArgs
+    const PlantedStream* planted = nullptr;                   // [rows] or null, see cuda::SelectArgs
+    std::uint32_t* counts = nullptr;                          // [2] blocks the step loads and writes back
     LayerPlaces places; // all null in a session, whose RowTable says for all layers where heads begin
 };
 
@@ -96,7 +96,8 @@ struct DeviceSelectorContext {
     int heads() const { return rows() * shape.kvHeads; }
 };
 
-/// n consecutive tokens of a prompt in one layer, after their attention.
+/// n consecutive tokens of a prompt in one layer. prompt() gets them after their attention, attendPrompt() and
+/// choosePrompt() before it, when `logSums` is not written yet.
 struct DevicePromptChunk {
     int layer = 0, sequence = 0, first = 0, n = 0, promptTokens = 0;
     const float* x = nullptr;              // [n, hidden] the residual stream before the layer
@@ -139,7 +140,7 @@ public:
     virtual std::size_t reportBytes() const { return 0; }
 
     /// May attend to a chunk of a prompt in the method's own way; args are those of full attention. @return whether
-    /// this call has done the attention; else the executor does full attention
+    /// this call has done the attention; else the engine does full attention
     virtual bool attendPrompt(const DevicePromptChunk&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }
     virtual void prompt(const DevicePromptChunk&) {}
     /// Called when the whole prompt of a sequence is in `blocks`. For filled contexts (benchmarks) this is called
@@ -151,11 +152,11 @@ public:
     virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
 
     virtual void append(const DeviceStep&) {}
-    /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
+    /// Hands scores (args.score = Given) or a choice (args.chosen) to the engine's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
     /// Called with Ahead::NextLayer where the next layer, `target` = step.layer + 1, chooses what it attends to. The
     /// index of that layer lacks the step's token (args.unseen is 1). With ownDeviceTier args are empty and the
-    /// executor does nothing more.
+    /// engine does nothing more.
     virtual void lookAhead(const DeviceStep& /*step*/, int /*target*/, cuda::SelectArgs&) {}
     /// Called with SelectionSpec::sparsePrefill before the attention of every piece of a chunk. x and q begin at the
     /// first token of the piece.
@@ -166,7 +167,7 @@ public:
     virtual void after(const DeviceStep&) {}
 
     /// Completes a layer's record from what the layer's kernels reported (host memory). firstSelection: where the
-    /// layer's selections begin in the record; the executor has filled them, but not with ownDeviceTier. active:
+    /// layer's selections begin in the record; the engine has filled them, but not with ownDeviceTier. active:
     /// sequences, ascending.
     virtual void fill(int /*layer*/, const char* /*report*/, std::span<const int> /*active*/, LayerRecord&, StepRecord&,
                       std::size_t /*firstSelection*/) const {}

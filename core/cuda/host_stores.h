@@ -42,8 +42,9 @@ public:
         std::size_t offset_ = 0, bytes_ = 0;
     };
 
-    /// limit: bytes of all slabs. Slabs in use are beyond it only where the free parts of all are too small for a new
-    /// one; a slab that nobody uses is then given up.
+    /// limit: bytes of all slabs. Where no free part is large enough for take(), slabs that nobody uses are given up to
+    /// make room for a new one. If that is not enough, the new slab exceeds the limit, and slabs are given up as soon
+    /// as nobody uses them.
     explicit HostStores(std::int64_t limit);
     ~HostStores();
     HostStores(const HostStores&) = delete;

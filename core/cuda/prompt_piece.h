@@ -1,5 +1,6 @@
-// The part of reading a prompt on a GPU that comes before attention: a piece of it is projected, rotated and put into
-// the cache, and enters the block index. What attends to it differs, and is with those who read prompts.
+// The part of reading a prompt on a GPU that comes before the attention: a piece of the prompt is projected, rotated
+// and put into the cache, and its keys enter the block index. The attention differs between PromptReader and
+// CudaDenoisePrompts, which call this.
 #pragma once
 
 #include "core/cuda/batch_layout.h"
@@ -14,7 +15,7 @@
 
 namespace kvscope {
 
-/// What places pieces; everything must outlive the object.
+/// The parts of an engine that place a piece; everything must outlive this object.
 struct PiecePlacer {
     const ModelConfig& config;
     const BatchLayout& layout;
@@ -31,16 +32,16 @@ struct PlacedPiece {
     float* x = nullptr; // [n, hidden] the residual stream
     __nv_bfloat16* blocks = nullptr;
     std::int64_t headStride = 0;
-    cuda::DeviceIndex index; // what rotation writes of it
-    bool indexed = false;    // the keys enter it
+    cuda::DeviceIndex index; // of the layer; rotation writes eviction scores to it
+    bool indexed = false;    // the keys enter the index
 };
 
-/// Where the GPU's timer writes when each begins.
+/// Where the GPU's timer writes the times at which these parts of the work begin.
 struct PieceMarks {
     std::uint64_t *projection = nullptr, *rotation = nullptr, *index = nullptr, *attention = nullptr;
 };
 
-/// Leaves the queries in the buffers and the stage at attention.
+/// Places a piece. Afterwards its rotated queries are in StepBuffers::q, and launches belong to the stage `attention`.
 inline void placePiece(const PiecePlacer& by, const DeviceLayer& weights, const PlacedPiece& piece,
                        const PieceMarks& marks) {
     by.stages.at(piece.layer, Stage::QkvLinear);

@@ -42,7 +42,8 @@ public:
     void decode(std::span<CudaRow* const> rows, std::span<const RowToken> tokens, std::span<const int> order);
     /// Of the last step.
     const RowStepTimes& times() const { return times_; }
-    /// The rows' memory has all that belongs to them: something else than decode() works with them next.
+    /// Called before something else than decode() works with the rows: copies the logits of each row into the row's own
+    /// memory, and frees all places.
     void settle();
     /// The row will be closed.
     void leave(const CudaRow& row);
@@ -85,7 +86,7 @@ private:
     float* partial_ = nullptr;
     std::uint32_t* arrivals_ = nullptr;
     std::vector<CudaRow*> step_, placed_; // rows of the last step: in its order, and by place; null: closed
-    std::vector<int> placeOf_;            // of each row of step_
+    std::vector<int> placeOf_;            // [row of step_] its place
     std::vector<int> order_;              // of the last step, with a pool
     Shape shape_;
     std::map<Shape, Step> graphs_;

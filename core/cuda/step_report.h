@@ -36,10 +36,10 @@ struct StepReport {
         kGather,
         kAttention,
         kOracle,
-        kReady,  // everything the attention needs is there but transferred blocks
-        kLoaded, // the last transferred block has arrived
-        kBack,
-        kBackEnd,
+        kReady,   // everything the attention needs is there but transferred blocks
+        kLoaded,  // the last transferred block has arrived
+        kBack,    // the write-backs begin
+        kBackEnd, // the write-backs have ended
         kOLinear,
         kFfn,
         kMarks

@@ -29,27 +29,27 @@ private:
     T *device_ = nullptr, *host_ = nullptr;
 };
 
-/// Tokens of several sequences, one sequence behind the other. A sequence's tokens are followed by places of no token
-/// until they fill its last tile.
+/// Tokens of several sequences, one sequence behind the other. Where a sequence's tokens do not fill its last tile,
+/// places without a token follow them.
 class CanvasTokens {
 public:
-    /// Most places of sequences of so many tokens, and most tiles.
+    /// The most places, and the most tiles, that a forward of sequences with so many tokens each can have.
     static std::size_t mostPlaces(std::span<const int> tokens);
     static std::size_t mostTiles(std::span<const int> tokens);
-    /// Tokens of a tile where the longest sequence has so many: as many for each of its tiles, at most
-    /// cuda::kMostDenoised.
+    /// How many tokens a tile has where the longest sequence computes `longest` tokens: they are cut into as few tiles
+    /// as cuda::kMostDenoised tokens in a tile allow, and these tiles are equally long.
     static int tileOf(int longest);
 
     void plan(DeviceArena& arena, std::span<const int> tokens, int kvHeads);
     /// Forgets the tokens of the forward before.
     void begin(int tile) { tile_ = tile, places_ = tiles_ = fewestKeys_ = 0; }
-    /// Adds n tokens from position `first` on, which attend to the positions [0, keys). sequence: which row of the
-    /// tables of addresses they use. @return the place of the first one
+    /// Adds n tokens from position `first` on, which attend to the positions [0, keys). sequence: row of the tables
+    /// (first blocks, rotary rows) that these tokens use. @return the place of the first token
     int add(int sequence, int first, int n, int keys);
     void send(cudaStream_t stream) const;
 
     int places() const { return places_; }
-    /// Positions that the tokens of any sequence attend to, at least.
+    /// The smallest number of positions to which the tokens of a sequence attend.
     int fewestKeys() const { return fewestKeys_; }
     /// The tokens as rows of one token each, for kernels that place keys and values.
     cuda::BlockRows tokens(const cuda::AttentionShape& shape, const std::int64_t* headFirst) const {
@@ -63,7 +63,7 @@ public:
 
 private:
     ForwardArray<cuda::BlockRow> token_, tileRow_; // [places], [tiles]
-    ForwardArray<std::uint64_t> attending_;        // [tiles, kvHeads] tokens of a tile
+    ForwardArray<std::uint64_t> attending_;        // [tiles, kvHeads] bit i: the tile has a token i
     int kvHeads_ = 0, tile_ = 1, places_ = 0, tiles_ = 0, fewestKeys_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Masked diffusion on a GPU: the tokens of all canvases go through a layer together, each seeing every other one of its
-// sequence. Keys and values lie at their own positions, so that Fast-dLLM's caches are what forwards of fewer tokens
-// leave in place.
+// Masked diffusion on a GPU: the tokens of all canvases go through a layer together, and each token sees all tokens of
+// its sequence. The keys and values of a token lie at the token's position. A forward that computes fewer tokens leaves
+// those of the others as they are; Fast-dLLM's caches need nothing more.
 #pragma once
 
 #include "core/cuda/diffusion/canvas_tokens.h"
@@ -22,10 +22,11 @@ class CudaCanvas final : public CanvasEngine {
 public:
     /// @throws Error(Unsupported | OutOfMemory | Device)
     CudaCanvas(std::shared_ptr<const DeviceModel> model, const CanvasSetup& setup);
-    /// What an engine takes, as it declares it. Takes nothing and needs no GPU. launch: as gpuLaunch says it of the GPU
+    /// The memory that an engine takes, as the engine declares it. This function takes none and needs no GPU. launch:
+    /// the GPU's, see gpuLaunch (cuda_engine.h)
     static MemoryPlan memory(std::shared_ptr<const DeviceModel> model, const CanvasSetup& setup,
                              const cuda::Launch& launch);
-    /// The same of this engine.
+    /// The memory that this engine declared: the same list as the one above.
     const MemoryPlan& memory() const { return p_.arena.declared(); }
 
     std::string description() const override;
@@ -36,7 +37,7 @@ public:
     void settle() override { cuda::check(cudaStreamSynchronize(stream_.get()), "finishing"); }
 
 private:
-    /// What a sequence kept for the block that is being written.
+    /// The tokens that a sequence keeps while a block is written.
     struct Kept {
         std::vector<std::vector<std::int32_t>> positions; // [layer] ascending
         bool used = false;                                // some forward attended to them
@@ -48,15 +49,16 @@ private:
         std::int32_t *tokens = nullptr, *host = nullptr; // [layer, sequences, most]
         std::vector<Kept> of;                            // [sequence]
     };
-    /// What a forward is told.
+    /// What the host tells the kernels of a forward.
     struct Told {
         CanvasTokens computed;
         ForwardArray<std::int32_t> ids, wanted; // [places]; [mostWanted] places
-        ForwardArray<std::int32_t> ropeFirst;   // [2*sequences] rotary row of position 0; behind: of kept tokens
-        ForwardArray<cuda::KeepRow> choosing;   // [sequences]
+        ForwardArray<std::int32_t>
+            ropeFirst; // [2*sequences] rotary row of position 0 of each sequence; then of place 0 among its kept tokens
+        ForwardArray<cuda::KeepRow> choosing; // [sequences]
         int wantedCount = 0, choosingCount = 0;
-        bool attendsToAll = false;    // some row does
-        std::vector<int> firstWanted; // [row]
+        bool attendsToAll = false;    // some row attends to its whole sequence
+        std::vector<int> firstWanted; // [row] its first entry in `wanted`
     };
     /// Keys and values.
     struct Store {
@@ -103,9 +105,9 @@ private:
     bool evicts() const { return options_.cache == CanvasCache::Evicted; }
     cuda::KeepArgs keepArgs(int layer) const;
 
-    DiffusionParts p_; // `products`: all tokens of a forward, and the wanted ones. `buffers.x`: of the wanted positions
+    DiffusionParts p_; // p_.products has a row for each wanted position, p_.buffers.x their residual streams
     const CanvasOptions options_;
-    const bool recordsRows_; // how much values changed
+    const bool recordsRows_; // records how much values changed
     const CandidateSampling sampling_;
     const std::vector<int> prompts_, tokens_; // [sequence] of the prompt; of prompt and canvas
     const int sequences_, mostWanted_;
@@ -115,14 +117,14 @@ private:
     Store store_;
     Keeping keeping_;
     float* x_ = nullptr;                   // [places, hidden] the residual stream
-    cuda::BlockRow* wantedRows_ = nullptr; // [mostWanted] all taken
-    std::uint64_t* wantedMasks_ = nullptr; // [mostWanted] all masked
-    float* partial_ = nullptr;             // [shareRoom(), dim] what shares of the keys come to
-    float2* states_ = nullptr;             // [shareRoom()]
+    cuda::BlockRow* wantedRows_ = nullptr; // [mostWanted] all with the flag kTaken
+    std::uint64_t* wantedMasks_ = nullptr; // [mostWanted] all 1: the only position of each row is masked
+    float* partial_ = nullptr;             // [shareRoom(), dim] attention over shares of the keys, for mergeShares
+    float2* states_ = nullptr;             // [shareRoom()] likewise, the softmax so far
     std::uint64_t* clockMark_ = nullptr;   // host memory that the GPU reaches
 
     Reports reports_;
-    const DenoiseOptions noPages_{}; // the reader's: nothing is chosen page by page
+    const DenoiseOptions noPages_{}; // for reader_: a canvas chooses no pages
     DenoiseReportReader reader_;
     std::vector<Candidate> candidates_;     // [wanted of the last forward]
     mutable std::vector<float> logitsHost_; // of the last forward; empty until asked for

@@ -15,8 +15,9 @@
 
 namespace kvscope {
 
-/// For every token the layers keep what their attention and their feed-forward added to its stream; keys and values are
-/// in the engine's blocks. The first layer computes all tokens, the others those of a list of their own.
+/// Every layer keeps, for every token, what its attention and its feed-forward last added to the token's residual
+/// stream; the tokens' keys and values are in the engine's blocks. The first layer computes all tokens. Every other
+/// layer computes the tokens of its list, and then adds to all tokens what it keeps for them.
 class CudaCanvasFeatures {
 public:
     /// What the features use of the engine; everything outlives them.
@@ -32,13 +33,15 @@ public:
     /// prompts, tokens: [sequence] of the prompt; of prompt and canvas. @throws Error(Unsupported)
     CudaCanvasFeatures(const Parts& parts, std::span<const int> prompts, std::span<const int> tokens);
     void plan(DeviceArena& arena);
-    /// Fills what stays as it is, after the arena has been taken. headFirst: [sequence*kvHeads] first KV block of a
-    /// head
+    /// Fills the tables that no forward changes, after the arena has been taken. headFirst: [sequence*kvHeads] first KV
+    /// block of a head
     void open(const std::int64_t* headFirst);
 
-    // A forward: begin, add for every row, send, runLayer for every layer, collect, and after waiting finish.
+    // A forward calls begin, add for every row, send, runLayer for every layer, collect, and, when the stream has been
+    // waited for, finish.
     void begin(std::span<const CanvasRow> rows);
-    /// firstPlace, endPlace: the row's places in `x` of runLayer, which has all of its tokens.
+    /// Lists the tokens that the layers compute of a row. firstPlace, endPlace: the row's places in Pass::x, where all
+    /// of its tokens lie.
     void add(const CanvasRow& row, int firstPlace, int endPlace);
     void send();
     /// Marks of a layer's stages; those of values and changes are written where layers compare values.
@@ -52,17 +55,18 @@ public:
         float* x;                // [places of `all`, hidden]
         __nv_bfloat16* blocks;   // of the layer
         Marks marks;
-        /// Rotates what was projected of these tokens and places keys and values; lets them attend.
+        /// place: rotates the projected queries and keys of these tokens and writes keys and values to the blocks.
+        /// attend: lets these tokens attend.
         std::function<void(const CanvasTokens&)> place, attend;
     };
     void runLayer(const Pass& pass);
-    /// Copies what was chosen to the host, in the stream's order.
+    /// Copies to the host which tokens were chosen and how much values changed, in the stream's order.
     void collect();
     /// After the forward has been waited for: notes which tokens the layers computed.
     void finish(std::span<const CanvasRow> rows);
 
-    bool compares() const { return changing_ > 0; } // some row's layers, in this forward
-    bool computesAll() const { return all_; }       // every layer of every row, in this forward
+    bool compares() const { return changing_ > 0; } // some row of this forward compares values
+    bool computesAll() const { return all_; }       // in this forward every layer computes all tokens
     const ComputedTokens& computed(int layer, RowId sequence) const {
         return computed_[std::size_t(layer)][index(sequence)];
     }
@@ -97,18 +101,22 @@ private:
     const ModelConfig& config_;
     const std::int64_t* headFirst_ = nullptr;
     const std::vector<int> prompts_, tokens_;
-    std::vector<std::int32_t> firstKept_, firstValue_; // [sequence] row of position 0 of what layers keep; of values
+    std::vector<std::int32_t> firstKept_,
+        firstValue_; // [sequence] row of position 0 in the arrays of a Layer; in Layer::values
     int allTokens_ = 0, allCanvas_ = 0, mostCanvas_ = 0, mostChanged_ = 0, width_ = 0;
 
-    CanvasTokens chosen_;                           // of all layers but the first
-    ForwardArray<std::int32_t> sources_, targets_;  // [places of chosen_] place in `x`; row of what layers keep
-    ForwardArray<std::int32_t> identity_, allRows_; // [places of all tokens] itself; row of what layers keep
-    ForwardArray<cuda::ChangeRow> changeRows_;      // [sequences]
+    CanvasTokens chosen_; // the tokens that all layers but the first compute
+    ForwardArray<std::int32_t> sources_,
+        targets_; // [places of chosen_] the token's place in Pass::x; its row in the arrays of a Layer
+    ForwardArray<std::int32_t> identity_,
+        allRows_; // [places of Pass::all] the same for the first layer, which computes all tokens
+    ForwardArray<cuda::ChangeRow> changeRows_; // [sequences]
     int changing_ = 0, places_ = 0, allPlaces_ = 0;
     bool all_ = false;
 
     std::vector<Layer> layers_;
-    float *rows_ = nullptr, *made_ = nullptr; // [places, hidden] of the computed tokens the stream, and what is added
+    float *rows_ = nullptr,
+          *made_ = nullptr; // [places, hidden] of the computed tokens: the stream; what the layer adds to it
     float *changes_ = nullptr, *changesHost_ = nullptr;                  // [layers, sequences, mostCanvas]
     std::int32_t *positions_ = nullptr, *positionsHost_ = nullptr;       // [layers, sequences, mostChanged]
     std::int32_t *promptDevice_ = nullptr, *firstValueDevice_ = nullptr; // [sequences], with Layer::values

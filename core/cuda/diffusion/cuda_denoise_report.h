@@ -18,8 +18,9 @@ struct DenoiseReportNeeds {
     int rows = 0, block = 0, layers = 0, kvHeads = 0;
     int sets = 0;          // active sets of a layer; 0: queries are not compared
     bool active = false;   // which tokens were active
-    std::size_t words = 0; // of a KV head's pages as bits; 0: no pages are chosen
-    int tileRows = 0;      // whose densities are told for every query head; 0: no tiles are chosen, or nobody asks
+    std::size_t words = 0; // 32-bit words with a bit for each page of a KV head; 0: no pages are chosen
+    int tileRows = 0; // rows of tiles, whose densities are reported for every query head; 0: no tiles are chosen, or
+                      // nobody records
     int queryHeads = 0;
     bool agnostic = false;  // which pages were chosen once for the block
     bool kvChanges = false; // how much keys and values changed
@@ -28,7 +29,8 @@ struct DenoiseReportNeeds {
     std::size_t densities() const { return std::size_t(rows) * std::size_t(queryHeads) * std::size_t(tileRows); }
 };
 
-/// One report, on the device or its copy on the host. What a forward does not make keeps the numbers of an earlier one.
+/// One report, on the device or its copy on the host. Parts that a forward does not write keep the numbers of an
+/// earlier forward.
 struct DenoiseReport {
     /// Marks of a layer, in their order.
     enum Mark { kQkv, kRope, kCompression, kStage1, kPooling, kAttention, kOffloading, kOLinear, kFfn, kMarks };
@@ -43,12 +45,13 @@ struct DenoiseReport {
     std::uint64_t* stepMarks = nullptr;         // [kStepMarks]
     std::uint64_t* active = nullptr;            // [layers][rows*kvHeads], or null
     cuda::BlockCandidate* candidates = nullptr; // [rows*block]
-    std::int32_t* ids = nullptr;                // [rows*block] after writing, where the device writes
-    float* changes = nullptr;                   // [layers][rows][sets][block], or null
-    std::uint32_t* pages = nullptr;             // [layers][rows*kvHeads][words], or null
-    std::uint32_t* agnostic = nullptr;          // likewise: pages that were chosen once for the block, or null
-    float* densities = nullptr;                 // [layers][rows][queryHeads][tileRows], or null
-    float* kvChanges = nullptr;                 // [layers][rows][keys, values][block], or null
+    std::int32_t* ids =
+        nullptr; // [rows*block] the blocks' tokens after the forward, where the device writes candidates itself
+    float* changes = nullptr;          // [layers][rows][sets][block], or null
+    std::uint32_t* pages = nullptr;    // [layers][rows*kvHeads][words], or null
+    std::uint32_t* agnostic = nullptr; // likewise: pages that were chosen once for the block, or null
+    float* densities = nullptr;        // [layers][rows][queryHeads][tileRows], or null
+    float* kvChanges = nullptr;        // [layers][rows][keys, values][block], or null
 
     std::uint64_t* mark(int layer, Mark which) const { return marks + layer * kMarks + which; }
     std::uint64_t* activeOf(int layer) const { return active == nullptr ? nullptr : active + at(layer); }
@@ -85,7 +88,8 @@ struct ForwardShape {
     static constexpr int kShapes = 16;
 };
 
-/// Makes records of reports. Remembers the pages of the forward before.
+/// Makes the record of a forward from its report. Remembers which pages each KV head chose in the forward before, to
+/// count how many of them are chosen again.
 class DenoiseReportReader {
 public:
     DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs, const GpuClock& clock);
@@ -94,7 +98,7 @@ public:
               std::span<const std::uint32_t> flags, StepRecord& record);
 
 private:
-    struct Pages { // of a (layer, sequence, KV head)
+    struct Pages { // that a (layer, sequence, KV head) chose; known: in the forward before, for the same block
         std::vector<std::int32_t> list;
         bool known = false;
     };

@@ -1,6 +1,6 @@
-// Block diffusion on a GPU: prompts by whole blocks, then forwards of the sequences' blocks. A forward is one launch of
-// a graph; keys and values of a block lie at its own positions behind the prefix, so that the clean forward leaves them
-// in place.
+// Block diffusion on a GPU: reads the prompts by whole blocks, then makes forwards of the sequences' blocks. A forward
+// is one launch of a graph. Every forward writes the keys and values of a block to the block's positions behind the
+// prefix; those of the clean forward stay there, and the block is part of the prefix from then on.
 #pragma once
 
 #include "core/cuda/diffusion/cuda_denoise_prompts.h"
@@ -21,15 +21,16 @@
 
 namespace kvscope {
 
-/// Rows of the device's arrays are sequences, whether or not they have a forward.
+/// The rows of arrays in device memory are all sequences of the session, also those that a forward leaves out.
 class CudaDenoiser final : public DenoiseEngine {
 public:
     /// @throws Error(Unsupported | OutOfMemory | Device)
     CudaDenoiser(std::shared_ptr<const DeviceModel> model, const DenoiseSetup& setup);
-    /// What an engine takes, as it declares it. Takes nothing and needs no GPU. launch: as gpuLaunch says it of the GPU
+    /// The memory that an engine takes, as the engine declares it. This function takes none and needs no GPU. launch:
+    /// the GPU's, see gpuLaunch (cuda_engine.h)
     static MemoryPlan memory(std::shared_ptr<const DeviceModel> model, const DenoiseSetup& setup,
                              const cuda::Launch& launch);
-    /// The same of this engine.
+    /// The memory that this engine declared: the same list as the one above.
     const MemoryPlan& memory() const { return p_.arena.declared(); }
     std::size_t deviceBytes() const { return p_.arena.bytes(); }
 
@@ -68,10 +69,10 @@ private:
         FlightInputs inputs;
         DenoiseReport report;
     };
-    /// How many thread blocks share the prefix of a row, and device memory for what their shares come to.
+    /// How many thread blocks share the prefix of a row, and device memory for the attention over each share.
     struct Shares {
         int count = 1;
-        int ofTiles = 1; // where every query head has a list of its own
+        int ofTiles = 1; // thread blocks where every query head has a list of tiles of its own
         float* partial = nullptr;
         float2* states = nullptr;
     };
@@ -103,11 +104,11 @@ private:
     cuda::BlockRows tileHeads() const;
     cuda::TileMaskArgs maskOf(int layer) const;
 
-    DiffusionParts p_; // of what is projected together, `products` has a row for each token
+    DiffusionParts p_; // p_.products has a row for each token of all sequences' blocks
     const DenoiseOptions options_;
     const CandidateSampling sampling_;
-    const bool comparesAlways_; // queries with those of the forward before, in runs of full attention too
-    const bool recordsKv_;      // the changes of keys and values, in runs of full attention
+    const bool comparesAlways_; // compares queries with those of the forward before, in runs of full attention too
+    const bool recordsKv_;      // records the changes of keys and values, in runs of full attention
     DenoiseObserver* const observer_;
     const FlightRules rules_;
     const int rows_, block_;
@@ -123,7 +124,7 @@ private:
     DenoiseReportReader reader_;
     Entry entries_[kEntries];
     int entry_ = 0;                             // of the last forward that was waited for
-    bool ahead_ = false;                        // the next one has been started
+    bool ahead_ = false;                        // the forward after it has been started already
     std::vector<int> sequenceOf_;               // [row of the last forward]
     std::vector<Candidate> candidates_;         // [rows*block]
     mutable std::vector<float> logitsHost_;     // of the last forward; empty until asked for

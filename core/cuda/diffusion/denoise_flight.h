@@ -1,5 +1,5 @@
-// A forward of blocks on its way to the GPU: what each of its rows is told, and which forward follows from it before
-// the host has read what it wrote.
+// A forward of blocks that is on its way to the GPU: what the kernels are told of each row, and which forward comes
+// next. In many cases the host knows the next forward before it has read what this forward wrote.
 #pragma once
 
 #include "core/cuda/diffusion/cuda_denoise_report.h"
@@ -38,13 +38,13 @@ struct Flight {
     ForwardShape shape;
 };
 
-/// Says of each forward what its rows do.
+/// Decides what the rows of a forward do: whether they compare queries, choose, and write candidates.
 class FlightRules {
 public:
-    /// options: outlive the rules. comparesAlways: queries are compared with those of the forward before in every
-    /// forward, also where nothing is chosen by it. makesLogits: of every position of every forward. writes: the device
-    /// writes candidates where the strategy counts what it writes, so that a block's next forward needs nothing from
-    /// the host
+    /// options: outlive the rules. comparesAlways: every forward compares queries with those of the forward before,
+    /// also where nothing is chosen by it. makesLogits: every forward makes the logits of all positions. writes: the
+    /// device writes candidates itself, if the strategy says beforehand how many a forward writes
+    /// (Unmasking::Sequential, LowConfidenceStatic); a block's next forward then needs nothing from the host
     FlightRules(const DenoiseOptions& options, bool comparesAlways, bool makesLogits, bool writes);
 
     /// Whether any forward compares queries.
@@ -60,10 +60,12 @@ public:
     cuda::BlockRow tableRow(const FlightRow& row) const;
     /// Which kernels the forward has.
     ForwardShape shapeOf(std::span<const FlightRow> rows) const;
-    /// The forward that follows, where it follows from the strategy alone: inside a block, whose masks are counted. The
-    /// tokens of a block's last forward decide whether its sequence ends, so that nothing follows from that one alone.
+    /// The forward after `flight`, where the device writes candidates and the number of masks that are left therefore
+    /// is known. Nothing where some row of `flight` is the clean forward of its block, because the host must read the
+    /// block's tokens to know whether the sequence ends.
     std::optional<Flight> next(const Flight& flight) const;
-    /// Whether `flight` is the forward that the session asks for. ids: [rows*block] what the device wrote
+    /// Whether `flight`, which next() foretold, is the forward that the session asks for. ids: [rows*block] the tokens
+    /// that the device wrote
     static bool isOf(const Flight& flight, std::span<const DenoiseRow> rows, const std::int32_t* ids, int block);
 
 private:

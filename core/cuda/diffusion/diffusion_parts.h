@@ -19,11 +19,11 @@
 
 namespace kvscope {
 
-/// Parts refer to each other, so that an object stays where it was made.
+/// The parts refer to each other, so an object can be neither copied nor moved.
 struct DiffusionParts {
-    /// options: what layouts and tables are made from. productsOf: makes of the layout of the sequences the layout of
-    /// what is projected together. mayBeWritten: [vocab] nonzero for ids that may be written, or empty for all; it
-    /// outlives this object. how: the GPU, without a stream
+    /// options: layouts and tables are made from them. productsOf: gets the layout of the sequences, and returns that
+    /// of the tokens that are projected together. mayBeWritten: [vocab] nonzero for ids that may be written, or empty
+    /// for all; it outlives this object. how: the GPU's launch without a stream, see gpuLaunch (cuda_engine.h)
     DiffusionParts(std::shared_ptr<const Model> loaded, std::shared_ptr<const DeviceModel> uploaded,
                    CudaEngineOptions options, const std::function<BatchLayout(BatchLayout)>& productsOf,
                    std::span<const std::uint8_t> mayBeWritten, const cuda::Launch& how);
@@ -37,12 +37,12 @@ struct DiffusionParts {
     /// Takes the present time as the origin of the session's times. Waits. mark: host memory that the GPU reaches
     void startClock(std::uint64_t* mark);
 
-    const std::shared_ptr<const Model> owner; // of what `model` came from
+    const std::shared_ptr<const Model> owner; // keeps the model from which `model` was uploaded
     const std::shared_ptr<const DeviceModel> model;
     const ModelConfig& config;
     const CudaEngineOptions engine;
     const BatchLayout layout;   // of the sequences
-    const BatchLayout products; // of what is projected together
+    const BatchLayout products; // of the tokens that are projected together
     cuda::Launch launch;
     StageRanges ranges;
     GpuTrace* const trace; // null: nobody records

@@ -13,8 +13,8 @@
 
 namespace kvscope {
 
-/// The query heads of all these tokens read a key once, together: to the kernel they are one group. Keeps its scratch
-/// memory between calls.
+/// To the kernel the query heads of many tokens are one group, so that it reads each key once for all of them. Scratch
+/// memory is kept between calls.
 class CpuBlockAttention {
 public:
     struct Shape {
@@ -22,7 +22,8 @@ public:
         int blockSize = 0; // of the views
         float scale = 1;
     };
-    /// One KV head's queries of some tokens of a block. Both outputs are written for these tokens alone.
+    /// The queries that some tokens of a block have for one KV head. `out` and `lse` are written for these tokens
+    /// alone.
     struct Work {
         const float* q = nullptr; // [block, queryHeads, dim]
         KvHeadId kvHead{};
@@ -46,7 +47,7 @@ private:
     struct Piece { // tokens of one work that are one item to the kernel
         const Work* work = nullptr;
         std::vector<int> tokens;
-        int at = 0; // of its first token in the scratch rows
+        int at = 0; // scratch row of the first token
     };
     int group() const { return shape_.queryHeads / shape_.kvHeads; }
     /// Queries of tokens, or outputs with other channels: [tokens, KV heads, query heads of a group, channels].
@@ -64,7 +65,7 @@ private:
     Extents<int, int, int> queryAt_, outAt_;
     Extents<int, int> lseAt_;
     std::vector<float> q_, out_, lse_;
-    std::map<std::size_t, std::vector<AttentionItem>> items_; // by tokens: a call has items of one size
+    std::map<std::size_t, std::vector<AttentionItem>> items_; // [tokens of an item]: a call has items of one size
 };
 
 } // namespace kvscope

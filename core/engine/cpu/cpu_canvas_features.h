@@ -14,8 +14,8 @@
 
 namespace kvscope {
 
-/// For every token the layers keep what their attention and their feed-forward added to its stream; keys and values are
-/// in the engine's store, which gives its blocks to `run`.
+/// Every layer keeps, for every token, what its attention and its feed-forward last added to the token's residual
+/// stream. The tokens' keys and values are in the engine's store; Pass::blockAt says where.
 class CpuCanvasFeatures {
 public:
     /// Everything outlives the object. prompts, tokens: [sequence] of the prompt; of prompt and canvas.
@@ -37,7 +37,7 @@ public:
     };
     void run(const Pass& pass, const BlockLayout& layout, LayerRecord& times);
 
-    /// Of the last forward: what the layer computed.
+    /// The tokens that the layer computed in the last forward.
     const ComputedTokens& computed(LayerId layer, RowId sequence) const {
         return layers_[layerAt_.offset(sequence, layer)].computed;
     }
@@ -53,7 +53,8 @@ public:
 private:
     struct Layer {
         AlignedBuffer<float> attention, feedForward; // [tokens, hidden]
-        AlignedBuffer<float> values; // [canvas, KV heads, dim] when they were computed; only where that is compared
+        AlignedBuffer<float>
+            values; // [canvas, KV heads, dim] of when the tokens were computed; only where values are compared
         ComputedTokens computed;
         std::vector<float> changes;
     };
@@ -75,7 +76,7 @@ private:
     const Extents<RowId, LayerId> layerAt_;
     const Extents<int, int> streamAt_; // [tokens of the longest sequence, hidden]
     std::vector<Layer> layers_;        // layerAt_
-    AlignedBuffer<float> rows_, made_; // streamAt_: of the computed tokens the stream, and what is added to it
+    AlignedBuffer<float> rows_, made_; // streamAt_; of the computed tokens: the stream; what the layer adds to it
 };
 
 } // namespace kvscope

@@ -12,8 +12,8 @@
 
 namespace kvscope {
 
-/// One mask per layer and sequence, over prompt and canvas. Where a query head has a mask of its own, it is a KV head
-/// of its own to the attention.
+/// One mask per layer and sequence, over prompt and canvas. Every query head keeps tiles of its own, so the attention
+/// runs as if every query head had a KV head of its own.
 class CpuCanvasTiles {
 public:
     /// Everything outlives the object. prompts, tokens: [sequence] of the prompt; of prompt and canvas.

@@ -14,11 +14,12 @@
 
 namespace kvscope {
 
-/// Memory is taken once, but for the lists of a forward, which keep theirs between forwards. How stages are counted,
-/// where a method chooses pages: compression compares queries with those before and names the active tokens; stage1
-/// scores pages; pooling chooses and unites them; offloading keeps what the next forward and the next blocks need;
-/// stage2 is the attention, or `attention` where every row attends to the whole prefix. Without pages all of that is
-/// `attention`.
+/// All memory is taken once, except for the lists of a forward, which grow when needed and are kept between forwards.
+/// Where a method chooses pages, the time counts for these stages: compression, while queries are compared with those
+/// of the forward before and the active tokens are named; stage1, while pages are scored; pooling, while pages are
+/// chosen and united; offloading, while what the next forward and the next blocks need is kept; stage2 during the
+/// attention, or `attention` where every row attends to the whole prefix. Where no pages are chosen, all of that counts
+/// for `attention`.
 class CpuDenoiseStages final : public Stages {
 public:
     /// Memory of a forward's tokens, [rows * block, hidden], and of its wanted logits, [rows * block, vocab].
@@ -133,7 +134,7 @@ private:
     CpuBlockAttention attention_;
     std::optional<CpuTiles> tiles_;
     std::optional<CpuPrefixTransfers> transfers_; // where the prefix waits on the host
-    const int sets_;                              // of active tokens in a row: one, or one for each KV head
+    const int sets_;                              // sets of active tokens in a row: one, or one for each KV head
     const Extents<RowId, LayerId> memoryAt_;
     const Extents<int, KvHeadId> headAt_;   // [rows of a forward, KV heads]
     const Extents<int, int, int> changeAt_; // [rows of a forward, sets, block]
@@ -149,13 +150,14 @@ private:
     std::vector<float> changes_;       // changeAt_
     std::vector<CpuBlockAttention::Work> work_;
     std::vector<RangeBoundItem> bounds_; // one for each active query
-    std::vector<std::size_t> boundsOf_;  // [rows * kvHeads + 1] first of each head's
+    std::vector<std::size_t> boundsOf_;  // [rows * kvHeads + 1] where each head's part of bounds_ begins
     std::vector<float> scores_;          // of all bounds
     std::vector<std::int32_t> order_;
-    std::vector<std::vector<std::int32_t>> lastIds_; // [sequence] of its last forward, where pages are fetched ahead
-    std::vector<std::uint64_t> asking_;              // [row] tokens whose queries say what is asked for
-    std::vector<float> block_, blockSums_;           // attention within the blocks: outAt_, sumAt_
-    std::vector<int> logitsAt_;                      // [rows * block] place among the logits; -1: not wanted
+    std::vector<std::vector<std::int32_t>>
+        lastIds_; // [sequence] tokens of its block in its last forward, where pages are fetched ahead
+    std::vector<std::uint64_t> asking_;    // [row] tokens whose queries say what is asked for
+    std::vector<float> block_, blockSums_; // attention within the blocks: outAt_, sumAt_
+    std::vector<int> logitsAt_;            // [rows * block] place among the logits; -1: not wanted
 };
 
 } // namespace kvscope

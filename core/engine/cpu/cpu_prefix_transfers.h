@@ -25,10 +25,11 @@ public:
     CpuPrefixTransfers(Kernels& kernels, KvCache& cache, const Link& link, const HeadExtents& heads,
                        std::function<std::int64_t()> now = steadyNowNs);
 
-    /// A KV head will probably attend to these pages, ascending and complete. As many as there are slots for get one,
-    /// those that have one first, then the lower ones; the others are not asked for.
+    /// Asks for pages, ascending and complete, to which a KV head will probably attend. While slots are left, first the
+    /// pages that have a slot keep it, then the others get one in ascending order; the rest is not asked for.
     void askAhead(LayerId layer, RowId sequence, KvHeadId kvHead, std::span<const std::int32_t> pages, int step);
-    /// What askAhead asked for a layer travels as one transfer, behind all that were sent before.
+    /// Sends the pages that askAhead asked for in a layer, as one transfer; it begins when the transfers sent before
+    /// are over.
     void sendAhead(LayerId layer);
     /// The layer waits, in modelled time, for what was sent ahead for it.
     void arrive(LayerId layer, LayerRecord& record);
@@ -40,12 +41,13 @@ public:
                int step, std::vector<std::uint8_t>& hit);
     /// A KV head attends to its whole prefix: pages without a slot pass through, and slots stay as they are.
     void passThrough(const KvHead& head, int complete);
-    /// So many pages were completed and go to the host.
+    /// Notes that so many pages were completed; the next account() sends them to the host.
     void store(int pages) { stored_ += pages; }
     /// Makes the copies, and adds to `layer` what has travelled since the call before.
     /// @param waits whether the attention waits for what was fetched
     void account(LayerRecord& layer, bool waits);
-    /// What was asked for ahead for a KV head and came of it, into the selection's fields. Nothing where nothing was.
+    /// Writes to the fields predicted, used, wasted and late of the selection how many pages were asked for ahead for a
+    /// KV head, and what came of them. Where none were, predicted is -1 and the other fields stay as they are.
     void recordAhead(LayerId layer, RowId sequence, KvHeadId kvHead, SelectionRecord& selection) const;
 
     /// Where a page lies: in its slot, else in the store.

@@ -11,11 +11,11 @@
 
 namespace kvscope {
 
-/// One mask per layer and sequence. Where a query head has a mask of its own, it is a KV head of its own to the
-/// attention.
+/// One mask per layer and sequence. Every query head keeps tiles of its own, so the attention runs as if every query
+/// head had a KV head of its own.
 class CpuTiles {
 public:
-    /// Everything outlives the object. size: tokens of the KV blocks, which are the tiles of keys.
+    /// Everything outlives the object. Tiles of keys are KV blocks, of options.page tokens.
     CpuTiles(Kernels& kernels, const ModelConfig& config, const DenoiseOptions& options, int sequences);
 
     /// Rows of tiles of a block.
@@ -29,7 +29,7 @@ public:
     /// Sets in `chosen`, [tiles], what any query head of the KV head's group keeps.
     void unite(LayerId layer, RowId sequence, KvHeadId kvHead, std::span<std::uint8_t> chosen) const;
 
-    /// Forgets the attention before.
+    /// Empties the list that list() fills and run() works off.
     void clear();
     /// Lists the attention of a KV head's queries for run. Views as for make; out and sums as CpuBlockAttention has
     /// them.
@@ -38,7 +38,8 @@ public:
     void run();
 
 private:
-    /// Mean attention of the row's tokens to each tile, times the tile's area. [tiles]
+    /// How much attention the row's tokens give to each tile of keys, [tiles]: the sum over these tokens of a softmax
+    /// over the prefix.
     std::vector<float> attention(const float* q, int head, int row, int prefix,
                                  std::span<const KvBlockView> views) const;
 
@@ -50,7 +51,7 @@ private:
     const Extents<RowId, LayerId> maskAt_;
     std::vector<TileMask> masks_;
     std::vector<std::vector<KvBlockView>> views_;
-    std::size_t used_ = 0; // of them
+    std::size_t used_ = 0; // entries of views_ that are listed
     std::vector<CpuBlockAttention::Work> work_;
 };
 
