@@ -6,6 +6,8 @@
 
 #include "profiler/report/report.h"
 #include "ui/frame/units.h"
+#include "ui/look/theme.h"
+#include "ui/plots/legend_strip.h"
 
 #include <QComboBox>
 #include <QLabel>
@@ -75,6 +77,33 @@ TEST_F(RatesViewTest, DrawsWhatItsStatementCounts) {
     const QStringList lines = view->exportCsv().split('\n', Qt::SkipEmptyParts);
     ASSERT_EQ(lines.size(), 61);
     EXPECT_EQ(lines[1].section(',', 2, 2).toDouble(), counted[0][0]);
+}
+
+TEST_F(RatesViewTest, NamesEveryCurveAboveItsStripAndItsUnitBesideIt) {
+    openServed();
+    show("rates", {900, 560});
+    for (const char* theme : {"light", "dark"}) {
+        view->applyTheme(Theme::byId(QString::fromLatin1(theme)));
+        QList<LegendStrip*> legends;
+        const QCPLayoutGrid& grid = *canvas().plotLayout();
+        for (int row = 0; row < grid.rowCount(); ++row)
+            if (auto* legend = qobject_cast<LegendStrip*>(grid.element(row, 0))) legends << legend;
+        ASSERT_EQ(std::size_t(legends.size()), canvas().panels().size());
+        for (int strip = 0; strip < legends.size(); ++strip) {
+            const QCPAxisRect* panel = canvas().panels()[std::size_t(strip)];
+            EXPECT_LE(legends[strip]->rect().bottom(), panel->rect().top()) << strip;
+            EXPECT_LE(legends[strip]->rect().height(), 24) << "one line";
+            const QList<QCPGraph*> graphs = graphsOf(strip);
+            const auto shown =
+                std::count_if(graphs.begin(), graphs.end(), [](auto* graph) { return graph->visible(); });
+            EXPECT_EQ(legends[strip]->swatches().size(), shown) << strip;
+            for (qsizetype i = 0; i < legends[strip]->swatches().size(); ++i)
+                for (qsizetype j = 0; j < i; ++j)
+                    EXPECT_NE(legends[strip]->swatches()[i].colour.rgb(), legends[strip]->swatches()[j].colour.rgb());
+            EXPECT_TRUE(panel->axis(QCPAxis::atLeft)->label().contains(QLatin1Char('(')) || strip == 1)
+                << panel->axis(QCPAxis::atLeft)->label().toStdString();
+        }
+    }
 }
 
 TEST_F(RatesViewTest, CountsInTheIntervalThatIsChosen) {

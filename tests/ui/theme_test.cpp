@@ -93,6 +93,13 @@ TEST_P(Themes, ResourcesStayApartForColourBlindReadersAndReadAsLines) {
     for (const QColor& line : theme.resource) EXPECT_GE(contrast(line, theme.plotBackground), 3.0);
 }
 
+TEST_P(Themes, CurvesAndLanesOfServingStayApartForColourBlindReaders) {
+    expectApart({theme.resource[0], theme.resource[1], theme.miss}, 30);
+    expectApart({theme.undefinedCell, theme.runA, theme.runB, theme.miss}, 25);
+    for (const QColor& line : {theme.resource[0], theme.resource[1], theme.miss})
+        EXPECT_GE(contrast(line, theme.plotBackground), 3.0);
+}
+
 TEST_P(Themes, RunsStayApartForColourBlindReaders) { expectApart({theme.runA, theme.runB}, 40); }
 
 INSTANTIATE_TEST_SUITE_P(All, Themes, ::testing::Values("light", "dark"),

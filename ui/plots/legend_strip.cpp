@@ -4,11 +4,18 @@
 
 #include <QApplication>
 
+#include <algorithm>
+
 namespace kvscope::ui {
 
 namespace {
 constexpr int kBox = 12, kGap = 6, kBetween = 18, kLine = 20;
-}
+constexpr int kTight = 10;      // px between swatches whose names are cut
+constexpr int kLinesShare = 20; // percent of a plot's height that all lines may take
+constexpr int kFewestLines = 2; // that a plot has room for, however low it is
+constexpr int kLeastName = 24;  // px; names are not cut shorter
+constexpr int kBeside = 48;     // px of a plot's width that the legend leaves free
+} // namespace
 
 LegendStrip::LegendStrip(QCustomPlot* plot) : QCPLayoutElement(plot) {
     setLayer(QStringLiteral("axes"));
@@ -27,28 +34,54 @@ void LegendStrip::applyTheme(const Theme& theme) {
     font_ = QApplication::font();
 }
 
-QVector<QRect> LegendStrip::arrange(int width) const {
+int LegendStrip::Layout::lines() const { return places.isEmpty() ? 0 : (places.last().bottom() + 1) / kLine; }
+
+/// longest: px that a name may take; 0: as much as it needs
+LegendStrip::Layout LegendStrip::arrange(int width, int longest) const {
     const QFontMetrics metrics(font_);
-    QVector<QRect> places;
+    Layout layout;
+    layout.longest = longest;
     int x = 0, y = 0;
     for (const Swatch& swatch : swatches_) {
-        const int wide = kBox + kGap + metrics.horizontalAdvance(swatch.text);
+        const int name = metrics.horizontalAdvance(swatch.text);
+        const int wide = kBox + kGap + (longest > 0 ? std::min(name, longest) : name);
         if (x > 0 && x + wide > width) {
             x = 0;
             y += kLine;
         }
-        places.append(QRect(x, y, wide, kLine));
-        x += wide + kBetween;
+        layout.places.append(QRect(x, y, wide, kLine));
+        x += wide + (longest > 0 ? kTight : kBetween);
     }
-    return places;
+    return layout;
+}
+
+/// The layout with the longest names that takes no more lines than it may.
+LegendStrip::Layout LegendStrip::fitted(QSize plot) const {
+    const int width = std::max(60, plot.width() - kBeside);
+    const int most = mostLines_ > 0 ? mostLines_ : std::max(kFewestLines, plot.height() * kLinesShare / (100 * kLine));
+    Layout layout = arrange(width, 0);
+    if (layout.lines() <= most) return layout;
+    const QFontMetrics metrics(font_);
+    int longest = 0;
+    for (const Swatch& swatch : swatches_) longest = std::max(longest, metrics.horizontalAdvance(swatch.text));
+    for (; longest > kLeastName && layout.lines() > most; longest -= 4) layout = arrange(width, longest);
+    return layout;
+}
+
+QStringList LegendStrip::shownNames(QSize plot) const {
+    const int longest = fitted(plot).longest;
+    const QFontMetrics metrics(font_);
+    QStringList names;
+    for (const Swatch& swatch : swatches_)
+        names << (longest > 0 ? metrics.elidedText(swatch.text, Qt::ElideRight, longest) : swatch.text);
+    return names;
 }
 
 void LegendStrip::update(UpdatePhase phase) {
     if (phase == upPreparation) {
         // The height depends on the width, and the width is that of the whole picture, which is known before the layout
         // runs.
-        const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 48));
-        const int height = places.isEmpty() ? 0 : places.last().bottom() + 1;
+        const int height = fitted(mParentPlot->viewport().size()).lines() * kLine;
         setMinimumSize(10, height);
         setMaximumSize(QWIDGETSIZE_MAX, height);
     }
@@ -59,7 +92,9 @@ void LegendStrip::applyDefaultAntialiasingHint(QCPPainter* painter) const { pain
 
 void LegendStrip::draw(QCPPainter* painter) {
     painter->setFont(font_);
-    const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 48));
+    const QSize plot = mParentPlot->viewport().size();
+    const QVector<QRect> places = fitted(plot).places;
+    const QStringList names = shownNames(plot);
     for (qsizetype i = 0; i < places.size(); ++i) {
         const Swatch& swatch = swatches_[i];
         const QRect place = places[i].translated(rect().topLeft());
@@ -103,7 +138,7 @@ void LegendStrip::draw(QCPPainter* painter) {
         }
         painter->setPen(text_);
         painter->drawText(place.adjusted(kBox + kGap, 0, 40, 0), Qt::AlignVCenter | Qt::AlignLeft | Qt::TextDontClip,
-                          swatch.text);
+                          names[i]);
     }
 }
 

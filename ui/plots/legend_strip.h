@@ -1,5 +1,5 @@
-// A legend as a row of swatches that continues in the next line when the width is used up. It is part of the plot, so
-// that exported pictures contain it.
+// A legend as a row of swatches that continues in the next line when the width is used up. Where that would take too
+// many lines of a small plot, long names are cut. It is part of the plot, so that exported pictures contain it.
 #pragma once
 
 #include <qcustomplot.h>
@@ -21,6 +21,10 @@ public:
     explicit LegendStrip(QCustomPlot* plot);
     void setSwatches(QVector<Swatch> swatches);
     const QVector<Swatch>& swatches() const { return swatches_; }
+    /// The most lines it may take; 0: a part of the plot's height decides.
+    void setMostLines(int lines) { mostLines_ = lines; }
+    /// What is written beside each swatch in a plot of this size, in pixels.
+    QStringList shownNames(QSize plot) const;
     void applyTheme(const Theme& theme);
 
     void update(UpdatePhase phase) override;
@@ -30,8 +34,15 @@ protected:
     void draw(QCPPainter* painter) override;
 
 private:
-    QVector<QRect> arrange(int width) const;
+    struct Layout {
+        QVector<QRect> places; // by swatch
+        int longest = 0;       // px, of a name
+        int lines() const;
+    };
+    Layout arrange(int width, int longest) const;
+    Layout fitted(QSize plot) const;
     QVector<Swatch> swatches_;
+    int mostLines_ = 0;
     QColor text_, border_;
     QFont font_;
 };

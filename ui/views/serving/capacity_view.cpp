@@ -355,9 +355,9 @@ void CapacityView::draw() {
 }
 
 void CapacityView::nameAxes() {
-    const QString names[] = {tr("Device memory for KV and index (MiB)"), tr("Requests a second, offered"),
+    const QString names[] = {tr("Device memory for KV and index (MiB)"), tr("Offered (requests/s)"),
                              tr("Rows: requests admitted at once"), tr("Window of working sets (steps)")};
-    const QString heights[] = {tr("Attainment (%)"), tr("Good/s"), tr("Pauses"), tr("Hits (%)")};
+    const QString heights[] = {tr("Attainment (%)"), tr("Good (per s)"), tr("Pauses"), tr("Hits (%)")};
     for (int panel = 0; panel < kCapacityPanels; ++panel) {
         QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
         setLogAxis(rect->axis(QCPAxis::atBottom),

@@ -12,18 +12,20 @@ namespace kvscope::ui {
 namespace {
 
 constexpr double kMissedPixels = 4;
+constexpr int kRowSpacing = 2; // px; a legend belongs to the strip below it
 
 double middleOf(const IterationRow& row) { return double(row.startNs) + double(row.durationNs) / 2; }
 
 } // namespace
 
-void IterationView::addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues) {
+/// The colours of the strips repeat, so each strip has its own legend, in one line: a low view needs its height.
+void IterationView::addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues, double share) {
     PlotCanvas& plot = canvas();
-    if (!legend_) {
-        legend_ = new LegendStrip(&plot);
-        plot.plotLayout()->addElement(0, 0, legend_);
-    }
+    legends_.push_back(new LegendStrip(&plot));
+    legends_.back()->setMostLines(1);
+    plot.plotLayout()->addElement(plot.plotLayout()->rowCount(), 0, legends_.back());
     strip->build(*plot.addPanel(zoomsValues));
+    plot.plotLayout()->setRowStretchFactor(plot.plotLayout()->rowCount() - 1, share);
     strips_.push_back(std::move(strip));
 }
 
@@ -31,6 +33,7 @@ void IterationView::finishStrips() {
     PlotCanvas& plot = canvas();
     for (QCPAxisRect* panel : plot.panels())
         if (panel != plot.panels().back()) panel->axis(QCPAxis::atBottom)->setTickLabels(false);
+    plot.plotLayout()->setRowSpacing(kRowSpacing);
     plot.setSelectsSteps(false);
     plot.setMinimumSpan(1e4); // 10 us
     plot.applyTheme(Theme::current());
@@ -48,7 +51,7 @@ void IterationView::fill() {
         setUnitAxis(time, tr("Time"), Unit::Nanoseconds);
         if (panel != canvas().panels().back()) time->setLabel({});
     }
-    showLegend(Theme::current()); // curves may have come or gone
+    showLegends(Theme::current()); // curves may have come or gone
     if (chosenIteration_ < 0 && workspace().cursor().step > 0) cursorMoved();
 }
 
@@ -63,16 +66,13 @@ void IterationView::cursorMoved() {
 }
 
 void IterationView::themed(const Theme& theme) {
-    if (!legend_) return;
     for (const auto& strip : strips_) strip->themed(theme);
-    legend_->applyTheme(theme);
-    showLegend(theme);
+    for (LegendStrip* legend : legends_) legend->applyTheme(theme);
+    showLegends(theme);
 }
 
-void IterationView::showLegend(const Theme& theme) {
-    QVector<Swatch> swatches;
-    for (const auto& strip : strips_) swatches += strip->swatches(theme);
-    legend_->setSwatches(swatches);
+void IterationView::showLegends(const Theme& theme) {
+    for (std::size_t i = 0; i < strips_.size(); ++i) legends_[i]->setSwatches(strips_[i]->swatches(theme));
 }
 
 void IterationView::clickedAt(int panel, QPointF at) {

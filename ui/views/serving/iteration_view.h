@@ -1,4 +1,5 @@
-// A view of strips below each other that share the time axis of a serving run. A click chooses an iteration.
+// A view of strips below each other that share the time axis of a serving run, each with its legend above it. A click
+// chooses an iteration.
 #pragma once
 
 #include "ui/views/serving/serving_plot_view.h"
@@ -18,8 +19,9 @@ public:
     using ServingPlotView::ServingPlotView;
 
 protected:
-    /// Adds a strip below those that are there. zoomsValues: the user can zoom its value axis.
-    void addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues = false);
+    /// Adds a strip below those that are there. zoomsValues: the user can zoom its value axis. share: of the height,
+    /// beside that of the other strips
+    void addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues = false, double share = 1);
     /// To be called once all strips are added.
     void finishStrips();
     /// Draws one strip again from the same data.
@@ -46,10 +48,10 @@ private:
     void choose(const IterationRow& iteration, std::int64_t request, double atNs);
     void chooseAndShare(const IterationRow& iteration, std::int64_t request, double atNs);
     void chooseNothing();
-    void showLegend(const Theme& theme);
+    void showLegends(const Theme& theme);
 
-    LegendStrip* legend_ = nullptr;
     std::vector<std::unique_ptr<ServingStrip>> strips_; // by panel
+    std::vector<LegendStrip*> legends_;                 // by panel
     int chosenIteration_ = -1;                          // its number; below 0: none
     std::int64_t chosenRequest_ = -1;
 };

@@ -42,7 +42,8 @@ public:
         predicted_->setPen(QPen(theme.mutedText, 1, Qt::DashLine));
     }
     QVector<Swatch> swatches(const Theme& theme) const override {
-        return {{View::tr("predicted"), theme.mutedText, Swatch::Mark::Dashes, {}}};
+        return {{View::tr("iterations took"), theme.runA, Swatch::Mark::Line, {}},
+                {View::tr("predicted"), theme.mutedText, Swatch::Mark::Dashes, {}}};
     }
 
 private:

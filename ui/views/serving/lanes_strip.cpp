@@ -14,7 +14,10 @@
 namespace kvscope::ui {
 namespace {
 
-std::vector<QColor> stateColours(const Theme& theme) { return {theme.undefinedCell, theme.runB, theme.ok, theme.miss}; }
+/// Prompts and decoding have the colours of TTFT and TBT below them.
+std::vector<QColor> stateColours(const Theme& theme) {
+    return {theme.undefinedCell, theme.runB, theme.runA, theme.miss};
+}
 
 } // namespace
 

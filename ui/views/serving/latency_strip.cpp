@@ -59,7 +59,7 @@ public:
     QVector<Swatch> swatches(const Theme& theme) const override {
         return {{View::tr("TTFT"), theme.runB, Swatch::Mark::Line, {}},
                 {View::tr("TBT, iteration"), theme.runA, Swatch::Mark::Line, {}},
-                {View::tr("bounds, room"), theme.danger, Swatch::Mark::Dashes, {}}};
+                {View::tr("bounds"), theme.danger, Swatch::Mark::Dashes, {}}};
     }
 
     void addFacts(const ServingData& data, double ns, double, const Add& add) const override {

@@ -69,6 +69,7 @@ public:
     QVector<Swatch> swatches(const Theme& theme) const override {
         return {{View::tr("reserved"), reservedColour(theme), Swatch::Mark::Fill, {}},
                 {View::tr("working sets"), faint(theme.runA, 0.45), Swatch::Mark::Fill, {}},
+                {View::tr("room for them"), theme.danger, Swatch::Mark::Dashes, {}},
                 {View::tr("scratch"), faint(theme.runB, 0.35), Swatch::Mark::Fill, {}},
                 {View::tr("pauses"), faint(theme.miss, 0.25), Swatch::Mark::Fill, {}}};
     }

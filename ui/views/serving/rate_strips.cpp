@@ -20,11 +20,18 @@ namespace {
 
 constexpr double kRoomAbove = 1.08; // of the largest value
 constexpr double kFill = 0.25;      // opacity under the first curve
+constexpr double kWaitingFill = 0.4;
+
+// Three colours that readers of every sight tell apart in both themes, and that of prompts in the view Serving.
+QColor blue(const Theme& theme) { return theme.resource[0]; }
+QColor yellow(const Theme& theme) { return theme.resource[1]; }
+QColor red(const Theme& theme) { return theme.miss; }
+QColor ofPrompts(const Theme& theme) { return theme.runB; }
 
 /// One curve of a strip.
 struct RateSeries {
     QString name;
-    QColor Theme::*colour = nullptr;
+    QColor (*colour)(const Theme&) = nullptr;
     double (*count)(const RateInterval&) = nullptr; // in an interval; NaN: nothing is known of it
 };
 
@@ -76,8 +83,8 @@ public:
 
     void themed(const Theme& theme) override {
         for (std::size_t i = 0; i < series_.size(); ++i) {
-            graphs_[i]->setPen(QPen(theme.*series_[i].colour, 1.5));
-            if (i == 0) graphs_[i]->setBrush(faint(theme.*series_[i].colour, kFill));
+            graphs_[i]->setPen(QPen(series_[i].colour(theme), 1.5));
+            if (i == 0) graphs_[i]->setBrush(faint(series_[i].colour(theme), kFill));
         }
     }
 
@@ -85,7 +92,7 @@ public:
         QVector<Swatch> swatches;
         for (std::size_t i = 0; i < series_.size(); ++i)
             if (graphs_[i]->visible())
-                swatches << Swatch{series_[i].name, theme.*series_[i].colour, Swatch::Mark::Line, {}};
+                swatches << Swatch{series_[i].name, series_[i].colour(theme), Swatch::Mark::Line, {}};
         return swatches;
     }
 
@@ -153,12 +160,12 @@ public:
         panel_->axis(QCPAxis::atLeft)->ticker()->setTickCount(3);
     }
     void themed(const Theme& theme) override {
-        inside_->setPen(QPen(theme.text, 1.2));
-        waiting_->setPen(QPen(theme.mutedText, 1)), waiting_->setBrush(faint(theme.mutedText, 0.35));
+        inside_->setPen(QPen(blue(theme), 1.5));
+        waiting_->setPen(QPen(yellow(theme), 1)), waiting_->setBrush(faint(yellow(theme), kWaitingFill));
     }
     QVector<Swatch> swatches(const Theme& theme) const override {
-        return {{View::tr("in the system"), theme.text, Swatch::Mark::Line, {}},
-                {View::tr("wait or paused"), faint(theme.mutedText, 0.35), Swatch::Mark::Fill, {}}};
+        return {{View::tr("in the system"), blue(theme), Swatch::Mark::Line, {}},
+                {View::tr("wait or paused"), faint(yellow(theme), kWaitingFill), Swatch::Mark::Fill, {}}};
     }
 
     void addFacts(const ServingData&, double ns, double, const Add& add) const override {
@@ -189,27 +196,25 @@ double toHostOf(const RateInterval& interval) {
 } // namespace
 
 std::unique_ptr<ServingStrip> makeRequestRateStrip() {
-    return std::make_unique<RateStrip>(View::tr("Requests/s"), RateStrip::Of::Things,
-                                       std::vector<RateSeries>{{View::tr("arrived"), &Theme::runB, arrivedOf},
-                                                               {View::tr("finished"), &Theme::ok, finishedOf},
-                                                               {View::tr("refused or failed"), &Theme::miss, lostOf}});
+    return std::make_unique<RateStrip>(View::tr("Requests (per s)"), RateStrip::Of::Things,
+                                       std::vector<RateSeries>{{View::tr("arrived"), blue, arrivedOf},
+                                                               {View::tr("finished"), yellow, finishedOf},
+                                                               {View::tr("refused or failed"), red, lostOf}});
 }
 std::unique_ptr<ServingStrip> makeInSystemStrip() { return std::make_unique<InSystemStrip>(); }
 std::unique_ptr<ServingStrip> makeTokenRateStrip() {
-    return std::make_unique<RateStrip>(View::tr("Tokens/s"), RateStrip::Of::Things,
-                                       std::vector<RateSeries>{{View::tr("tokens made"), &Theme::runA, tokensOf}});
+    return std::make_unique<RateStrip>(View::tr("Tokens (per s)"), RateStrip::Of::Things,
+                                       std::vector<RateSeries>{{View::tr("tokens made"), blue, tokensOf}});
 }
 std::unique_ptr<ServingStrip> makePromptRateStrip() {
-    return std::make_unique<RateStrip>(
-        View::tr("Prompt tokens/s"), RateStrip::Of::Things,
-        std::vector<RateSeries>{{View::tr("prompt tokens read"), &Theme::runB, promptsOf}});
+    return std::make_unique<RateStrip>(View::tr("Tokens (per s)"), RateStrip::Of::Things,
+                                       std::vector<RateSeries>{{View::tr("prompt tokens read"), ofPrompts, promptsOf}});
 }
 std::unique_ptr<ServingStrip> makeLinkRateStrip() {
-    return std::make_unique<RateStrip>(
-        View::tr("To the device"), RateStrip::Of::Bytes,
-        std::vector<RateSeries>{{View::tr("blocks loaded"), &Theme::miss, loadedOf},
-                                {View::tr("PCIe to device"), &Theme::accent, toDeviceOf},
-                                {View::tr("PCIe to host"), &Theme::mutedText, toHostOf}});
+    return std::make_unique<RateStrip>(View::tr("Link"), RateStrip::Of::Bytes,
+                                       std::vector<RateSeries>{{View::tr("blocks loaded"), red, loadedOf},
+                                                               {View::tr("PCIe to device"), blue, toDeviceOf},
+                                                               {View::tr("PCIe to host"), yellow, toHostOf}});
 }
 
 } // namespace kvscope::ui

@@ -23,6 +23,7 @@ namespace kvscope::ui {
 
 namespace {
 
+constexpr double kLanesShare = 2;  // of the height, beside that of another strip
 constexpr int kRoomForTable = 430; // pixels of height from which a view has room for the table
 constexpr std::array<int, 6> kWindowSeconds{0,  1,  5,
                                             20, 60, 300}; // seconds that latencies are taken over; 0: by the run
@@ -54,12 +55,11 @@ public:
         auto lanes = std::make_unique<LanesStrip>();
         auto shares = makeThrashStrip();
         lanes_ = lanes.get(), shares_ = shares.get();
-        addStrip(std::move(lanes), true);
+        addStrip(std::move(lanes), true, kLanesShare);
         addStrip(makeLatencyStrip());
         addStrip(makeIterationsStrip());
         addStrip(makeMemoryStrip());
         addStrip(std::move(shares));
-        canvas().plotLayout()->setRowStretchFactor(1 + Lanes, 2);
         finishStrips();
     }
 

@@ -53,12 +53,12 @@ public:
 
     void themed(const Theme& theme) override {
         thrash_->setPen(QPen(theme.miss, 1.5)), thrash_->setBrush(faint(theme.miss, 0.35));
-        host_->setPen(QPen(theme.ok, 1));
+        host_->setPen(QPen(theme.resource[0], 1.5));
         high_->setPen(QPen(theme.danger, 1, Qt::DashLine));
     }
     QVector<Swatch> swatches(const Theme& theme) const override {
-        return {{View::tr("thrash"), faint(theme.miss, 0.35), Swatch::Mark::Fill, {}},
-                {View::tr("host used"), theme.ok, Swatch::Mark::Line, {}}};
+        return {{View::tr("thrash of the last second"), faint(theme.miss, 0.35), Swatch::Mark::Fill, {}},
+                {View::tr("host used"), theme.resource[0], Swatch::Mark::Line, {}}};
     }
 
     void addFacts(const ServingData& data, double ns, double, const Add& add) const override {
