@@ -8,7 +8,8 @@ namespace kvscope {
 
 struct ComputedTokens {
     std::vector<std::int32_t> positions; // ascending
-    /// How many of them the forward before computed, too. -1: it was of another block, or computed all tokens.
+    /// How many of `positions` the forward before computed too. -1: one of the two forwards computed all tokens, or
+    /// they were of different blocks.
     int kept = -1;
 
     /// Begins a forward: no token is computed yet.
@@ -18,8 +19,8 @@ struct ComputedTokens {
     }
     /// Adds the positions [first, end).
     void add(int first, int end);
-    /// The forward's positions are complete. Comparable are the forwards of one block that do not compute all tokens.
-    /// block: position of the first token of the block that is being written; tokens: of the sequence.
+    /// Called when the forward's positions are complete: counts `kept`. block: position of the first token of the block
+    /// that is being written; tokens: of the sequence.
     void compare(int block, int tokens);
     /// Bit i: token i of the `tokens` from position `first` on was computed; of the first 64.
     std::uint64_t among(int first, int tokens) const;
@@ -27,7 +28,7 @@ struct ComputedTokens {
 private:
     std::vector<std::int32_t> before_;
     int block_ = -1;
-    bool comparable_ = false; // `before_` will be of a forward that did not compute all
+    bool comparable_ = false; // the last forward did not compute all tokens, so the next one can be compared with it
 };
 
 } // namespace kvscope

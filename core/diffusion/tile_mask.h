@@ -17,7 +17,7 @@ constexpr int tilesKept(int tiles, int budget, int prefix) {
     return share < tiles ? int(share) : tiles;
 }
 
-/// Tiles of so many that a row of a canvas's mask keeps: max(1, floor(tiles * select) + 1), at most all of them.
+/// How many of `tiles` tiles a row of a canvas's mask keeps: max(1, floor(tiles * select) + 1), at most all of them.
 constexpr int tilesOfShare(int tiles, double select) { return std::clamp(int(tiles * select) + 1, 1, tiles); }
 /// The first of a canvas's tiles that holds no token of the prompt, or the last tile.
 constexpr int firstGeneratedTile(int prompt, int tokens, int tile) {
@@ -33,10 +33,10 @@ public:
     /// Keeps the best tiles of one row by their attention [tiles]; equal ones: the lower tile. At most one thread per
     /// row and head.
     void choose(int head, int row, std::span<const float> attention, int budget);
-    /// Keeps tiles of one row of a canvas: of those with tokens of the prompt the ones that are among the best of all
-    /// by `attention`, [tiles]; of the generated ones, which are the last ones, the best by `generated`, their
-    /// attention among themselves. select: see tilesOfShare. Equal ones: the lower tile. At most one thread per row and
-    /// head.
+    /// Chooses the tiles that one row of a canvas keeps. The last generated.size() tiles hold no token of the prompt:
+    /// the best of these by `generated`, the attention that they get among themselves, are kept. Of the tiles before
+    /// them those are kept that are among the best of all tiles by `attention`, [tiles]. select: see tilesOfShare.
+    /// Equal ones: the lower tile. At most one thread per row and head.
     void chooseOnCanvas(int head, int row, std::span<const float> attention, std::span<const float> generated,
                         double select);
 

@@ -60,17 +60,18 @@ QualityBatch decodeNeedles(const std::shared_ptr<const Model>& model, SessionOpt
                            const NeedlePrompts& prompts, const Progress& progress = {},
                            const std::stop_token& stop = {});
 
-/// A sum of counted losses, whose mean is a bound on the negative log-likelihood of a token.
+/// A sum of losses. Their mean is a bound on the negative log-likelihood of a token.
 struct BoundSum {
-    double nll = 0;            // of each term: mean over the masked tokens of -log p, in nats
-    std::int64_t terms = 0;    // a block with 1, 2, .. all of its tokens masked has that many
+    double nll = 0;            // sum over terms of the mean over the masked tokens of -log p, in nats
+    std::int64_t terms = 0;    // losses: of each block one with 1 token masked, one with 2, .., one with all
     double perplexity() const; // NaN without terms
 };
 
-/// Block number j is the block of the text behind its first `context` tokens from 'j' blocks on, read with these as its
-/// prefix; with every number of masks one forward, the block's first one, which a method with first=sparse reads by
-/// pages. Which tokens are masked depends on the block's number and the seed. text: its first
-/// id, which begins every text, stands before each prefix in place of the prefix's own first one. @throws Error as
+/// The losses of the blocks first .. first + count - 1. Block j skips j blocks of the text; the next `context` tokens,
+/// in whole blocks, are its prefix, and the block of tokens behind these is the one that is predicted. It gets one
+/// forward for every number of masks, each as the block's first forward: a method with first=sparse attends to pages in
+/// it, all others attend to the whole prefix. Which tokens are masked depends on j, the number of masks and the seed.
+/// The first id of `text` is that which begins every text: it replaces the first id of each prefix. @throws Error as
 /// decodeNeedles
 BoundSum boundOnBlocks(const std::shared_ptr<const Model>& model, const SessionOptions& options,
                        std::span<const std::int32_t> text, int context, int first, int count, std::uint64_t seed,

@@ -59,9 +59,9 @@ public:
     KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const CachePolicy& policy);
 
     KvHead& head(RowId row, LayerId layer, KvHeadId kvHead) { return heads_[headAt_.offset(row, layer, kvHead)]; }
-    /// Of float32 blocks: all of them, or those that are not quantised yet.
+    /// The layout of float32 blocks: of all blocks or, with quantised blocks, of those that are not quantised yet.
     const BlockLayout& layout() const { return options_.layout; }
-    /// Of full blocks in both tiers.
+    /// The format of full blocks in both tiers.
     const KvFormat& format() const { return format_; }
     std::int64_t blockBytes() const { return blockBytes_; }
     bool quantised() const { return options_.quantised(); }
@@ -93,12 +93,12 @@ public:
     /// Writes the full blocks of the prompt to the store, and makes an incomplete last block the one that is being
     /// written.
     void storePrompt(KvHead& head, int tokens) const;
-    /// Gives the room back.
+    /// Gives the room of beginPrompt back.
     void endPrompt(RowId row, LayerId layer);
     /// Writes the block that is being written, which is full, to `to` in one of the tiers.
     void quantiseTail(const KvHead& head, float* to) const;
 
-    /// Of all blocks, those that are being written included.
+    /// Bytes of all blocks in the store, and of those that are being written. poolBytes: of all device slots.
     static std::int64_t storeBytes(const KvCacheOptions& options);
     static std::int64_t poolBytes(const KvCacheOptions& options);
 

@@ -1,4 +1,4 @@
-// What a method asks of the executor and which sessions it can run in, on one backend and under one set of parameters.
+// What a method asks of the engine and which sessions it can run in, on one backend and under one set of parameters.
 // The same form serves a selector on the CPU and one on the GPU.
 #pragma once
 

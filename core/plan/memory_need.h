@@ -16,7 +16,7 @@ enum class Holds : std::uint8_t {
     Index,  // what a method remembers of them for its choice
     Scratch // of a step, or of the prompt that is being read
 };
-/// How long it is needed. What is of the prompts only is gone before the first step takes what is of steps only.
+/// How long the memory is needed. Memory of the prompts is given back before the first step takes memory of steps.
 enum class Lifetime : std::uint8_t { Session, Prompt, Step };
 /// The unit of `bytes`. One: the whole session, by its longest sequence where the memory depends on a length. All
 /// others: each sequence, by its own length.

@@ -51,7 +51,7 @@ struct SelectionSpec {
     int traceUnit = 0;             // tokens of one selected unit in the trace; 0: blockSize
     int traceBudget = 0; // units a KV head attends at most; 0: budgetBlocks(), -1: grows with what is generated
 
-    /// The oracle on GPUs keeps the model's keys beside.
+    /// Whether blocks in the tiers can lack the model's keys. The oracle on a GPU then keeps the keys of all blocks.
     bool tiersLackKeys() const { return ownDeviceTier || rewritesKeys; }
     int unitTokens() const { return traceUnit > 0 ? traceUnit : blockSize; }
     /// Layers, of so many, that attend to everything: the first ones.

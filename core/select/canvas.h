@@ -23,7 +23,8 @@ enum class CanvasCache : std::uint8_t {
     None,    // everything
     Prefix,  // the block and what follows: keys and values before it are kept (Fast-dLLM)
     Dual,    // the block: keys and values of all others are kept (Fast-dLLM)
-    Evicted, // from the third forward on the block: of the others some are kept, chosen in the second (Sparse-dLLM)
+    Evicted, // from a block's third forward on, the block; it attends to itself and to tokens outside it that the
+             // second forward has chosen to keep (Sparse-dLLM)
     Features // the tokens whose values changed most; the others keep what each layer added to them (dLLM-Cache)
 };
 
@@ -43,12 +44,13 @@ struct CanvasOptions {
     CanvasCache cache = CanvasCache::None;
     CanvasWrites writes = CanvasWrites::Quota;
     double threshold = 0.9, factor = 1;
-    double ratio = 1;                // Evicted: share of the tokens outside the block that are kept,
-    int kernel = 1;                  // and how many neighbours share their highest importance; odd
-    int promptInterval = 1;          // Features: every so many forwards of the run compute all tokens of the prompt,
-    int canvasInterval = 1;          // and all of the canvas; of the canvas the other ones compute
-    double updateRatio = 0;          // this share,
-    bool sinceComputed = false;      // by the change since a token was computed, not since the forward before
+    double ratio = 1;                // Evicted: share of the tokens outside the block that are kept
+    int kernel = 1;                  // Evicted: how many neighbours share their highest importance; odd
+    int promptInterval = 1;          // Features: one of so many forwards computes all tokens of the prompt
+    int canvasInterval = 1;          // Features: one of so many forwards computes all tokens of the canvas
+    double updateRatio = 0;          // Features: share of the canvas's tokens that the other forwards compute
+    bool sinceComputed = false;      // Features: changes are those since a token was computed; false: since the forward
+                                     // before
     int tile = 0;                    // SparseD: tokens of a tile of the masks; 0: there are none
     double select = 1, skip = 0;     // share of the tiles that a row keeps; share of the steps that are dense
     bool scaledByHeads = false;      // the masks' scores are divided by sqrt(query heads), not by sqrt(channels)
@@ -63,8 +65,8 @@ struct CanvasOptions {
     }
     /// Whether the quotas are Dream's, by the noise that is left; otherwise they are LLaDA's.
     bool byNoise() const { return shifted && cache != CanvasCache::Evicted; }
-    /// Whether forward `step` of a block writes the first token of the block alone: where tokens are read from the
-    /// position before, no later forward of the block alone can.
+    /// Whether forward `step` of a block writes only the first token of the block. Under Dream's loop a token is read
+    /// from the position before it, so that later forwards, which compute the block alone, cannot write that token.
     bool seedsFirst(int step) const { return shifted && inBlocks() && step == 0; }
     /// Whether forward `step` of a block reads all tokens.
     bool computesAll(int step) const {
@@ -72,7 +74,7 @@ struct CanvasOptions {
                step < (cache == CanvasCache::Evicted ? 2 : 1);
     }
     bool tiles() const { return tile > 0; }
-    /// SparseD: the forward of the run, counted from 0, that makes the masks. Those before it and itself are dense.
+    /// SparseD: the forward of the run, counted from 0, that makes the masks. It and all forwards before it are dense.
     int maskStep() const { return int(steps * skip) + 1; }
     /// Evicted: how many of so many tokens outside the block are kept.
     int keptOf(int others) const { return int(others * ratio); }
@@ -84,19 +86,22 @@ struct CanvasOptions {
 
 namespace select {
 
-/// shifted: those of Dream's loop.
+/// The parameters of methods on models that denoise a canvas. shifted: those of Dream's loop; else of LLaDA's.
 std::vector<Parameter> canvasParameters(bool shifted);
-/// Those where tokens outside the block are evicted. shifted: on Dream's models.
+/// The same for a method that evicts tokens outside the block (CanvasCache::Evicted).
 std::vector<Parameter> evictingCanvasParameters(bool shifted);
-/// Those where every query head has a mask of tiles of its own.
+/// The same for a method that gives every query head a mask of tiles (SparseD).
 std::vector<Parameter> tileCanvasParameters(bool shifted);
-/// newTokens: the canvas. @throws Error(BadInput) where the values contradict each other
+/// The settings that the values mean. newTokens: tokens of the canvas. @throws Error(BadInput) where the values
+/// contradict each other
 CanvasOptions canvasOptions(const ParameterValues& values, int newTokens);
-/// Nothing is chosen, unless the cache chooses which tokens are computed.
+/// What a method of canvasParameters() chooses: nothing, or which tokens are computed where the cache is
+/// CanvasCache::Features.
 SelectionSpec canvasSpec(const ParameterValues& values);
-/// Tokens are. How many depends on the prompt as well.
+/// What a method of evictingCanvasParameters() chooses: tokens that are kept. How many they are depends on the prompt's
+/// length too.
 SelectionSpec evictingCanvasSpec(const ParameterValues& values);
-/// Tiles of prompt and canvas are.
+/// What a method of tileCanvasParameters() chooses: tiles of prompt and canvas.
 SelectionSpec tileCanvasSpec(const ParameterValues& values);
 
 } // namespace select

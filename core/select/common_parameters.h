@@ -26,12 +26,13 @@ std::optional<std::string> trainedSelectBlocks(const SparseConfig& config);
 std::optional<std::string> noLayers(const SparseConfig& config);
 /// Blocks that a query chooses freely, at least 1; 0: the checkpoint does not state how many there are in all.
 int dynamicBlocks(const SparseConfig& config);
-/// The value where the checkpoint states how many blocks there are in all, else nothing.
+/// `value` as text, where the checkpoint states how many blocks there are in all; else nothing.
 std::optional<std::string> whereBudgeted(const SparseConfig& config, int value);
-/// A share of their tokens, rounded down; nothing where the checkpoint does not state how many there are.
+/// numerator/denominator of the tokens of the dynamicBlocks(), rounded down; nothing where the checkpoint does not
+/// state how many blocks there are.
 std::optional<std::string> shareOfDynamicTokens(const SparseConfig& config, int numerator, int denominator);
 
-/// What most methods with a selector of their own can do. On the CPU the executor's views hide windows, norms and the
+/// What most methods with a selector of their own can do. On the CPU the engine's views hide windows, norms and the
 /// form of attention from them; on a GPU their kernels know plain KV heads within their windows.
 Abilities usualAbilities(Backend backend);
 

@@ -74,7 +74,7 @@ struct HeadStep {
     std::vector<float> windowScores, queryAware, queryAgnostic;
     std::vector<std::int32_t> order;
 
-    // The executor's.
+    // Filled by the engine.
     std::vector<std::uint8_t> hit; // of `wanted`
     std::vector<CopyItem> copies;
     std::vector<KvBlockView> views; // what is attended
@@ -95,7 +95,7 @@ struct PrefetchRequest {
     RowId sequence{};
     KvHeadId kvHead{};
     std::vector<std::int32_t> blocks; // everything that attention will want, ascending
-    std::int64_t bytes = 0;           // in their place, where the method keeps its own device tier
+    std::int64_t bytes = 0;           // what travels in place of blocks, where the method keeps its own device tier
 };
 
 } // namespace kvscope

@@ -1,6 +1,6 @@
-// Methods that choose a layer's blocks one layer early, so that they travel while the layer before attends (SparDA,
-// InfiniGen). The predicted set is the set that is attended. What differs is the query that stands in for the next
-// layer's own: each method's file.
+// Methods that choose a layer's blocks one layer early, so that the blocks travel while the layer before attends
+// (SparDA, InfiniGen). The layer attends to the blocks that were chosen early and chooses no others. The methods differ
+// in the query that stands in for the layer's own, which is in each method's file.
 #pragma once
 
 #include "core/select/selector.h"
@@ -23,14 +23,14 @@ public:
     void lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override;
 
 protected:
-    /// Numbers of one token's predicted queries, all KV heads.
+    /// How many numbers the predicted queries of one token have, all KV heads together.
     virtual int queryWidth() const = 0;
     /// Queries for layer `target` from the normalised input of the layer before it, or from its own (layer 0). input:
     /// [n, hidden]; ropeRows: [n]; out: [n, queryWidth()].
     virtual void predict(LayerId target, bool ownInput, const float* input, int n,
                          std::span<const std::int32_t> ropeRows, float* out) = 0;
-    /// Scores the windows of one KV head for a predicted query, its first number; into item.windowScores. Called from
-    /// several threads.
+    /// Writes the scores of the windows of the item's KV head to item.windowScores. query: the predicted queries of the
+    /// item's token, [queryWidth()]. Called from several threads.
     virtual void scoreWindows(HeadStep& item, const float* query) const = 0;
     /// The grid the windows lie on.
     virtual PoolingGrid grid() const { return context_.spec.grid; }
@@ -43,12 +43,13 @@ protected:
 private:
     /// The first layer of the model has no predecessor.
     bool ownQuery(LayerId layer) const { return layer == LayerId{0}; }
-    /// Block scores of the items from their predicted queries, [items / kvHeads][queryWidth()], then the choice.
+    /// Scores the items' blocks by predicted queries, [items / kvHeads][queryWidth()], and chooses blocks for each
+    /// item.
     void scoreBlocks(std::span<HeadStep> items, std::span<const float> queries);
     void predictRows(LayerId target, bool ownInput, std::span<const HeadStep> heads);
 
-    std::vector<HeadStep> next_;       // the choices of the layer that comes, in the order of the present one's items
-    std::optional<LayerId> nextLayer_; // which it is
+    std::vector<HeadStep> next_; // choices for layer nextLayer_, in the order of the present layer's items
+    std::optional<LayerId> nextLayer_;
     std::vector<std::vector<float>> prompt_; // [sequence]: predicted queries of prompt tokens, for the next layer
     std::vector<float> queries_;
     std::vector<std::int32_t> ropeRows_;

@@ -53,7 +53,7 @@ inline MemoryNeed scratchOf(const char* key, const char* what, Lifetime life, Pe
 }
 
 /// Memory in which a step on the CPU keeps `count` single tokens that a KV head attends to: the choice, and their keys
-/// and values, which the executor packs into blocks. scored: tokens that are scored for the choice.
+/// and values, which the engine packs into blocks. scored: tokens that are scored for the choice.
 inline MemoryNeed chosenTokens(const Sizes& s, std::int64_t count, std::int64_t scored) {
     constexpr std::int64_t kListed = 3 * 4 + 12 + 1; // position, unit, score, the record of it, whether it was a hit
     return scratchOf("chosen_tokens", "a step's tokens", Lifetime::Step, Per::KvHead,

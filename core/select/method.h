@@ -112,7 +112,7 @@ const std::vector<Parameter>& parametersFor(const MethodEntry& method, const Mod
 const std::vector<Parameter>& denoisingParametersFor(const MethodEntry& method, const BlockDiffusion& diffusion);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
-/// The choice that these settings (key, value) make of the method; the other parameters have their defaults. @throws
+/// What the method chooses under these settings (key, value); the other parameters have their defaults. @throws
 /// Error(BadInput)
 SelectionSpec specOf(const MethodEntry& method, std::span<const std::pair<std::string, std::string>> settings,
                      const ModelConfig& config);

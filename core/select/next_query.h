@@ -24,7 +24,7 @@ void ropeRowsOf(const SelectorContext& context, std::span<const HeadStep> heads,
 void nextQueries(const SelectorContext& context, LayerId target, std::span<const HeadStep> heads,
                  std::vector<float>& out);
 
-/// Makes `item` the step of `now`'s token in a layer that has not seen it yet.
+/// Sets `item` up for the token of `now` in layer `target`, whose index does not have that token yet.
 void placeAhead(const SelectorContext& context, LayerId target, const HeadStep& now, HeadStep& item);
 
 } // namespace kvscope::select

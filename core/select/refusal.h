@@ -17,7 +17,8 @@ std::optional<Error> findRefusal(const MethodEntry& method, const MethodUse& use
 /// @throws Error(Unsupported), see findRefusal
 void refuseUnable(const MethodEntry& method, const MethodUse& use, int longest, const Model* model = nullptr);
 
-/// The models, such as "block-diffusion models", of which a method runs on none that is refused on one.
+/// The kind of model that this is, in words, such as "block-diffusion models". A method that cannot run on one model of
+/// a kind can run on none of that kind.
 std::string_view deniedModels(const BlockDiffusion& diffusion);
 
 /// The refusal of a method that has no way to denoise blocks, on a model that needs one.

@@ -43,7 +43,7 @@ struct SelectorContext {
     bool ranksBlocks = false;   // the cache policy wants to know what blocks are worth (CachePolicy::byWorth)
     int group() const { return rules.queryHeads / shape.kvHeads; }
     int sequences() const { return int(maxTokens.size()); }
-    /// Of what a method keeps for each KV head of each layer of each sequence.
+    /// The extents of an array with an element for each KV head of each layer of each sequence.
     HeadExtents heads() const { return shape.heads(sequences()); }
     int maxTokensOf(RowId sequence) const { return maxTokens[index(sequence)]; }
     IdRange<KvHeadId> kvHeads() const { return idsUpTo<KvHeadId>(shape.kvHeads); }
@@ -71,9 +71,11 @@ public:
 
     /// Attention over a chunk of a prompt where a method has its own (Abilities::promptAttention): writes rows.out.
     virtual void attendPrompt(const PromptChunk&) {}
-    /// Every chunk, layer by layer (all layers), after its attention. Other prompts' may come between: prompt_states.h.
+    /// Called for every chunk in every layer, after the chunk's attention. Chunks of other prompts may come between
+    /// those of a prompt, see prompt_states.h.
     virtual void prompt(const PromptChunk&) {}
-    /// May name blocks that the device tier begins with: they stay where they were computed.
+    /// Called when a layer has read the whole prompt. May name blocks that get slots now: they were computed on the
+    /// device and stay there.
     virtual void promptDone(LayerId, RowId, int /*tokens*/, std::vector<PrefetchRequest>&) {}
 
     virtual void append(std::span<HeadStep>) {}
@@ -82,14 +84,14 @@ public:
     virtual void lookAhead(std::span<HeadStep>, std::vector<PrefetchRequest>&) {}
     struct Loads {
         std::int64_t units = 0, bytes = 0;
-        std::int64_t storedBytes = 0; // of what the step adds, that went to the host
+        std::int64_t storedBytes = 0; // of the step's new keys and values, what went to the host
     };
-    /// Replaces the executor's device tier (SelectionSpec::ownDeviceTier): clears hit where something is loaded. The
-    /// result counts what lookAhead sent ahead as well.
+    /// With SelectionSpec::ownDeviceTier, in place of the engine's transfers: brings to the device what was chosen, and
+    /// clears `hit` of what had to be loaded. The result also counts what lookAhead has sent ahead.
     virtual Loads load(std::span<HeadStep>) { return {}; }
-    /// With it: the bytes of a prompt that went to the host.
+    /// With SelectionSpec::ownDeviceTier: the bytes of a prompt that went to the host.
     virtual std::int64_t storedBytes(LayerId, int /*tokens*/) const { return 0; }
-    /// @return whether the outputs are written; false: the executor attends to what was chosen
+    /// @return whether the outputs are written; false: the engine attends to what was chosen
     virtual bool attend(std::span<HeadStep>) { return false; }
     virtual void after(std::span<HeadStep>, std::vector<PrefetchRequest>&) {}
 };
@@ -98,7 +100,7 @@ public:
 /// the budget has no such share) under the spec's budget, sliding window included.
 void chooseBlocks(const SelectionSpec& spec, HeadStep& item);
 
-/// Methods that are data.
+/// The selector of all methods that are data.
 std::unique_ptr<Selector> makeSpecSelector(const SelectorContext& context);
 
 } // namespace kvscope

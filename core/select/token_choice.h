@@ -1,5 +1,5 @@
 // What the methods share that choose single tokens: the best of a score, attention probabilities over KV blocks, and
-// the form in which the executor and the trace take a choice of tokens.
+// the form in which the engine and the trace take a choice of tokens.
 #pragma once
 
 #include "base/aligned_buffer.h"

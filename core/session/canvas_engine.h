@@ -17,29 +17,33 @@
 
 namespace kvscope {
 
-/// One sequence of a forward. Positions before `first` and from first + ids.size() on have the keys and values that the
-/// forward before them left, unless they are evicted; there is one.
+/// One sequence of a forward, which computes the positions [first, first + ids.size()). All other positions still have
+/// the keys and values of the last forward that computed them (there always is one), unless they were evicted.
 struct CanvasRow {
     RowId sequence{};
     int first = 0;
     std::span<const std::int32_t> ids; // of the positions that are computed
-    /// Ascending positions whose logits are wanted: those that the model computed there.
+    /// The positions, ascending, at which logits are wanted; all of them are computed. (Dream's models predict the
+    /// token of the position behind.)
     std::vector<std::int32_t> wanted;
     int block = 0; // position of the first token of the block that is being written
-    /// What the tokens attend to: all of prompt and canvas; all, and every layer chooses (which tokens outside the
-    /// block are kept, or the tiles of its masks); the tokens that are kept, and the block, which is all that is
-    /// computed; the tiles of the masks; all, but in each layer some tokens alone are computed (CanvasCache::Features).
+    /// What the computed tokens attend to. All: prompt and canvas. AllAndChoose: the same, and every layer chooses, for
+    /// later forwards, the tokens outside the block that are kept or the tiles of the masks. Kept: the block, which is
+    /// all that is computed, and the kept tokens. Masked: the tiles of the masks. Computed: prompt and canvas, but
+    /// every layer computes only some of the tokens (CanvasCache::Features).
     enum class Keys : std::uint8_t { All, AllAndChoose, Kept, Masked, Computed } keys = Keys::All;
-    bool maskUsed = false; // Masked: some forward before attended to the tiles, too
-    bool wholePrompt = true,
-         wholeCanvas = true; // Computed: every layer computes all tokens of these; the first does so
+    bool maskUsed = false; // Masked: an earlier forward has attended to the tiles already
+    bool
+        wholePrompt = true,
+        wholeCanvas =
+            true; // Computed: every layer computes all tokens of the prompt, of the canvas; the first layer always does
 };
 
 /// Resolved and checked by the session.
 struct CanvasSetup {
     std::shared_ptr<const Model> model;
     std::vector<int> promptTokens, maxTokens; // [sequence] of the prompt; of prompt and canvas
-    std::size_t mostWanted = 0;               // logits of one forward
+    std::size_t mostWanted = 0;               // most positions of one forward whose logits are wanted
     CanvasOptions options;
     int threads = 0;
     RecordLevel level = RecordLevel::Counters;

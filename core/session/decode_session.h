@@ -136,8 +136,8 @@ public:
     /// Logits of the last position of a sequence of the last step, float32 [vocab]; null if it was not part of it.
     /// @throws Error(Unsupported) on a block-diffusion model, as forceNextTokens does
     const float* logits(int sequence) const;
-    /// Makes the next step feed these ids instead of the sampled ones (teacher forcing in tests). On CUDA only without
-    /// `lookahead`.
+    /// Makes the next step feed these ids instead of the sampled ones (teacher forcing in tests). On CUDA only with
+    /// SessionOptions::twoInFlight false.
     void forceNextTokens(const std::vector<std::int32_t>& ids);
 
 private:

@@ -19,7 +19,8 @@ namespace kvscope {
 
 struct DiffusionRun : SessionRun {
     /// Checks prompts, options and method, and resolves the method's parameters. The constructor of the derived run
-    /// assigns those whose values stood for others, calls makeSpec, makes the engine and calls beginRun.
+    /// then replaces values that stand for others (0 steps: as many as the block has tokens), calls makeSpec, makes the
+    /// engine and calls beginRun.
     /// @throws Error(BadInput | Unsupported)
     DiffusionRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
                  SessionOptions sessionOptions, TraceSink& traceSink);
@@ -52,8 +53,8 @@ protected:
     /// Who records kernels; null: nobody.
     GpuTrace* gpuTrace() const { return options.backend == Backend::Cuda ? options.gpuTrace : nullptr; }
 
-    /// A sequence's forward without its counts. Adds to the record a token for each of `ids`, which the forward read
-    /// from position `first` on.
+    /// Begins the record of a sequence's forward: adds a token for each of `ids`, which the forward read from position
+    /// `first` on. @return the forward, whose counts of masks and written tokens are still 0
     static DenoiseForward beginForward(RowId sequence, int first, std::span<const std::int32_t> ids,
                                        StepRecord& record);
     /// What the sequence would write at a masked position, by its own random stream.

@@ -16,7 +16,7 @@ std::unique_ptr<Selector> leavingOut(std::unique_ptr<Selector> inner, const Left
                                      const SelectorContext& context, const std::vector<int>& promptTokens);
 
 /// @throws Error(BadInput | Unsupported) where no such block can be left out: there is none before its step, or the
-/// method does not choose blocks that the executor attends to
+/// method does not choose blocks that the engine attends to
 void checkLeftOut(const LeftOutBlock& block, const SelectionSpec& spec, const SessionOptions& options,
                   const std::vector<int>& promptTokens);
 

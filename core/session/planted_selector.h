@@ -1,4 +1,5 @@
-// Plants selections on the CPU backend: a method keeps its index and computes its scores, and others are taken.
+// Plants selections on the CPU backend: a method keeps its index and computes its scores, but blocks are chosen by
+// scores that are drawn.
 #pragma once
 
 #include "core/plan/planted_selections.h"

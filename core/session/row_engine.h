@@ -27,7 +27,8 @@ struct RowEngineSetup {
     /// windows. It is used only while the engine is made. A GPU then works on all rows with one launch of every kernel
     /// where it can. Null: rows may differ in everything.
     const EngineSetup* usual = nullptr;
-    /// A GPU moves blocks so. chunkTokens decides how much memory of the device a prompt has, and where it can be cut.
+    /// How a GPU moves blocks and reads prompts. chunkTokens decides how much memory of the device a prompt takes, and
+    /// where the prompt can be cut.
     RowTransfers transfers = {};
     /// On a GPU: all rows, layers and KV heads share one pool of slots (cache=global-lru), of which so many may be in
     /// use. 0: every row has slots of its own. Needs `usual`, and a method whose blocks pass through slots on demand.

@@ -21,7 +21,8 @@ public:
     virtual void atStage(int layer, StageId stage) = 0;
     /// Launches from now on belong to this step. A captured graph that is launched belongs to the step as a whole.
     virtual void atStep(int step) = 0;
-    /// A step is with the sink: now and then, what has finished meanwhile is handed over too.
+    /// The engine has handed a step to the sink. Once in some steps the recorder hands over the kernels that have
+    /// finished since.
     virtual void stepDone() = 0;
     /// Everything that is recorded is with the run's sink when this returns; later records go nowhere. Without a run:
     /// what was recorded so far is dropped. Called with the GPU idle.
