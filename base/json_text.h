@@ -13,13 +13,13 @@ void appendJsonString(std::string& out, std::string_view text);
 /// One value that is written in order: what opens is closed, and inside an object every value has a key before it.
 class JsonText {
 public:
-    /// Beyond `longest` bytes nothing more is kept, and the text is none.
+    /// longest: bytes. If the value becomes longer, nothing more is kept and text() is empty.
     explicit JsonText(std::size_t longest) : longest_(longest) {}
 
     void clear();
     void open(char bracket) { put({&bracket, 1}), first_ = true; } // { or [
     void close(char bracket);                                      // } or ]
-    /// Waits for its value: without one it is not written.
+    /// Sets the key of the next value. It is written together with that value, and not at all if none follows.
     void key(std::string_view name);
     void dropKey() { hasKey_ = false; }
     void string(std::string_view text);

@@ -14,13 +14,14 @@ public:
     /// programs which were killed have left in the same folder. Where the file cannot be made, opening it fails and
     /// says why. A symbolic link stays: the file it leads to is written.
     explicit WholeFile(std::string path);
-    ~WholeFile(); // with what SQLite may have left beside it
+    ~WholeFile(); // removes the file aside, unless it appeared, and what SQLite may have left beside it
     WholeFile(const WholeFile&) = delete;
     WholeFile& operator=(const WholeFile&) = delete;
 
     /// Where to write it. Nobody else writes there.
     const std::string& aside() const { return aside_; }
-    /// Takes the place of what was there, unless that is a device, a pipe or a folder. @return empty, or why it cannot
+    /// Gives the file its own name. It replaces what had that name, unless that is a device, a pipe or a folder.
+    /// @return empty, or why it could not
     std::string appear();
 
     /// Part of the name of every file that is not complete. Such a file that no program has locked was left by a
@@ -40,8 +41,8 @@ std::string databaseInTheWay(const std::string& path);
 /// written at its end. A disk may still be full then. @return empty, or why it cannot be written, as half a sentence
 std::string whyUnwritable(const std::string& path);
 
-/// Writes the whole of a file; into a device or a pipe as it is. Not over a database. @return empty, or why it is as it
-/// was before, as half a sentence
+/// Writes a file as a whole: it replaces what was there when it is complete. A device or a pipe is written directly,
+/// and a database is never replaced. @return empty, or why nothing was replaced, as half a sentence
 std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write);
 
 } // namespace kvscope

@@ -204,9 +204,9 @@ public:
     /// Short text for traces: instruction set and threads, e.g. "cpu: AVX3, 2 threads".
     virtual std::string description() const = 0;
 
-    /// On: linear, gatedLinear and headLinear give every input the bits that it has as the only one, however many there
-    /// are. They read the weights from memory once all the same, but combine them with one input at a time. Off, as in
-    /// the beginning: the order of a sum depends on the number of inputs.
+    /// on: from now on linear, gatedLinear and headLinear give every input the same bits as if it were the only one.
+    /// They still read the weights from memory once, but combine them with one input at a time. Off, as when the object
+    /// is made: the order of a sum depends on the number of inputs.
     virtual void inputsAlone(bool on) = 0;
 
     /// out[i, :] = table[ids[i], :]; table [vocab, cols]. Ids are trusted: the tokenizer or the caller checked them.

@@ -14,7 +14,8 @@ namespace kvscope {
 /// with a sentence on standard error that names the file, and exit status 1.
 void explainCutFiles();
 
-/// What MappedFile says of the files that it maps.
+/// Called by MappedFile when it has mapped a file, and before it unmaps it. asMapped: the file's status when it was
+/// mapped.
 void watchMapped(std::span<const std::byte> bytes, const std::string& path, const struct stat& asMapped);
 void unwatchMapped(std::span<const std::byte> bytes);
 

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace kvscope::cpu::HWY_NAMESPACE {
 
 // Whether the machine converts from half itself. Where it does not, Highway converts, and makes 65536 of infinity.
-// Named are the instruction sets that do: of those of x86 the better one has the smaller number.
+// The constant is true for the instruction sets that do; Highway gives the better ones of x86 the smaller numbers.
 #if HWY_ARCH_X86
 constexpr bool kHardwareHalf = HWY_TARGET <= HWY_AVX2;
 #else

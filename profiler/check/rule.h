@@ -1,5 +1,5 @@
-// Inside of the check: a rule is one row, of a statement that finds the rows that break it. A new one: a row in the
-// file of its family, and its id in the table of docs/trace-format.md.
+// Inside of the check: the rules, each an entry of a table with an SQL statement that finds the rows which break the
+// rule. A new rule takes an entry in the file of its family, and its id in the table of docs/trace-format.md.
 #pragma once
 
 #include "profiler/check/check.h"
@@ -25,9 +25,10 @@ enum class Needs : std::uint8_t {
     StageTimes
 };
 
-/// Each row of the statement breaks the rule; its columns are key and what. `key` is a packed key, or NULL where the
-/// row belongs to no step; `form` says of which table the key is.
+/// Of which table a packed key is.
 enum class Form : std::uint8_t { None, Step, Layer, Selection, Token, Prompt, Request, Iteration, Member };
+/// Each row that the statement finds breaks the rule. Its columns are `key`, a packed key of the form `form` or NULL
+/// where the row belongs to no step, and `what`, the violation in words.
 struct SqlRule {
     const char* id;
     const char* says;

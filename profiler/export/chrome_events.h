@@ -26,7 +26,7 @@ public:
     explicit ChromeEvents(LineWriter& writer, std::int64_t originNs = 0) : writer_(writer), originNs_(originNs) {}
 
     void nameProcess(int process, std::string_view name, int order);
-    /// A thread that takes slices; the same again for the same words.
+    /// The number of the process's thread of this name, which is made when it is first asked for. Slices go to threads.
     int thread(int process, std::string_view name);
 
     struct Slice {

@@ -18,7 +18,7 @@ namespace kvscope {
 /// Why exposed time is exposed; every exposed nanosecond has one reason. In order of blame:
 enum class Exposure : std::uint8_t {
     WriteBack, // the copy of full blocks back to the host
-    Late,      // the load had begun before it was asked for (part of it was hidden), but came late or had guessed wrong
+    Late,      // the load had been started ahead, so that part of it was hidden, but it came late or had guessed wrong
     Latency,   // the fixed cost of a transfer, whatever its size
     Serial, // it would have fitted beside one layer's compute, but begins only when the layer's own selection is known
     Bandwidth // longer than a layer's compute: loading one layer ahead could not have hidden it

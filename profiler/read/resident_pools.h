@@ -41,7 +41,7 @@ private:
     std::int64_t perLayer_ = 0, pools_ = 0, blocks_ = 0;
     std::vector<Layer> layers_;
     std::vector<Layers> changing_;
-    bool stale_ = true; // changing_ is of before
+    bool stale_ = true; // pools changed since changing_ was made
 };
 
 } // namespace kvscope

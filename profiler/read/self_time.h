@@ -35,8 +35,8 @@ public:
                 std::function<bool(const IndexedSpan&)> keep = {});
     /// Looks at about so many more spans. @return true: all are added up
     bool advance(std::size_t spans);
-    std::size_t looked() const { return looked_; } // at so many spans
-    std::size_t spans() const { return spans_; }   // of so many
+    std::size_t looked() const { return looked_; } // spans that have been looked at
+    std::size_t spans() const { return spans_; }   // spans that there are to look at
     /// The rows that are added up so far, longest self time first.
     std::vector<SelfTime> rows() const;
 
@@ -59,11 +59,11 @@ private:
     std::vector<Lane> lanes_; // by track
     std::size_t at_ = 0, looked_ = 0, spans_ = 0;
     std::vector<Sum> sums_;  // of the lanes' present track, by name
-    std::vector<int> named_; // the names that have one
+    std::vector<int> named_; // the names with a sum in sums_
     std::map<std::pair<std::string, std::string>, SelfTime> found_;
 };
 
-/// All of it at once.
+/// Adds up a range at once.
 std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
                                 const std::function<bool(const IndexedSpan&)>& keep = {});
 

@@ -43,7 +43,8 @@ struct TuneCandidate {
 
     /// "nosa total_blocks=8 window_blocks=2"
     std::string name() const;
-    /// Whether a larger budget of the same family attends to at least as much: one method, one block size.
+    /// Whether both have the same method and block size. Of two such candidates the one with the larger budget attends
+    /// to at least as much as the other.
     bool sameFamily(const TuneCandidate& other) const { return method == other.method && blockSize == other.blockSize; }
 };
 

@@ -29,7 +29,8 @@ struct TuneMachine {
     GpuSpec gpu;
     double projections = 1, attention = 1; // measured time by predicted time, of full attention
     bool scaled = false;                   // by a measurement; false: predictions are floors
-    /// Of the blocks that the query chooses, the share that is new in a step: 1 - hit rate by k_q/k. At most 1.
+    /// The share of the blocks chosen by the query that the step before had not chosen, 0..1: (1 - hit rate) / (k_q /
+    /// k).
     double change = 1;
     std::string changeFrom; // in words; empty: nothing is known, and 1 is taken
 };

@@ -23,8 +23,8 @@ struct TuneRequest {
     QualityMeasure measure = QualityMeasure::Answered;
     double floor = 0.9;              // of the share, 0..1
     bool sure = false;               // the lower end of the share's interval must reach the floor
-    int runs = 3;                    // of the best predicted
-    int more = 6;                    // while none of these reaches the floor
+    int runs = 3;                    // rows that are run in any case, the best predicted ones
+    int more = 6;                    // rows that are run after these at most, while none reaches the floor
     std::vector<std::string> traces; // whose runs are replayed
     std::optional<GpuSpec> machine;  // none: this one's entry of the GPU table, or ordinary rates
 };

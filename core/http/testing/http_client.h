@@ -69,7 +69,7 @@ public:
         text_.append(buffer.data(), std::size_t(count));
         return true;
     }
-    /// The connection's end came, not the end of patience.
+    /// Whether the server has ended the connection. False also after a call that gave up waiting after 30 s.
     bool ended() const { return ended_; }
     const std::string& text() const { return text_; }
     void forget() { text_.clear(); }
@@ -80,7 +80,7 @@ private:
     std::string text_;
 };
 
-/// A request of one answer: the connection ends behind it.
+/// The text of a request. close: asks the server to end the connection after its answer.
 inline std::string httpRequest(const std::string& method, const std::string& path, const std::string& body = {},
                                const std::string& headers = {}, bool close = true) {
     return method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + (close ? "Connection: close\r\n" : "") + headers +

@@ -20,7 +20,8 @@ struct BlockAttentionArgs {
     int listTokens = 0; // so many tokens of the block share a list of pages; with one query head a KV head. 0: all do
     float scale = 1;
     int splits = 1; // thread blocks that share the keys of a (row, KV head), as blockSplits() says it
-    // The result of every split. Null: `out` instead, with one split and no part of the block's own.
+    // The result of every split, for mergeBlocks or mergeShares. Null: the kernel writes `out` itself; there is then
+    // one split, and nothing is to be merged with it.
     float* partial = nullptr;     // [rows, kvHeads, splits, queries(), dim] weighted sums of values
     float2* states = nullptr;     // [rows, kvHeads, splits, queries()] largest logit, sum of exponentials
     __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
@@ -29,7 +30,7 @@ struct BlockAttentionArgs {
     int lists() const { return listTokens > 0 ? (rows.block + listTokens - 1) / listTokens : 1; }
 };
 
-/// Into how many parts the keys are cut, for rows of up to maxKeys tokens.
+/// @return into how many parts blockAttention should cut the keys of rows that attend to up to maxKeys tokens
 int blockSplits(const Launch& launch, const BlockRows& rows, int maxKeys);
 /// Shapes: see checkAttentionShape.
 void blockAttention(const Launch& launch, const BlockAttentionArgs& args);
@@ -43,13 +44,14 @@ struct BlockMergeArgs {
     int splits = 1;
     const float* partial = nullptr;
     const float2* states = nullptr;
-    // Attention over the prefix, of active tokens written and of the others read. Null where every token is always
-    // active.
+    // Attention over the prefix. The kernel writes that of active tokens; of the others it reads what an earlier
+    // forward has written. Null where every token is always active.
     float* prefix = nullptr;      // [rows*block, queryHeads, dim]
     float* prefixSums = nullptr;  // [rows*block, queryHeads] natural logarithms; -inf without a prefix
     __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
 };
-/// The block's own part, and the merge. The block's keys and values lie at its positions.
+/// Attends to the keys of the block itself, which lie at the block's positions, and merges the result with the
+/// attention over the prefix into one softmax.
 void mergeBlocks(const Launch& launch, const BlockMergeArgs& args);
 
 } // namespace kvscope::cuda

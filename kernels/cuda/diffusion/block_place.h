@@ -40,7 +40,8 @@ struct NameActiveArgs {
                                      // 0 where the change is below 1e-10 of the queries' mean square
     std::uint64_t* mark = nullptr;
 };
-/// The most changed tokens, of equal ones the lower. Rows that are not sparse, and those with kEveryToken: all tokens.
+/// Writes the active tokens of each row: the most changed ones, of equal ones the lower. In rows that are not sparse,
+/// and in rows with kEveryToken, all tokens are active.
 void nameActive(const Launch& launch, const NameActiveArgs& args);
 
 struct KvChangesArgs {
@@ -48,7 +49,7 @@ struct KvChangesArgs {
     const float2* changes = nullptr; // BlockPlaceArgs::kvChanges
     float* scores = nullptr;         // [rows, keys, values, block] out: mean square changes, over all KV heads
 };
-/// How much each token's keys and values changed, by the rule of NameActiveArgs::scores.
+/// Writes how much each token's keys and values changed, by the rule of NameActiveArgs::scores.
 void addKvChanges(const Launch& launch, const KvChangesArgs& args);
 
 /// Enters the clean rows' keys into the ranges of the pages that they touch. A page is a KV block.

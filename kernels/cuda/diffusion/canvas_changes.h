@@ -16,7 +16,7 @@ struct ChangeRow {
     std::int32_t tokens = 0;        // of the canvas
     std::int32_t firstValue = 0;    // row of ChangeArgs::qkv of its first token
     std::int32_t firstCompared = 0; // row of ChangeArgs::compared of its first token
-    std::int32_t firstKept = 0;     // row, in what layers keep of tokens, of position 0
+    std::int32_t firstKept = 0;     // row of position 0 in the arrays that every layer keeps for tokens
     std::int32_t count = 0;         // tokens that are computed
     std::int32_t firstPlace = 0;    // their first place in ChangeArgs::places and the lists beside it
 };
@@ -35,12 +35,15 @@ struct ChangeArgs {
     std::int32_t* computed = nullptr;        // [sequence, mostComputed] out: positions, ascending
     // [places] out, of the tokens that are computed
     BlockRow* places = nullptr;
-    std::int32_t *sources = nullptr, *targets = nullptr; // row of qkv's token; row in what layers keep
+    std::int32_t *sources = nullptr,
+                 *targets = nullptr; // the token's row of qkv; its row in the arrays that the layer keeps
     std::uint64_t* mark = nullptr;
 };
-/// Values count as they are stored, in bf16. A vector shorter than 1e-8 counts as that long.
+/// Writes `changes`, and replaces the values in `blocks` by the new ones. Both values are compared as they are stored,
+/// in bf16; a vector shorter than 1e-8 counts as that long.
 void compareValues(const Launch& launch, const ChangeArgs& args);
-/// The tokens that changed most, of equal ones the lower.
+/// Chooses ChangeRow::count tokens of each row, those that changed most, of equal ones the lower, and writes
+/// `computed`, `places`, `sources` and `targets`.
 void chooseChanged(const Launch& launch, const ChangeArgs& args);
 
 /// Copies the values of the tokens of `rows` (one token a row) to what later forwards compare with.

@@ -23,7 +23,7 @@ struct KeepArgs {
     AttentionShape shape;
     int rows = 0, blockTokens = 0;
     int mostTokens = 0, mostKept = 0; // of any row
-    int kernel = 1;                   // neighbours that share their highest importance, odd
+    int kernel = 1;                   // tokens around a token, itself included, whose highest importance counts; odd
     const KeepRow* table = nullptr;   // [rows]
     const __nv_bfloat16* q = nullptr; // [tokens of all rows, queryHeads*dim], rotated
     __nv_bfloat16* blocks = nullptr;  // of the layer
@@ -34,10 +34,11 @@ struct KeepArgs {
     std::int32_t* kept = nullptr; // [sequence, mostKept] out: positions, ascending
     std::uint64_t *scoreMark = nullptr, *keepMark = nullptr;
 };
-/// The mean over query heads and tokens of the block of their products with each other token's key, without a scale.
+/// Writes `importance`: for each token outside the block the mean, over the query heads and the tokens of the block, of
+/// the products of their queries with the token's key, without a scale.
 void scoreCanvasTokens(const Launch& launch, const KeepArgs& args);
-/// The tokens of highest importance, which is the highest among `kernel` neighbours; equal ones: the lower. Their keys
-/// and values are copied, in the order of their positions.
+/// Chooses the tokens to keep: those around which, among `kernel` neighbours, the highest importance is highest; of
+/// equal ones the lower. Copies their keys and values in the order of their positions.
 void keepCanvasTokens(const Launch& launch, const KeepArgs& args);
 
 /// @throws Error(Unsupported) where a choice among so many tokens does not fit into shared memory

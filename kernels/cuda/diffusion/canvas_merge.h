@@ -11,7 +11,7 @@ namespace kvscope::cuda {
 
 struct ShareMergeArgs {
     BlockRows rows; // of blockAttention; the tokens that attend are the first ones of each row
-    int splits = 1; // no row has fewer keys than fill all of them
+    int splits = 1; // of blockAttention; every row has so many keys that no split is empty
     // As BlockAttentionArgs has them.
     const float* partial = nullptr;
     const float2* states = nullptr;

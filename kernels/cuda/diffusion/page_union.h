@@ -10,7 +10,7 @@
 namespace kvscope::cuda {
 
 struct PageUnionArgs {
-    BlockRows rows;                        // of sparse rows alone pages are chosen
+    BlockRows rows;                        // pages are chosen for the sparse ones
     const __nv_bfloat16* q = nullptr;      // [rows*block, queryHeads*dim]
     const __nv_bfloat16* ranges = nullptr; // [blocks, 2, dim] lowest, highest; heads at BlockRows::headFirst
     int maxPages = 0;                      // most of a prefix, an incomplete one included
@@ -35,9 +35,11 @@ struct PageUnionArgs {
 /// @throws Error(Unsupported): a thread block's shared memory is too small to choose among so many pages
 void checkPageUnion(const Launch& launch, int maxPages);
 
-/// max(q lo, q hi) summed over the channels, as one product of [min(q, 0), max(q, 0)] with [lo, hi].
+/// Writes `scores`: for each query and complete page the sum over the channels of max(q lo, q hi), computed as one
+/// product of [min(q, 0), max(q, 0)] with [lo, hi].
 void scoreUnionPages(const Launch& launch, const PageUnionArgs& args);
-/// The `pagesPerQuery` best pages of each query, of equal ones the lower, united.
+/// Chooses the `pagesPerQuery` best pages of each query, of equal ones the lower, and writes for each KV head the union
+/// of its queries' pages.
 void unitePages(const Launch& launch, const PageUnionArgs& args);
 
 } // namespace kvscope::cuda

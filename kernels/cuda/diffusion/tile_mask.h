@@ -37,10 +37,11 @@ void checkTileMask(const Launch& launch, int maxTiles);
 
 /// Fills `weights`, and clears `united`, of the rows that choose.
 void weighTiles(const Launch& launch, const TileMaskArgs& args);
-/// The tiles of most attention, added up over a row's tokens; of equal ones the lower.
+/// Chooses, for every query head and row of tiles, the tiles that get most attention, added up over the row's tokens;
+/// of equal ones the lower.
 void chooseTiles(const Launch& launch, const TileMaskArgs& args);
-/// The complete tiles of most attention, added up over all tokens and the query heads of a KV head. Of the results only
-/// `united` is written.
+/// Chooses, for every KV head, the complete tiles that get most attention, added up over all tokens and the query heads
+/// of the KV head. Of the results only `united` is written.
 void chooseTilesOfGroups(const Launch& launch, const TileMaskArgs& args);
 
 } // namespace kvscope::cuda

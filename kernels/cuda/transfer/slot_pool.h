@@ -28,7 +28,7 @@ struct PoolState {
     std::int64_t* lastAt = nullptr; // [slots] -1: the slot is free
     std::int32_t** owner = nullptr; // [slots] the entry of PoolRow::slotOf that names the slot
     std::int32_t* free = nullptr;   // [slots] the first PoolCounts::free of them are free slots
-    std::int32_t* filled = nullptr; // [rows*kvHeads] used within a launch
+    std::int32_t* filled = nullptr; // [rows*kvHeads] work space of one launch
     PoolCounts* counts = nullptr;
     __nv_bfloat16* blocks = nullptr; // [slots, block], and behind them the newest blocks of all rows
 };
