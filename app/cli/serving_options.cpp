@@ -35,7 +35,7 @@ Slo sloOf(const std::string& text, const ServingArguments& arguments, const Serv
         if ((key != "ttft" && key != "tbt") || !end || (end != last && !multiple) || !(value > 0) || value > 1e9)
             throw Error(ErrorKind::BadInput, fmt::format("cannot read --slo '{}'", text),
                         "write --slo ttft=10000,tbt=150 (ms), or tbt=25x for 25 decode iterations");
-        if (multiple) value *= costs.decode(32, 32 * 4096, 0, TransferPlan::Kernel);
+        if (multiple) value *= costs.residentDecode(32, 32 * 4096);
         (key == "ttft" ? slo.ttftMs : slo.tbtMs) = value;
     }
     return slo;

@@ -3,8 +3,10 @@
 #include "core/serve/serving_metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace kvscope::serve {
 namespace {
@@ -17,11 +19,20 @@ double medianOf(std::vector<double> values) {
     return percentile(values, 0.5);
 }
 
+/// The value at which half of the weight lies below; 0 where there is no weight.
+double weightedMedian(std::vector<std::pair<double, double>> valuesAndWeights) {
+    std::sort(valuesAndWeights.begin(), valuesAndWeights.end());
+    double left = 0;
+    for (const auto& each : valuesAndWeights) left += each.second / 2;
+    for (const auto& [value, weight] : valuesAndWeights)
+        if ((left -= weight) <= 0) return value;
+    return 0;
+}
+
 } // namespace
 
 void CostFit::add(const IterationReport& report, const MemoryShape& shape, bool chunks,
-                  const std::vector<int>& promptTokens) {
-    ++iterations_;
+                  std::span<const int> promptTokens, std::span<const int> admittedTokens) {
     std::int64_t work = report.decodeNs;
     for (std::size_t i = 0; i < report.plan.segments.size(); ++i) {
         const PrefillSegment& segment = report.plan.segments[i];
@@ -41,10 +52,18 @@ void CostFit::add(const IterationReport& report, const MemoryShape& shape, bool 
         }
         prefills_.push_back(sample);
     }
-    overheadMs_ += double(report.endNs - report.beginNs - work) / kNsOfMs;
-    if (report.plan.decodeRows() == 0) return;
+    const int rows = report.plan.decodeRows();
+    const double host = double(report.endNs - report.beginNs - work) / kNsOfMs;
+    if (admittedTokens.empty())
+        quiet_.push_back({{1, double(rows)}, host});
+    else
+        admitting_.push_back({{double(rows), double(admittedTokens.size()),
+                               std::accumulate(admittedTokens.begin(), admittedTokens.end(), 0.0)},
+                              host});
+    if (rows == 0) return;
     ++decodes_;
-    steps_[report.plan.decodeRows()].push_back({double(report.contextTokens), double(report.decodeNs) / kNsOfMs});
+    steps_[rows].push_back(
+        {double(report.contextTokens), double(report.missedBytes), double(report.decodeNs) / kNsOfMs});
     selected_ += double(report.hits + report.misses), missed_ += double(report.misses);
 }
 
@@ -84,24 +103,41 @@ CostFit::PrefillCost CostFit::prefillCost() const {
     }
 }
 
-ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) const {
-    if (const PrefillCost cost = prefillCost(); cost.perToken > 0) {
-        costs.prefillUsPerToken = cost.perToken * 1e3;
-        costs.prefillPsPerToken2 = cost.perSquare * 1e9;
-    }
-    // The slope over the context: the median of the slopes between steps of equally many rows, each of the shorter half
-    // with one of the longer half, so that a few steps that took long by accident do not tilt it.
-    std::vector<double> slopes;
+/// Milliseconds for each token of context: the median of the slopes between steps of equally many rows, each of the
+/// shorter half with one of the longer half, so that a few steps that took long by accident do not tilt it. A slope
+/// counts by its distance, because between contexts of nearly one length there is nothing but noise.
+double CostFit::contextSlope() const {
+    std::vector<std::pair<double, double>> slopes;
     for (const auto& entry : steps_) {
         std::vector<Step> steps = entry.second;
         std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.context < b.context; });
         const std::size_t half = steps.size() / 2;
         for (std::size_t i = 0; i < half; ++i)
             if (const double longer = steps[i + half].context - steps[i].context; longer > 0)
-                slopes.push_back((steps[i + half].ms - steps[i].ms) / longer);
+                slopes.emplace_back((steps[i + half].ms - steps[i].ms) / longer, longer);
     }
-    const double slope = slopes.empty() ? 0 : std::max(0.0, medianOf(std::move(slopes)));
+    return std::max(0.0, weightedMedian(std::move(slopes)));
+}
+
+/// What iterations that admit nobody take is in the others too, and what is left there belongs to the admissions.
+void CostFit::fitHost(ServiceCosts& costs) const {
+    if (quiet_.empty() && admitting_.empty()) return;
+    const std::array<double, 3> every = leastDeviations(quiet_);
+    costs.planMs = 0, costs.gapMs = every[0], costs.gapUsPerRow = every[1] * 1e3;
+    std::vector<Deviation> admissions;
+    for (const Deviation& each : admitting_)
+        admissions.push_back({{each.x[1], each.x[2]}, each.y - costs.overhead(int(each.x[0]))});
+    const std::array<double, 3> admission = leastDeviations(admissions);
+    costs.admitMs = admission[0], costs.admitUsPerToken = admission[1] * 1e3;
+}
+
+ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) const {
+    if (const PrefillCost cost = prefillCost(); cost.perToken > 0) {
+        costs.prefillUsPerToken = cost.perToken * 1e3;
+        costs.prefillPsPerToken2 = cost.perSquare * 1e9;
+    }
     if (!steps_.empty()) {
+        const double slope = contextSlope();
         costs.decodeUsPerKtoken = slope * 1e6;
         costs.decodeMs.points.clear();
         for (const auto& [rows, steps] : steps_) {
@@ -109,13 +145,35 @@ ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) c
             for (const Step& step : steps) rest.push_back(std::max(0.0, step.ms - slope * step.context));
             costs.decodeMs.points.emplace_back(rows, medianOf(std::move(rest)));
         }
-        std::ranges::fill(costs.linkGbps, std::numeric_limits<double>::infinity()); // the steps hold their loads
+        if (options.offload) { // the steps hold what it costs, loads too
+            std::ranges::fill(costs.linkGbps, std::numeric_limits<double>::infinity());
+            std::ranges::fill(costs.offloadMs, 0), std::ranges::fill(costs.offloadUsPerRow, 0);
+        }
     }
-    if (iterations_ > 0) costs.planMs = 0, costs.gapMs = overheadMs_ / double(iterations_);
+    fitHost(costs);
     // Where everything stays on the device, nothing is a miss, and no slots have been asked.
     if (selected_ > 0 && options.offload && options.cache == CachePlan::Partition)
         costs.partitionHits = Curve{
             {{double(costs.shape.partitionBlocks(options)) / costs.shape.selectedBlocks, 1 - missed_ / selected_}}};
+    return costs;
+}
+
+ServiceCosts CostFit::fitOffload(ServiceCosts costs, const SchedulerOptions& options) const {
+    fitHost(costs);
+    std::vector<Deviation> beyond;
+    for (const auto& [rows, steps] : steps_)
+        for (const Step& step : steps)
+            beyond.push_back({{1, step.missedBytes, double(rows)},
+                              step.ms - costs.residentDecode(rows, std::int64_t(step.context))});
+    if (beyond.empty()) return costs;
+    double& gbps = costs.linkGbps[std::size_t(options.transfers)];
+    const bool missed = isApart(beyond, 1);
+    if (!missed)
+        for (Deviation& step : beyond) step.y -= step.x[1] / (gbps * 1e6), step.x[1] = 0;
+    const auto [perStep, perByte, perRow] = leastDeviations(beyond);
+    if (missed) gbps = perByte > 0 ? 1 / (perByte * 1e6) : std::numeric_limits<double>::infinity();
+    costs.offloadMs[std::size_t(options.transfers)] = perStep;
+    costs.offloadUsPerRow[std::size_t(options.transfers)] = perRow * 1e3;
     return costs;
 }
 

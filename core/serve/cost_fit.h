@@ -2,27 +2,35 @@
 #pragma once
 
 #include "core/serve/engine.h"
+#include "core/serve/least_deviations.h"
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 namespace kvscope::serve {
 
 /// Collects iterations and fits to them what a layer of a prompt costs by its length (least squares, without prompts
-/// that took far longer than the others) and what a decode step costs by rows and
-/// context (medians). What is moved between the tiers is in these times, so the fitted table has links that cost
-/// nothing.
+/// that took far longer than the others), what a decode step costs by rows and context (medians), and what the host
+/// takes: in every iteration, for every row, and for a request that is admitted (least deviations).
 class CostFit {
 public:
-    /// shape: the engine's. promptTokens: the prompt lengths of the plan's segments, in their order.
-    void add(const IterationReport& report, const MemoryShape& shape, bool chunks,
-             const std::vector<int>& promptTokens);
+    /// shape: the engine's. promptTokens: the prompt lengths of the plan's segments, in their order. admittedTokens:
+    /// those of the requests that the plan admits.
+    void add(const IterationReport& report, const MemoryShape& shape, bool chunks, std::span<const int> promptTokens,
+             std::span<const int> admittedTokens);
 
     std::int64_t decodes() const { return decodes_; }
     std::int64_t segments() const { return std::int64_t(prefills_.size()); }
-    /// `base`, with fitted numbers wherever there were samples for them.
+    /// `base`, with fitted numbers wherever there were samples for them. Of a server that offloads, what that costs is
+    /// in the times of its steps, loads too: in the table links cost nothing, and steps nothing beside decode_ms.
     ServiceCosts fit(ServiceCosts base, const SchedulerOptions& options) const;
+    /// The same of a server that offloads, beside `resident`, the table of that server with everything on the device:
+    /// prompts and steps cost what they cost there. What steps take beyond is fitted to the bytes that they missed, to
+    /// a part of every step and to a part of each row, all for the transfers of `options`; where what they missed does
+    /// not tell the bytes from the others, the link keeps its rate. Shares of hits stay too.
+    ServiceCosts fitOffload(ServiceCosts resident, const SchedulerOptions& options) const;
 
 private:
     struct Prefill {
@@ -32,15 +40,20 @@ private:
         double perToken = 0, perSquare = 0; // ms of a layer
     };
     struct Step {
-        double context = 0, ms = 0;
+        double context = 0, missedBytes = 0, ms = 0;
     };
     static PrefillCost leastSquares(const std::vector<Prefill>& prefills);
     PrefillCost prefillCost() const;
+    double contextSlope() const;
+    void fitHost(ServiceCosts& costs) const;
 
     std::vector<Prefill> prefills_;
     std::map<int, std::vector<Step>> steps_; // by rows
-    double overheadMs_ = 0, selected_ = 0, missed_ = 0;
-    std::int64_t iterations_ = 0, decodes_ = 0;
+    // The host's time in an iteration, in ms: of those that admit nobody by 1 and rows, of the others by rows, admitted
+    // requests and their tokens.
+    std::vector<Deviation> quiet_, admitting_;
+    double selected_ = 0, missed_ = 0;
+    std::int64_t decodes_ = 0;
 };
 
 } // namespace kvscope::serve

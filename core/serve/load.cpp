@@ -48,17 +48,18 @@ public:
 
     void watches(const Engine& engine) { engine_ = &engine; }
     void submitted(RequestId id, int promptTokens) { promptTokens_[id] = promptTokens; }
-    void ended(RequestId id, Ending, std::int64_t, const Error*) override { promptTokens_.erase(id); }
+    void ended(RequestId id, Ending, std::int64_t, const Error*) override { ended_.push_back(id); }
     void iteration(const IterationReport& report) override {
-        lengths_.clear();
-        for (const PrefillSegment& segment : report.plan.segments) {
-            const auto found = promptTokens_.find(segment.id); // it may have ended
-            lengths_.push_back(found == promptTokens_.end() ? 0 : found->second);
-        }
-        fit_.add(report, engine_->costs().shape, chunks_, lengths_);
-        if (shared_) shared_->add(report, engine_->costs().shape, chunks_, lengths_);
+        lengths_.clear(), admitted_.clear();
+        for (const PrefillSegment& segment : report.plan.segments) lengths_.push_back(promptTokens_.at(segment.id));
+        for (const Member& member : report.plan.admitted) admitted_.push_back(promptTokens_.at(member.id));
+        fit_.add(report, engine_->costs().shape, chunks_, lengths_, admitted_);
+        if (shared_) shared_->add(report, engine_->costs().shape, chunks_, lengths_, admitted_);
+        for (const RequestId id : ended_) promptTokens_.erase(id);
+        ended_.clear();
     }
     void forget() { fit_ = {}; } // what was passed on so far
+    const CostFit& fit() const { return fit_; }
     ServiceCosts fitted() const { return fit_.fit(engine_->costs(), scheduler_); }
 
 private:
@@ -68,7 +69,8 @@ private:
     CostFit* const shared_;
     CostFit fit_;
     std::unordered_map<RequestId, int> promptTokens_;
-    std::vector<int> lengths_;
+    std::vector<RequestId> ended_; // the iteration in which they ended is told behind them
+    std::vector<int> lengths_, admitted_;
 };
 
 /// Passes on to a tally, and to a trace where the run is recorded, what the engine tells.
@@ -161,6 +163,73 @@ void offer(const LoadOptions& options, const Tally& tally, Engine& engine, Count
     }
 }
 
+/// A fit to the iterations of an engine that has ended, and what that engine was.
+struct Measured {
+    CostFit fit;
+    ServiceCosts costs; // with the engine's shape
+    bool ownDeviceTier = false;
+};
+
+Measured measure(const std::shared_ptr<const Model>& model, const EngineOptions& engineOptions,
+                 const LoadOptions& options) {
+    const bool cuda = engineOptions.session.backend == Backend::Cuda;
+    constexpr int kLengths[] = {2048, 1536, 1024, 768, 640, 512, 384, 256};
+    const int rounds = cuda ? 2 : 1; // a CPU would take long for more
+    EngineOptions measured = engineOptions;
+    measured.scheduler.rows = rounds * int(std::size(kLengths));
+    measured.scheduler.tbtBoundMs = 1e7, measured.scheduler.iterationMs = 0; // whole prompts at once
+    measured.scheduler.longPrefills = measured.scheduler.shortTurns = 1;
+    LoadClock clock(options.processorTime);
+    measured.now = [&clock] { return clock.now(); };
+    Fitting fitting(measured, nullptr);
+    Engine engine(model, measured, fitting);
+    fitting.watches(engine);
+    RequestId id = 0;
+    const int longest = model->config().maxPositions;
+    const auto submit = [&](int tokens, int answer) {
+        WorkloadLine line;
+        line.outputTokens = answer;
+        line.promptTokens = std::max(1, std::min(tokens, longest - line.outputTokens));
+        line.seed = std::uint64_t(id);
+        Submission request;
+        request.id = id;
+        request.prompt = options.prompt(line, id);
+        request.maxTokens = line.outputTokens;
+        request.stopAtEos = false;
+        fitting.submitted(id++, line.promptTokens);
+        engine.submit(std::move(request));
+    };
+    const auto serve = [&] {
+        while (engine.iterate())
+            if (options.between) options.between(0);
+    };
+    if (cuda) {
+        // Attention grows with the square of a prompt, and on a GPU no prompt of the lengths above is long enough to
+        // show it. Nor does a context of theirs have more blocks than a step selects, so that warm steps load something
+        // where the server offloads. A prompt that has no room in the engine's budgets is refused and not measured.
+        constexpr int kLong[] = {32768, 16384, 8192, 4096};
+        const auto readLong = [&] {
+            int answer = 24;
+            for (const int tokens : kLong)
+                if (tokens + answer < longest) submit(tokens, answer), answer += 24;
+            serve();
+        };
+        // The first prompt of each length waits for the libraries to choose and load the kernels of its products, and
+        // the first rows for memory of the host that later ones get from them.
+        readLong();
+        for (const int tokens : kLengths) submit(tokens, 2);
+        serve();
+        fitting.forget();
+        readLong();
+    }
+    // Answers end one after the other, so that steps of all rows, of one less and so on are measured.
+    int answer = 8;
+    for (int round = 0; round < rounds; ++round)
+        for (const int tokens : kLengths) submit(tokens, answer), answer += 6;
+    serve();
+    return {fitting.fit(), engine.costs(), engine.ownDeviceTier()};
+}
+
 } // namespace
 
 LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workload, const EngineOptions& engineOptions,
@@ -203,61 +272,29 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
     return result;
 }
 
-ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engineOptions,
+ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
                           const LoadOptions& options) {
-    const bool cuda = engineOptions.session.backend == Backend::Cuda;
-    constexpr int kLengths[] = {2048, 1536, 1024, 768, 640, 512, 384, 256};
-    const int rounds = cuda ? 2 : 1; // a CPU would take long for more
-    EngineOptions measured = engineOptions;
-    measured.scheduler.rows = rounds * int(std::size(kLengths));
-    measured.scheduler.tbtBoundMs = 1e7, measured.scheduler.iterationMs = 0; // whole prompts at once
-    measured.scheduler.longPrefills = measured.scheduler.shortTurns = 1;
-    LoadClock clock(options.processorTime);
-    measured.now = [&clock] { return clock.now(); };
-    Fitting fitting(measured, nullptr);
-    Engine engine(model, measured, fitting);
-    fitting.watches(engine);
-    RequestId id = 0;
-    const int longest = model->config().maxPositions;
-    const auto submit = [&](int tokens, int answer) {
-        WorkloadLine line;
-        line.outputTokens = answer;
-        line.promptTokens = std::max(1, std::min(tokens, longest - line.outputTokens));
-        line.seed = std::uint64_t(id);
-        Submission request;
-        request.id = id;
-        request.prompt = options.prompt(line, id);
-        request.maxTokens = line.outputTokens;
-        request.stopAtEos = false;
-        fitting.submitted(id++, line.promptTokens);
-        engine.submit(std::move(request));
-    };
-    const auto serve = [&] {
-        while (engine.iterate())
-            if (options.between) options.between(0);
-    };
-    if (cuda) {
-        // Attention grows with the square of a prompt, and on a GPU no prompt of the lengths above is long enough to
-        // show it. A prompt that has no room in the engine's budgets is refused and not measured.
-        constexpr int kLong[] = {32768, 16384, 8192, 4096};
-        const auto readLong = [&] {
-            for (const int tokens : kLong)
-                if (tokens < longest) submit(tokens, 2);
-            serve();
-        };
-        // The first prompt of each length waits for the libraries to choose and load the kernels of its products.
-        readLong();
-        for (const int tokens : kLengths) submit(tokens, 2);
-        serve();
-        fitting.forget();
-        readLong();
+    const Measured measured = measure(model, engine, options);
+    ServiceCosts all = measured.fit.fit(measured.costs, engine.scheduler);
+    // The simulator knows no loads of a method that decides itself what is on the device: they are in its steps.
+    if (engine.session.backend != Backend::Cuda || !engine.scheduler.offload || measured.ownDeviceTier) return all;
+    EngineOptions resident = engine;
+    resident.scheduler.offload = false;
+    Measured beside;
+    try {
+        beside = measure(model, resident, options);
+    } catch (const Error& error) {
+        if (error.kind != ErrorKind::OutOfMemory) throw;
     }
-    // Answers end one after the other, so that steps of all rows, of one less and so on are measured.
-    int answer = 8;
-    for (int round = 0; round < rounds; ++round)
-        for (const int tokens : kLengths) submit(tokens, answer), answer += 6;
-    serve();
-    return fitting.fitted();
+    if (beside.fit.decodes() == 0) return all; // nothing has room on the device
+    ServiceCosts apart = measured.fit.fitOffload(beside.fit.fit(measured.costs, resident.scheduler), engine.scheduler);
+    apart.partitionHits = std::move(all.partitionHits);
+    return apart;
+}
+
+ServiceCosts measureOffload(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
+                            const LoadOptions& options, const ServiceCosts& resident) {
+    return measure(model, engine, options).fit.fitOffload(resident, engine.scheduler);
 }
 
 } // namespace kvscope::serve

@@ -45,8 +45,14 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
 
 /// Measures what the iterations of this engine cost, in a short run of its own: on the CPU with prompts of 256 to 2,048
 /// tokens and steps of one to eight rows, on a GPU with prompts of up to 32,768 tokens and steps of up to 16 rows,
-/// after a first run that is not measured, in which the libraries load kernels.
+/// after a first run that is not measured, in which the libraries load kernels. On a GPU an engine that offloads is
+/// measured with everything on the device as well, so that the table says apart what offloading costs.
 ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
                           const LoadOptions& options);
+
+/// The same of an engine that offloads, beside `resident`, the table of that engine with everything on the device. See
+/// CostFit::fitOffload.
+ServiceCosts measureOffload(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
+                            const LoadOptions& options, const ServiceCosts& resident);
 
 } // namespace kvscope::serve

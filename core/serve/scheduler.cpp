@@ -116,8 +116,8 @@ private:
         }
         for (const Member& member : plan_.resumed) count(now_.paused[std::size_t(member.index)], true);
         const auto misses = cold + std::int64_t(std::ceil((1 - now_.hitRate) * double(warm)));
-        plan_.decodeMs = costs_.decode(plan_.decodeRows(), context, misses, options_.transfers);
-        plan_.predictedMs = plan_.decodeMs + costs_.overhead();
+        plan_.decodeMs = costs_.decode(plan_.decodeRows(), context, misses, options_);
+        plan_.predictedMs = plan_.decodeMs + costs_.overhead(plan_.decodeRows());
         left_ = options_.budgetMs() - plan_.predictedMs;
         tokens_ = plan_.decodeRows();
     }
@@ -264,8 +264,9 @@ private:
         return (costs_.shape.layers - request.position.layer) * whole - costs_.prefillLayer(0, request.position.token);
     }
 
-    // First come, first served. A request that does not fit lets later ones pass, until it has been passed too often or
-    // has waited too long.
+    // First come, first served. What admissions take is missing for the prompts of the admitted requests; it keeps
+    // nobody out, and is no reason to read less of the prompts that are read already. A request that does not fit lets
+    // later ones pass, until it has been passed too often or has waited too long.
     void admit() {
         const auto count = int(now_.waiting.size());
         const int waiting = count - int(plan_.refused.size());
@@ -291,6 +292,8 @@ private:
                 alone = std::max(alone, request.aloneBytes(partitioned));
                 ++(inShortLane ? shortsReading_ : longsReading_);
                 plan_.admitted.push_back({request.id, i});
+                const double ms = costs_.admission(request.promptTokens);
+                left_ -= ms, plan_.admissionsMs += ms, plan_.predictedMs += ms;
                 continue;
             }
             if (queueLimit_ == Limit::None) queueLimit_ = limit;
@@ -381,7 +384,7 @@ void IterationPlan::clear() {
     waitingFor.fill(0);
     workingSetBytes = availableBytes = hardBytes = 0;
     over = false;
-    decodeMs = predictedMs = 0;
+    decodeMs = admissionsMs = predictedMs = 0;
 }
 
 void Scheduler::plan(const Snapshot& snapshot, IterationPlan& plan) const {

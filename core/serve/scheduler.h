@@ -67,7 +67,8 @@ struct IterationPlan {
     std::int64_t availableBytes = 0;       // M_avl, after admissions
     std::int64_t hardBytes = 0;            // of one layer's selections together
     bool over = false;                     // the working sets exceed M_avl
-    double decodeMs = 0, predictedMs = 0;  // predicted for the decode step; for the whole iteration
+    double decodeMs = 0, admissionsMs = 0; // predicted for the decode step; for the admissions
+    double predictedMs = 0;                // for the whole iteration
 
     int decodeRows() const { return int(decode.size() + resumed.size()); }
     bool empty() const { return decode.empty() && resumed.empty() && segments.empty(); }

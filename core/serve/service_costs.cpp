@@ -91,12 +91,18 @@ double Curve::at(double x) const {
     return left->second + (right->second - left->second) * (x - left->first) / (right->first - left->first);
 }
 
+double ServiceCosts::residentDecode(int rows, std::int64_t contextTokens) const {
+    return rows <= 0 ? 0 : decodeMs.at(rows) + double(contextTokens) * decodeUsPerKtoken * 1e-6;
+}
+
 double ServiceCosts::decode(int rows, std::int64_t contextTokens, std::int64_t missBytes,
-                            TransferPlan transfers) const {
+                            const SchedulerOptions& options) const {
     if (rows <= 0) return 0;
-    const double compute = decodeMs.at(rows) + double(contextTokens) * decodeUsPerKtoken * 1e-6;
-    const double loads = double(missBytes) / (linkGbps[int(transfers)] * 1e6);
-    return overlap ? std::max(compute, loads) : compute + loads;
+    const auto transfers = std::size_t(options.transfers);
+    const double compute = residentDecode(rows, contextTokens);
+    const double loads = double(missBytes) / (linkGbps[transfers] * 1e6);
+    const double setUp = options.offload ? offloadMs[transfers] + rows * offloadUsPerRow[transfers] * 1e-3 : 0;
+    return (overlap ? std::max(compute, loads) : compute + loads) + setUp;
 }
 
 double ServiceCosts::prefillLayer(int from, int to) const {
@@ -153,8 +159,20 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
     const auto rate = [](double& target) -> Read {
         return [&target](const std::string& key, const nlohmann::json& v) { target = linkRate(key, v); };
     };
+    const auto byTransfers = [&](double(&target)[3]) -> Read {
+        return [&number, &object, &target](const std::string& key, const nlohmann::json& v) {
+            readMembers(object(key, v), key,
+                        {{"calls", number(target[0])}, {"batched", number(target[1])}, {"kernel", number(target[2])}});
+        };
+    };
+    // First of all: a later version may have keys that are not known here.
+    if (const auto version = document.find("version"); version != document.end())
+        if (const int is = wholeNumber("version", *version, 1); is > kVersion)
+            refuseCost("version", fmt::format("the table is of version {}, and this program knows versions up to {}",
+                                              is, kVersion));
     readMembers(document, "the costs",
-                {{"decode_ms", curve(costs.decodeMs, 1e9)},
+                {{"version", [](const std::string&, const nlohmann::json&) {}},
+                 {"decode_ms", curve(costs.decodeMs, 1e9)},
                  {"decode_us_per_ktoken", number(costs.decodeUsPerKtoken)},
                  {"full_us_per_ktoken", number(costs.fullUsPerKtoken)},
                  {"prefill_us_per_token", number(costs.prefillUsPerToken)},
@@ -167,8 +185,13 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                                    {"kernel", rate(costs.linkGbps[2])}});
                   }},
                  {"overlap", truth(costs.overlap)},
+                 {"offload_ms", byTransfers(costs.offloadMs)},
+                 {"offload_us_per_row", byTransfers(costs.offloadUsPerRow)},
                  {"plan_ms", number(costs.planMs)},
                  {"gap_ms", number(costs.gapMs)},
+                 {"gap_us_per_row", number(costs.gapUsPerRow)},
+                 {"admit_ms", number(costs.admitMs)},
+                 {"admit_us_per_token", number(costs.admitUsPerToken)},
                  {"drift", number(costs.drift)},
                  {"lru_hits", curve(costs.lruHits, 1)},
                  {"partition_hits", curve(costs.partitionHits, 1)},
@@ -191,7 +214,11 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
 }
 
 std::string ServiceCosts::toJson() const {
-    const Json out{{"decode_ms", jsonOf(decodeMs)},
+    const auto byTransfers = [](const double(&values)[3]) {
+        return Json{{"calls", values[0]}, {"batched", values[1]}, {"kernel", values[2]}};
+    };
+    const Json out{{"version", kVersion},
+                   {"decode_ms", jsonOf(decodeMs)},
                    {"decode_us_per_ktoken", decodeUsPerKtoken},
                    {"full_us_per_ktoken", fullUsPerKtoken},
                    {"prefill_us_per_token", prefillUsPerToken},
@@ -201,8 +228,13 @@ std::string ServiceCosts::toJson() const {
                      {"batched", jsonOfRate(linkGbps[1])},
                      {"kernel", jsonOfRate(linkGbps[2])}}},
                    {"overlap", overlap},
+                   {"offload_ms", byTransfers(offloadMs)},
+                   {"offload_us_per_row", byTransfers(offloadUsPerRow)},
                    {"plan_ms", planMs},
                    {"gap_ms", gapMs},
+                   {"gap_us_per_row", gapUsPerRow},
+                   {"admit_ms", admitMs},
+                   {"admit_us_per_token", admitUsPerToken},
                    {"drift", drift},
                    {"lru_hits", jsonOf(lruHits)},
                    {"partition_hits", jsonOf(partitionHits)},

@@ -30,9 +30,16 @@ struct ServiceCosts {
     /// GB/s (1e9), by TransferPlan. Infinite: loads take no time of their own, as in a table that was fitted to steps
     /// with their loads in them.
     double linkGbps[3] = {5.1, 18.1, 51.3};
-    bool overlap = false;               // whether loads run beside the computation, as with lookahead
-    double planMs = 0.05, gapMs = 0.02; // the host's time in an iteration: for the plan, and between iterations
-    double drift = 0.06;                // share of a selection that the step before did not have
+    bool overlap = false; // whether loads run beside the computation, as with lookahead
+    /// What a step takes beside computation and loads where the server offloads: each layer looks blocks up and sets
+    /// its transfers up, whether few blocks are missing or many. Of a step, and of each of its rows; by TransferPlan.
+    double offloadMs[3] = {0, 0, 0}, offloadUsPerRow[3] = {0, 0, 0};
+    /// The host's time in every iteration: for the plan, for the rest, and for what each row of the step selected.
+    double planMs = 0.05, gapMs = 0.02, gapUsPerRow = 0;
+    /// The host's time in an iteration that admits, for each request and for each token of its prompt: memory is taken
+    /// and what a row is made of is set up.
+    double admitMs = 0, admitUsPerToken = 0;
+    double drift = 0.06; // share of a selection that the step before did not have
     /// Share of selected blocks found on the device. lruHits, of cache=global-lru: by (sum of one step's selections /
     /// M_avl), where the layers take turns and a layer's selection is pinned while it is looked up. partitionHits, of
     /// cache=partition: by (slots of a row / blocks of a selection). Both come from a synthetic stream of 8 layers, 32
@@ -42,15 +49,19 @@ struct ServiceCosts {
     MemoryShape shape;
 
     /// Milliseconds of one decode step; no rows take no time. contextTokens: summed over the rows. missBytes: what
-    /// comes over the link.
-    double decode(int rows, std::int64_t contextTokens, std::int64_t missBytes, TransferPlan transfers) const;
+    /// comes over the link. Of the options, `offload` and `transfers` matter.
+    double decode(int rows, std::int64_t contextTokens, std::int64_t missBytes, const SchedulerOptions& options) const;
+    /// The same where everything is on the device.
+    double residentDecode(int rows, std::int64_t contextTokens) const;
     /// Milliseconds in which the tokens [from, to) of a prompt go through one layer. The pieces of a layer add up to
     /// the whole.
     double prefillLayer(int from, int to) const;
     /// Milliseconds in which a whole prompt is read, alone.
     double prefillAll(int tokens) const { return shape.layers * prefillLayer(0, tokens); }
-    /// Milliseconds that an iteration takes beside all its work.
-    double overhead() const { return planMs + gapMs; }
+    /// Milliseconds that an iteration with a step of so many rows takes beside prompts, steps and admissions.
+    double overhead(int rows) const { return planMs + gapMs + rows * gapUsPerRow * 1e-3; }
+    /// Milliseconds that an iteration takes to admit a request with a prompt of so many tokens.
+    double admission(int promptTokens) const { return admitMs + promptTokens * admitUsPerToken * 1e-3; }
     /// Share of selected blocks that are on the device, for rows that together select `stepBytes` where the device has
     /// `available` bytes for them. 1 where nothing is offloaded.
     double hitRate(const SchedulerOptions& options, std::int64_t stepBytes, std::int64_t available) const;
@@ -58,8 +69,12 @@ struct ServiceCosts {
     /// selection, and for every later step the share that drifted; at most all blocks of `context` tokens.
     std::int64_t workingSet(const SchedulerOptions& options, int steps, std::int64_t context) const;
 
+    /// Of the tables that are written. Tables of version 1 had no key `version`, nothing for admissions and nothing for
+    /// what offloading costs every step: a part of both was in gap_ms. They are read as they were meant.
+    static constexpr int kVersion = 2;
+
     /// Reads a JSON object; keys that are absent keep their defaults. @throws Error(BadInput) naming what is wrong, an
-    /// unknown key too
+    /// unknown key and a later version too
     static ServiceCosts fromJson(std::string_view text);
     /// The same for a file: errors begin with its name.
     static ServiceCosts fromJson(std::string_view text, const std::string& origin);

@@ -98,7 +98,8 @@ private:
         misses_ = cold + std::int64_t(std::ceil((1 - hits) * double(warm)));
         selected_ = warm + cold;
         if (warm > 0) hitRate_ += 0.1 * (hits - hitRate_); // what the scheduler expects next
-        double ms = costs.decode(plan.decodeRows(), context, misses_, options_.scheduler.transfers) + costs.overhead();
+        double ms = costs.decode(plan.decodeRows(), context, misses_, options_.scheduler) +
+                    costs.overhead(plan.decodeRows()) + plan.admissionsMs;
         for (const PrefillSegment& segment : plan.segments) ms += segment.ms;
         return ms;
     }
@@ -136,7 +137,7 @@ double utilisationOf(const Workload& workload, const SimulationOptions& options)
     for (const WorkloadLine& line : workload.lines) {
         const RequestNeeds needs = costs.shape.needsOf(scheduler, line.promptTokens, line.outputTokens);
         const std::int64_t length = std::int64_t(line.promptTokens) + line.outputTokens;
-        prefillMs += costs.prefillAll(line.promptTokens) / n;
+        prefillMs += (costs.admission(line.promptTokens) + costs.prefillAll(line.promptTokens)) / n;
         tokens += (line.outputTokens - 1) / n; // the prefill makes the first token
         // A request decodes for as many steps as its answer has tokens, so batches have long answers more often than
         // short ones.
@@ -160,9 +161,8 @@ double utilisationOf(const Workload& workload, const SimulationOptions& options)
         const auto available = options.budget.device - std::int64_t(deviceBytes) * batch;
         const auto selected = std::int64_t(stepBytes) * batch;
         const double misses = (1 - costs.hitRate(scheduler, selected, available)) * double(selected);
-        const double step =
-            costs.decode(batch, std::int64_t(context) * batch, std::int64_t(misses), scheduler.transfers);
-        perToken = std::min(perToken, (step + costs.overhead()) / batch);
+        const double step = costs.decode(batch, std::int64_t(context) * batch, std::int64_t(misses), scheduler);
+        perToken = std::min(perToken, (step + costs.overhead(batch)) / batch);
     }
     return workload.rate() * (prefillMs + tokens * perToken) / 1e3;
 }

@@ -19,8 +19,8 @@ struct SimulationOptions : WindowOptions {
 };
 
 /// The share of the server that the offered requests need: arrivals per second times the mean work of a request, which
-/// is its prefill, and its tokens at the rate of the best batch that memory and rows allow. From 1 on the server cannot
-/// keep up.
+/// is its admission, its prefill, and its tokens at the rate of the best batch that memory and rows allow. From 1 on
+/// the server cannot keep up.
 double utilisationOf(const Workload& workload, const SimulationOptions& options);
 
 /// Reads the workload over and over: first the warm-up, then the window, and then on until every request of the window

@@ -41,9 +41,7 @@ TEST(Rungs, FullAttentionReadsEverythingAndHasNoIndex) {
     ServiceCosts sparse;
     sparse.decodeUsPerKtoken = 1, sparse.fullUsPerKtoken = 50;
     const ServiceCosts full = costsOnRung(rungs().front(), sparse);
-    EXPECT_NEAR(full.decode(1, 1'000'000, 0, TransferPlan::Kernel) -
-                    sparse.decode(1, 1'000'000, 0, TransferPlan::Kernel),
-                49, 1e-9);
+    EXPECT_NEAR(full.residentDecode(1, 1'000'000) - sparse.residentDecode(1, 1'000'000), 49, 1e-9);
     EXPECT_EQ(full.shape.indexBytesPerToken, 0);
     EXPECT_EQ(costsOnRung(rungs()[1], sparse).toJson(), sparse.toJson());
     EXPECT_EQ(ServiceCosts::fromJson(sparse.toJson()).fullUsPerKtoken, 50);

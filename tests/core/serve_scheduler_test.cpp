@@ -52,6 +52,46 @@ TEST(Scheduler, DecodesFirstThenReadsRunningPromptsThenNewOnes) {
     EXPECT_DOUBLE_EQ(plan.predictedMs, 31);
 }
 
+TEST(Scheduler, PricesAdmissionsInTheIterationThatAdmits) {
+    const SchedulerOptions options = optionsOf({{"iteration_ms", "40"}, {"short_tokens", "12"}});
+    ServiceCosts costs = smallCosts();
+    costs.admitMs = 4, costs.admitUsPerToken = 500, costs.gapUsPerRow = 250, costs.offloadMs[2] = 2;
+    Server server(options, costs, plenty(options));
+    server.arrive(1, 1, 100);
+    EXPECT_DOUBLE_EQ(server.step().predictedMs, 4 + 0.5 + 2) << "admission and prompt";
+    EXPECT_NEAR(server.step().predictedMs, 0.25 + 3, 1e-5) << "a row and its step, which loads 64 bytes";
+    server.arrive(2, 8, 100);  // 8 ms to admit, 16 to read
+    server.arrive(3, 10, 100); // 9 ms, 20
+    const IterationPlan& plan = server.step();
+    EXPECT_THAT(idsOf(plan.admitted), ElementsAre(2, 3));
+    EXPECT_DOUBLE_EQ(plan.admissionsMs, 17);
+    ASSERT_EQ(plan.segments.size(), 1u)
+        << "of 40 ms the step has 3.25 and the admissions 17, and 3.75 behind the first "
+           "prompt are too few for a piece of the other";
+    EXPECT_TRUE(plan.segments[0].last);
+    EXPECT_DOUBLE_EQ(plan.predictedMs, 3.25 + 17 + 16);
+    EXPECT_EQ(plan.limitedBy, Limit::TimeBudget);
+    server.step();
+    EXPECT_EQ(server.plan.admissionsMs, 0) << "priced once";
+}
+
+TEST(Scheduler, AnAdmissionThatTakesLongerThanTheIterationEndsAllTheSame) {
+    const SchedulerOptions options = optionsOf({{"iteration_ms", "10"}, {"short_tokens", "0"}});
+    ServiceCosts costs = smallCosts();
+    costs.admitMs = 50;
+    Server server(options, costs, plenty(options));
+    server.arrive(1, 4, 20);
+    EXPECT_EQ(server.step().segments.size(), 1u) << "alone it is read whatever its admission took";
+    server.step();
+    server.arrive(2, 4, 2);
+    const IterationPlan& plan = server.step();
+    EXPECT_THAT(idsOf(plan.admitted), ElementsAre(2)) << "nobody waits for time that never comes";
+    EXPECT_THAT(plan.segments, IsEmpty()) << "its prompt is for the next iteration";
+    EXPECT_EQ(plan.limitedBy, Limit::TimeBudget);
+    EXPECT_EQ(server.step().segments.size(), 1u);
+    EXPECT_GT(server.drain(), 0);
+}
+
 TEST(Scheduler, CutsALayerIntoPiecesWhereNoLayerFits) {
     Server server = serverOf({{"iteration_ms", "20"}, {"short_tokens", "0"}});
     server.arrive(1, 1, 100);

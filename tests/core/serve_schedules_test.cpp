@@ -71,6 +71,8 @@ private:
     ServiceCosts costsOf() {
         ServiceCosts costs = smallCosts();
         costs.shape.layers = between(1, 4), costs.shape.pausesInLayer = chance(0.7);
+        if (chance(0.3)) costs.admitMs = oneOf({0.5, 30.0}), costs.admitUsPerToken = oneOf({0, 400});
+        if (chance(0.3)) costs.gapUsPerRow = 200, costs.offloadMs[2] = 0.7, costs.offloadUsPerRow[2] = 90;
         return costs;
     }
     Budget randomBudget() {
@@ -190,7 +192,13 @@ private:
 
     std::string lookAtSegments(const Snapshot& before, const IterationPlan& plan) {
         std::int64_t tokens = plan.decodeRows();
-        double ms = plan.decodeMs;
+        const ServiceCosts& costs = server_.scheduler.costs();
+        double admissions = 0;
+        for (const Member& member : plan.admitted)
+            admissions += costs.admission(before.waiting[std::size_t(member.index)].promptTokens);
+        if (std::abs(admissions - plan.admissionsMs) > 1e-9) return "admissions are not priced by their prompts";
+        double ms = plan.decodeMs + plan.decodeRows() * costs.gapUsPerRow * 1e-3;
+        bool readsAdmitted = false;
         int longs = 0, shorts = 0;
         bool forced = plan.decodeRows() == 0;
         std::set<RequestId> read;
@@ -201,13 +209,16 @@ private:
             if (!(request.position == segment.from)) return "a part of a prompt is left out";
             if (segment.to == segment.from) return "a segment without a part";
             tokens += request.promptTokens, ms += segment.ms;
+            readsAdmitted |= segment.admitted;
             ++(request.promptTokens <= options_.shortTokens ? shorts : longs);
             forced |= double(server_.now - request.lastSegmentNs) / 1e6 >= options_.maxSuspendMs;
         }
         if (longs > 1 || shorts > options_.shortTurns) return "too many prompts at once";
         if (plan.segments.size() > 1 && tokens > options_.iterationTokens) return "more tokens than T_max";
-        if (std::abs(ms - plan.predictedMs) > 1e-9) return "the prediction is not the sum of its parts";
-        if (!forced && options_.tokenLayers == 0 && !plan.segments.empty() && ms > options_.budgetMs() + 1e-9)
+        if (std::abs(ms + admissions - plan.predictedMs) > 1e-9) return "the prediction is not the sum of its parts";
+        // Whoever is admitted costs what it costs; prompts have what the step leaves, and new ones what admissions do.
+        if (!forced && options_.tokenLayers == 0 && !plan.segments.empty() &&
+            ms + (readsAdmitted ? admissions : 0) > options_.budgetMs() + 1e-9)
             return "an iteration longer than its budget";
         return {};
     }

@@ -201,6 +201,31 @@ TEST(Simulation, TheFirstStepBehindAPrefillLoadsAWholeSelection) {
     EXPECT_EQ(r.tbt.samples, 2u);
 }
 
+/// One request alone: its admission delays its first token, and its steps hold what the host and offloading cost.
+TEST(Simulation, IterationsHoldAdmissionsAndWhatOffloadingCostsEveryStep) {
+    Workload workload;
+    workload.lines = {{0, 16384, 3, "", 0}}; // two decode steps
+    workload.spanUs = 60'000'000;
+    SimulationOptions options = longmixOptions();
+    options.warmUpRequests = 0, options.warmUpSeconds = 0;
+    const auto with = [&](const std::function<void(ServiceCosts&)>& change) {
+        SimulationOptions changed = options;
+        change(changed.costs);
+        return simulate(workload, changed);
+    };
+    const ServingResult before = with([](ServiceCosts&) {});
+    const ServingResult admitted = with([](ServiceCosts& c) { c.admitMs = 40, c.admitUsPerToken = 1000.0 / 16384; });
+    EXPECT_NEAR(admitted.ttft.mean - before.ttft.mean, 41, 0.1) << "once; the prompt has one iteration more";
+    EXPECT_NEAR(admitted.tbt.mean, before.tbt.mean, 1e-3);
+    EXPECT_NEAR(admitted.utilisation - before.utilisation, 0.041 / 60, 1e-6);
+    const ServingResult offload = with([](ServiceCosts& c) { c.offloadMs[2] = 3, c.offloadUsPerRow[2] = 2000; });
+    EXPECT_NEAR(offload.ttft.mean, before.ttft.mean, 1e-3);
+    EXPECT_NEAR(offload.tbt.mean - before.tbt.mean, 5, 1e-3);
+    const ServingResult rows = with([](ServiceCosts& c) { c.gapUsPerRow = 7000; });
+    EXPECT_NEAR(rows.ttft.mean, before.ttft.mean, 1e-3) << "no row makes a step while the prompt is read";
+    EXPECT_NEAR(rows.tbt.mean - before.tbt.mean, 7, 1e-3);
+}
+
 TEST(Simulation, ADriftingWorkingSetPausesSomebody) {
     SimulationOptions options = longmixOptions({{"cache", "global-lru"}});
     options.costs.drift = 0.5; // the union of 12 steps is 6.5 selections
@@ -263,9 +288,23 @@ TEST(Capacity, OfOneServerIsWhereTheMeanWaitMeetsItsBound) {
     EXPECT_THAT(good.broken, HasSubstr("attainment"));
 }
 
+/// The options of a server that offloads with these transfers.
+SchedulerOptions offloadingBy(TransferPlan transfers) {
+    SchedulerOptions options;
+    options.transfers = transfers;
+    return options;
+}
+
 TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
-    const ServiceCosts costs;
+    ServiceCosts costs;
     EXPECT_EQ(ServiceCosts::fromJson(costs.toJson()).toJson(), costs.toJson());
+    costs.gapUsPerRow = 1, costs.admitMs = 2, costs.admitUsPerToken = 3;
+    for (int i = 0; i < 3; ++i) costs.offloadMs[i] = 4 + i, costs.offloadUsPerRow[i] = 7 + i;
+    const ServiceCosts read = ServiceCosts::fromJson(costs.toJson());
+    EXPECT_EQ(read.toJson(), costs.toJson());
+    EXPECT_THAT(read.offloadMs, ::testing::ElementsAre(4, 5, 6));
+    EXPECT_THAT(read.offloadUsPerRow, ::testing::ElementsAre(7, 8, 9));
+    EXPECT_THAT((std::vector{read.gapUsPerRow, read.admitMs, read.admitUsPerToken}), ::testing::ElementsAre(1, 2, 3));
     EXPECT_EQ(ServiceCosts::fromJson(R"({"plan_ms": 3, "shape": {"layers": 4}})").shape.layers, 4);
     const std::vector<std::pair<std::string, std::string>> wrong{{"[]", "no JSON object"},
                                                                  {R"({"plan_mss": 1})", "plan_mss"},
@@ -276,6 +315,12 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
                                                                  {R"({"shape": {"layers": 0}})", "layers"},
                                                                  {R"({"shape": {"heads": 2}})", "heads"},
                                                                  {R"({"overlap": 1})", "overlap"},
+                                                                 {R"({"offload_ms": 1})", "offload_ms"},
+                                                                 {R"({"offload_ms": {"copies": 1}})", "copies"},
+                                                                 {R"({"offload_us_per_row": {"calls": -1}})", "calls"},
+                                                                 {R"({"admit_ms": "1"})", "admit_ms"},
+                                                                 {R"({"version": 0})", "version"},
+                                                                 {R"({"version": "2"})", "version"},
                                                                  {R"({"link_gbps": {"calls": 0}})", "calls"}};
     for (const auto& [text, says] : wrong) {
         try {
@@ -287,12 +332,41 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
     }
 }
 
+/// As fitted on the H200 before there were terms for admissions and for what offloading costs every step.
+TEST(Costs, OfTheFirstVersionAreReadAsTheyWereMeant) {
+    const std::string first = R"({"decode_ms": [[1, 4.31], [14, 5.9]], "decode_us_per_ktoken": 1.9,
+        "full_us_per_ktoken": 8.6, "prefill_us_per_token": 0.79, "prefill_ps_per_token2": 14.1,
+        "link_gbps": {"calls": 5.1, "batched": 18.1, "kernel": 51.3}, "overlap": false, "plan_ms": 0, "gap_ms": 1.1,
+        "drift": 0.083, "lru_hits": [[0.5, 0.917], [1, 0.917], [1.125, 0.104]], "partition_hits": [[1, 0.89]],
+        "shape": {"layers": 32, "kv_heads": 2, "block_tokens": 64, "block_bytes": 32768, "index_bytes_per_token": 1024,
+        "selected_blocks": 64, "hidden": 4096, "host_run_blocks": 1, "piece_tokens": 2048, "pauses_in_layer": true,
+        "resident_layers": 0}})";
+    const ServiceCosts costs = ServiceCosts::fromJson(first);
+    EXPECT_DOUBLE_EQ(costs.overhead(12), 1.1) << "the mean of all iterations, those that admit too";
+    EXPECT_EQ(costs.admission(32768), 0);
+    EXPECT_DOUBLE_EQ(costs.decode(1, 0, 0, offloadingBy(TransferPlan::Kernel)), 4.31);
+    EXPECT_EQ(ServiceCosts::fromJson(costs.toJson()).toJson(), costs.toJson()) << "written again as one of today";
+    EXPECT_THAT(costs.toJson(), HasSubstr(R"("version": 2)"));
+    EXPECT_EQ(ServiceCosts::fromJson(R"({"version": 1, "gap_ms": 1.1})").gapMs, 1.1);
+}
+
+TEST(Costs, OfALaterVersionAreRefusedWithBothNumbers) {
+    try {
+        ServiceCosts::fromJson(R"({"a_term_of_the_future": 1, "version": 3})", "mine.json");
+        ADD_FAILURE() << "read";
+    } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("mine.json: cannot read 'version' of the costs: the table is of version 3, "
+                                            "and this program knows versions up to 2"));
+    }
+}
+
 TEST(Costs, OfALinkWithoutLimitAreNullAndLoadsTakeNoTime) {
+    const SchedulerOptions kernel = offloadingBy(TransferPlan::Kernel), calls = offloadingBy(TransferPlan::Calls);
     // 1e9: written by versions that had no null
     for (const char* text : {R"({"link_gbps": {"kernel": null}})", R"({"link_gbps": {"kernel": 1e9}})"}) {
         const ServiceCosts costs = ServiceCosts::fromJson(text);
-        EXPECT_EQ(costs.decode(1, 0, std::int64_t(1) << 50, TransferPlan::Kernel), 4.28);
-        EXPECT_GT(costs.decode(1, 0, 1 << 30, TransferPlan::Calls), 4.28) << "another plan's rate stays";
+        EXPECT_EQ(costs.decode(1, 0, std::int64_t(1) << 50, kernel), 4.28);
+        EXPECT_GT(costs.decode(1, 0, 1 << 30, calls), 4.28) << "another plan's rate stays";
         EXPECT_THAT(costs.toJson(), HasSubstr(R"("kernel": null)"));
         EXPECT_EQ(ServiceCosts::fromJson(costs.toJson()).toJson(), costs.toJson());
     }
@@ -300,13 +374,29 @@ TEST(Costs, OfALinkWithoutLimitAreNullAndLoadsTakeNoTime) {
 
 TEST(Costs, FollowTheirClosedForms) {
     const ServiceCosts costs;
-    EXPECT_DOUBLE_EQ(costs.decode(16, 0, 0, TransferPlan::Kernel), 5.77);
-    EXPECT_NEAR(costs.decode(12, 0, 0, TransferPlan::Kernel), (4.96 + 5.77) / 2, 1e-12);
-    EXPECT_NEAR(costs.decode(128, 0, 0, TransferPlan::Kernel), 7.73 + 64 * (7.73 - 5.77) / 48, 1e-12);
-    EXPECT_NEAR(costs.decode(1, 0, 128 << 20, TransferPlan::Kernel) - 4.28, 2.616, 0.001) << "a whole selection";
+    const SchedulerOptions kernel = offloadingBy(TransferPlan::Kernel);
+    EXPECT_DOUBLE_EQ(costs.decode(16, 0, 0, kernel), 5.77);
+    EXPECT_NEAR(costs.decode(12, 0, 0, kernel), (4.96 + 5.77) / 2, 1e-12);
+    EXPECT_NEAR(costs.decode(128, 0, 0, kernel), 7.73 + 64 * (7.73 - 5.77) / 48, 1e-12);
+    EXPECT_NEAR(costs.decode(1, 0, 128 << 20, kernel) - 4.28, 2.616, 0.001) << "a whole selection";
     ServiceCosts ahead = costs;
     ahead.overlap = true;
-    EXPECT_DOUBLE_EQ(ahead.decode(1, 0, 1000, TransferPlan::Kernel), 4.28);
+    EXPECT_DOUBLE_EQ(ahead.decode(1, 0, 1000, kernel), 4.28);
+    for (ServiceCosts offloading : {costs, ahead}) {
+        offloading.offloadMs[int(TransferPlan::Kernel)] = 0.6;
+        offloading.offloadUsPerRow[int(TransferPlan::Kernel)] = 20;
+        EXPECT_NEAR(offloading.decode(16, 0, 0, kernel), 5.77 + 0.6 + 0.32, 1e-12) << "beside loads and computation";
+        EXPECT_EQ(offloading.decode(16, 0, 0, offloadingBy(TransferPlan::Calls)), 5.77);
+        EXPECT_EQ(offloading.decode(0, 0, 0, kernel), 0);
+        SchedulerOptions resident = kernel;
+        resident.offload = false;
+        EXPECT_EQ(offloading.decode(16, 0, 0, resident), offloading.residentDecode(16, 0));
+    }
+    ServiceCosts host;
+    host.planMs = 0.1, host.gapMs = 0.2, host.gapUsPerRow = 30, host.admitMs = 4, host.admitUsPerToken = 1.5;
+    EXPECT_NEAR(host.overhead(0), 0.3, 1e-12);
+    EXPECT_NEAR(host.overhead(10), 0.6, 1e-12);
+    EXPECT_NEAR(host.admission(2000), 7, 1e-12);
     double pieces = 0;
     for (int from = 0; from < 16384; from += 2048) pieces += costs.prefillLayer(from, from + 2048);
     EXPECT_NEAR(pieces, costs.prefillLayer(0, 16384), 1e-9) << "pieces of a layer add up";
