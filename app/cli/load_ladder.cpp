@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <iterator>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvscope::cli {
 
@@ -20,41 +23,71 @@ using namespace serve;
 
 namespace {
 
-/// What all rungs of the ladder use: one engine for each of the two methods.
+/// What all rungs of the ladder use: one engine for each of the two methods, and of the sparse one a table of costs for
+/// each way to offload.
 struct LadderEngines {
     EngineOptions sparse, full;
+    std::map<std::string, ServiceCosts> offloading = {}; // by wayOf(); empty: the sparse method's table holds for all
 
     EngineOptions onThe(const Rung& rung) const {
         EngineOptions engine = rung.sparse ? sparse : full;
         engine.scheduler = onRung(rung, engine.scheduler);
+        if (const auto costs = offloading.find(wayOf(engine)); costs != offloading.end()) engine.costs = costs->second;
         return engine;
     }
+    /// How the engine offloads, in words; empty: not at all. On the CPU all transfers are one.
+    static std::string wayOf(const EngineOptions& engine) {
+        const SchedulerOptions& knobs = engine.scheduler;
+        if (!knobs.offload) return {};
+        const std::string cache = choiceName("cache", int(knobs.cache));
+        if (engine.session.backend == Backend::Cpu) return cache;
+        return fmt::format("{}, {}", cache, choiceName("transfers", int(knobs.transfers)));
+    }
 
-    /// Measures the costs of both methods with everything resident, or takes those that are finished already. `own`
-    /// false: the sparse method has a table of costs, from which those of full attention follow. workload: whose
-    /// contexts planted selections are made for.
+    /// Measures the costs of both methods with everything resident and of every way to offload that the rungs have, or
+    /// takes those that are finished already. `own` false: the sparse method has a table of costs, from which those of
+    /// full attention follow. workload: whose contexts planted selections are made for.
     void findCosts(const std::shared_ptr<const Model>& model, const LoadOptions& options, bool own,
-                   const Workload& workload, FinishedPoints& finished) {
+                   const std::vector<Rung>& climbed, const Workload& workload, FinishedPoints& finished) {
         if (!own) {
             full.costs = costsOnRung(rungs().front(), sparse.costs);
             return;
         }
-        for (EngineOptions* engine : {&sparse, &full}) {
-            const std::string key = "costs of " + engine->session.method;
-            if (!finished.find(key)) {
+        const auto once = [&](const std::string& what, const std::function<ServiceCosts()>& measured) {
+            const std::string key = "costs of " + what;
+            if (!finished.find(key)) finished.add(key, Json::parse(measured().toJson()));
+            return ServiceCosts::fromJson(finished.find(key)->dump(), finished.file());
+        };
+        for (EngineOptions* engine : {&sparse, &full})
+            engine->costs = once(engine->session.method, [&] {
                 EngineOptions resident = *engine;
                 resident.scheduler.offload = false;
                 ServiceCosts costs = measureCosts(model, resident, options);
-                // Nothing crossed the link of a GPU, so that these times hold none of it.
-                if (engine->session.backend == Backend::Cuda)
-                    std::copy(std::begin(engine->costs.linkGbps), std::end(engine->costs.linkGbps), costs.linkGbps);
                 if (const std::vector<double>& planted = engine->planted; !planted.empty())
                     plantHits(costs, 1 - std::accumulate(planted.begin(), planted.end(), 0.0) / double(planted.size()),
                               workload);
-                finished.add(key, Json::parse(costs.toJson()));
+                return costs;
+            });
+        for (const Rung& rung : climbed) {
+            const EngineOptions engine = onThe(rung);
+            const std::string way = wayOf(engine);
+            if (way.empty() || offloading.contains(way)) continue;
+            ServiceCosts costs = once(fmt::format("{}, {}", engine.session.method, way),
+                                      [&] { return measureOffload(model, engine, options, sparse.costs); });
+            if (engine.session.backend == Backend::Cpu) { // for the transfers of the other rungs
+                const auto transfers = std::size_t(engine.scheduler.transfers);
+                std::ranges::fill(costs.linkGbps, costs.linkGbps[transfers]);
+                std::ranges::fill(costs.offloadMs, costs.offloadMs[transfers]);
+                std::ranges::fill(costs.offloadUsPerRow, costs.offloadUsPerRow[transfers]);
             }
-            engine->costs = ServiceCosts::fromJson(finished.find(key)->dump(), finished.file());
+            offloading.emplace(way, std::move(costs));
         }
+    }
+    /// The tables of the ways to offload, by their words.
+    Json offloadingJson() const {
+        Json tables = Json::object();
+        for (const auto& [way, costs] : offloading) tables[way] = Json::parse(costs.toJson());
+        return tables;
     }
 };
 
@@ -71,19 +104,29 @@ int climbRungs(const LoadArguments& arguments) {
     LongAction action;
     const Progress progress = action.stopping();
     LoadOptions options = loadOptions(choices, prompts);
-    Json document{{"workload", arguments.workload}, {"requests", arguments.requests},
-                  {"scale", arguments.scale},       {"outputs", arguments.outputs},
-                  {"cap", arguments.cap},           {"arrivals", arguments.arrivals},
-                  {"counted", arguments.counted},   {"warm_up", arguments.warmUp},
-                  {"knobs", arguments.knobs},       {"model", model->name()},
-                  {"method", arguments.method},     {"settings", arguments.settings},
-                  {"slo", arguments.slo},           {"device_kv", arguments.deviceKv},
-                  {"host_kv", arguments.hostKv},    {"costs_from", arguments.costs}};
+    Json document{{"workload", arguments.workload},
+                  {"requests", arguments.requests},
+                  {"scale", arguments.scale},
+                  {"outputs", arguments.outputs},
+                  {"cap", arguments.cap},
+                  {"arrivals", arguments.arrivals},
+                  {"counted", arguments.counted},
+                  {"warm_up", arguments.warmUp},
+                  {"knobs", arguments.knobs},
+                  {"model", model->name()},
+                  {"method", arguments.method},
+                  {"settings", arguments.settings},
+                  {"slo", arguments.slo},
+                  {"device_kv", arguments.deviceKv},
+                  {"host_kv", arguments.hostKv},
+                  {"costs_from", arguments.costs},
+                  {"costs_version", ServiceCosts::kVersion}};
     if (!arguments.planted.empty()) document["planted"] = arguments.planted;
     FinishedPoints finished(arguments.ladder.resume, document);
     ladder.finished = &finished;
     options.between = [&](double) { progress(0, "measuring what iterations cost"); };
-    engines.findCosts(model, options, arguments.costs.empty(), ladder.workloads.begin()->second, finished);
+    engines.findCosts(model, options, arguments.costs.empty(), ladder.rungs, ladder.workloads.begin()->second,
+                      finished);
     // tbt=25x counts steps of this engine
     const ServingChoices bounded = servingChoices(arguments, engines.sparse.costs);
     engines.sparse.scheduler = engines.full.scheduler = bounded.scheduler;
@@ -102,6 +145,7 @@ int climbRungs(const LoadArguments& arguments) {
     ladder.clearProgress = [&] { action.clear(); };
     document["slo"] = {{"ttft_ms", options.slo.ttftMs}, {"tbt_ms", options.slo.tbtMs}};
     document["costs"] = Json::parse(engines.sparse.costs.toJson());
+    if (!engines.offloading.empty()) document["costs_offloading"] = engines.offloadingJson();
     document.update(climb(ladder, !arguments.json));
     action.clear();
     if (arguments.json)

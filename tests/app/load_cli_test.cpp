@@ -66,6 +66,11 @@ TEST_F(Load, MeasuresWhatRequestsWaitedAndWritesCostsForTheSimulator) {
         jsonOf({"simulate", "--workload", workload(), "--costs", costs, "--warm-up", "0", "--warm-up-seconds", "0"});
     EXPECT_EQ(simulated["costs"]["shape"]["piece_tokens"], 512);
     EXPECT_EQ(simulated["costs"]["shape"]["host_run_blocks"], 1);
+    for (const char* term : {"offload_ms", "offload_us_per_row"})
+        EXPECT_EQ(simulated["costs"][term]["kernel"], 0) << "the steps hold that as well";
+    for (const char* term : {"gap_us_per_row", "admit_ms", "admit_us_per_token"})
+        EXPECT_GE(simulated["costs"].at(term), 0);
+    EXPECT_EQ(simulated["costs"]["version"], 2);
     EXPECT_GT(simulated["costs"]["prefill_us_per_token"], 0);
     EXPECT_GE(simulated["costs"]["decode_ms"].size(), 1u);
     EXPECT_NE(simulated["costs"]["decode_us_per_ktoken"], 0.23) << "the default";
@@ -183,6 +188,56 @@ TEST_F(Load, FitsOneTableToAllRates) {
         return json::parse(in).at("decode_ms").size();
     };
     EXPECT_LT(rowsOf(one), rowsOf(two)) << "only the second has steps of many rows";
+}
+
+/// Such a request has left when its iteration is told: the length of its prompt must still be known.
+TEST_F(Load, FitsCostsToPromptsWhoseFirstTokenIsTheirLast) {
+    std::ofstream(path("single.jsonl")) << R"({"timestamp": 0, "input_length": 700, "output_length": 1})"
+                                        << "\n"
+                                        << R"({"timestamp": 9, "input_length": 900, "output_length": 1})"
+                                        << "\n";
+    std::vector<std::string> arguments = command({"--costs-out", path("c.json")});
+    arguments[2] = path("single.jsonl");
+    const json planned = jsonOf(arguments).at("costs");
+    std::ifstream fitted(path("c.json"));
+    const json costs = json::parse(fitted);
+    EXPECT_NE(costs.at("prefill_us_per_token"), planned.at("prefill_us_per_token"));
+    EXPECT_GT(costs.at("prefill_us_per_token"), 0);
+    EXPECT_EQ(costs.at("decode_ms"), planned.at("decode_ms")) << "no step was made";
+}
+
+/// The ladder measures each way to offload once, says the tables, and keeps them with its points.
+TEST_F(Load, TheLadderSaysWhatOffloadingCostsOnEachOfItsWays) {
+    const std::string points = path("points.jsonl");
+    std::vector<std::string> climb =
+        command({"--method", "nosa", "--search", "--rungs", "+sparse,+kernel,+partition", "--resume", points,
+                 "--counted", "32"}); // the workload four times, so that a backlog shows
+    for (const char* setting : {"sink_blocks=1", "window_blocks=1", "select_blocks=4", "total_blocks=8"})
+        climb.insert(climb.end(), {"--set", setting});
+    const json out = jsonOf(climb);
+    ASSERT_EQ(out.at("rungs").size(), 3u);
+    const json& ways = out.at("costs_offloading");
+    ASSERT_EQ(ways.size(), 2u);
+    for (const char* way : {"global-lru", "partition"}) {
+        const json& costs = ways.at(way);
+        EXPECT_EQ(costs.at("decode_ms"), out["costs"]["decode_ms"]) << "a step on the device";
+        EXPECT_EQ(costs.at("lru_hits"), out["costs"]["lru_hits"]);
+        for (const char* term : {"offload_ms", "offload_us_per_row", "link_gbps"})
+            EXPECT_EQ(costs.at(term).at("calls"), costs.at(term).at("kernel")) << "on the CPU transfers are one";
+        EXPECT_GE(costs.at("offload_ms").at("kernel"), 0);
+        EXPECT_NE(costs.at("gap_ms").dump() + costs.at("gap_us_per_row").dump() + costs.at("admit_us_per_token").dump(),
+                  out["costs"]["gap_ms"].dump() + out["costs"]["gap_us_per_row"].dump() +
+                      out["costs"]["admit_us_per_token"].dump())
+            << "measured by itself";
+    }
+    EXPECT_EQ(jsonOf(climb).at("costs_offloading"), ways) << "the file has them";
+
+    std::ifstream in(points);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    std::string before = text; // of a version without these terms
+    before.replace(before.find("\"costs_version\":2"), 17, "\"costs_version\":1");
+    std::ofstream(points) << before;
+    EXPECT_THAT(refusal(climb), HasSubstr("found with another 'costs_version'"));
 }
 
 TEST_F(Load, CostsThatCannotBeWrittenLeaveTheResults) {
