@@ -10,7 +10,7 @@
 namespace kvscope {
 namespace {
 
-/// Options that give the shared passes their sizes: for so many rows, and for the longest piece of a prompt.
+/// Options from which the shared passes take their sizes: `rows` rows, and the longest piece of a prompt.
 CudaEngineOptions passOptions(int rows) {
     CudaEngineOptions options;
     options.maxTokens.assign(std::size_t(rows), 1);

@@ -86,13 +86,13 @@ private:
     const HeadExtents headAt_;
     select::PromptStates<std::vector<float>> lastQueries_; // of each prompt's last token, [queryHeads, dim]
     std::vector<Head> heads_;
-    std::vector<HeadStep> next_;       // the choices of the layer that comes, in the order of the present one's items
-    std::optional<LayerId> nextLayer_; // which it is
-    std::vector<float> queries_;       // guessed for it, [rows, queryHeads, dim]
+    std::vector<HeadStep> next_;       // choices for layer nextLayer_, in the order of the present layer's items
+    std::optional<LayerId> nextLayer_; // the layer for which lookAhead has chosen
+    std::vector<float> queries_;       // guessed for nextLayer_, [rows, queryHeads, dim]
 };
 
-/// Fills the first item's queryAware: the bound of every complete page, averaged over the group's query heads; pages
-/// without a digest are -inf.
+/// Writes the scores of all pages to the first item's queryAware: of a complete page its bound, averaged over the query
+/// heads of all items; of a page without a digest -inf.
 void ArkVale::scoreGroup(std::span<HeadStep> group) {
     HeadStep& first = group.front();
     const int dim = context_.shape.dim, pages = first.position / context_.spec.blockSize + 1;
@@ -110,7 +110,8 @@ void ArkVale::scoreGroup(std::span<HeadStep> group) {
     }
 }
 
-/// Recalls the pages of the highest scores; the resident ones of the lowest leave. All that are resident are attended.
+/// Makes the pages of the highest scores resident, and takes resident pages of the lowest scores out until the budget
+/// is kept. The items attend to all pages that are resident then.
 void ArkVale::chooseGroup(std::span<HeadStep> group) {
     HeadStep& first = group.front();
     Head& head = of(first.layer, first.sequence, first.kvHead);
@@ -121,7 +122,8 @@ void ArkVale::chooseGroup(std::span<HeadStep> group) {
         const float left = scores[std::size_t(a)], right = scores[std::size_t(b)];
         return left != right ? left > right : a < b;
     };
-    std::vector<Origin> origins(std::size_t(pages), Origin::QueryAgnostic); // resident, not chosen now
+    std::vector<Origin> origins(std::size_t(pages),
+                                Origin::QueryAgnostic); // of pages that are resident and were not chosen now
     std::vector<std::uint8_t> pinned(std::size_t(pages), 0);
     const auto pin = [&](int page, Origin origin) {
         if (pinned[std::size_t(page)] == 0) pinned[std::size_t(page)] = 1, origins[std::size_t(page)] = origin;
@@ -189,7 +191,8 @@ void ArkVale::choose(std::span<HeadStep> heads) {
     nextLayer_.reset();
 }
 
-/// The next layer's pages by its own projection of this layer's input; what it recalls travels while this one attends.
+/// Guesses the next layer's queries by that layer's projection of this layer's input, and chooses the next layer's
+/// pages by them. Pages that must be loaded travel while this layer attends.
 void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
     const LayerId target = next(heads[0].layer);
     if (!context_.plans.sparse(target)) return;
@@ -210,7 +213,8 @@ void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>&
     }
 }
 
-/// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
+/// Makes pages of the prompt resident: those that score best for the query of the last prompt token, as many as the
+/// whole budget holds.
 void ArkVale::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     const BlockLayout& layout = context_.cache.layout();
     const std::vector<float> lastQuery = lastQueries_.take(layer, sequence);

@@ -1,5 +1,6 @@
-// AsyncTLS: a block filter decides what is on the device, tokens are chosen inside it. The filter's answer to one
-// step's query is what the next step finds there, so that its transfers have a whole step to arrive.
+// AsyncTLS: a block filter chooses the blocks that are on the device, and a step attends to tokens that are chosen
+// among those of these blocks. The blocks that the filter chooses by one step's query are loaded for the next step, so
+// that their transfers have a whole step.
 #include "core/select/common_parameters.h"
 #include "core/select/label_index.h"
 #include "core/select/memory_sizes.h"
@@ -43,9 +44,9 @@ public:
 
 private:
     struct Head {
-        std::vector<std::int32_t> next;       // what the latest query chose: the next step's candidates
-        std::vector<std::int32_t> candidates; // of this step
-        std::vector<TokenRange> ranges;       // their tokens
+        std::vector<std::int32_t> next; // blocks that the latest query chose: with a lag, the next step's candidates
+        std::vector<std::int32_t> candidates; // blocks among whose tokens this step chooses
+        std::vector<TokenRange> ranges;       // the tokens of `candidates`
         std::vector<float> blockScores;
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
@@ -62,7 +63,8 @@ private:
     select::PromptStates<std::vector<float>> lastQueries_; // of each prompt's last token, [queryHeads, dim]
 };
 
-/// M_t: the best complete blocks by the summed bound, with sink, window and the newest block.
+/// Chooses the blocks M_t of the paper for the item's query: sink, window and newest block, and the best others by the
+/// bound of q.k, summed over the group. Writes the bounds to `scores`.
 void AsyncTls::chooseCandidates(HeadStep& item, std::vector<float>& scores, std::vector<std::int32_t>& blocks) {
     const int dim = context_.shape.dim, count = item.position / context_.spec.blockSize + 1;
     item.windowScores.resize(2 * std::size_t(dim));
@@ -81,7 +83,8 @@ void AsyncTls::prompt(const PromptChunk& chunk) {
     lastQueries_.of(chunk).assign(last, last + queryAt.under(0));
 }
 
-/// The first step's candidates are what the last prompt token's query chooses; they stay where they were computed.
+/// Chooses the first step's candidates by the query of the last prompt token. They stay on the device, where they were
+/// computed.
 void AsyncTls::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     labels_.promptDone(layer, sequence, tokens);
     const std::vector<float> lastQuery = lastQueries_.take(layer, sequence);
@@ -196,7 +199,9 @@ MethodEntry asyncTlsMethod() {
                 "raise k_b, or lower sink_blocks or window_blocks");
         spec.queryScore = QueryScore::RangeBound;
         spec.budget = {sink, window, true, blocks - sink - window, 0};
-        spec.spareSlots = values.text("lag") == "1" ? 1 : 0; // a block that begins joins those chosen before it did
+        spec.spareSlots = values.text("lag") == "1"
+                              ? 1
+                              : 0; // a block that begins in this step joins the blocks that the step before chose
         spec.traceBudget = spec.budgetBlocks() + spec.spareSlots;
         return spec;
     };
@@ -213,7 +218,7 @@ MethodEntry asyncTlsMethod() {
         if (early) a.ahead = Ahead::NextStep;
         return a;
     };
-    entry.attendsAtMost = [](const MethodUse& use, ContextLength) { // inside its blocks
+    entry.attendsAtMost = [](const MethodUse& use, ContextLength) { // k_t tokens, or as many as the candidates have
         return std::min<std::int64_t>(std::int64_t(use.spec.budgetBlocks()) * use.spec.blockSize,
                                       use.values.integer("k_t"));
     };

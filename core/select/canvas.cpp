@@ -26,7 +26,7 @@ namespace select {
 namespace {
 
 constexpr int kMostCanvas = 1024; // positions of a forward's block that a trace can number
-constexpr int kMostActive = 64;   // of them that it can say of which are active
+constexpr int kMostActive = 64;   // positions of a block of which a trace can say that they are active
 constexpr int kMostForwards = 1 << 20;
 
 Parameter canvasChoice(const char* key, const char* fallback, const std::string& help, std::vector<std::string> names) {
@@ -52,7 +52,8 @@ Parameter blockLengthParameter(const char* fallback, int least, int most, const 
     return {"block_length", ParameterType::Integer, fallback, double(least), double(most), "tokens", help, {}};
 }
 
-/// What Dream's masked positions are ranked by; withChance: or each is written by chance.
+/// The parameter that says by what Dream's masked positions are ranked. withChance: `origin` is among its choices, by
+/// which every position is written by chance.
 Parameter algParameter(bool withChance) {
     if (withChance)
         return canvasChoice("alg", "origin",
@@ -69,7 +70,7 @@ Parameter algParameter(bool withChance) {
 
 Parameter algTempParameter(const char* help) { return canvasNumber("alg_temp", "0", 0, 1000, help); }
 
-/// Those of Dream's loop.
+/// The parameters of Dream's loop.
 std::vector<Parameter> dreamParameters() {
     return {stepsParameter(), algParameter(true),
             canvasNumber("eps", "0.001", 0, 1,
@@ -83,7 +84,7 @@ Parameter interval(const char* key, const char* fallback, const char* help) {
     return {key, ParameterType::Integer, fallback, 1, kMostForwards, "forwards", help, {}};
 }
 
-/// Those of cache=dllm.
+/// Adds the parameters that cache=dllm has.
 void addFeatureParameters(std::vector<Parameter>& all) {
     all.push_back(interval("prompt_interval_steps", "100",
                            "cache=dllm: every so many forwards of the run compute all tokens of the prompt."));
@@ -99,7 +100,8 @@ void addFeatureParameters(std::vector<Parameter>& all) {
                      {"last", "last_recomputed"}));
 }
 
-/// How many candidates a forward writes. quota: how many it writes without parallel writing.
+/// Adds the parameters that say how many candidates a forward writes. quota: in words, how many it writes without
+/// parallel writing.
 void addWriteParameters(std::vector<Parameter>& all, const char* quota) {
     all.push_back(canvasChoice(
         "parallel", "none",
@@ -316,7 +318,7 @@ SelectionSpec canvasSpec(const ParameterValues& values) {
     spec.blockSize = spec.grid.blockSize = 64; // KV blocks, among which nothing is chosen
     spec.traceBudget = -1;
     if (!values.has("cache") || values.text("cache") != "dllm") return spec;
-    spec.dense = false; // which tokens are computed is
+    spec.dense = false; // the cache chooses which tokens are computed
     spec.traceUnit = 1;
     return spec;
 }

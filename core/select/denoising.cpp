@@ -33,7 +33,7 @@ void refuseUneven(const char* what, int tokens) {
                     fmt::format("use {}=16, 32, 48 ... up to 256", what));
 }
 
-/// Gives a share of the pages of a query to those that are chosen once a block.
+/// Takes this share of pagesPerQuery for agnosticPages, which are chosen once a block.
 void shareWithAgnostic(double share, DenoiseOptions& options) {
     options.agnosticPages = int(options.pagesPerQuery * share);
     options.pagesPerQuery -= options.agnosticPages;

@@ -47,7 +47,7 @@ public:
         });
     }
 
-    /// Keys and values are on the host: every chosen token is gathered, but the newest one, which is still at hand.
+    /// Counts the chosen tokens, whose keys and values all come from the host; only the newest is on the device still.
     Loads load(std::span<HeadStep> heads) override {
         Loads loads;
         if (!context_.offload) return loads;

@@ -20,7 +20,7 @@ namespace {
 using select::TokenRange;
 
 constexpr int kAttendedTogether = 8; // of a prompt, whose chosen tokens are packed and attended in one call
-constexpr int kScoredPiece = 512;    // prompt tokens that the executor gives in one piece at most
+constexpr int kScoredPiece = 512;    // prompt tokens that the engine gives in one piece at most
 
 /// Latent attention: the one KV head there is.
 constexpr KvHeadId kOnlyHead{0};
@@ -57,13 +57,13 @@ private:
     const int budget_;
     select::PromptAttention full_;
     std::vector<Choice> chosen_; // [sequence], of the present step's last layer with an indexer
-    // What the last layer with an indexer chose for a prompt's queries that see more than the budget, while layers
-    // share it: [sequence][query, budget].
+    // [sequence][query, budget] What the last layer with an indexer chose for the prompt's queries, if the layers after
+    // it share that choice; of the queries that see more tokens than the budget.
     std::vector<std::vector<std::int32_t>> promptChosen_;
     const Extents<RowId, LayerId> layerAt_;
     std::vector<std::vector<std::int32_t>> lastChosen_; // [sequence, layer], of a prompt's last token
     std::vector<select::TokenSlots> slots_;             // [sequence, layer]; none without offloading
-    // Of the queries of a prompt that are attended together.
+    // [query] of the queries of a prompt that attend together
     std::vector<std::vector<std::int32_t>> tokens_;
     std::vector<AlignedBuffer<float>> packed_;
     std::vector<std::vector<KvBlockView>> views_;
@@ -85,13 +85,15 @@ Dsa::Dsa(const SelectorContext& context, const ParameterValues& values)
         }
 }
 
-/// The place for the choice of a prompt's query at `position`, which sees more tokens than it attends to.
+/// @return where promptChosen_ has the tokens that a prompt's query at `position` attends to; the query sees more
+/// tokens than the budget
 std::span<std::int32_t> Dsa::keptOf(RowId sequence, int position) {
     const auto budget = std::size_t(budget_);
     return std::span(promptChosen_[index(sequence)]).subspan(std::size_t(position - budget_) * budget, budget);
 }
 
-/// What the query at `position` attends to: the best by the layer's own indexer, or what the layer before chose.
+/// Lists the tokens that the query at `position` attends to: the best ones by the layer's indexer or, in a layer
+/// without one, those that the layer before chose.
 void Dsa::choosePrompt(const PromptChunk& chunk, int position, std::vector<std::int32_t>& tokens) {
     if (!index_.runsIn(chunk.layer)) {
         const std::span<const std::int32_t> kept = keptOf(chunk.sequence, position);
@@ -119,7 +121,7 @@ void Dsa::attendPrompt(const PromptChunk& chunk) {
             attendQueries(chunk, first, std::min(kAttendedTogether, chunk.n - first));
 }
 
-/// `count` queries of the chunk, from its row `first` on.
+/// Attends with `count` queries of the chunk, from its row `first` on.
 void Dsa::attendQueries(const PromptChunk& chunk, int first, int count) {
     const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
     for (int i = 0; i < count; ++i) {
@@ -147,7 +149,7 @@ void Dsa::attendQueries(const PromptChunk& chunk, int first, int count) {
         lastChosen_[layerAt_.offset(chunk.sequence, chunk.layer)] = tokens_[std::size_t(count - 1)];
 }
 
-/// The device buffer begins with what the prompt's last token chose.
+/// Fills the device buffer with the tokens that the prompt's last token chose.
 void Dsa::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
     const std::size_t at = layerAt_.offset(sequence, layer);
     if (!slots_.empty()) {
@@ -188,7 +190,8 @@ void Dsa::choose(std::span<HeadStep> heads) {
     });
 }
 
-/// Keys and values are on the host; what was chosen lately lies in the device buffer.
+/// Counts the chosen tokens that are not in the device buffer: their keys and values come from the host. The tokens
+/// that were chosen least recently make room for them.
 Selector::Loads Dsa::load(std::span<HeadStep> heads) {
     Loads loads;
     if (slots_.empty()) return loads;

@@ -39,7 +39,7 @@ public:
 private:
     struct Head {
         std::vector<std::int32_t> tokens; // kept, ascending
-        std::vector<double> mass;         // attention each has received, all heads of the group
+        std::vector<double> mass;         // attention that each token has received from all query heads of the group
         int heavy = 0, recent = 0;
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
@@ -57,8 +57,8 @@ private:
     std::vector<float> maxima_, sums_; // [token of the piece][query head]
 };
 
-/// Full attention. What every token received takes a second pass over the keys, because a softmax knows its sum only at
-/// the end.
+/// Does full attention, and then goes over the keys a second time to add up the attention that every token received:
+/// the sum of a softmax is known only after the first pass.
 void H2o::attendPrompt(const PromptChunk& chunk) {
     const std::size_t heads = std::size_t(context_.rules.queryHeads), queries = std::size_t(chunk.n) * heads;
     PromptMass& masses = promptMass_.of(chunk);
@@ -93,7 +93,7 @@ void H2o::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<Pref
             for (std::size_t token = 0; token < received.size(); ++token) all.mass[token] += received[token];
         }
         evict(all);
-        // A step's token joins what is kept before one is evicted.
+        // A step first adds its token and then evicts one.
         const auto most = std::size_t(std::min(all.heavy + all.recent + 1, context_.maxTokensOf(sequence)));
         Head& head = of(layer, sequence, g);
         head.heavy = all.heavy;
@@ -105,11 +105,12 @@ void H2o::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<Pref
     }
 }
 
-/// Keeps the last `recent` tokens and the `heavy` ones of the rest that received most; of equals the older one.
+/// Evicts tokens until heavy + recent are left: the last `recent` ones stay, and of the others the `heavy` ones that
+/// received most attention, of equal ones the older.
 void H2o::evict(Head& head) {
     while (int(head.tokens.size()) > head.heavy + head.recent) {
         const std::size_t others = head.tokens.size() - std::size_t(head.recent);
-        if (others > std::size_t(head.heavy) + 1) { // after the prompt: many at once
+        if (others > std::size_t(head.heavy) + 1) { // after the prompt many tokens are evicted at once
             std::vector<float> mass(head.mass.begin(), head.mass.begin() + std::ptrdiff_t(others));
             std::vector<std::int32_t> order, kept;
             const TokenRange all{0, int(others)};
@@ -145,7 +146,7 @@ void H2o::choose(std::span<HeadStep> heads) {
     }
 }
 
-/// Adds what this step's query gave to each kept token, then lets the one go that has the least.
+/// Adds the attention that this step's queries gave to each kept token, and then evicts one token.
 void H2o::accumulate(HeadStep& item) {
     Head& head = of(item.layer, item.sequence, item.kvHead);
     item.windowScores.resize(item.tokens.size());
@@ -159,7 +160,7 @@ void H2o::accumulate(HeadStep& item) {
     evict(head);
 }
 
-/// Heavy hitters, recent tokens and the newest one.
+/// @return how many tokens a KV head attends to: heavy hitters, recent tokens and the newest token
 std::int64_t attendedTokens(const ParameterValues& values, int promptTokens) {
     const auto share = [&](const char* count, const char* ratio) {
         const int asked = values.integer(count);

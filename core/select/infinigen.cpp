@@ -72,7 +72,8 @@ void InfinigenSelector::prompt(const PromptChunk& chunk) {
     });
 }
 
-/// The right singular vectors of the sampled queries, strongest first, are the eigenvectors of their Gram matrix.
+/// Makes the directions of each KV head, the strongest right singular vectors of the sampled queries, and the partial
+/// keys of the prompt along them. The vectors are the eigenvectors of the queries' Gram matrix.
 void InfinigenSelector::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) {
     if (!context_.plans[layer].sparse) return;
     const std::size_t dim = std::size_t(context_.shape.dim);
@@ -115,7 +116,8 @@ void InfinigenSelector::predict(LayerId target, bool, const float* input, int n,
     select::nextQueries(context_, target, input, n, ropeRows, out);
 }
 
-/// Partial products, summed over the group: no softmax. The newest token's key is not there yet; its block is forced.
+/// A token's score is the sum over the group of the products of query and key along the directions, without a softmax.
+/// The newest token has no score, because its key is not there yet; its block is forced.
 void InfinigenSelector::scoreWindows(HeadStep& item, const float* query) const {
     const std::size_t dim = std::size_t(context_.shape.dim), group = std::size_t(context_.group());
     const PartialKeys& partial = heads_[headAt_.offset(item.sequence, item.layer, item.kvHead)];

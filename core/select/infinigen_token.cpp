@@ -46,8 +46,8 @@ public:
 private:
     /// The memory of one (sequence, layer, query head) on the device.
     struct Partial {
-        std::vector<float> basis; // [columns, dim]: directions along which its queries are largest
-        std::vector<float> keys;  // [tokens, columns]: every key along them
+        std::vector<float> basis; // [columns, dim]: directions along which the head's queries are largest
+        std::vector<float> keys;  // [tokens, columns]: every key along these directions
     };
     /// queryHead: of the KV head's group.
     Partial& of(LayerId layer, RowId sequence, KvHeadId kvHead, int queryHead) {
@@ -64,10 +64,10 @@ private:
     const Extents<RowId, LayerId, KvHeadId, int> headAt_;
     std::vector<Partial> heads_;
     select::PromptStates<std::vector<float>> promptQueries_; // [tokens, queryHeads, dim]
-    // Chosen for the layer that comes, in the order of the items of the layer that attends: the tokens of each query
-    // head, and those of any head of the group.
+    // What lookAhead chose for the next layer, in the order of the present layer's items: chosen_ has the tokens of
+    // each query head, unions_ the tokens that any query head of an item's group chose.
     std::vector<std::vector<std::int32_t>> chosen_, unions_;
-    std::vector<std::vector<std::int32_t>> attended_; // the same, for the layer that attends
+    std::vector<std::vector<std::int32_t>> attended_; // chosen_ of the layer that attends now
     std::vector<float> queries_;
     std::vector<AlignedBuffer<float>> gathered_; // [item * group + head]
 };
@@ -79,7 +79,8 @@ void InfinigenToken::prompt(const PromptChunk& chunk) {
     queries.insert(queries.end(), chunk.rows.q, chunk.rows.q + context_.queries(chunk.n).size());
 }
 
-/// Right singular vectors of the sampled queries; kept are those along which the prompt's queries add up to most.
+/// @return the directions of a query head, [columns, dim]: of the right singular vectors of its first warmUp_ queries
+/// those along which the prompt's queries are longest, added up over the prompt
 std::vector<float> InfinigenToken::directions(const std::vector<float>& queries, KvHeadId kvHead, int queryHead,
                                               int tokens) const {
     const auto dim = std::size_t(context_.shape.dim);
@@ -144,7 +145,8 @@ void InfinigenToken::append(std::span<HeadStep> heads) {
     });
 }
 
-/// Partial products with every key from `firstToken` on, at the size of a logit.
+/// @return the estimated logits of the keys from `firstToken` on: products along the head's directions, scaled like
+/// logits
 std::vector<float> InfinigenToken::scores(const Partial& partial, const float* query, int firstToken) const {
     const auto dim = std::size_t(context_.shape.dim);
     std::vector<float> along, result;
@@ -156,7 +158,8 @@ std::vector<float> InfinigenToken::scores(const Partial& partial, const float* q
     return result;
 }
 
-/// Every query head of the step takes the same number of tokens: the mean of how many come within alpha of its best.
+/// Chooses the next layer's tokens by guessed queries, and sends them ahead. Every query head of the step takes the
+/// same number of tokens: the mean, over these heads, of how many tokens score within alpha of the head's best.
 void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
     const LayerId target = next(heads[0].layer);
     if (!context_.plans.sparse(target)) return;
@@ -203,7 +206,7 @@ void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRe
 }
 
 void InfinigenToken::choose(std::span<HeadStep> heads) {
-    attended_.swap(chosen_); // the next layer's come before this one attends
+    attended_.swap(chosen_); // lookAhead writes the next layer's choice to chosen_ before this layer attends
     for (std::size_t i = 0; i < heads.size(); ++i) {
         HeadStep& item = heads[i];
         item.tokens = unions_[i];
@@ -212,7 +215,8 @@ void InfinigenToken::choose(std::span<HeadStep> heads) {
     }
 }
 
-/// No cache: what is chosen is fetched every time; all of it was sent ahead.
+/// Counts the chosen tokens. The device keeps none of them from step to step: all but the newest are fetched in every
+/// step, and lookAhead has sent them ahead.
 Selector::Loads InfinigenToken::load(std::span<HeadStep> heads) {
     Loads loads;
     if (!context_.offload) return loads;
@@ -226,7 +230,7 @@ Selector::Loads InfinigenToken::load(std::span<HeadStep> heads) {
     return loads;
 }
 
-/// Each query head over its own tokens, which lie among those gathered for the group.
+/// Lets each query head attend to its own tokens, which lie among the tokens gathered for its group.
 bool InfinigenToken::attend(std::span<HeadStep> heads) {
     const auto group = std::size_t(context_.group()), dim = std::size_t(context_.shape.dim);
     const auto valueDim = std::size_t(context_.shape.valueDim);
@@ -319,7 +323,8 @@ MethodEntry infinigenTokenMethod() {
                         "use another method");
         SelectionSpec spec = select::commonSpec(values, config);
         spec.denseLayers = values.integer("dense_layers");
-        // If no two heads agree; the bound stands for what a damaged trace says of its heads.
+        // A group has most tokens if no two of its query heads choose the same one. The cap is for damaged traces,
+        // which can state any number of heads.
         const std::int64_t most = std::int64_t(values.integer("max_num_kv")) * config.group() + 1;
         select::setTokenBudget(spec, int(std::min<std::int64_t>(most, 1 << 30)));
         return spec;

@@ -107,7 +107,7 @@ InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
     reserve(std::size_t(context.sequences() * context.shape.kvHeads));
 }
 
-/// Room for so many queries of a KV head's group at once.
+/// Makes room for `items` items that attend together.
 void InfLlm::reserve(std::size_t items) {
     if (items <= fixedRows_.size()) return;
     fixedQueries_ = AlignedBuffer<float>(items * queryFloats_);
@@ -125,8 +125,8 @@ void InfLlm::keep(Head& head, int position, const float* plainKey) {
     layout.writeKey(block, layout.rowOf(position), plainKey);
 }
 
-/// The blocks that have left the local window get, for each query head, the mean key of the tokens that were attended
-/// most while they were in it.
+/// Makes the representatives of the first `blocks` blocks, which have left the local window: for each query head the
+/// mean key of the block's tokens that received most attention while they were in the window.
 void InfLlm::represent(Head& head, int blocks) {
     const auto size = std::size_t(context_.spec.blockSize), dim = std::size_t(context_.shape.dim);
     std::vector<float> mass;
@@ -158,7 +158,7 @@ void InfLlm::keepKeys(const PromptChunk& chunk, int begin, int end) {
     });
 }
 
-/// Adds the attention that the prompt tokens [begin, end) gave to the tokens of their local windows.
+/// Adds to `mass` the attention that the prompt tokens [begin, end) gave to the tokens of their local windows.
 void InfLlm::read(const PromptChunk& chunk, int begin, int end) {
     const QueryExtents queryAt = context_.queries(chunk.n);
     const int size = context_.spec.blockSize;
@@ -207,12 +207,13 @@ void InfLlm::scoreGroup(std::span<HeadStep> group) {
     }
 }
 
-/// Queries as they meet keys that are not rotated: all of these seem to lie at one distance.
+/// Rotates the items' queries for a fixed distance and writes them to fixedQueries_. Multiplied with keys that are not
+/// rotated they give the logits of keys that all lie at this distance.
 void InfLlm::rotateFixed(std::span<HeadStep> heads) {
     const RopeConfig& rope = context_.model.config().rope;
     for (std::size_t i = 0; i < heads.size(); ++i) {
         std::copy_n(heads[i].plainQ, queryFloats_, fixedQueries_.data() + i * queryFloats_);
-        // Rows past the session's end do not exist, and are not needed: nothing is far away then.
+        // The tables have no row past the session's end. A shorter session needs none: no token lies beyond the window.
         const int distance = std::min(budget_.localTokens, context_.maxTokensOf(heads[i].sequence) - 1);
         fixedRows_[i] = context_.rope.first(int(heads[i].sequence)) + distance;
     }
@@ -263,13 +264,14 @@ void InfLlm::choose(std::span<HeadStep> heads) {
     }
 }
 
-/// The prompt in pieces: tokens of a piece share one choice of blocks, made by their mean query among what had left the
-/// local window of the first of them. Each sees its own local window at true distances and everything else that was
-/// chosen, or that left the window since, at the fixed one.
+/// Reads the prompt in pieces. The tokens of a piece share one choice of blocks, which their mean query makes among the
+/// blocks outside the local window of the piece's first token. Each token attends to its own local window at true
+/// distances, and at the fixed distance to the chosen blocks and to the blocks that left the window within the piece.
 void InfLlm::attendPrompt(const PromptChunk& chunk) {
     for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
         const int end = std::min(chunk.first + chunk.n, (begin / together_ + 1) * together_);
-        keepKeys(chunk, begin, end); // tokens of the piece itself that leave the window while it is read are far too
+        keepKeys(chunk, begin,
+                 end); // before attending, because tokens of the piece can be far from its last tokens
         attendPiece(chunk, begin, end);
         read(chunk, begin, end);
         begin = end;
@@ -338,7 +340,8 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
     }
 }
 
-/// Near and far tokens with queries of their own, merged by their log-sum-exps.
+/// Attends to the blocks in the window with the rotated queries and to the far blocks with the fixed ones, and merges
+/// both outputs by their log-sum-exps.
 bool InfLlm::attend(std::span<HeadStep> heads) {
     const auto group = std::size_t(context_.group()), outFloats = group * std::size_t(context_.shape.valueDim);
     AttentionArgs args{context_.group(),        context_.shape.dim,   context_.spec.blockSize,  context_.shape.dim,
@@ -383,7 +386,7 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
     return true;
 }
 
-/// Adds the attention that this query gave to the tokens of the local window.
+/// Adds to `mass` the attention that this step's queries gave to the tokens of the local window.
 void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
     context_.kernels.forEach(int(heads.size()), [&](int i) {
         HeadStep& item = heads[std::size_t(i)];
@@ -408,7 +411,7 @@ void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
     });
 }
 
-/// The attention of an item's query heads to a block beyond the window.
+/// @return the attention that the query heads of item `index` gave to a block beyond the window, added up
 double InfLlm::worthOf(std::size_t index, const KvBlockView& view) const {
     const auto group = std::size_t(context_.group());
     std::vector<float> logits(std::size_t(context_.spec.blockSize));

@@ -44,7 +44,7 @@ private:
         const int hidden = item.firstToken - grid.kernel + 1; // windows that end before a sliding window's first token
         const int first = std::min(windows, hidden > 0 ? (hidden + grid.stride - 1) / grid.stride : 0);
         item.windowScores.assign(std::size_t(windows), 0.f);
-        std::vector<float>& logits = item.queryAware; // of the windows, for now
+        std::vector<float>& logits = item.queryAware; // used for the windows' logits until choose() pools to blocks
         logits.resize(std::size_t(windows));
         for (int h = 0; h < context_.group(); ++h) {
             windowProducts(item.q + std::size_t(h * dim), item.head->index, dim, logits);
@@ -55,7 +55,8 @@ private:
         }
     }
 
-    /// Log-sum-exp over the coarse windows; while there is none, over the fine ones.
+    /// @return the log-sum-exp of the logits of the coarse windows from the fine window `first` on; of the fine windows
+    /// while no coarse one is complete
     double denominator(std::span<const float> logits, int first, int tokens) const {
         const PoolingGrid& grid = context_.spec.grid;
         const PoolingGrid coarse{kCoarse * grid.kernel, kCoarse * grid.stride, grid.blockSize};

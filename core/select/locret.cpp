@@ -51,12 +51,12 @@ private:
     const HeadExtents headAt_;
     std::vector<Head> heads_;
     std::vector<float> rows_, hidden_, scores_; // [n, inputs], [n, width], [n, kvHeads]
-    // For each KV head, the tokens that are kept of the chunks before the one that attends, packed into blocks.
+    // [KV head] The tokens that were kept of the chunks before the present one, packed into blocks.
     std::vector<std::vector<KvBlockView>> views_;
     std::vector<AlignedBuffer<float>> gathered_;
 };
 
-/// Scores of n tokens whose projections lie one row after the other.
+/// Writes the scores of n tokens to scores_. q, k, v: their projections before rotation, one row a token.
 void Locret::scoreRows(LayerId layer, const float* q, const float* k, const float* v, int n) {
     const auto inputs = std::size_t(weights_.inputs), kv = std::size_t(context_.shape.kvHeads * context_.shape.dim);
     const std::size_t width = inputs - 2 * kv; // of the queries
@@ -71,7 +71,8 @@ void Locret::scoreRows(LayerId layer, const float* q, const float* k, const floa
     weights_.score(context_.kernels, layer, rows_.data(), n, hidden_, scores_.data());
 }
 
-/// Keeps the last `recent` tokens and the best-scored ones of the rest; of equals the older one.
+/// Evicts tokens until the head has budget_ tokens: the last `recent` ones stay, and of the others those of the highest
+/// scores, of equal ones the older.
 void Locret::evict(Head& head, int recent) const {
     const int count = int(head.tokens.size());
     if (count <= budget_) return;
@@ -88,7 +89,7 @@ void Locret::evict(Head& head, int recent) const {
     head.scores.resize(kept.size());
 }
 
-/// A prompt token sees what was kept of the chunks before its own, and its own chunk.
+/// Every prompt token attends to its own chunk and to the tokens that were kept of the chunks before.
 void Locret::attendPrompt(const PromptChunk& chunk) {
     for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
         const int end = std::min(chunk.first + chunk.n, (begin / chunk_ + 1) * chunk_);
@@ -99,7 +100,7 @@ void Locret::attendPrompt(const PromptChunk& chunk) {
     }
 }
 
-/// Tokens [begin, end) of one of the method's own chunks.
+/// Attends with the tokens [begin, end), which belong to one of the method's chunks, and scores them.
 void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
     const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
     const KeyExtents keyAt = context_.keys(chunk.n);
@@ -149,7 +150,7 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
         }
 }
 
-/// Gathers what the head keeps of the first `tokens` tokens.
+/// Packs the tokens before position `tokens` that the head keeps into blocks.
 void Locret::gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens) {
     const std::vector<std::int32_t>& kept = of(chunk.layer, chunk.sequence, kvHead).tokens;
     const auto count = std::size_t(std::lower_bound(kept.begin(), kept.end(), tokens) - kept.begin());
@@ -159,7 +160,8 @@ void Locret::gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens) {
 
 void Locret::append(std::span<HeadStep> heads) {
     const auto kvHeads = std::size_t(context_.shape.kvHeads);
-    for (std::size_t i = 0; i < heads.size(); i += kvHeads) { // the first KV head's rows are followed by the others'
+    for (std::size_t i = 0; i < heads.size();
+         i += kvHeads) { // heads[i] is the first KV head, and its rows are followed by those of the others
         scoreRows(heads[i].layer, heads[i].plainQ, heads[i].plainKey, heads[i].value, 1);
         for (const KvHeadId g : context_.kvHeads()) {
             Head& head = of(heads[i].layer, heads[i].sequence, g);
@@ -181,7 +183,7 @@ void Locret::choose(std::span<HeadStep> heads) {
     }
 }
 
-/// Prompt tokens that are scored together at most: those of a chunk of the executor's.
+/// Prompt tokens that are scored together at most: those of a piece of the engine's.
 constexpr int kScoredTogether = 512;
 
 std::vector<Parameter> locretParameters() {
@@ -271,7 +273,8 @@ MethodEntry locretMethod() {
         const select::Sizes s(use, length);
         const std::int64_t budget = s.atMost(use.values.integer("budget_tokens"));
         if (s.gpu) return select::keptTokens(s, budget, 8);
-        // Those of a chunk are kept until the chunk is read, and what is kept lies packed beside it.
+        // All tokens of a chunk are kept until the chunk is read, and the tokens kept of earlier chunks lie packed
+        // beside it.
         const std::int64_t listed =
             s.atMost(std::int64_t(use.values.integer("budget_tokens")) + use.values.integer("prefill_chunk"));
         const std::int64_t packed = s.blocksOf(listed) * (s.format.blockBytes() + std::int64_t(sizeof(KvBlockView)));

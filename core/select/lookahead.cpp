@@ -15,7 +15,8 @@ void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::
     select::rotateRows(context_, x, n, heads, ropeRows);
 }
 
-/// Sparse prefill: the next layer's queries of every prompt token, kept until that layer attends.
+/// With sparse prefill: predicts the next layer's queries of all tokens of the chunk, and keeps them until that layer
+/// attends.
 void LookaheadSelector::prompt(const PromptChunk& chunk) {
     const LayerId target = next(chunk.layer);
     if (!context_.plans.sparse(target)) return;

@@ -17,8 +17,9 @@ namespace {
 using select::Digest;
 using select::PageDigests;
 
-/// Bounds as products of the queries' negative and positive parts with two vectors per block: of complete blocks only,
-/// or, without a digest, of the ranges that the block index keeps, the newest block's included.
+/// Bounds q.k of a block by products of the queries' positive and negative parts with two vectors of the block. With a
+/// digest these are PageDigests, which only complete blocks have; without one they are the key ranges of the block
+/// index, which the newest block has too.
 class QuestProducts : public Selector {
 public:
     QuestProducts(const SelectorContext& context, std::optional<Digest> digest)
@@ -60,7 +61,8 @@ public:
     }
 
 protected:
-    /// scores: of every block up to the item's own, -inf where nothing bounds one. `queries` query heads from q on.
+    /// Writes to `scores` the bounds of every block up to the item's own, added up over the `queries` query heads from
+    /// q on; -inf for a block without the two vectors.
     void bound(HeadStep& item, const float* q, int queries, std::vector<float>& scores) {
         const int dim = context_.shape.dim, blocks = item.position / context_.spec.blockSize + 1;
         const bool ofIndex = digests_.empty();
@@ -93,8 +95,8 @@ private:
     std::vector<PageDigests> digests_; // empty: the block index has the ranges
 };
 
-/// As in the paper, every query head has blocks of its own. Those of a group are united on the device, and each head
-/// attends to its own among them.
+/// As in the paper, every query head chooses blocks for itself. The device holds the union of the blocks that the query
+/// heads of a group chose, and each query head attends to its own blocks.
 class QuestPerHead final : public QuestProducts {
 public:
     QuestPerHead(const SelectorContext& context, std::optional<Digest> digest, int dynamicBlocks)
@@ -103,7 +105,7 @@ public:
         perHead_.budget.queryAware = dynamicBlocks;
     }
 
-    void score(std::span<HeadStep>) override {} // together with the choice
+    void score(std::span<HeadStep>) override {} // choose() scores each query head before it chooses for it
     void choose(std::span<HeadStep> heads) override {
         context_.kernels.forEach(int(heads.size()), [&](int i) {
             if (!heads[std::size_t(i)].dense) chooseOne(heads[std::size_t(i)], std::size_t(i * context_.group()));
@@ -219,7 +221,7 @@ MethodEntry questMethod() {
         spec.rangeReduce = values.text("group") == "max" ? GroupReduce::Max : GroupReduce::Sum;
         spec.denseLayers = values.integer("skip_layers");
         spec.budget.queryAware = select::remainingBlocks(values, spec, 0);
-        if (perHead) spec.budget.queryAware *= config.group(); // the union's most
+        if (perHead) spec.budget.queryAware *= config.group(); // the most that the union of a group's choices has
         spec.givesBlockScores = !perHead;
         return spec;
     };
@@ -230,7 +232,7 @@ MethodEntry questMethod() {
         if (values.text("bound") == "cuboid-mean") digest = Digest::CuboidMean;
         if (values.text("group") == "per_query_head")
             return std::make_unique<QuestPerHead>(context, digest, select::remainingBlocks(values, context.spec, 0));
-        if (!digest) return nullptr; // is data
+        if (!digest) return nullptr; // the method is data then
         return std::make_unique<QuestProducts>(context, digest);
     };
     entry.onDevice = KVSCOPE_ON_DEVICE(questOnDevice);

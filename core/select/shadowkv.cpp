@@ -56,11 +56,11 @@ private:
         std::vector<float> basis; // [rank, kvHeads * dim]
     };
     struct Head {
-        std::vector<std::int32_t> landmarkChunks; // chunks that have one, ascending
-        std::vector<float> landmarks;             // [those, dim]
+        std::vector<std::int32_t> landmarkChunks; // chunks that have a landmark, ascending
+        std::vector<float> landmarks;             // [landmarkChunks, dim]
         std::vector<std::int32_t> outliers;       // ascending
         int firstLocalToken = 0;                  // everything from here on is exact and on the device
-        std::vector<std::int32_t> chosen, cached; // chunks of this step; those whose values the device holds
+        std::vector<std::int32_t> chosen, cached; // chunks that this step chose; chunks whose values the device holds
     };
     LowRank& of(LayerId layer, RowId sequence) { return layers_[layerAt_.offset(sequence, layer)]; }
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
@@ -98,7 +98,7 @@ void ShadowKv::promptDone(LayerId layer, RowId sequence, int tokens, std::vector
     decompose(of(layer, sequence), prompt.keys, tokens);
     context_.forEachKvHead([&](KvHeadId g) {
         makeLandmarks(layer, sequence, g, tokens);
-        // The device begins with the values that the last prompt token's query chooses.
+        // At first the device holds the values of the chunks that the last prompt token's query chooses.
         HeadStep item;
         item.layer = layer;
         item.sequence = sequence;
@@ -113,7 +113,8 @@ void ShadowKv::promptDone(LayerId layer, RowId sequence, int tokens, std::vector
     });
 }
 
-/// K = U S V', rank cut: the rows of V' span the keys best, and U S = K V. V comes from K'K, which is small.
+/// Makes the low-rank form of the keys K = U S V': low.basis gets the first `rank` rows of V', which span the keys
+/// best, and low.u the keys' coordinates along them, U S = K V. V consists of the eigenvectors of K'K, which is small.
 void ShadowKv::decompose(LowRank& low, const std::vector<float>& keys, int tokens) const {
     const auto width = std::size_t(width_), rank = std::size_t(rank_);
     std::vector<double> gram(width * width, 0.0);
@@ -138,7 +139,8 @@ void ShadowKv::decompose(LowRank& low, const std::vector<float>& keys, int token
     });
 }
 
-/// Mean key of every chunk before the local ones; the chunks that their mean describes worst are outliers.
+/// Makes the landmarks of a KV head: the mean key of every chunk before the local ones. The chunks with a key that is
+/// least like the chunk's mean are outliers and have no landmark.
 void ShadowKv::makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int tokens) {
     const BlockLayout& layout = context_.cache.layout();
     const auto dim = std::size_t(context_.shape.dim), size = std::size_t(layout.blockSize);
@@ -184,7 +186,8 @@ void ShadowKv::makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int
     }
 }
 
-/// Largest probability that a query head of the group gives each landmark; chunks outside a sliding window have none.
+/// Writes to `scores` the largest probability that a query head of the group gives to each landmark; 0 for chunks
+/// outside of a sliding window.
 void ShadowKv::scoreChunks(const Head& head, const float* q, int firstToken, std::vector<float>& probabilities,
                            std::vector<float>& scores) const {
     const auto dim = std::size_t(context_.shape.dim), count = head.landmarkChunks.size();
@@ -235,7 +238,7 @@ void ShadowKv::chooseOne(HeadStep& item) {
     }
 }
 
-/// Values of the chosen chunks that the step before did not choose. Keys are never loaded.
+/// Loads the values of the chosen chunks that the step before did not choose. Keys are never loaded.
 Selector::Loads ShadowKv::load(std::span<HeadStep> heads) {
     Loads loads;
     if (!context_.offload) return loads;
@@ -253,7 +256,8 @@ Selector::Loads ShadowKv::load(std::span<HeadStep> heads) {
     return loads;
 }
 
-/// The keys of the chosen chunks, rebuilt, take the place of those that were gathered with the values.
+/// Rebuilds the keys of the chosen chunks from the low-rank form, and puts them in the place of the keys that were
+/// gathered with the values. The engine then attends.
 bool ShadowKv::attend(std::span<HeadStep> heads) {
     const auto dim = std::size_t(context_.shape.dim), rank = std::size_t(rank_), width = std::size_t(width_);
     const BlockLayout& layout = context_.cache.layout();

@@ -112,8 +112,8 @@ void SnapKv::vote(const std::vector<float>& queries, LayerId layer, RowId sequen
     }
 }
 
-/// One-dimensional pooling of stride 1 with half a kernel of padding: zeros that count for the mean, nothing for the
-/// maximum, as the framework of the public code pools.
+/// Pools over kernel_ neighbouring tokens. Beyond the ends of the list the mean counts zeros and the maximum counts
+/// nothing, as in the framework of the public code.
 std::vector<float> SnapKv::pooled(const std::vector<float>& votes) const {
     std::vector<float> result(votes.size());
     const int count = int(votes.size()), half = kernel_ / 2;

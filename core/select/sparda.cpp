@@ -17,7 +17,8 @@ public:
 private:
     int queryWidth() const override { return context_.shape.kvHeads * context_.shape.dim; }
 
-    /// Forecast of layer target - 1, or layer 0's projection for itself.
+    /// Makes queries for layer `target` by the Forecast projection of the layer before, or for layer 0 by layer 0's
+    /// own.
     void predict(LayerId target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
                  float* out) override {
         const LayerWeights& weights = context_.model.layer(int(target) - (ownInput ? 0 : 1));
@@ -26,7 +27,7 @@ private:
         rotate(out, n, context_.shape.kvHeads, ropeRows);
     }
 
-    /// The pooled keys are those of the tokens before: what is missing lies in the window that is always attended.
+    /// The index of the layer lacks the newest token, which changes nothing: the newest blocks are always attended.
     void scoreWindows(HeadStep& item, const float* query) const override {
         const SelectionSpec& spec = context_.spec;
         const int windows = std::min(spec.grid.windows(item.position + 1), item.head->index.windows());

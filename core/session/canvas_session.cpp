@@ -17,7 +17,7 @@ struct CanvasSession final : DiffusionRun {
     bool finished() const override {
         return std::all_of(runs.begin(), runs.end(), [](const CanvasRun& run) { return run.finished(); });
     }
-    /// Nothing is read before the first forward, which reads the prompt as every one does.
+    /// Does nothing: the first forward reads the prompt, as every other one does.
     void readPrompts(StepRecord& record, const Progress&, const std::stop_token&) override {
         record.layers.resize(std::size_t(model->config().layers));
     }
@@ -79,7 +79,9 @@ Candidate CanvasSession::candidateAt(int row, int index, std::int32_t position) 
     const Candidate* const chosen = engine->candidate(row, index);
     Candidate candidate = chosen != nullptr ? placed(*chosen, sequence, position)
                                             : chooseAt(sequence, position, engine->logits(row, index));
-    if (!canvas.shifted) candidate.confidence = candidate.plain; // LLaDA's is not tempered, Dream's is
+    if (!canvas.shifted)
+        candidate.confidence =
+            candidate.plain; // LLaDA ranks by the probability without temperature, Dream by that with it
     return candidate;
 }
 

@@ -73,7 +73,7 @@ DiffusionRun::DiffusionRun(std::shared_ptr<const Model> loaded, std::vector<std:
     resolveParameters();
     options.offload = options.offload && (options.deviceKvBlocks || options.deviceKvBytes);
     if (!options.offload) options.cachePolicy = "keep-selected";
-    if (options.cachePolicy.empty()) options.cachePolicy = "lru"; // unions differ in size: slots may outlast them
+    if (options.cachePolicy.empty()) options.cachePolicy = "lru"; // unions differ in size, so that slots may be spare
     allowed = writableIds(*model);
     chooser_.emplace(candidateSampling(), allowed);
     for (const auto& prompt : prompts) {

@@ -35,7 +35,8 @@ CudaEngineOptions engineOptionsOf(const CanvasSetup& setup) {
     return options;
 }
 
-/// A step's rows are the wanted positions, a prompt's piece all tokens of a forward.
+/// The layout of what is projected together: where other engines have the rows of a step it has the wanted positions,
+/// and where they have the piece of a prompt it has all tokens of a forward.
 BatchLayout productLayout(BatchLayout layout, const CanvasSetup& setup) {
     layout.rows = int(setup.mostWanted);
     layout.chunk = int(CanvasTokens::mostPlaces(setup.maxTokens));
@@ -95,7 +96,7 @@ DenoiseReportNeeds CudaCanvas::reportNeeds() const {
     return needs;
 }
 
-/// Tokens outside a block that stay.
+/// How many tokens outside a block are kept.
 int CudaCanvas::keptOf(int sequence) const { return options_.keptOf(tokens_[std::size_t(sequence)] - options_.block); }
 
 void CudaCanvas::plan() {
@@ -132,7 +133,8 @@ void CudaCanvas::plan() {
     p_.arena.planHost(clockMark_, 1, "the clock's mark");
 }
 
-/// The tokens that a sequence keeps, and behind them its block.
+/// Declares, for each sequence, KV blocks for the tokens that are kept and for its block behind them, and what the
+/// choice of these tokens needs.
 void CudaCanvas::planKept() {
     cuda::checkKeptTokens(p_.launch, keeping_.mostTokens);
     for (int s = 0; s < sequences_; ++s) {
@@ -183,7 +185,8 @@ void CudaCanvas::list(std::span<const CanvasRow> rows) {
 void CudaCanvas::listRow(const CanvasRow& row) {
     const int s = int(row.sequence), n = int(row.ids.size());
     int first = 0;
-    if (row.keys == CanvasRow::Keys::Kept) { // the block lies behind the kept tokens, and is rotated as itself
+    if (row.keys ==
+        CanvasRow::Keys::Kept) { // the block lies behind the kept tokens, and keeps its own positions' rotation
         const int kept = keptOf(s);
         first = told_.computed.add(sequences_ + s, kept, n, kept + n);
         told_.ropeFirst.host()[sequences_ + s] = p_.table.rope.first(s) + row.first - kept;
@@ -263,7 +266,8 @@ void CudaCanvas::layerKernels(int layer) {
                      reports_.device.mark(layer, kFfn));
 }
 
-/// The marks of stages that these layers do not have are those of comparing values.
+/// Launches a layer's kernels where the layers keep features. Such a layer has no stages stage1 and pooling; their
+/// marks take the times at which values are projected and compared.
 void CudaCanvas::featureKernels(int layer) {
     const auto mark = [&](DenoiseReport::Mark which) { return reports_.device.mark(layer, which); };
     features_->runLayer(
@@ -276,7 +280,8 @@ void CudaCanvas::featureKernels(int layer) {
          [&](const CanvasTokens& tokens) { attend(layer, tokens); }});
 }
 
-/// Rotates queries and keys; keys and values of the tokens replace those before.
+/// Rotates the tokens' queries and keys, and writes their keys and values to their positions, where they replace those
+/// of an earlier forward.
 void CudaCanvas::place(int layer, const CanvasTokens& tokens) {
     p_.ranges.at(layer, Stage::Rope);
     cuda::BlockPlaceArgs args;
@@ -293,7 +298,8 @@ void CudaCanvas::place(int layer, const CanvasTokens& tokens) {
     cuda::placeBlocks(p_.launch, args);
 }
 
-/// Whether the layer's tokens attend to everything and are all computed.
+/// The stage for which the attention counts: `attention` if all of the layer's tokens are computed and attend to
+/// everything, else stage2.
 Stage CudaCanvas::attentionStage(int layer) const {
     const bool all = features_ ? layer == 0 || features_->computesAll() : told_.attendsToAll;
     return all ? Stage::Attention : Stage::Stage2;
@@ -316,11 +322,12 @@ void CudaCanvas::attend(int layer, const CanvasTokens& tokens) {
     cuda::mergeShares(p_.launch, {attention.rows, attention.splits, partial_, states_, p_.buffers.attended});
 }
 
-/// Queries of all shares together. Keys are shared among thread blocks only until there are two of them, of 64 queries
-/// each, for every multiprocessor.
+/// The most queries of all shares together. The keys of a tile are shared among more thread blocks only until there are
+/// two thread blocks, of 64 queries each, for every multiprocessor.
 std::size_t CudaCanvas::shareRoom() const { return std::size_t(p_.launch.multiprocessors) * 2 * 64; }
 
-/// Thread blocks that share the keys of a tile where the forward has too few tiles for all multiprocessors.
+/// @return how many thread blocks share the keys of a tile: more than one where the forward has too few tiles for all
+/// multiprocessors
 int CudaCanvas::splitsOf(const CanvasTokens& tokens) const {
     const cuda::BlockRows rows = tokens.tiles(p_.layout.shape, store_.headFirstDevice);
     const std::size_t queries = std::size_t(rows.items()) * std::size_t(rows.queries());
@@ -357,7 +364,7 @@ void CudaCanvas::chooseKept(int layer) {
     cuda::keepCanvasTokens(p_.launch, keepArgs(layer));
 }
 
-/// Where the largest logit is the candidate; otherwise the session draws from the logits.
+/// Launches the choice of candidates, if they are the largest logits; otherwise the session draws from the logits.
 void CudaCanvas::chooseCandidates() {
     p_.ranges.at(StepStage::Sample);
     if (sampling_.temperature > 0) return cuda::stampNow(p_.launch, reports_.device.stepMarks + kSample);
@@ -397,8 +404,9 @@ void CudaCanvas::fill(std::span<const CanvasRow> rows, StepRecord& record) {
         if (row.keys == CanvasRow::Keys::Kept) keeping_.of[index(row.sequence)].used = true;
 }
 
-/// Names the attention as the CPU does. Where layers compare values, that work comes before their projections, and the
-/// reader has counted it to the feed-forward of the layer before.
+/// Corrects the stage times that the reader has made. The attention counts for the stage for which the CPU counts it.
+/// The time of comparing values, which the reader has added to the feed-forward of the layer before, goes to the layer
+/// itself.
 void CudaCanvas::fillTimes(StepRecord& record) const {
     for (int layer = 0; layer < p_.config.layers; ++layer) {
         LayerRecord& times = record.layers[std::size_t(layer)];
@@ -414,7 +422,7 @@ void CudaCanvas::fillTimes(StepRecord& record) const {
     }
 }
 
-/// The KV head's row of the trace, and its selection where something was chosen.
+/// Adds the KV head's row of the trace to the record, and its selection where something was chosen.
 void CudaCanvas::fillHead(int layer, int kvHead, const CanvasRow& row, StepRecord& record) const {
     DenoiseLayer out;
     out.layer = layer, out.sequence = int(row.sequence), out.kvHead = kvHead;
@@ -432,7 +440,7 @@ void CudaCanvas::fillKept(const CanvasRow& row, const DenoiseLayer& out, StepRec
     const int others = tokens_[index(row.sequence)] - options_.block;
     recordChosen(out,
                  {ids, allTokens(options_.block), float(double(ids.size()) / others),
-                  kept.used ? int(ids.size()) : -1}, // until the block is written they stay
+                  kept.used ? int(ids.size()) : -1}, // the kept tokens stay the same until the block is written
                  record);
 }
 

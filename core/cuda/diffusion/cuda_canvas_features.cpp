@@ -20,7 +20,8 @@ CudaCanvasFeatures::CudaCanvasFeatures(const Parts& parts, std::span<const int> 
       computed_(std::size_t(config_.layers), std::vector<ComputedTokens>(tokens.size())) {
     for (const RowId sequence : idsUpTo<RowId>(int(tokens_.size()))) {
         firstKept_.push_back(allTokens_);
-        firstValue_.push_back(allCanvas_ - promptOf(sequence)); // of position 0, although a prompt has no rows
+        firstValue_.push_back(allCanvas_ -
+                              promptOf(sequence)); // the row that position 0 would have: rows begin with the canvas
         allTokens_ += tokens_[index(sequence)];
         allCanvas_ += canvasOf(sequence);
         mostCanvas_ = std::max(mostCanvas_, canvasOf(sequence));
@@ -67,7 +68,7 @@ void CudaCanvasFeatures::open(const std::int64_t* headFirst) {
 
 // ---- What a forward computes ----------------------------------------------------------------------------------------
 
-/// Tokens that all layers but the first compute.
+/// How many tokens all layers but the first compute of the row.
 int CudaCanvasFeatures::countOf(const CanvasRow& row) const {
     const int ofCanvas = row.wholeCanvas ? canvasOf(row.sequence) : chooses(1, row) ? changedOf(row.sequence) : 0;
     return (row.wholePrompt ? promptOf(row.sequence) : 0) + ofCanvas;
@@ -81,7 +82,7 @@ void CudaCanvasFeatures::begin(std::span<const CanvasRow> rows) {
     all_ = true;
 }
 
-/// Lists the row's tokens of the positions [from, end) as they lie in `x`, from the next place on.
+/// Lists the row's tokens at the positions [from, end) in sources_ and targets_, from place places_ on.
 void CudaCanvasFeatures::list(const CanvasRow& row, int firstPlace, int from, int end) {
     for (int position = from; position < end; ++position, ++places_) {
         sources_.host()[places_] = firstPlace + position;
@@ -89,7 +90,7 @@ void CudaCanvasFeatures::list(const CanvasRow& row, int firstPlace, int from, in
     }
 }
 
-/// Lists all of the row's places in `x`.
+/// Lists all places of the row in identity_ and allRows_.
 void CudaCanvasFeatures::listAll(const CanvasRow& row, int firstPlace, int endPlace) {
     const int tokens = tokens_[index(row.sequence)];
     for (int place = firstPlace; place < endPlace; ++place) {
@@ -104,7 +105,7 @@ void CudaCanvasFeatures::add(const CanvasRow& row, int firstPlace, int endPlace)
     const int s = int(row.sequence), tokens = tokens_[index(row.sequence)], prompt = promptOf(row.sequence),
               count = countOf(row);
     listAll(row, firstPlace, endPlace);
-    // The chosen tokens' positions are set in each layer, on the device.
+    // Where tokens are chosen by their changes, each layer sets their positions on the device.
     places_ = chosen_.add(s, row.wholePrompt ? 0 : prompt, count, tokens);
     const int end = places_ + count;
     if (row.wholePrompt) list(row, firstPlace, 0, prompt);
@@ -169,8 +170,8 @@ cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
     return args;
 }
 
-/// The values of all tokens of the canvases that are compared replace those before. Computed are the tokens whose
-/// values changed most.
+/// Makes the values of all tokens of the canvases that are compared and puts them in the place of the earlier ones. The
+/// tokens whose values changed most are listed to be computed.
 void CudaCanvasFeatures::change(const Pass& pass) {
     const DeviceLayer& weights = p_.model.layers[std::size_t(pass.layer)];
     p_.ranges.at(pass.layer, Stage::QkvLinear);
@@ -186,7 +187,8 @@ void CudaCanvasFeatures::change(const Pass& pass) {
     cuda::chooseChanged(p_.launch, args);
 }
 
-/// Computes these tokens and adds to all of them what the layer has of them. sources, targets: [places]
+/// Computes `tokens`, keeps what the attention and the feed-forward add to each of them, and adds to all tokens of the
+/// forward what the layer keeps for them. sources, targets: [places of `tokens`]
 void CudaCanvasFeatures::compute(const Pass& pass, const CanvasTokens& tokens, const std::int32_t* sources,
                                  const std::int32_t* targets) {
     const Layer& of = layers_[std::size_t(pass.layer)];

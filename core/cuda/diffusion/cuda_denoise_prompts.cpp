@@ -21,12 +21,12 @@ void CudaDenoisePrompts::plan(DeviceArena& arena, int longest) {
     arena.planHost(marks_, kMarks, "the prompts' marks");
 }
 
-/// Tokens of the blocks that the prompt fills.
+/// How many tokens the whole blocks have that the prompt fills.
 int CudaDenoisePrompts::tokensOf(int sequence) const {
     return int(p_.prompts[std::size_t(sequence)].size()) / p_.block * p_.block;
 }
 
-/// Whole blocks, and a multiple of 8, as the kernels of prompts want it.
+/// Tokens of a piece: whole blocks, and a multiple of 8, as the kernels of prompts need it.
 int CudaDenoisePrompts::pieceTokens() const {
     const int unit = std::lcm(p_.block, 8);
     return std::max(unit, BatchLayout::kPrefillChunk / unit * unit);

@@ -55,8 +55,8 @@ void DenoiseReportReader::fill(const DenoiseReport& report, ForwardShape shape, 
     }
 }
 
-/// The stages of a layer follow each other; each lasts until the mark of the next one. Without pages all between
-/// rotation and output projection is attention.
+/// Fills the times of a layer's stages, each of which lasts until the mark of the next one. Where no pages are chosen,
+/// all time between rotation and output projection counts for the attention.
 void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape shape, int layer,
                                      LayerRecord& out) const {
     const std::uint64_t* const marks = report.mark(layer, kQkv);
@@ -79,7 +79,7 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
     }
 }
 
-/// The KV head's row of the trace, and its selection where it chose pages.
+/// Adds the KV head's row of the trace to the record, and its selection where it chose pages.
 void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const DenoiseRow& row, std::uint32_t flags,
                                    int kvHead, StepRecord& record) {
     const std::size_t item = std::size_t(int(row.sequence) * needs_.kvHeads + kvHead);
@@ -114,7 +114,7 @@ void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const
     fillSelection(report, layer, row, kvHead, std::move(pages), record);
 }
 
-/// The share of the prefix that each query head of the group keeps for each row of tiles.
+/// Adds to the record the share of the prefix that each query head of the group keeps for each row of tiles.
 void DenoiseReportReader::fillTiles(const DenoiseReport& report, int layer, const DenoiseRow& row, DenoiseLayer& out,
                                     DenoiseStep& denoise) const {
     const int group = needs_.queryHeads / needs_.kvHeads;
@@ -126,7 +126,7 @@ void DenoiseReportReader::fillTiles(const DenoiseReport& report, int layer, cons
     denoise.rowDensities.insert(denoise.rowDensities.end(), from, from + out.rows);
 }
 
-/// How much the block's keys changed, then its values.
+/// Adds to the record how much the block's keys changed, and then how much its values did.
 void DenoiseReportReader::fillKvChanges(const DenoiseReport& report, const DenoiseRow& row, DenoiseLayer& out,
                                         DenoiseStep& denoise) const {
     out.firstKvChange = std::int64_t(denoise.kvChanges.size());
@@ -135,7 +135,8 @@ void DenoiseReportReader::fillKvChanges(const DenoiseReport& report, const Denoi
     denoise.kvChanges.insert(denoise.kvChanges.end(), from, from + numbers);
 }
 
-/// Comparable are the sparse forwards of one block, without the clean one.
+/// Adds the KV head's selection to the record. It is compared with that of the forward before, if both are sparse
+/// forwards of one block and this is not the clean one.
 void DenoiseReportReader::fillSelection(const DenoiseReport& report, int layer, const DenoiseRow& row, int kvHead,
                                         std::vector<std::int32_t> pages, StepRecord& record) {
     const std::size_t item = std::size_t(int(row.sequence) * needs_.kvHeads + kvHead);

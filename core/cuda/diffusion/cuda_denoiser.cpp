@@ -36,7 +36,8 @@ CudaEngineOptions engineOptionsOf(const DenoiseSetup& setup) {
     return options;
 }
 
-/// Where every query head has a list of pages of its own, it is a KV head of its own to the attention.
+/// The shape with which the attention runs where every query head has a list of tiles of its own: as if every query
+/// head had a KV head of its own.
 cuda::AttentionShape shapeOfHeads(cuda::AttentionShape shape) {
     shape.kvHeads = shape.queryHeads;
     return shape;
@@ -44,12 +45,12 @@ cuda::AttentionShape shapeOfHeads(cuda::AttentionShape shape) {
 
 int longestOf(const DenoiseSetup& setup) { return *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end()); }
 
-/// Most tiles that a row of a mask keeps, see tilesKept.
+/// How many tiles a row of a mask keeps at most, see tilesKept.
 int tileCapacity(const DenoiseOptions& options, int tiles) {
     return std::min(tiles, options.budget / options.page + 2);
 }
 
-/// A row for each token of all sequences' blocks.
+/// The layout of what is projected together: a row for each token of all sequences' blocks.
 BatchLayout productLayout(BatchLayout layout, int block) {
     layout.rows *= block;
     layout.chunk = std::max(layout.chunk, layout.rows);
@@ -249,7 +250,7 @@ cuda::PageUnionArgs CudaDenoiser::unionOf(int layer) const {
     return args;
 }
 
-/// The sequences with a KV head for every query head, all of whose tokens attend.
+/// The rows of the attention under masks: every query head has a KV head of its own, and all tokens attend.
 cuda::BlockRows CudaDenoiser::tileHeads() const {
     return {shapeOfHeads(p_.layout.shape), rows_, block_, device_.inputs.table, nullptr, tiles_.headFirst};
 }
@@ -266,7 +267,7 @@ cuda::TileMaskArgs CudaDenoiser::maskOf(int layer) const {
     args.weights = tiles_.weights;
     args.tiles = layers_[std::size_t(layer)].tiles;
     args.count = layers_[std::size_t(layer)].tileCount;
-    // Stays there for the reports of the block's other forwards.
+    // The choice stays in the report's memory, so that the reports of the block's later forwards have it too.
     args.united = options_.tiles ? device_.report.pagesOf(layer) : device_.report.agnosticOf(layer);
     args.densities = device_.report.densitiesOf(layer);
     return args;
@@ -278,7 +279,8 @@ void CudaDenoiser::prefill(StepRecord& record, const Progress& progress, const s
     prompts_.read(record, progress, stop);
 }
 
-/// Starts a forward, without waiting. rows: with what the host uploads; empty: ids are on the device already.
+/// Starts a forward, without waiting. rows: their ids and masks are uploaded; empty: the forward before has left both
+/// on the device.
 void CudaDenoiser::start(Flight flight, std::span<const DenoiseRow> rows, int step) {
     Entry& entry = entries_[ahead_ ? 1 - entry_ : entry_];
     const FlightInputs& inputs = entry.inputs;
@@ -416,7 +418,8 @@ void CudaDenoiser::layerKernels(int layer, ForwardShape shape) {
     p_.passes.finish(layer, p_.buffers.x, rows_ * block_, report.mark(layer, kOLinear), report.mark(layer, kFfn));
 }
 
-/// What the last dense forward of a block chooses for those that follow, and what the queries of sparse rows choose.
+/// Launches the choices of a layer: in a block's last dense forward that of tiles or pages for the forwards after it,
+/// and that of pages by the queries of sparse rows.
 void CudaDenoiser::choose(int layer, ForwardShape shape) {
     const bool byQuery = shape.sparse && options_.choosesPages();
     if (!shape.choosesOnce && !byQuery) return;
@@ -472,9 +475,9 @@ void CudaDenoiser::attend(int layer, ForwardShape shape) {
 
 // ---- What came of it ------------------------------------------------------------------------------------------------
 
-/// Hands the layer's attention over. Waits.
+/// Hands the layer's attention to the observer. Waits.
 void CudaDenoiser::observe(int layer) {
-    if (sequenceOf_.empty()) return; // the forward that open() tries
+    if (sequenceOf_.empty()) return; // the forward without rows that open() runs
     const std::size_t queries = std::size_t(block_) * std::size_t(p_.config.queryHeads),
                       numbers = queries * std::size_t(p_.config.headDim);
     merged_.resize(numbers);

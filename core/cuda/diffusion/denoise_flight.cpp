@@ -29,12 +29,13 @@ bool FlightRules::isSparse(const DenoiseRow& row) const {
     return row.step >= options_.firstSparseStep() && (!row.clean || options_.finalSparse);
 }
 
-/// Whether the forward chooses for those of its block that follow: the last dense one.
+/// Whether this is the block's last dense forward and it chooses for the forwards after it.
 bool FlightRules::choosesOnce(const DenoiseRow& row) const {
     return weighs() && row.first > 0 && !row.clean && row.step == options_.firstSparseStep() - 1;
 }
 
-/// Tiles that a row of a mask keeps, or the query-agnostic pages.
+/// How many tiles each row of the mask keeps, or how many query-agnostic pages each KV head; 0 where the forward does
+/// not choose for later ones.
 int FlightRules::keptOf(const FlightRow& of) const {
     if ((of.flags & BlockRow::kChoosesOnce) == 0) return 0;
     const int prefix = of.row.first, page = options_.page;

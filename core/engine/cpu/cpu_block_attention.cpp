@@ -6,12 +6,12 @@
 namespace kvscope {
 namespace {
 
-constexpr int kMostQueries = 128; // of one group, as the kernel takes them
+constexpr int kMostQueries = 128; // queries of one group: the kernel takes no more
 constexpr int kMostTokens = 64;   // of a block: bits of Work::tokens
 
 } // namespace
 
-/// Pieces of as many tokens as fit into one group.
+/// Cuts every work into pieces of as many tokens as fit into one group of the kernel, and makes room for their rows.
 void CpuBlockAttention::cut(std::span<const Work> work) {
     const std::size_t most = std::size_t(std::max(1, kMostQueries / group()));
     pieces_.clear();

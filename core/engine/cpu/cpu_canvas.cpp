@@ -35,7 +35,7 @@ int blockTokens(const CanvasOptions& options) { return options.tiles() ? options
 
 int blocksOf(int tokens, int size) { return (tokens + size - 1) / size; }
 
-/// Tokens that a block attends to after the others are evicted, of a sequence of so many.
+/// How many tokens a block attends to when the others are evicted: the kept ones and its own. tokens: of the sequence.
 int attendedOf(const CanvasOptions& options, int tokens) {
     return options.keptOf(tokens - options.block) + options.block;
 }
@@ -45,7 +45,7 @@ BlockLayout layoutOf(const CanvasSetup& setup) {
     return {blockTokens(setup.options), config.headDim, false, config.storedValueDim()};
 }
 
-/// Of the kept tokens of all sequences; 0 where nothing is evicted.
+/// Floats of the kept tokens of all sequences; 0 where nothing is evicted.
 std::int64_t keptFloats(const CanvasSetup& setup) {
     if (setup.options.cache != CanvasCache::Evicted) return 0;
     const ModelConfig& c = setup.model->config();
@@ -126,7 +126,7 @@ public:
 private:
     /// Where a block of a layer of a sequence lies.
     using BlockAt = std::function<float*(KvHeadId kvHead, BlockId block)>;
-    /// What a layer kept of a sequence for the block that is being written.
+    /// The tokens that a layer keeps of a sequence while a block is written.
     struct Kept {
         explicit Kept(std::size_t floats) : store(floats) {}
         AlignedBuffer<float> store;          // [kvHeads, blocks]: the kept tokens, behind them the block
@@ -250,7 +250,7 @@ void CpuCanvas::runLayer(LayerId layer, const CanvasRow& row, float* x, LayerRec
     passes_.finish(layer, x, n, times);
 }
 
-/// A layer in which some tokens alone are computed.
+/// Runs a layer of which only some tokens are computed (CanvasCache::Features).
 void CpuCanvas::runFeatures(LayerId layer, const CanvasRow& row, float* x, LayerRecord& times) {
     const bool first = layer == LayerId{0};
     CpuCanvasFeatures::Pass pass;
@@ -265,7 +265,7 @@ void CpuCanvas::runFeatures(LayerId layer, const CanvasRow& row, float* x, Layer
     features_->run(pass, layout_, times);
 }
 
-/// Keys and values of the row's tokens go to the places from `first` on of a sequence's blocks.
+/// Writes the keys and values of the row's tokens to the places from `first` on of a sequence's blocks.
 void CpuCanvas::writeRow(const CanvasRow& row, int first, const BlockAt& blockAt) {
     const TokenRows made = passes_.rows();
     const int n = int(row.ids.size());
@@ -280,7 +280,7 @@ void CpuCanvas::writeRow(const CanvasRow& row, int first, const BlockAt& blockAt
     });
 }
 
-/// `views_` shows the places [0, end) of a sequence's blocks.
+/// Makes `views_` show the places [0, end) of a sequence's blocks.
 void CpuCanvas::view(int end, const BlockAt& blockAt) {
     const int size = layout_.blockSize;
     views_.resize(std::size_t(config_.kvHeads));
@@ -292,8 +292,8 @@ void CpuCanvas::view(int end, const BlockAt& blockAt) {
     }
 }
 
-/// Keys and values of the row's tokens replace those before; then its queries attend to all positions, or to the tiles
-/// of the masks, which are made here where the row asks for them.
+/// Replaces the keys and values at the row's positions by those of its tokens, makes the masks where the row asks for
+/// them, and lets its queries attend to all positions or to the tiles of the masks.
 void CpuCanvas::attend(LayerId layer, const CanvasRow& row, LayerRecord& times) {
     const BlockAt blockAt = allBlocks(row.sequence, layer);
     const TokenRows made = passes_.rows();
@@ -310,7 +310,7 @@ void CpuCanvas::attend(LayerId layer, const CanvasRow& row, LayerRecord& times) 
         clock_.run(times, Stage::Stage1, [&] { tiles_->make(layer, row.sequence, made.q, views_); });
 }
 
-/// The first n queries attend to what `views_` shows.
+/// Lets the first n queries attend to what `views_` shows.
 void CpuCanvas::attendToViews(int n) {
     const TokenRows made = passes_.rows();
     work_.clear();
@@ -324,8 +324,9 @@ void CpuCanvas::attendToViews(int n) {
     attention_.run(work_);
 }
 
-/// How well each token outside the block agrees with the mean of the block's queries: the mean over query heads of
-/// their products with its key, without a scale. The row has all tokens.
+/// @return for each token outside the block, ascending, how well it agrees with the block: the mean, over the query
+/// heads and the block's tokens, of the products of their queries with the token's key, without a scale. The row has
+/// all tokens.
 std::vector<double> CpuCanvas::importance(const CanvasRow& row) {
     const TokenRows made = passes_.rows();
     const int n = int(row.ids.size()), group = config_.group(), dim = config_.headDim, end = row.block + options_.block;
@@ -371,7 +372,8 @@ void CpuCanvas::choose(LayerId layer, const CanvasRow& row) {
     });
 }
 
-/// The row is the block. Its queries attend to the kept tokens and to the block itself, which lies behind them.
+/// Called for a row that is a block: lets its queries attend to the kept tokens and to the block itself, which lies
+/// behind them.
 void CpuCanvas::attendToKept(LayerId layer, const CanvasRow& row) {
     const int kept = int(keptOf(row.sequence, layer).positions.size()), n = int(row.ids.size());
     const BlockAt blockAt = [&](KvHeadId g, BlockId block) { return keptBlock(row.sequence, layer, g, block); };
@@ -387,8 +389,8 @@ bool CpuCanvas::isDense(LayerId layer, const CanvasRow& row) const {
     return row.keys != CanvasRow::Keys::Kept && row.keys != CanvasRow::Keys::Masked;
 }
 
-/// The KV head's row of the trace, and its selection where something was chosen: tokens that were kept, tiles of the
-/// masks, or tokens that were computed.
+/// Adds the KV head's row of the trace to the record, and its selection where something was chosen: tokens that were
+/// kept, tiles of the masks, or tokens that were computed.
 void CpuCanvas::recordHead(LayerId layer, KvHeadId kvHead, const CanvasRow& row, StepRecord& record) {
     DenoiseLayer out;
     out.layer = int(layer), out.sequence = int(row.sequence), out.kvHead = int(kvHead);
@@ -411,13 +413,13 @@ CpuCanvas::Chosen CpuCanvas::chosenBy(LayerId layer, KvHeadId kvHead, const Canv
             kept_[Extents<RowId, LayerId>(int(maxTokens_.size()), config_.layers).offset(row.sequence, layer)];
         chosen.ids.assign(kept.positions.begin(), kept.positions.end());
         chosen.density = float(double(chosen.ids.size()) / (tokens - options_.block));
-        if (kept.used) chosen.kept = int(chosen.ids.size()); // until the block is written they stay
+        if (kept.used) chosen.kept = int(chosen.ids.size()); // the kept tokens stay the same until the block is written
     } else if (row.keys == CanvasRow::Keys::Masked) {
         chosen.ids = tiles_->united(layer, row.sequence, kvHead);
         int kept = 0;
         for (const std::int32_t tile : chosen.ids) kept += std::min(options_.tile, tokens - tile * options_.tile);
         chosen.density = float(double(kept) / tokens);
-        if (row.maskUsed) chosen.kept = int(chosen.ids.size()); // to the end of the run they stay
+        if (row.maskUsed) chosen.kept = int(chosen.ids.size()); // the masks stay the same to the end of the run
     } else {
         const ComputedTokens& computed = features_->computed(layer, row.sequence);
         chosen.ids = computed.positions;

@@ -73,7 +73,8 @@ void CpuCanvasFeatures::run(const Pass& pass, const BlockLayout& layout, LayerRe
     add(pass, layer.feedForward);
 }
 
-/// The values of all tokens of the canvas replace those before. Computed are the tokens whose values changed most.
+/// Makes the values of all tokens of the canvas and puts them in the place of the earlier ones. Adds the tokens whose
+/// values changed most to those that are computed.
 void CpuCanvasFeatures::addChanged(const Pass& pass, const BlockLayout& layout, Layer& layer, LayerRecord& times) {
     const int prompt = promptOf(pass.sequence), canvas = tokensOf(pass.sequence) - prompt;
     passes_.projectValues(pass.layer, pass.x + streamAt_.first(prompt), canvas, times);
@@ -100,7 +101,8 @@ void CpuCanvasFeatures::addChanged(const Pass& pass, const BlockLayout& layout, 
     });
 }
 
-/// Keys of the computed tokens, and values where they are not there yet, replace those before.
+/// Puts the keys of the computed tokens in the place of the earlier ones, and so the values that addChanged() has not
+/// written.
 void CpuCanvasFeatures::write(const Pass& pass, const BlockLayout& layout, Layer& layer) {
     const TokenRows made = passes_.rows();
     const int n = int(layer.computed.positions.size()), prompt = promptOf(pass.sequence);
@@ -111,7 +113,7 @@ void CpuCanvasFeatures::write(const Pass& pass, const BlockLayout& layout, Layer
             const int position = layer.computed.positions[std::size_t(row)];
             const std::size_t at = keyAt.first(row, g);
             float* const block = pass.blockAt(g, layout.blockOf(position));
-            if (position >= prompt && !pass.wholeCanvas) // its values are there
+            if (position >= prompt && !pass.wholeCanvas) // addChanged() has written its values
                 layout.writeKey(block, layout.rowOf(position), made.k + at);
             else
                 layout.write(block, layout.rowOf(position), made.k + at, made.v + at, 0.f);

@@ -37,13 +37,15 @@ void CpuDenoiseStages::chooseAgnostic(LayerId layer, int row) {
     });
 }
 
-/// [complete pages of the block's prefix] nonzero: chosen for the block. Empty without a share.
+/// @return [complete pages of the block's prefix] nonzero: the page was chosen for the block. Empty where no pages are
+/// chosen so
 std::span<const std::uint8_t> CpuDenoiseStages::agnosticPages(LayerId layer, RowId sequence, KvHeadId kvHead) {
     const auto& agnostic = memory(layer, sequence).agnostic;
     return agnostic.empty() ? std::span<const std::uint8_t>() : agnostic[index(kvHead)];
 }
 
-/// The block's own pages, and those that each query of `bounds_` chooses among the others. chosen: [complete pages]
+/// Sets in `chosen`, [complete pages], the pages that were chosen once for the block, and those that each query of
+/// `bounds_` chooses among the others.
 void CpuDenoiseStages::choosePagesOf(LayerId layer, int row, KvHeadId kvHead, std::span<std::uint8_t> chosen) {
     const std::span<const std::uint8_t> agnostic = agnosticPages(layer, rowAt(row).sequence, kvHead);
     for (std::size_t page = 0; page < agnostic.size(); ++page) chosen[page] |= agnostic[page];

@@ -1,5 +1,5 @@
-// LoSA's pages a step ahead, where the prefix waits on the host: between two forwards of a block the tokens that were
-// just written are known, and they are those whose queries change most.
+// Asks for LoSA's pages a step ahead, where the prefix waits on the host. Between two forwards of a block it is known
+// which tokens were just written, and the queries of these tokens change most.
 #include "core/engine/cpu/cpu_denoise_stages.h"
 
 #include "core/diffusion/locality.h"
@@ -28,9 +28,9 @@ void CpuDenoiseStages::askAhead() {
     clock_.skip();
 }
 
-/// What each KV head will probably attend to: the pages that it attended to in the forward before, and those that the
-/// queries which the written tokens had there would choose. In a block's second forward nobody has chosen before, and
-/// any token may be active: then those of all tokens.
+/// Asks for the pages to which each KV head of a layer will probably attend: the pages to which it attended in the
+/// forward before, and the pages that the written tokens would choose by their queries of that forward. In a block's
+/// second forward no pages have been chosen before and any token may be active, so the queries of all tokens are taken.
 void CpuDenoiseStages::forecast(LayerId layer) {
     bounds_.clear();
     boundsOf_.assign(1, 0);

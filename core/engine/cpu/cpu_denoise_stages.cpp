@@ -10,7 +10,7 @@
 namespace kvscope {
 namespace {
 
-/// Of all rows of a forward.
+/// The tokens of all rows of a forward.
 int tokensOf(const DenoiseSetup& setup) { return int(setup.maxTokens.size()) * setup.options.block; }
 
 } // namespace
@@ -127,7 +127,7 @@ void CpuDenoiseStages::choose(LayerId layer) {
     });
 }
 
-/// Every query head's tiles for the forwards of the block that follow.
+/// Chooses every query head's tiles for the later forwards of the block.
 void CpuDenoiseStages::makeMask(LayerId layer, int row) {
     const RowId sequence = rowAt(row).sequence;
     const int first = rowAt(row).first;
@@ -136,7 +136,7 @@ void CpuDenoiseStages::makeMask(LayerId layer, int row) {
                  [&](KvHeadId g) { return std::span<const KvBlockView>(headOf(row, g).prefix); });
 }
 
-/// Quest's bound of every complete page for every query head of every active token.
+/// Scores every complete page by Quest's bound for every query head of every active token.
 void CpuDenoiseStages::scorePages(LayerId layer) {
     bounds_.clear();
     boundsOf_.assign(1, 0);
@@ -153,7 +153,7 @@ void CpuDenoiseStages::scorePages(LayerId layer) {
     boundPages();
 }
 
-/// The bounds of `bounds_`; the scores lie behind each other.
+/// Computes the bounds that `bounds_` lists; their scores lie behind each other in scores_.
 void CpuDenoiseStages::boundPages() {
     std::size_t scores = 0;
     for (const RangeBoundItem& item : bounds_) scores += std::size_t(item.blocks);
@@ -170,8 +170,8 @@ void CpuDenoiseStages::boundPages() {
     kernels_.rangeBound(args);
 }
 
-/// The pages that any active query of the KV head chose, and the last one where it is incomplete; or the tiles that any
-/// query head keeps.
+/// Unites the pages that the active queries of the KV head chose, and adds the last page where it is incomplete; under
+/// a mask unites the tiles that the group's query heads keep.
 void CpuDenoiseStages::unite(LayerId layer, int row, KvHeadId kvHead) {
     Head& head = headOf(row, kvHead);
     const int first = rowAt(row).first, complete = first / options_.page, pages = pagesOf(first);
@@ -189,7 +189,7 @@ void CpuDenoiseStages::unite(LayerId layer, int row, KvHeadId kvHead) {
     viewPages(layer, row, kvHead);
 }
 
-/// Shows the chosen pages where they are.
+/// Lists views of the chosen pages, where these lie.
 void CpuDenoiseStages::viewPages(LayerId layer, int row, KvHeadId kvHead) {
     Head& head = headOf(row, kvHead);
     const int first = rowAt(row).first;
@@ -264,7 +264,7 @@ void CpuDenoiseStages::attendPrefix(LayerId layer) {
     if (tiles_) tiles_->run();
 }
 
-/// Keys and values of the row's block, as KV blocks.
+/// Packs the keys and values of the row's block into KV blocks.
 void CpuDenoiseStages::packOwn(int row, KvHeadId kvHead) {
     Head& head = headOf(row, kvHead);
     const TokenRows rows = passes_.rows();
@@ -290,7 +290,7 @@ void CpuDenoiseStages::attendBlock() {
     attention_.run(work_);
 }
 
-/// Both parts become one softmax.
+/// Merges the attention over the prefix and that within the block into one softmax.
 void CpuDenoiseStages::merge(LayerId layer, int row) {
     const Memory& kept = memory(layer, rowAt(row).sequence);
     const std::size_t queries = kept.prefixSums.size(), width = outAt_.under(2);
@@ -336,7 +336,7 @@ void CpuDenoiseStages::after(LayerId layer) {
     });
 }
 
-/// The KV head's row of the trace, and its selection where it chose pages.
+/// Adds the KV head's row of the trace to the record, and its selection where it chose pages.
 void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
     const DenoiseRow& of = rowAt(row);
     Head& head = headOf(row, kvHead);
@@ -370,7 +370,7 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
     selection.misses = selection.selected - selection.hits;
     if (transfers_) transfers_->recordAhead(layer, of.sequence, kvHead, selection);
     selection.first = std::uint32_t(record_->blocks.size());
-    // Comparable are the sparse forwards of one block, without the clean one.
+    // Selections are compared between sparse forwards of one block; that of the clean forward is compared with none.
     if (kept.hasPrevious && !of.clean && out.pages > 0)
         selection.kept = std::int32_t(std::count_if(head.pages.begin(), head.pages.end(), [&](std::int32_t page) {
             return std::binary_search(kept.previous.begin(), kept.previous.end(), page);
@@ -425,7 +425,7 @@ void CpuDenoiseStages::recordKvChanges(LayerId layer, int row) {
     std::copy_n(made.v + first, kept.values.size(), kept.values.data());
 }
 
-/// What no stage of the method does: its time counts for none.
+/// Records what only traces and observers need. Its time counts for no stage.
 void CpuDenoiseStages::measure(LayerId layer) {
     for (int row = 0; recordsKv_ && row < rowCount(); ++row) recordKvChanges(layer, row);
     if (recordsKv_) clock_.skip();

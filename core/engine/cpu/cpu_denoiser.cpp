@@ -173,7 +173,7 @@ void CpuDenoiser::prefill(StepRecord& record, const Progress& progress, const st
     record.durationNs = clock_.endStep();
 }
 
-/// Layer by layer, in each piece by piece.
+/// Reads a prompt layer by layer, and in each layer piece by piece.
 void CpuDenoiser::readPrompt(RowId sequence, StepRecord& record, Read& read, const Progress& progress,
                              const std::stop_token& stop) {
     const int tokens = promptTokens(sequence);
@@ -194,7 +194,8 @@ void CpuDenoiser::readPrompt(RowId sequence, StepRecord& record, Read& read, con
     }
 }
 
-/// Every token sees its own block and the blocks before it.
+/// Reads the tokens [first, first + n) of a prompt in one layer. Every token sees its own block and the blocks before
+/// it.
 void CpuDenoiser::readPiece(RowId sequence, LayerId layer, int first, int n, float* x, LayerRecord& record) {
     const ModelConfig& config = model_->config();
     for (int i = 0; i < n; ++i) passes_.rotateAs(i, rope_, rope_.first(int(sequence)) + first + i);

@@ -11,8 +11,8 @@ CpuPrefixTransfers::CpuPrefixTransfers(Kernels& kernels, KvCache& cache, const L
     : kernels_(kernels), cache_(cache), link_(link), now_(std::move(now)), headAt_(heads), ahead_(headAt_.size()),
       aheadTransfers_(std::size_t(headAt_.length(1))) {}
 
-/// Those of `pages` that slots are left for are in `kept_` and have them; `wasThere_` says which had one before.
-/// @return number of pages to load
+/// Gives slots to as many of `pages` as there are slots for. Lists these in `kept_`, and says in `wasThere_` which of
+/// them had a slot before. @return number of pages to load
 int CpuPrefixTransfers::giveSlots(KvHead& head, std::span<const std::int32_t> pages, int step) {
     const auto slots = std::size_t(head.device.slots());
     kept_.clear();
@@ -70,7 +70,7 @@ void CpuPrefixTransfers::fetch(LayerId layer, RowId sequence, KvHeadId kvHead, s
     const auto whole = pages.first(std::size_t(std::lower_bound(pages.begin(), pages.end(), complete) - pages.begin()));
     loaded_ += giveSlots(head, whole, step);
     loaded_ += int(whole.size() - kept_.size());
-    hit.assign(pages.size(), 1); // an incomplete page is
+    hit.assign(pages.size(), 1); // 1 stays for an incomplete page, which is always a hit
     std::size_t next = 0;
     for (std::size_t i = 0; i < whole.size(); ++i) {
         const bool hasSlot = next < kept_.size() && kept_[next] == whole[i];
@@ -117,7 +117,8 @@ void CpuPrefixTransfers::account(LayerRecord& layer, bool waits) {
     layer.d2hBlocks += stored_;
     layer.d2hBytes += stored;
     layer.transferNs += loadedNs + link_.link().transferNs(stored);
-    if (waits && looksAhead_ && loaded > 0) { // behind what is still on its way for later layers
+    if (waits && looksAhead_ &&
+        loaded > 0) { // the loads queue behind pages that are still on their way for later layers
         const std::int64_t now = link_.modelled(now_());
         layer.exposedNs += link_.wait(now, link_.start(now, loaded).doneNs);
     } else if (waits) {

@@ -17,7 +17,7 @@ struct CpuRow {
           last(std::size_t(setup.model->config().hidden)), logits(std::size_t(setup.model->config().vocab)) {
         begin(Phase::Prefill);
     }
-    /// Begins the row's next record, which counts as many steps before it as the row has made.
+    /// Clears the record for the row's next step. The record of the prompt has step 0, every later one a step more.
     void begin(Phase phase) {
         record.clear();
         record.step = steps++;
