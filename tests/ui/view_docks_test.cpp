@@ -13,6 +13,7 @@
 #include "ui/window/view_dock.h"
 
 #include <QContextMenuEvent>
+#include <QDockWidget>
 #include <QMenu>
 #include <QScrollArea>
 #include <QTabBar>
@@ -423,6 +424,41 @@ TEST_F(ViewDocks, ATabDroppedAtTheSideStandsBesideTheTabs) {
     })) << placeOf(*window, "transfers").left()
         << " and " << placeOf(*window, "locality").right();
     EXPECT_EQ(window->currentView(), &viewOf(*window, "transfers"));
+}
+
+TEST_F(ViewDocks, InASmallWindowTheInspectorGivesWayToTwoViews) {
+    const auto window = windowOnTrace();
+    const auto* inspector = window->findChild<QDockWidget*>(QStringLiteral("inspectorDock"));
+    window->resize(1024, 700);
+    settle(*window);
+    ASSERT_TRUE(inspector->isVisible());
+    look(*window, "locality");
+    look(*window, "transfers");
+    QTest::keySequence(window.get(), QKeySequence(QStringLiteral("F8")));
+    settle(*window);
+    EXPECT_TRUE(until([&] { return !inspector->isVisible(); })) << "there is no room for it";
+    EXPECT_TRUE(until([&] {
+        const int left = placeOf(*window, "locality").width(), right = placeOf(*window, "transfers").width();
+        return std::abs(left - right) < 60 && std::min(left, right) > 300;
+    })) << placeOf(*window, "locality").width()
+        << " and " << placeOf(*window, "transfers").width();
+    // Who asks for it gets it.
+    window->findChild<QDockWidget*>(QStringLiteral("inspectorDock"))->toggleViewAction()->trigger();
+    settle(*window);
+    EXPECT_TRUE(inspector->isVisible());
+    window->findChild<QDockWidget*>(QStringLiteral("inspectorDock"))->toggleViewAction()->trigger();
+    QTest::keySequence(window.get(), QKeySequence(QStringLiteral("Shift+F9")));
+    settle(*window);
+    EXPECT_FALSE(inspector->isVisible()) << "a person closed it";
+    trigger(*window, "resetLayout");
+    settle(*window);
+    ASSERT_TRUE(inspector->isVisible());
+    QTest::keySequence(window.get(), QKeySequence(QStringLiteral("F8")));
+    settle(*window);
+    ASSERT_TRUE(until([&] { return !inspector->isVisible(); }));
+    QTest::keySequence(window.get(), QKeySequence(QStringLiteral("Shift+F9")));
+    settle(*window);
+    EXPECT_TRUE(until([&] { return inspector->isVisible(); })) << "it comes back with the room";
 }
 
 TEST_F(ViewDocks, TheLastTabCannotBeDraggedOut) {

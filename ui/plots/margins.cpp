@@ -72,6 +72,8 @@ void Margins::place() {
         rect->setVisible(shown);
         // The size limits of a hidden panel include its labels, so that the heatmap gets all of its room.
         rect->setSizeConstraintRect(shown ? QCPLayoutElement::scrInnerRect : QCPLayoutElement::scrOuterRect);
+        rect->setAutoMargins(shown ? QCP::msAll : QCP::msNone);
+        if (!shown) rect->setMargins({});
     }
     stepRect_->setMinimumSize(0, shown ? kStepHeight : 0);
     stepRect_->setMaximumSize(QWIDGETSIZE_MAX, shown ? kStepHeight : 0);

@@ -157,6 +157,7 @@ void MainWindow::makeCentre() {
     });
     connect(area_, &ViewArea::frontChanged, this, &MainWindow::updateActions);
     connect(area_, &ViewArea::rearranged, this, &MainWindow::updatePlaceActions);
+    connect(area_, &ViewArea::rearranged, this, &MainWindow::askForRoom);
     const auto showTitle = [this] {
         const OpenRun* run = workspace_->current();
         setWindowTitle(run ? tr("%1 – KVScope").arg(runName(*run, workspace_->runs())) : QStringLiteral("KVScope"));

@@ -127,7 +127,10 @@ private:
     void connectSession();
     void restore();
     void arrangeDocks(QSize window);
+    void askForRoom();
     void giveViewsRoom();
+    bool inspectorHasRoom() const;
+    void showInspector(bool shown);
     void giveViewsHeight();
     void followPanelsToggles();
     void setViewsOnly(bool on);

@@ -2,9 +2,11 @@
 #include "ui/frame/view.h"
 #include "ui/widgets/filter_bar.h"
 #include "ui/window/main_window.h"
+#include "ui/window/view_area.h"
 
 #include <QAction>
 #include <QDockWidget>
+#include <QLayout>
 #include <QTimer>
 
 #include <algorithm>
@@ -15,6 +17,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kInspectorFrom = 1000;            // px; narrower windows hide the inspector unless the user opens it
+constexpr int kLeastColumn = 330;               // px of each of several views side by side beside the inspector
 constexpr int kViewsShare = 50;                 // least share of the width for the views, in percent
 constexpr int kSession = 330, kInspector = 300; // widths at first, px
 constexpr int kSmallSession = 290, kSmallInspector = 250, kSmallFrom = 1250;
@@ -71,10 +74,31 @@ void MainWindow::followPanelsToggles() {
 
 void MainWindow::resizeEvent(QResizeEvent* event) {
     QMainWindow::resizeEvent(event);
+    askForRoom();
+}
+
+/// Gives the views their room when the docks have got their new sizes.
+void MainWindow::askForRoom() {
     if (std::exchange(roomAsked_, true)) return;
-    QTimer::singleShot(0, this, [this] { // after the docks got their new sizes
+    QTimer::singleShot(0, this, [this] {
         roomAsked_ = false;
         giveViewsRoom();
+    });
+}
+
+/// Several views side by side need more room than one.
+bool MainWindow::inspectorHasRoom() const {
+    if (width() < kInspectorFrom) return false;
+    const int columns = area_->columns();
+    const bool inspector = inspectorDock_->isVisible() && !inspectorDock_->isFloating();
+    const int spare = area_->width() - (inspector ? 0 : kSmallInspector);
+    return columns < 2 || spare >= columns * kLeastColumn;
+}
+
+void MainWindow::showInspector(bool shown) {
+    area_->keepShares([this, shown] {
+        inspectorDock_->setVisible(shown);
+        layout()->activate();
     });
 }
 
@@ -121,14 +145,14 @@ void MainWindow::giveViewsHeight() {
 void MainWindow::giveViewsRoom() {
     if (viewsOnly_) return;
     giveViewsHeight();
-    if (width() >= kInspectorFrom) inspectorWanted_ = false; // the user opened it while the window was small
-    if (inspectorWaits_ && width() >= kInspectorFrom) {
+    const bool room = inspectorHasRoom();
+    if (room) inspectorWanted_ = false; // the user opened it while there was little room
+    if (inspectorWaits_ && room) {
         inspectorWaits_ = false;
-        inspectorDock_->show();
-    } else if (width() < kInspectorFrom && inspectorDock_->isVisible() && !inspectorDock_->isFloating() &&
-               !inspectorWanted_) {
+        showInspector(true);
+    } else if (!room && inspectorDock_->isVisible() && !inspectorDock_->isFloating() && !inspectorWanted_) {
         inspectorWaits_ = true;
-        inspectorDock_->hide();
+        showInspector(false);
     }
 
     // If the docks at the sides leave too little room for the views, they shrink, at most to their least width. When

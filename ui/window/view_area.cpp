@@ -335,6 +335,32 @@ void ViewArea::floatView(int index) {
     emit rearranged();
 }
 
+/// @return the docks that stand in columns of their own, beside the tabs and beside each other
+QList<QDockWidget*> ViewArea::docksBeside() const {
+    QList<QDockWidget*> beside;
+    std::vector<int> lefts{tabs_->x()};
+    for (ViewDock* dock : docks_) {
+        // Of docks that lie behind each other, QMainWindow puts all but one out of sight.
+        if (!dock || dock->isFloating() || dock->isHidden() || !rect().intersects(dock->geometry())) continue;
+        if (std::find(lefts.begin(), lefts.end(), dock->x()) != lefts.end()) continue; // above or below another one
+        lefts.push_back(dock->x());
+        beside << dock;
+    }
+    return beside;
+}
+
+int ViewArea::columns() const { return 1 + int(docksBeside().size()); }
+
+void ViewArea::keepShares(const std::function<void()>& change) {
+    const QList<QDockWidget*> beside = docksBeside();
+    QList<int> widths;
+    for (const QDockWidget* dock : beside) widths << dock->width();
+    const int before = std::max(width(), 1);
+    change();
+    for (int& wide : widths) wide = wide * width() / before;
+    if (!beside.isEmpty()) resizeDocks(beside, widths, Qt::Horizontal);
+}
+
 /// The tab of a view was dragged out of the bar. The view becomes a dock beside the tabs whose title is dragged from
 /// here on, so that it can be dropped wherever a dock can, and becomes a window elsewhere. The rest of the drag goes to
 /// the dock by itself, because QDockWidget takes the mouse.

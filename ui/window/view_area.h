@@ -6,6 +6,7 @@
 
 #include <QMainWindow>
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -53,6 +54,9 @@ public:
     void floatView(int index); // into a window of its own
     void rejoin(int index);    // into the tabs, and there in front
     void rejoinAll();          // and all tabs to where they were at first
+    int columns() const;       // of views that stand side by side, the tabs among them
+    /// Calls `change`, which makes the area wider or narrower at once. The views keep their shares of its width.
+    void keepShares(const std::function<void()>& change);
 
     /// To be called when the area has come into sight. Makes the view in the tabs and puts the views where they were.
     void appear();
@@ -78,6 +82,7 @@ private:
     int tabBeside(int index) const;
     void arrangeTabs(const QStringList& order);
     void pullOut(int index, const QMouseEvent& drag);
+    QList<QDockWidget*> docksBeside() const;
     int indexHolding(const QWidget* widget) const;
     ViewDock& takeOut(int index);
     void connectDock(ViewDock& dock, int index);

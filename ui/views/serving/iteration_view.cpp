@@ -12,7 +12,9 @@ namespace kvscope::ui {
 namespace {
 
 constexpr double kMissedPixels = 4;
-constexpr int kRowSpacing = 2; // px; a legend belongs to the strip below it
+constexpr QMargins kLeastMargins(15, 0, 15, 2); // px around a strip, without its axes
+constexpr QSize kLeastPanel(50, 36);            // px; all strips stand in a window of 1024 x 700
+constexpr int kRowSpacing = 2;                  // px; a legend belongs to the strip below it
 
 double middleOf(const IterationRow& row) { return double(row.startNs) + double(row.durationNs) / 2; }
 
@@ -24,7 +26,10 @@ void IterationView::addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValu
     legends_.push_back(new LegendStrip(&plot));
     legends_.back()->setMostLines(1);
     plot.plotLayout()->addElement(plot.plotLayout()->rowCount(), 0, legends_.back());
-    strip->build(*plot.addPanel(zoomsValues));
+    QCPAxisRect& panel = *plot.addPanel(zoomsValues);
+    panel.setMinimumMargins(kLeastMargins);
+    panel.setMinimumSize(kLeastPanel);
+    strip->build(panel);
     plot.plotLayout()->setRowStretchFactor(plot.plotLayout()->rowCount() - 1, share);
     strips_.push_back(std::move(strip));
 }
