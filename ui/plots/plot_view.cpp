@@ -10,9 +10,9 @@
 #include "ui/frame/svg_file.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
-#include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/plots/tool_strip.h"
 
 #include <QAccessible>
 #include <QApplication>
@@ -47,16 +47,6 @@ bool growsStill(const Workspace& workspace) {
     return std::any_of(runs.begin(), runs.end(), [](const OpenRun* run) { return isGrowing(*run); });
 }
 
-/// A strip whose widgets wrap into lines.
-QWidget* makeTools(QWidget* parent) {
-    auto* tools = new QWidget(parent);
-    new FlowLayout(tools);
-    QSizePolicy policy(QSizePolicy::Preferred, QSizePolicy::Minimum);
-    policy.setHeightForWidth(true);
-    tools->setSizePolicy(policy);
-    return tools;
-}
-
 /// The line below a plot.
 QLabel* makeNote() {
     auto* note = new QLabel;
@@ -77,7 +67,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     column_ = new QVBoxLayout(this);
     column_->setContentsMargins(12, 10, 12, 8);
     column_->setSpacing(8);
-    tools_ = makeTools(this);
+    tools_ = new ToolStrip(this);
     column_->addWidget(tools_);
 
     pages_ = new QStackedWidget(this);
@@ -206,6 +196,7 @@ void PlotView::addBesidePlot(QWidget* widget) { body_->addWidget(widget); }
 void PlotView::resizeEvent(QResizeEvent* event) {
     View::resizeEvent(event);
     body_->setDirection(width() >= kWideView ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom);
+    tools_->fit();
 }
 
 void PlotView::showReading() {

@@ -21,6 +21,7 @@ class QTimer;
 namespace kvscope::ui {
 
 class PlotCanvas;
+class ToolStrip;
 
 class PlotView : public View {
     Q_OBJECT
@@ -72,7 +73,8 @@ protected:
     /// The part of the shared filter that the view applies, for reading from the trace.
     ReadFilter appliedFilter() const;
 
-    /// Adds a picker with a label to the row above the plot; pickers that do not fit go to a second row.
+    /// Adds a picker with a label to the row above the plot; pickers that do not fit go to further rows, and in a small
+    /// view behind a button.
     QComboBox* addPicker(const QString& name, const QString& label, const QString& help);
     void addTool(QWidget* widget);
     /// Adds a widget between the pickers and the plot.
@@ -122,7 +124,7 @@ private:
 
     Workspace& workspace_;
     QString title_;
-    QWidget* tools_ = nullptr;
+    ToolStrip* tools_ = nullptr;
     QBoxLayout *column_ = nullptr, *body_ = nullptr; // body: the plot and what is beside it
     QStackedWidget* pages_ = nullptr;
     EmptyPage* empty_ = nullptr;

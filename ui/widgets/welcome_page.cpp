@@ -44,6 +44,7 @@ QString sampleFile(const resources::SampleTrace& sample) {
 }
 
 constexpr qsizetype kRecentShown = 5;
+constexpr int kBetweenLinks = 6; // px; more than between the lines of one that wraps
 
 void empty(QVBoxLayout& list) {
     while (QLayoutItem* item = list.takeAt(0)) {
@@ -95,6 +96,7 @@ WelcomePage::WelcomePage(QWidget* parent)
     buttons->addStretch();
     runProblem_->setObjectName(QStringLiteral("welcomeRunProblem"));
     runProblem_->setWordWrap(true);
+    runProblem_->hide();
     body->addSpacing(6);
     body->addLayout(buttons);
     body->addWidget(runProblem_);
@@ -104,22 +106,22 @@ WelcomePage::WelcomePage(QWidget* parent)
     body->addWidget(links_);
     body->addSpacing(14);
     body->addWidget(new MutedLabel(tr("Sample traces, measured on a GPU")));
-    samples_->setSpacing(2);
+    samples_->setSpacing(kBetweenLinks);
     body->addLayout(samples_);
     body->addSpacing(10);
     body->addWidget(recentTitle_);
-    recent_->setSpacing(2);
+    recent_->setSpacing(kBetweenLinks);
     body->addLayout(recent_);
     body->addSpacing(10);
     tracesTitle_->setObjectName(QStringLiteral("tracesTitle"));
     tracesTitle_->hide();
     body->addWidget(tracesTitle_);
-    traceList_->setSpacing(2);
+    traceList_->setSpacing(kBetweenLinks);
     body->addLayout(traceList_);
 
     auto* row = new QHBoxLayout;
     row->addStretch(1);
-    row->addWidget(column, 8);
+    row->addWidget(column, 12);
     row->addStretch(1);
     auto* layout = new QVBoxLayout(this);
     layout->addStretch(2);
@@ -221,6 +223,7 @@ void WelcomePage::setRunProblem(const QString& problem) {
     run_->setEnabled(problem.isEmpty());
     run_->setToolTip(asWritten(problem));
     runProblem_->setText(problem); // the reason is visible without the pointer over the button
+    runProblem_->setVisible(!problem.isEmpty());
 }
 
 } // namespace kvscope::ui
