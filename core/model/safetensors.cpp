@@ -37,7 +37,8 @@ std::optional<std::size_t> elementBytes(std::string_view dtype) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
     const auto fail = [&](const char* doing) {
-        throw Error(ErrorKind::BadInput, fmt::format("cannot {} {}: {}", doing, path, std::strerror(errno)),
+        const char* const why = errno == EINVAL ? "it is no file but a pipe or a device" : std::strerror(errno);
+        throw Error(ErrorKind::BadInput, fmt::format("cannot {} {}: {}", doing, path, why),
                     "check the file's name and permissions");
     };
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe must not wait for its writer

@@ -2,7 +2,9 @@
 
 #include "profiler/format/trace_keys.h"
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 namespace kvscope {
 
@@ -10,6 +12,8 @@ namespace kvscope {
 bool isTraceFile(const std::string& path) {
     constexpr std::streamoff kPlace = 68;
     unsigned char id[4] = {};
+    std::error_code unknown;
+    if (!std::filesystem::is_regular_file(path, unknown)) return false; // a pipe would wait for its writer
     std::ifstream file(path, std::ios::binary);
     file.seekg(kPlace).read(reinterpret_cast<char*>(id), sizeof id);
     return file && (int(id[0]) << 24 | id[1] << 16 | id[2] << 8 | id[3]) == trace::kApplicationId;

@@ -11,6 +11,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -208,6 +209,30 @@ TEST_F(VainOptions, ADeviceWithoutAnEndIsNotReadForEver) {
                 HasSubstr("the GPU table /dev/zero is longer than 16 MiB"));
     EXPECT_THAT(refusal({"serve", "--host", "0.0.0.0", "--api-key-file", "/dev/zero"}),
                 HasSubstr("the file of keys /dev/zero is longer than 16 MiB"));
+}
+
+TEST_F(VainOptions, APipeIsReadToItsEndAndNotWaitedForWhereNobodyWrites) {
+    const std::string pipe = path("pipe"), tokens = cli({"tokenize", "--text", "one two"}).out;
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    const auto shell = [&](const std::string& before, const std::string& file) {
+        return test::runProcess({"/bin/sh", "-c", before + test::kCommandLine + " tokenize --file " + file});
+    };
+    for (const auto& [before, file] : std::vector<std::pair<std::string, std::string>>{
+             {"printf 'one two' | ", "/dev/stdin"},
+             {"printf 'one two' | ", "/dev/fd/0"},
+             {"(printf one; sleep 0.3; printf ' two') | ", "/dev/fd/0"},
+             {"printf 'one two' > " + pipe + " & ", pipe},
+             {"(exec 3> " + pipe + "; sleep 3.5; printf 'one two' >&3) & ", pipe}}) {
+        const Finished read = shell(before, file);
+        EXPECT_EQ(read.status, 0) << before << read.err;
+        EXPECT_EQ(read.out, tokens) << before;
+    }
+    EXPECT_THAT(refusal({"run", "--prompt-file", pipe}),
+                HasSubstr("the text " + pipe + " is a pipe into which no program writes"));
+    std::filesystem::create_directory(path("model"));
+    ASSERT_EQ(mkfifo(path("model/config.json").c_str(), 0600), 0);
+    EXPECT_THAT(refusal({"info", path("model")}),
+                HasSubstr("cannot read " + path("model/config.json") + ": it is no file but a pipe or a device"));
 }
 
 /// What a shell makes of an unset variable, and a number that every range would let pass.

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <limits>
 #include <set>
+#include <system_error>
 
 namespace kvscope::ui {
 
@@ -127,6 +129,10 @@ FigureSources readFigureSources(const std::vector<std::string>& files) {
     FigureSources sources;
     std::vector<std::string> traces;
     for (const std::string& file : files) {
+        std::error_code unknown; // of a file that is not there
+        if (std::filesystem::exists(file, unknown) && !std::filesystem::is_regular_file(file, unknown))
+            throw Error(ErrorKind::BadInput, file + " is not a file: it is read more than once, which a pipe cannot be",
+                        "write what it gives into a file");
         std::ifstream stream(file, std::ios::binary);
         if (!stream)
             throw Error(ErrorKind::BadInput, "cannot read " + file,

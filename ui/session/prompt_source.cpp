@@ -6,6 +6,7 @@
 #include "profiler/read/trace_reader.h"
 
 #include <QFile>
+#include <QFileInfo>
 
 #include <utility>
 
@@ -17,6 +18,9 @@ namespace {
 constexpr qint64 kLargestTextFile = qint64(64) << 20;
 
 std::string readTextFile(const QString& path) {
+    if (QFileInfo given(path); given.exists() && !given.isFile()) // a pipe would wait for its writer
+        throw Error(ErrorKind::BadInput, "prompt file " + path.toStdString() + ": it is no file with a text",
+                    "choose a text file");
     QFile file(path);
     if (!file.open(QIODevice::ReadOnly))
         throw Error(ErrorKind::Storage, "prompt file " + path.toStdString() + ": " + file.errorString().toStdString(),

@@ -47,7 +47,7 @@ void setValuesOf(ParameterPanel& panel, const QVariantMap& map) {
 /// Whether the file has a line that is a key: neither empty nor a remark.
 bool holdsKey(const QString& path) {
     QFile file(path);
-    if (!file.open(QIODevice::ReadOnly)) return false;
+    if (!QFileInfo(path).isFile() || !file.open(QIODevice::ReadOnly)) return false; // a pipe would stop the window
     while (!file.atEnd()) {
         const QByteArray line = file.readLine(1 << 16).trimmed();
         if (!line.isEmpty() && !line.startsWith('#')) return true;
