@@ -15,7 +15,9 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QMenu>
+#include <QPainter>
 #include <QSignalBlocker>
+#include <QStyle>
 #include <QToolButton>
 #include <QVBoxLayout>
 
@@ -71,12 +73,29 @@ std::vector<TokenChip> promptChips(const StripRows& rows) {
     return chips;
 }
 
+/// Muted text in one line, of which a narrow place shows the beginning.
+class CutLabel final : public MeasuredLabel {
+public:
+    CutLabel() {
+        setProperty("role", QStringLiteral("muted"));
+        setTextFormat(Qt::PlainText);
+    }
+
+protected:
+    void paintEvent(QPaintEvent* event) override {
+        const QRect place = contentsRect();
+        if (fontMetrics().horizontalAdvance(text()) <= place.width()) return MeasuredLabel::paintEvent(event);
+        QPainter painter(this);
+        style()->drawItemText(&painter, place, Qt::AlignLeft | Qt::AlignVCenter, palette(), isEnabled(),
+                              fontMetrics().elidedText(text(), Qt::ElideRight, place.width()), foregroundRole());
+    }
+};
+
 } // namespace
 
 TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
-    : QWidget(parent), workspace_(workspace), strip_(new TokenStrip), heading_(new QWidget(this)),
-      place_(new MutedLabel), sequenceLabel_(new MutedLabel(tr("Sequence"))), sequence_(new QComboBox),
-      follow_(new QToolButton) {
+    : QWidget(parent), workspace_(workspace), strip_(new TokenStrip), heading_(new QWidget(this)), place_(new CutLabel),
+      sequenceLabel_(new MutedLabel(tr("Sequence"))), sequence_(new QComboBox), follow_(new QToolButton) {
     sequence_->setAccessibleName(tr("Sequence"));
     sequence_->setToolTip(tr("Sequence of the batch that all views show"));
     follow_->setText(tr("Follow"));

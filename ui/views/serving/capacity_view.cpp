@@ -357,7 +357,7 @@ void CapacityView::draw() {
 void CapacityView::nameAxes() {
     const QString names[] = {tr("Device memory for KV and index (MiB)"), tr("Offered (requests/s)"),
                              tr("Rows: requests admitted at once"), tr("Window of working sets (steps)")};
-    const QString heights[] = {tr("Attainment (%)"), tr("Good (per s)"), tr("Pauses"), tr("Hits (%)")};
+    const QString heights[] = {tr("Attained (%)"), tr("Good (per s)"), tr("Pauses"), tr("Hits (%)")};
     for (int panel = 0; panel < kCapacityPanels; ++panel) {
         QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
         setLogAxis(rect->axis(QCPAxis::atBottom),
@@ -381,7 +381,7 @@ void CapacityView::showStatus() {
 }
 
 void CapacityView::themed(const Theme& theme) {
-    const std::array<QColor, 3> colours{theme.runA, theme.miss, theme.component[2]};
+    const std::array<QColor, 3> colours{theme.resource[0], theme.miss, theme.resource[1]};
     legend_->applyTheme(theme);
     QVector<Swatch> swatches;
     for (std::size_t s = 0; s < lines_.size(); ++s) {

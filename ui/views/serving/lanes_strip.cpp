@@ -49,7 +49,7 @@ const RequestRow* LanesStrip::requestAt(const ServingData& data, double lane) co
 void LanesStrip::build(QCPAxisRect& panel) {
     QCPAxis* lanes = panel.axis(QCPAxis::atLeft);
     lanes->setRangeReversed(true);
-    setIntegerAxis(lanes, View::tr("Request"));
+    setIntegerAxis(lanes, View::tr("Requests"));
     lanes_ = new LanePlottable(panel.axis(QCPAxis::atBottom), lanes);
 }
 
