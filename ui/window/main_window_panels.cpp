@@ -91,7 +91,8 @@ bool MainWindow::inspectorHasRoom() const {
     if (width() < kInspectorFrom) return false;
     const int columns = area_->columns();
     const bool inspector = inspectorDock_->isVisible() && !inspectorDock_->isFloating();
-    const int spare = area_->width() - (inspector ? 0 : kSmallInspector);
+    const int wanted = std::clamp(inspectorDock_->width(), kSmallInspector, 2 * kInspector); // while it is hidden
+    const int spare = area_->width() - (inspector ? 0 : wanted);
     return columns < 2 || spare >= columns * kLeastColumn;
 }
 
