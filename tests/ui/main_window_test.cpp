@@ -32,7 +32,9 @@
 #include <QTemporaryDir>
 #include <QTest>
 #include <QTimer>
+#include <csignal>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -276,6 +278,64 @@ TEST_F(MainWindowTest, AFolderThatCannotBeWrittenIsOneSentenceInTheForm) {
     EXPECT_TRUE(window->form().findChild<QWidget*>("runMessage")->isVisible()) << "where it was started";
     EXPECT_TRUE(window->workspace().runs().empty());
     EXPECT_TRUE(window->action("run")->isEnabled()) << "the next try may go elsewhere";
+}
+
+/// While it exists, a file cannot become larger: writing to it fails as on a full disk.
+class FullDisk {
+public:
+    explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit{bytes, before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~FullDisk() {
+        setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+    FullDisk(const FullDisk&) = delete;
+    FullDisk& operator=(const FullDisk&) = delete;
+
+private:
+    rlimit before_{};
+    void (*handler_)(int);
+};
+
+TEST_F(MainWindowTest, ADiskThatIsFullAtOnceGetsNoEmptyTrace) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 4);
+    const QDir traces(SessionController::tracesFolder());
+    const QStringList before = traces.entryList(QDir::Files);
+    QSignalSpy failed(&window->controller(), &SessionController::failed);
+    {
+        const FullDisk full(0);
+        window->action("run")->trigger();
+        ASSERT_TRUE(until([&] { return !failed.isEmpty(); }));
+    }
+    EXPECT_TRUE(status(*window).contains(traces.path())) << status(*window).toStdString();
+    EXPECT_EQ(traces.entryList(QDir::Files), before);
+    EXPECT_TRUE(window->action("run")->isEnabled());
+}
+
+TEST_F(MainWindowTest, ADiskThatBecomesFullEndsInASentenceAndKeepsWhatWasRecorded) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 5000);
+    QSignalSpy failed(&window->controller(), &SessionController::failed);
+    {
+        const FullDisk full(1 << 20);
+        window->action("run")->trigger();
+        ASSERT_TRUE(until([&] { return !failed.isEmpty(); }));
+    }
+    EXPECT_TRUE(status(*window).startsWith("recording stopped: ")) << status(*window).toStdString();
+    EXPECT_EQ(status(*window).count('\n'), 0);
+    ASSERT_TRUE(window->workspace().current());
+    const RunKey key = window->workspace().current()->key;
+    EXPECT_TRUE(status(*window).contains(QFileInfo(key.path).fileName())) << status(*window).toStdString();
+    const auto row = TraceReader(key.path.toStdString()).run(key.runId);
+    ASSERT_TRUE(row);
+    EXPECT_GT(row->steps, 1) << "what was recorded stays";
+    EXPECT_NE(row->status, RunStatus::Finished);
 }
 
 TEST_F(MainWindowTest, PauseStepResumeAndStop) {

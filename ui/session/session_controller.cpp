@@ -1,5 +1,6 @@
 #include "ui/session/session_controller.h"
 
+#include "core/model/mapped_watch.h"
 #include "core/trace/needles.h"
 #include "core/trace/run_meta.h"
 #include "profiler/run/recorded_session.h"
@@ -41,6 +42,24 @@ QString stampOf(const Model& model) {
                       .arg(file.lastModified().toMSecsSinceEpoch());
     return stamps.join(QLatin1Char('\n'));
 }
+
+/// The file of a new trace. It goes again where no run was begun in it, e.g. because the disk is full.
+class NewTrace {
+public:
+    explicit NewTrace(const std::string& what) : path_(SessionController::newTrace(what)) {}
+    ~NewTrace() {
+        if (holdsRun_) return;
+        for (const char* suffix : {"", "-wal", "-shm"}) QFile::remove(path_ + QLatin1String(suffix));
+    }
+    NewTrace(const NewTrace&) = delete;
+    NewTrace& operator=(const NewTrace&) = delete;
+    const QString& path() const { return path_; }
+    void holdsRun() { holdsRun_ = true; }
+
+private:
+    QString path_;
+    bool holdsRun_ = false;
+};
 
 } // namespace
 
@@ -154,7 +173,8 @@ struct SessionController::Impl {
     /// On the worker: returns the model, which is loaded unless it is the model loaded last and no file of it has
     /// changed since. announce: it becomes the model that the controller shows. @throws Error
     std::shared_ptr<const Model> obtainModel(const QString& name, const std::stop_token& stop, bool announce = true) {
-        if (cached && cachedName == name && cachedStamp == stampOf(*cached)) return cached;
+        if (cached && cachedName == name && cachedStamp == stampOf(*cached) && fileWrittenSince(cached->path()).empty())
+            return cached;
         cached = Model::load(name.toStdString(), progressReporter(), stop);
         cachedName = name;
         cachedStamp = stampOf(*cached);
@@ -252,9 +272,9 @@ struct SessionController::Impl {
     /// On the worker: runs a session. @return false if the user stopped the session
     bool runSession(const SessionRequest& request, const std::stop_token& stop, std::optional<RunKey>& key) {
         Prepared session = prepare(request, stop);
-        const QString path = request.tracePath.isEmpty()
-                                 ? newTrace((request.fork ? "fork-" : "") + session.options.method)
-                                 : request.tracePath;
+        std::optional<NewTrace> made; // ends after the recording
+        if (request.tracePath.isEmpty()) made.emplace((request.fork ? "fork-" : "") + session.options.method);
+        const QString path = made ? made->path() : request.tracePath;
         RecordingRequest recording;
         recording.trace = path.toStdString();
         recording.level = session.level;
@@ -271,6 +291,9 @@ struct SessionController::Impl {
         run.begin(session.model, std::move(session.prompts));
         // The run must be in the file before the workspace opens the file.
         run.recording().flush();
+        Follower follower{*this, run.recording(), stop};
+        if (run.recording().runId() == 0) follower.look(); // before a long prompt is read
+        if (made) made->holdsRun();
         key = RunKey{path, run.recording().runId()};
         post([this, live = *key, always = !request.inBackground] {
             workspace.addLive(live, always);
@@ -278,7 +301,6 @@ struct SessionController::Impl {
         });
 
         postState(State::Prefill);
-        Follower follower{*this, run.recording(), stop};
         const bool completed = run.run(progressReporter(), stop, [&](const DecodeSession& decoding) {
             if (!follower.decodes) {
                 if (const std::string why = run.recording().pcieRemark(); !why.empty())
@@ -288,6 +310,7 @@ struct SessionController::Impl {
             return follower.next(decoding.finished());
         });
         run.recording().flush();
+        follower.look(); // the run's end may have found no room
         return completed;
     }
 
