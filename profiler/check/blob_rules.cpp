@@ -26,8 +26,8 @@ struct Before {
     std::vector<PackedBlock> blocks;
 };
 
-/// The length of each sequence, by its number: the first position behind it, as far as the trace says. A canvas is
-/// there before its tokens are.
+/// The length of each sequence, by its number: the first position behind its last token in the trace, or behind its
+/// prompt and the canvas, whichever is larger. A denoising run has its whole canvas before the trace has tokens of it.
 std::unordered_map<std::int64_t, std::int64_t> lengths(Connection& connection, int runId) {
     std::unordered_map<std::int64_t, std::int64_t> result;
     Statement ends(connection, fmt::format("SELECT (id >> 10) & 1023, max(position) + 1 FROM token WHERE {0} GROUP BY 1"
@@ -43,8 +43,8 @@ std::unordered_map<std::int64_t, std::int64_t> lengths(Connection& connection, i
     return result;
 }
 
-/// How many tokens the request has that has a row in an iteration which decodes, by iteration << 10 | row: its prompt
-/// and the tokens that it was fed.
+/// For every row that decodes in an iteration, by iteration << 10 | row: how many tokens the request in that row has,
+/// which are its prompt and the tokens that it was fed.
 std::unordered_map<std::int64_t, std::int64_t> servedLengths(Connection& connection, int runId) {
     std::unordered_map<std::int64_t, std::int64_t> result;
     Statement members(connection, "SELECT m.id & 0x7FFFFFFFF, q.prompt_tokens + row_number() OVER (PARTITION BY"

@@ -29,7 +29,8 @@ bool hasRows(Connection& connection, std::string_view table) {
     return find.step();
 }
 
-/// A run without key `knows` is judged by its rows: another engine may have left 0 where it knew nothing.
+/// Whether the run knows what a rule needs. known: what the key `knows` of the run says, or, without that key, what its
+/// rows look like, because another engine may have left 0 where it knew nothing.
 bool knows(Knowledge known, Needs needs) {
     constexpr std::array<Known, 8> groups{Known::Selections, Known::Selections,    Known::Hits,
                                           Known::Bytes,      Known::TransferTimes, Known::ExposedTimes,
@@ -58,7 +59,8 @@ public:
         }
     }
 
-    /// Zeros that a writer left where it knew nothing, without saying so: readers guess from the first steps then.
+    /// Finds columns that a writer left 0 because it did not know them, without saying so with key `knows`. Readers of
+    /// such a run have to guess from its first steps what it knows.
     void addKnowledge() {
         RuleResult& result =
             begin("knows-said", "a run whose columns are 0 because it does not know them says so with key knows",

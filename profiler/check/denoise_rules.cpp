@@ -21,7 +21,8 @@ constexpr const char* kCanvasTokens =
 constexpr const char* kTileHeads = "json_each(CASE WHEN json_valid(t.densities) THEN t.densities ELSE '[]' END) h";
 constexpr const char* kTileRows = "json_each(CASE h.type WHEN 'array' THEN h.value ELSE '[]' END) w";
 
-/// Forwards whose column is not what their token rows come to, where they have any.
+/// SQL for the forwards that have rows in denoise_token and whose `column` is not what these rows come to. ofTokens:
+/// SQL that aggregates the rows of one forward
 std::string sumOfTokens(const char* column, const char* ofTokens) {
     return fmt::format("SELECT d.id, '{0} is ' || d.{0} || ', of its tokens ' || t.value FROM denoise d JOIN (SELECT"
                        " id >> 10 AS forward, {1} AS value FROM denoise_token WHERE {2} GROUP BY id >> 10) t"

@@ -11,7 +11,7 @@ constexpr const char* kRequests = "id BETWEEN ?1 << 40 AND (?1 << 40) | 0xFFFFFF
 constexpr const char* kIterations = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1FFFFFF";
 constexpr const char* kMembers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
 
-/// The member of request span s in an iteration.
+/// SQL for the member that the request of span s has in an iteration. iteration: its number, in SQL
 std::string memberIn(const char* iteration) {
     return fmt::format("SELECT 1 FROM member m WHERE m.id BETWEEN (?1 << 25 | {0}) << 10 AND (?1 << 25 | {0}) << 10 |"
                        " 1023 AND m.request = s.request",
@@ -29,7 +29,8 @@ std::string fed() {
                        kMembers);
 }
 
-/// Begin and end of pauses and the iterations in the order of time: one pass, whatever their number.
+/// SQL for the iterations whose column `paused` is not the number of requests that were paused when they began, by the
+/// spans of requests. It goes once over the begins and ends of pauses and the iterations, in the order of time.
 std::string pausedThen() {
     return fmt::format(
         "SELECT id, 'paused is ' || paused || ', by the spans ' || now FROM (SELECT id, paused, sum(change) OVER"

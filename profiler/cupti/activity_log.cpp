@@ -188,7 +188,8 @@ void ActivityLog::add(Pending pending, std::uint64_t start, std::uint64_t end) {
     records_.push_back(std::move(pending));
 }
 
-/// Whether the record waits for a launch that will not be named any more.
+/// Whether the record waits to learn the place of a launch that forgetLaunches() has forgotten, so that it waits in
+/// vain.
 bool ActivityLog::isForgotten(const Pending& record) const {
     return record.waits && record.span.launch != 0 && record.span.launch < forgottenBelow_;
 }

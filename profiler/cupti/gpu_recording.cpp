@@ -21,7 +21,7 @@ std::unique_ptr<GpuCounters> openNvml(std::string& refusal) {
     }
 }
 
-constexpr std::int64_t kStepsPerCollection = 16; // kernel records of a step are many: now and then will do
+constexpr std::int64_t kStepsPerCollection = 16; // a step makes many kernel records, and nobody needs them at once
 
 } // namespace
 
@@ -78,7 +78,8 @@ void GpuRecording::endRun() {
     sink_ = nullptr;
 }
 
-/// all: the run is over.
+/// Hands the samples of the GPU's counters to the sink. all: the run is over, so that the sink gets its last samples
+/// and the number of lost GPU records.
 void GpuRecording::takeCounts(bool all) {
     std::vector<CounterSample> samples;
     if (counters_) {

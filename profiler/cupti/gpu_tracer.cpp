@@ -34,8 +34,8 @@ public:
         static auto* const pool = new BufferPool; // never destroyed
         return *pool;
     }
-    /// Null: no memory, or so many are still to be read that more would fill it. CUPTI then drops records and counts
-    /// them.
+    /// @return an empty buffer; null if there is no memory, or if so many buffers are with CUPTI or still to be read
+    /// that more would fill the memory. CUPTI then drops records and counts them.
     std::uint8_t* take() {
         {
             const std::lock_guard lock(mutex_);
@@ -112,7 +112,8 @@ public:
                 return refusal;
         for (const CUpti_ActivityKind kind : kKinds)
             if (failed(cupti_.enable(kind), "to record kernels")) return refusal;
-        // What an earlier tracer of this thread left on its stack would claim the launches before the first stage.
+        // Empties CUPTI's stack of this thread. An id that an earlier tracer left there would claim the launches before
+        // the first stage.
         std::uint64_t left = 0;
         while (cupti_.popCorrelation(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &left) == CUPTI_SUCCESS) {
         }
@@ -132,7 +133,8 @@ public:
         arrived_.notify_one();
         reader_.join(); // it reads what is queued, while CUPTI is still attached
         if (subscriber_ != nullptr) cupti_.unsubscribe(subscriber_);
-        // From here on no callback reaches the tracer. What came after the reader ended goes with the queue.
+        // From here on no callback reaches the tracer. The buffers that came after the reader ended are freed with the
+        // queue.
         const std::lock_guard lock(instanceMutex_);
         if (instance_ == this) instance_ = nullptr;
     }
@@ -350,7 +352,7 @@ private:
     ActivityLog log_;
     SendTo to_;
     std::int64_t dropped_ = 0;
-    Losses lostBefore_; // the present sink
+    Losses lostBefore_; // lostSoFar() when the present sink was set
 
     std::atomic<std::int64_t> lost_{0}, unread_{0}; // unread_: buffers, for want of memory
 

@@ -28,7 +28,7 @@ struct PmSampling::Impl {
         });
     }
 
-    // These with `reading` held.
+    // Call these with `reading` held.
     std::string begin() {
         beganNs = steadyNowNs();
         std::string refusal = source->start();

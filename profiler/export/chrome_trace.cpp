@@ -53,7 +53,7 @@ public:
 
 private:
     int process(Process which) const { return run_ * kProcessesOfARun + which; }
-    /// Named when something of it is first written.
+    /// Writes the name of a process at its first use. @return its number in the document
     int use(Process which);
     void steps(std::string_view timing, int deviceSlots);
     void step(const StepSlices& step, std::string_view timing);
@@ -135,7 +135,8 @@ void RunExport::counters(const StepSlices& step) {
         ofStep(link, "device to host", "GB/s", double(step.d2hBytes) / 1e9 / seconds);
     }
     if (knows_.has(Known::ExposedTimes)) ofStep(link, "exposed transfer", "us", double(step.exposedNs) / 1e3);
-    // Between two steps a hit rate of 0 would be as false as any other: the name says whose it is, and it holds.
+    // A counter keeps its value until the next step begins, but between two steps no hit rate is true, not even 0. The
+    // name therefore says that the value is that of the last step.
     if (knows_.has(Known::Hits) && step.hits + step.misses > 0)
         events_.counter(cache, "hit rate of the last step", "share", step.startNs,
                         double(step.hits) / double(step.hits + step.misses));
@@ -159,7 +160,8 @@ void RunExport::steps(std::string_view timing, int deviceSlots) {
     }
 }
 
-/// Copies lie with the link, what else a GPU does with the GPU, and ranges with the engine.
+/// @return the thread of the document that shows a track. ofProcess: becomes its process, which is the link for copies,
+/// the engine for ranges, and the GPU for everything else
 int RunExport::threadOf(std::int64_t track, std::string_view name, std::int64_t kind, const SpanName& span,
                         int& ofProcess) {
     const auto known = tracks_.find(track);
@@ -169,7 +171,7 @@ int RunExport::threadOf(std::int64_t track, std::string_view name, std::int64_t 
     }
     const bool copies = kind == int(SpanRecord::Kind::Copy) && span.bytes >= 0 && span.name != kSetName;
     ofProcess = use(copies ? kLink : kind == int(SpanRecord::Kind::Range) ? kEngine : kGpu);
-    // The steps have taken that name and are written already.
+    // The steps, which are written already, are shown in a thread with the name "host".
     const int thread = events_.thread(ofProcess, name == "host" ? "host (other spans)" : name);
     tracks_[track] = {ofProcess, thread};
     return thread;

@@ -25,7 +25,8 @@ struct MissCauses { // of the warm steps' recorded misses
     double misses = 0, avoidable = 0;
 };
 
-/// First uses must be loaded whatever the cache; a block that misses again was replaced.
+/// Counts the misses, and those that another cache could avoid: the first use of a block is a miss in every cache, but
+/// a block that misses again was replaced before.
 MissCauses causesOf(const RunFacts& facts, const CacheFacts& caches) {
     MissCauses causes;
     for (const LayerExposure& layer : facts.exposure().layers) causes.misses += double(layer.misses);
@@ -35,7 +36,8 @@ MissCauses causesOf(const RunFacts& facts, const CacheFacts& caches) {
 
 std::int64_t loadNs(const TransferTime& time) { return time.exposedNs - time.because(Exposure::WriteBack); }
 
-/// Share of decode time that waits for loads; what is written back is not for want of a better cache.
+/// Share of decode time in which the engine waits for loads. Waits for write-backs do not count, because a better cache
+/// would not shorten them.
 double loadShare(const RunFacts& facts) {
     const ExposureReport& exposure = facts.exposure();
     return exposure.decodeNs() > 0 ? double(loadNs(exposure.counted().time)) / exposure.decodeNs() : 0;

@@ -131,8 +131,9 @@ bool breaksNumbers(const RunCheck& check) {
 
 constexpr double kMostSaved = 0.99; // of the decode time: nobody decodes in no time
 
-/// The most that a mend wins is what its finding concerns, the least nothing. Where the saving was predicted, it lies
-/// within the error of predictions around that.
+/// Sets the price of each finding: the share of decode time that its mend saves, at least and at most. Without a
+/// prediction these are nothing and all that the finding concerns. With one, the mend saves at least the prediction
+/// less its error, and at most all that the finding concerns or, if that is more, the prediction plus its error.
 void setPrices(std::vector<Insight>& found, const RunFacts& facts) {
     const ExposureReport& exposure = facts.exposure();
     double tokens = 0;

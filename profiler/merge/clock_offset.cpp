@@ -49,7 +49,7 @@ std::vector<RankClock::Reading> readingsIn(const std::string& text) {
 
 struct Median {
     std::int64_t value = 0;
-    std::int64_t spread = 0; // nine of ten are no farther away
+    std::int64_t spread = 0; // nine of ten values lie no farther from `value`
 };
 
 std::int64_t middleOf(std::vector<std::int64_t>& values) {
@@ -58,7 +58,8 @@ std::int64_t middleOf(std::vector<std::int64_t>& values) {
     return *middle;
 }
 
-/// Of reference minus other, over the moments that both have; nothing: too few.
+/// The median of the reference's time minus the other's, over the moments that both have; nothing where these are too
+/// few.
 std::optional<Median> distanceOf(const std::vector<RankClock::Moment>& reference,
                                  const std::vector<RankClock::Moment>& other) {
     std::map<std::string_view, std::int64_t> at;
@@ -80,9 +81,9 @@ std::optional<Median> distanceOf(const std::vector<RankClock::Moment>& reference
 
 using Reading = RankClock::Reading;
 
-/// Of one clock. A clock that was read again and again may have drifted against the other side's: the offset is the
-/// median over the readings, each beside the one of the other side that was made at the nearest time, and the error
-/// reaches to the farthest of them.
+/// The offset by a clock that both sides have read. Each reading of b is paired with the reading of a at which that
+/// clock showed the nearest time, and the offset is the median over these pairs. The sides' own clocks may have drifted
+/// apart between the readings, so the error reaches to the pair that is farthest from the median.
 ClockOffset offsetOf(std::vector<Reading> a, const std::vector<Reading>& b, std::string_view kind) {
     std::sort(a.begin(), a.end(), [](const Reading& x, const Reading& y) { return x.otherNs < y.otherNs; });
     std::vector<std::int64_t> offsets;
@@ -102,7 +103,8 @@ ClockOffset offsetOf(std::vector<Reading> a, const std::vector<Reading>& b, std:
     return {middle, error + farthest, std::string(kind), {}};
 }
 
-/// Of the clocks that both sides have read, the one with the smallest error.
+/// The offset by the clocks of a kind that both sides have read: of several, the one with the smallest error. Nothing
+/// where there is no such clock. kind: how the names of these clocks begin
 std::optional<ClockOffset> byReadings(const RankClock& reference, const RankClock& other, std::string_view kind) {
     std::map<std::string_view, std::pair<std::vector<Reading>, std::vector<Reading>>> clocks;
     for (const Reading& reading : reference.readings)

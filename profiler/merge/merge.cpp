@@ -156,7 +156,7 @@ void numberParts(const RankGroup& group, Merge& merge) {
     }
 }
 
-/// One rank is one process, which writes one file.
+/// Adds a remark for every rank that is in two files: a rank is one process, which writes one file.
 void findDoubleRanks(const std::vector<RankGroup>& groups, Merge& merge) {
     std::map<std::size_t, const Source*> sourceOf; // [run]
     for (const Source& source : merge.sources)

@@ -35,8 +35,8 @@ HeadRange headsOf(const RunRow& run) {
     return {first, first + run.kvHeads - 1};
 }
 
-/// Places in all dimensions that give a rank other requests, layers or keys than another has; ranks that differ in `tp`
-/// or `ep` alone have the same.
+/// The places of a rank in the dimensions that decide which requests (dp), layers (pp) and keys (cp) it has. Ranks that
+/// differ in `tp` or `ep` alone have the same part.
 std::vector<int> partOf(const RankedRun& ranked) {
     std::vector<int> part;
     for (const char* dimension : {"dp", "pp", "cp"}) {

@@ -153,7 +153,8 @@ std::string duration(double ns) {
                        : fmt::format("{:.3g} us", ns / 1e3);
 }
 
-/// What the sentence is made of: of the ranks of the trace, over the decode steps that all of them have.
+/// What the sentence about a late rank is made of: numbers of each rank of the trace, over the decode steps that all
+/// ranks have.
 struct Late {
     std::vector<int> rows;        // with known times
     std::vector<double> medianNs; // [place in rows]

@@ -183,7 +183,8 @@ private:
             insert.bindAll(run.to, std::string_view(key), std::string_view(value)).run();
     }
 
-    /// A text has a number of its own in every file.
+    /// Adds the file's texts to the merged trace and makes a table of their numbers there: the same text has another
+    /// number in every file.
     void mapTexts() {
         into_.execute("DROP TABLE IF EXISTS temp.text_number;"
                       "CREATE TEMP TABLE text_number(old INTEGER PRIMARY KEY, new INTEGER NOT NULL)");

@@ -125,8 +125,9 @@ void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, st
     const ReaderAccess::Impl& impl = ReaderAccess::of(reader);
     const std::int64_t blockBytes = impl.known(runId).blockBytes;
     for (StepRow& row : rows) row.d2hBytes = row.transferNs = row.exposedNs = -1;
-    // A layer's bytes belong to its heads' misses only where they are all it loaded: neither are they where a method
-    // loads other things than blocks, nor where blocks come ahead of the step that misses them.
+    // A layer's bytes are divided by its heads' misses only where the layer loaded these misses and nothing else. That
+    // is not so where a method loads other things than blocks, nor where blocks come ahead of the step that misses
+    // them.
     Statement layers(*impl.connection,
                      fmt::format("SELECT DISTINCT id >> 10 FROM layer_step WHERE id BETWEEN ? AND ? AND {}"
                                  " AND h2d_bytes <> misses * {}",

@@ -34,7 +34,8 @@ public:
         if (isThere("counter")) counters();
         if (left_ > 0 && isThere("gauge")) gauges();
         if (left_ > 0 && info_.knows.has(Known::Selections) && isThere("selection")) oracle();
-        // A request of a serving run takes its blocks with it when it leaves its row, which a row's misses do not say.
+        // Not of serving runs: a request takes its blocks with it when it leaves its row, and the row's misses do not
+        // say when.
         if (left_ > 0 && info_.knows.has(Known::Hits) && info_.deviceSlots > 0 && info_.blockBytes > 0 &&
             !info_.serves() && isThere("selection"))
             residency();
@@ -100,8 +101,8 @@ private:
         }
     }
 
-    /// Whether the attention mass was measured. A run that has selected nothing yet, or that grows and has few steps,
-    /// does not tell.
+    /// Decides whether the attention mass was measured. Leaves it open for a run that has selected nothing yet, and for
+    /// a run that grows and has no mass in its few steps so far.
     void decideOracle() {
         constexpr int kEnoughSteps = 65; // as many as recordedOracle() looks at
         Statement any(connection_, "SELECT 1 FROM selection WHERE id BETWEEN ? AND ? LIMIT 1");

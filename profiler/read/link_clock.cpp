@@ -18,8 +18,8 @@ namespace kvscope {
 namespace {
 
 constexpr int kMostKernels = 512;
-/// Two clocks of one GPU differ by a constant; a larger spread means that the kernels are not those of the stages, such
-/// as blocks that travel beside another layer.
+/// Two clocks of one GPU differ by a constant. A larger spread means that the kernels do not belong to the stages that
+/// they are compared with, for example because blocks travel while another layer computes.
 constexpr std::int64_t kLargestSpreadNs = 5'000;
 
 std::int64_t median(std::vector<std::int64_t> values) {
@@ -33,7 +33,7 @@ bool hasSpans(Connection& connection) {
     return found.step() && found.int64(0) == 2;
 }
 
-/// Older traces do not say it.
+/// Whether KVScope's own engine made the run. Older traces do not say it and count as made by it.
 bool isOurs(Connection& connection, int runId) {
     if (!hasRunMeta(connection)) return true;
     Statement engine(connection, "SELECT value FROM run_meta WHERE run_id = ? AND key = ?");

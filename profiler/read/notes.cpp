@@ -42,12 +42,13 @@ template <class Change> void change(const std::string& path, const Change& chang
     }
 }
 
-/// Inside the change's own transaction, so that nobody else can come between. @throws Error(BadInput)
 /// The text of a note as readers get it, in SQL: cut where it is too long (own_views.h).
 std::string shownText() {
     return fmt::format("CASE WHEN length(text) > {0} THEN substr(text, 1, {0}) || '…' ELSE text END", kLongestName);
 }
 
+/// Checks that the note is still in the file as the caller has read it. Call it inside the transaction of the change,
+/// so that nobody can change the note in between. @throws Error(BadInput)
 void requireRow(Connection& connection, const Note& note) {
     Statement row(connection, "SELECT 1 FROM note WHERE id=? AND run_id=? AND start_ns=? AND duration_ns=? AND " +
                                   shownText() + "=? AND created_utc=?");
@@ -61,8 +62,8 @@ void requireRow(Connection& connection, const Note& note) {
 
 std::vector<Note> readNotes(const TraceReader& reader, int runId) {
     Connection& connection = *ReaderAccess::of(reader).connection;
-    // A trace of before gets the table with its first note, maybe while it is open here: the reader's own empty table
-    // of that name (useOwnViews) would hide it.
+    // An older trace gets its table of notes with the first note, possibly while it is open here. The table of the file
+    // itself is asked for, because the reader's own empty table of that name (useOwnViews) would hide it.
     if (connection.integer("SELECT count(*) FROM main.sqlite_schema WHERE type='table' AND rootpage > 0 AND"
                            " name='note'") == 0)
         return {};

@@ -54,7 +54,8 @@ void check(Connection& connection) {
     }
 }
 
-/// SQLite fills a last page that is cut short with zeros and may not notice. With a log beside it a file may be short.
+/// Refuses a file that is shorter than its pages. SQLite fills a last page that is cut short with zeros and may not
+/// notice. A file with a log (-wal) beside it may be short. @throws Error(BadInput)
 void checkLength(Connection& connection, const std::string& path) {
     std::error_code failure;
     if (fs::file_size(path + "-wal", failure) > 0 && !failure) return;
@@ -97,7 +98,7 @@ OpenTrace openCopy(const std::string& path) {
     return trace;
 }
 
-/// Temporary folders of this user whose program is gone: nobody has their lock.
+/// Removes temporary folders of this user that nobody has locked: the programs that made them are gone.
 void removeLeftFolders(const fs::path& base) {
     std::error_code ignored;
     const std::string_view shape(kFolderName);

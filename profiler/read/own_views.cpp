@@ -17,7 +17,8 @@ bool isOrdinaryTable(Connection& connection, std::string_view name) {
     return find.bind(1, name).step();
 }
 
-/// A table that grew: columns that an older trace lacks are NULL in a view that takes the table's place.
+/// SQL for a view that takes the place of table span where an older trace lacks columns of it; these are NULL in the
+/// view. Empty: the table has all columns.
 std::string viewOfOlderSpans(Connection& connection) {
     const auto column = [&](std::string_view name) {
         Statement find(connection, "SELECT 1 FROM pragma_table_info('span') WHERE schema = 'main' AND name = ?");

@@ -29,7 +29,7 @@ void ResidentPools::select(std::int64_t pool, std::int64_t misses, bool opensBlo
     pools_ += isNew;
     layer.seen += isNew;
     layer.full += filled;
-    // A run with more pools than it says: what it says of them decides nothing.
+    // The run has more pools than it says, so the number that it says is not used any more.
     if (layer.seen > perLayer_) perLayer_ = 0;
     stale_ = true;
 }

@@ -7,7 +7,7 @@ namespace kvscope {
 namespace {
 
 constexpr std::size_t kSegment = 1 << 18, kZone = 512;
-constexpr int kMostZones = 4; // of a segment that hold one value: their rows are looked at one by one
+constexpr int kMostZones = 4; // of a segment that may hold the same value: find() looks at all rows of these
 constexpr std::int64_t kFarthest = std::numeric_limits<std::uint32_t>::max();
 
 std::uint64_t keyOf(std::int64_t value) { // the upper half; values in order differ in their last bits only
@@ -16,7 +16,7 @@ std::uint64_t keyOf(std::int64_t value) { // the upper half; values in order dif
     return (mixed * 0xBF58476D1CE4E5B9) & ~std::uint64_t(kFarthest);
 }
 
-/// How many of the zones at most hold one value.
+/// The largest number of zones that may hold the same value.
 template <class Zones> int depthOf(const Zones& zones) {
     std::vector<std::pair<std::int64_t, int>> ends; // at one place beginnings come before ends
     for (const auto& zone : zones) {

@@ -66,7 +66,7 @@ void SpanIndex::Lane::truncate(std::uint32_t newSize) {
     chunks.resize((size + kChunk - 1) / kChunk);
     clean = std::min(clean, size);
     lastEnd = std::numeric_limits<std::int64_t>::min();
-    // The lane's spans do not overlap, unless it is the last of too many rows: a few decide.
+    // The last spans decide where the lane ends: its spans do not overlap, unless it is the last of too many rows.
     for (std::uint32_t i = size > 64 ? size - 64 : 0; i < size; ++i) lastEnd = std::max(lastEnd, span(i).endNs());
 }
 
@@ -130,7 +130,8 @@ void SpanIndex::append(const SpanBatch& batch) {
     for (auto& [place, spans] : arrived) appendGroup(place, spans, movable);
 }
 
-/// The first row that is free when the span begins; the number of rows: a new one.
+/// The first of the rows that is free when the span begins. If none is, the number of rows, which stands for a new row,
+/// or, where there are kMostRowsOfOverlap already, the last one.
 template <class LaneAt> int SpanIndex::rowFor(const IndexedSpan& span, int rows, const LaneAt& laneAt) {
     for (int row = 0; row < rows; ++row) {
         const Lane& lane = laneAt(row);
@@ -208,14 +209,16 @@ bool SpanIndex::settle(std::size_t spans, bool all) {
     return more;
 }
 
-/// @return true: the merge is done, and its lanes have taken the others' place
+/// Copies up to `spans` spans from the group's lanes and from its late spans into the merge's new lanes, in the order
+/// of time. spans: less those that were copied. @return true: the merge is done, and its lanes have taken the place of
+/// the group's
 bool SpanIndex::advance(const std::pair<int, int>& place, Group& group, std::size_t& spans) {
     Merge& merge = *group.merge;
     const auto laneAt = [&](int row) -> Lane& { return merge.lanes[std::size_t(row)]; };
     merge.read.resize(group.rows.size(), 0); // rows may have come
     for (; spans > 0; --spans) {
         IndexedSpan first;
-        int from = -1; // a row; the number of rows: a late one
+        int from = -1; // the row that has the next span; the number of rows: a late span is next; -1: none is left
         if (merge.next < merge.late.size()) {
             first = merge.late[merge.next];
             from = int(group.rows.size());
@@ -252,7 +255,7 @@ bool SpanIndex::advance(const std::pair<int, int>& place, Group& group, std::siz
         Lane& lane = lanes_[std::size_t(group.rows[row])];
         if (row < merge.lanes.size()) {
             lane = std::move(merge.lanes[row]);
-        } else { // better order needs fewer rows
+        } else { // put in order, the spans need fewer rows than before
             Lane empty;
             std::tie(empty.track, empty.depth, empty.row) = std::tie(lane.track, lane.depth, lane.row);
             lane = std::move(empty);

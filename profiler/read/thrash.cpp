@@ -78,7 +78,8 @@ bool countBlocks(const ReaderAccess::Impl& impl, int runId, const std::vector<De
     return any;
 }
 
-/// From numbers that every serving trace has.
+/// Estimates the counts without blocks, from numbers of members and iterations that every serving trace has: the misses
+/// of a request that decoded in the iteration before, too, count as again, but for the iteration's surprises.
 void countMembers(Connection& connection, int runId, const std::vector<DecodeMember>& members, Thrash& thrash) {
     std::unordered_map<int, std::int64_t> surprises;
     Statement rows(connection, "SELECT iteration, surprises FROM v_iteration WHERE run_id = ?");
@@ -120,7 +121,7 @@ std::vector<double> thrashOverTime(const std::vector<ThrashRow>& rows, const std
     std::vector<double> shares;
     shares.reserve(rows.size());
     std::int64_t misses = 0, again = 0;
-    std::size_t first = 0; // of the rows within the span
+    std::size_t first = 0; // place of the first row within the span
     for (std::size_t i = 0; i < rows.size(); ++i) {
         misses += rows[i].misses, again += rows[i].again;
         for (; iterationEnd[first] <= iterationEnd[i] - spanNs; ++first)

@@ -29,7 +29,7 @@ std::optional<int> rankIn(std::string_view text) {
     return failure == std::errc() && end == text.data() + text.size() && rank >= 0 ? std::optional(rank) : std::nullopt;
 }
 
-/// Only what SQLite itself would say otherwise is left to SQLite.
+/// Ends reading without SQLite: the caller reads the trace with SQLite, whose answer then counts.
 [[noreturn]] void leaveToSqlite() { throw Error(ErrorKind::Unsupported, "this trace is read with SQLite"); }
 
 /// Where each of these columns is in the table. @throws Error(Unsupported)

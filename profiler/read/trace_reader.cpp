@@ -88,7 +88,7 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
     run.droppedSteps = row.int64(column++);
     run.writerBusyNs = row.int64(column++);
     run.error = toValidUtf8(row.text(column + 1));
-    // Writers of before called a run finished whose disk was full.
+    // Older writers called a run finished even if its disk had become full; its error tells.
     if (!run.error.empty() && run.status != RunStatus::Stopped) run.status = RunStatus::Failed;
     if (!run.error.empty() && run.statusMessage.empty()) run.statusMessage = run.error;
     if (run.status == RunStatus::Running) {
@@ -145,7 +145,8 @@ StepRange TraceReader::Impl::range(int runId, int first, int last) const {
 
 int TraceReader::Impl::stepCount(int runId) const { return afterLast("step", runId); }
 
-/// The last number of a run in a table whose keys are those of steps, + 1; 0: it has none.
+/// One more than the number of the run's last step in a table whose keys are those of steps; 0: the run has no row
+/// there.
 int TraceReader::Impl::afterLast(const char* table, int runId) const {
     if (runId < 1 || runId > trace::kMaxRuns) return 0;
     Statement newest(*connection,

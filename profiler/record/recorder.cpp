@@ -191,7 +191,7 @@ void Recorder::Impl::flush(std::unique_lock<std::mutex>& lock) {
     done.wait(lock, [&] { return flushDone >= ticket; });
 }
 
-/// Under the mutex.
+/// Keeps the record for a later step of the engine. Call it with the mutex held.
 void Recorder::Impl::keepSpare(std::unique_ptr<StepRecord> record) {
     if (record && spare.size() < kSpareRecords) spare.push_back(std::move(record));
 }
@@ -367,7 +367,7 @@ void Recorder::Impl::fail(const std::string& sentence, const TraceStore::Loss& l
     failed = true;
     store.giveRoom();
     tellFailure();
-    // A file's log does not follow when the file is renamed, so what is in the log is put into the file now.
+    // When somebody renames the file, its log keeps the old name, so what is in the log is put into the file now.
     if (!loss.sentence.empty() && !loss.everything) store.finish();
 }
 
@@ -440,7 +440,7 @@ void Recorder::take(RunEvent event) noexcept {
         impl_->queue.push_back({std::move(event), bytes});
         impl_->queuedBytes += bytes;
     } catch (const std::bad_alloc&) {
-        // The steps matter more: they go on, and a step that is lost is counted.
+        // This event is lost. Steps matter more: they go on, and a step that is lost is counted.
     }
 }
 

@@ -33,8 +33,9 @@ std::vector<StepDemand> demandByStep(const SelectionTrace& trace, const DeviceRe
     return demand;
 }
 
-/// Several sizes of the pool are replayed. A step falls into the bin of its own demand beside the size, because in a
-/// serving run the rows, and with them the demand, change from step to step.
+/// The curve of a device-wide pool: points of (blocks that a step selects, divided by the pool's slots; share of them
+/// that hit). It replays several sizes of the pool and puts every step into a bin by the step's own ratio, because in a
+/// serving run the rows, and with them the blocks, change from step to step.
 std::vector<std::pair<double, double>> poolCurve(const SelectionTrace& trace, const std::stop_token& stop) {
     const DeviceRequests requests(trace);
     const std::vector<StepDemand> demand = demandByStep(trace, requests);
@@ -71,7 +72,8 @@ std::vector<std::pair<double, double>> poolCurve(const SelectionTrace& trace, co
     return curve;
 }
 
-/// Loads of a pool's first request that counts: every cache begins empty.
+/// The references of a pool's first request that counts, and how many of these blocks it loads: every cache begins
+/// empty.
 std::pair<std::int64_t, std::int64_t> firstLoads(const BlockVisits& visits) {
     for (std::size_t request = 0; request < visits.requests(); ++request) {
         if (visits.counted(request) == 0) continue;

@@ -38,7 +38,7 @@ std::string cellMarkup(const Cell& cell, const Column& column, bool number) {
     std::string out;
     put(out, "<td class=\"{}\" data-v=\"{}\">{}", kind, escaped(raw(cell)),
         column.id == "command" ? "<code>" + shown + "</code>" : shown);
-    // A clock is the rule; what no clock measured says so.
+    // Most numbers were measured by a clock; those that were not get a tag.
     if (!words && cell.isNumber() && (cell.basis == Basis::Modelled || cell.basis == Basis::Predicted))
         put(out, "<span class=\"tag {0}\">{0}</span>", nameOf(cell.basis));
     return out + "</td>";

@@ -28,7 +28,7 @@ const StepRow* slowestOf(const RunData& run) {
     return slowest == run.steps.end() ? nullptr : &*slowest;
 }
 
-/// How well blocks were asked for ahead, where a run has such numbers.
+/// Adds lines that say how many of the blocks asked for ahead were used, wasted or late, if a run has such numbers.
 void addLookahead(WideTable& table, const std::vector<RunData>& runs) {
     if (std::none_of(runs.begin(), runs.end(), [](const RunData& run) { return run.lookahead.has_value(); })) return;
     const auto ahead = [&](const char* name, const char* note, std::int64_t LookaheadTotals::*blocks) {

@@ -16,7 +16,8 @@
 namespace kvscope::reports {
 namespace {
 
-constexpr double kRead = 0.4, kInsights = 0.75; // of the way, when runs are compared after them
+constexpr double kRead = 0.4,
+                 kInsights = 0.75; // shares of the progress at which reading and insights end; comparing follows
 
 void writeFile(const std::string& path, const std::string& content) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);

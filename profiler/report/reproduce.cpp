@@ -18,7 +18,7 @@
 namespace kvscope::reports {
 namespace {
 
-/// Those that the method had on the run's model; byDream: the run names parameters of Dream's loop.
+/// The parameters that the method takes on the run's model. byDream: the run names parameters of Dream's loop
 const std::vector<Parameter>& parametersOf(const MethodEntry& method, const RunRow& row, bool byDream) {
     if (row.metaOr(run_meta::kDenoisingBlock).empty()) return method.parameters;
     if (row.metaOr(run_meta::kDenoisingCanvas).empty()) return method.denoisingParameters;

@@ -25,7 +25,7 @@ public:
     LayerSums(const std::vector<StepRow>& steps, std::set<int> cold) : steps_(steps), cold_(std::move(cold)) {}
 
     void read(Connection& connection, int runId, const Progress& progress) {
-        constexpr int kToldSteps = 1024; // between two words of how far it is
+        constexpr int kToldSteps = 1024; // between two reports of progress
         std::string columns = "id, selected, hits, misses, exposed_ns, h2d_blocks, h2d_bytes, h2d_ns, d2h_blocks,"
                               " d2h_bytes, d2h_ns";
         for (const std::string_view stage : kStageNames) columns += ", " + std::string(stage) + "_ns";
@@ -135,7 +135,7 @@ private:
     std::array<std::array<TransferTotals, 2>, 2> transfers_; // [prefill, decode][to device, to host]
 };
 
-/// Each once; a report has room for a few.
+/// The recorder's notes on the run, each text once, and only the first of many: a report has room for a few.
 std::vector<std::string> readNotes(Connection& connection, int runId) {
     constexpr int kMostNotes = 20;
     std::vector<std::string> notes;
@@ -201,7 +201,8 @@ double RunData::meanContext() const {
 
 namespace {
 
-/// Where rows break rules of the format: what is worthless then is not known, and a note says why.
+/// Where the run's rows break rules of the format: marks the numbers that this spoils as not known, and adds a note
+/// that says why.
 void refuseBroken(const TraceReader& reader, RunData& run) {
     const RunCheck check = checkRun(reader, run.row.runId, counting());
     if (const std::string left = check.leftOut(); !left.empty())

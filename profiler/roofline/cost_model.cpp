@@ -71,7 +71,7 @@ struct Parts {
         if (method.agnosticScore != AgnosticScore::None) indexBytesPerHead += windows * kScoreBytes;
     }
 
-    /// Keys and values of one token in one layer.
+    /// Bytes of the keys and values of one token in one layer.
     double tokenBytes() const {
         return double(format().numbers()) / s.method.blockSize * s.model.kvHeads * s.bytesPerElement;
     }
@@ -112,7 +112,7 @@ double hostBytes(const Parts& p) {
     return p.offloaded ? double(p.sparseLayers) * p.s.model.kvHeads * p.blocks * p.blockBytes : 0;
 }
 
-/// The rate at which a step's bytes come, when the part that stays in the last-level cache comes from there.
+/// Bytes per second at which a step reads its bytes, if as many of them as fit come from the last-level cache.
 double readRate(const GpuSpec& gpu, double bytes) {
     const double memory = gpu.readGbps * kGiga;
     const double cached = std::min(bytes, gpu.cacheMib * 1048576.0);
@@ -120,7 +120,7 @@ double readRate(const GpuSpec& gpu, double bytes) {
     return bytes / (cached / (gpu.cacheReadGbps * kGiga) + (bytes - cached) / memory);
 }
 
-/// The resource that keeps more sequences out.
+/// The resource that keeps more sequences out. fits: becomes the number of sequences that fit
 Resource capacityLimit(const DecodeScenario& s, const Parts& p, std::int64_t& fits) {
     const double device = bytesForSequences(s) / double(sequenceBytes(s)); // a sequence takes at least one block
     double most = std::max(0.0, std::floor(device));
@@ -196,7 +196,7 @@ StepCost predictStep(const DecodeScenario& s) {
     cost.hbmNs = hbmBytes / bytesPerNs;
     cost.computeNs = cost.operations / operationsPerNs;
     // Parts follow each other: each is bound by memory or by compute on its own.
-    const auto run = [&](const Work& work, double times) { // of one; its `times` times go to the resource
+    const auto run = [&](const Work& work, double times) { // @return the time of one `work`
         const double memory = work.bytes / bytesPerNs, compute = work.operations / operationsPerNs;
         (memory >= compute ? cost.hbmBoundNs : cost.computeBoundNs) += times * std::max(memory, compute);
         return std::max(memory, compute);
@@ -222,7 +222,7 @@ StepCost predictStep(const DecodeScenario& s) {
     floorOf(Stage::Attention, dense, denseLayers * denseNs);
     const double layerNs = projectionNs + selectionNs + sparseNs;
 
-    bool linkLonger = false; // ahead of time, and still longer than what it hides behind
+    bool linkLonger = false; // blocks are loaded ahead, and still take longer than the work beside them
     if (p.offloaded && p.sparseLayers > 0) {
         const double moves = std::min(1.0, p.misses() + p.writeBacks()); // less than one block a step: not every step
         const double transferNs =
