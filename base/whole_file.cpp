@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::array kWithCompanions{"", "-wal", "-shm", "-journal"}; // of SQLite
-constexpr std::chrono::minutes kSurelyLeft{1}; // versions of before locked nothing, but wrote all the time
+constexpr std::chrono::minutes kSurelyLeft{1}; // older versions did not lock these files, but kept writing to them
 
 /// A name that nobody can guess: 64 random bits of the system.
 std::string unforeseen() {
@@ -31,7 +31,8 @@ std::string unforeseen() {
     return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-/// Ends like the name of a file aside, of this version or one before it: 16 hexadecimal digits, or 123-4.
+/// Whether the name is that of a file aside: its end is kMark and 16 hexadecimal digits, or, from older versions, kMark
+/// and numbers such as 123-4.
 bool isAside(std::string_view name) {
     const std::size_t mark = name.rfind(WholeFile::kMark);
     if (mark == std::string_view::npos) return false;
@@ -39,7 +40,8 @@ bool isAside(std::string_view name) {
     return !end.empty() && end.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
 }
 
-/// Removes files aside that nobody has locked, once for each folder.
+/// Removes the files aside that earlier programs left in the folder of `path`: those that nobody has locked and that
+/// have not changed for kSurelyLeft. Looks at each folder once.
 void removeLeftovers(const fs::path& path) {
     const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
     static std::mutex mutex;
@@ -61,7 +63,8 @@ void removeLeftovers(const fs::path& path) {
     }
 }
 
-/// A file that took the place of a link, /dev/stdout among them, would leave the file behind it as it was.
+/// The file that a symbolic link leads to; any other path is returned unchanged. A file that was renamed to the path of
+/// a link such as /dev/stdout would replace the link, and the file behind the link would stay as it was.
 std::string behindLinks(std::string path) {
     std::error_code failure;
     if (!fs::is_symlink(path, failure)) return path;
@@ -69,7 +72,7 @@ std::string behindLinks(std::string path) {
     return failure ? path : target.string();
 }
 
-/// A device, a pipe or a folder: nothing that another file may replace.
+/// Whether the path is a device, a pipe or a folder, which no other file may replace.
 bool isSpecial(const std::string& path) {
     std::error_code ignored;
     const fs::file_status status = fs::status(path, ignored);
@@ -85,7 +88,7 @@ WholeFile::WholeFile(std::string path) : path_(behindLinks(std::move(path))) {
         aside_ = path_ + kMark + unforeseen();
         lock_ = open(aside_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (lock_ >= 0) {
-            (void)!flock(lock_, LOCK_EX | LOCK_NB); // not every file system can
+            (void)!flock(lock_, LOCK_EX | LOCK_NB); // some file systems cannot lock
             return;
         }
         if (errno != EEXIST) return;

@@ -7,7 +7,7 @@
 namespace kvscope::chat {
 namespace {
 
-/// Names of a block; the ones around it are seen through it.
+/// The names that a block has set. find() also looks in the blocks around it.
 struct Scope {
     Dict names;
     const Scope* outer = nullptr;
@@ -17,7 +17,7 @@ struct Scope {
             if (const Value* value = scope->names.find(name)) return value;
         return nullptr;
     }
-    /// Names that are seen.
+    /// How many names find() looks through.
     std::size_t size() const {
         std::size_t count = 0;
         for (const Scope* scope = this; scope; scope = scope->outer) count += scope->names.entries().size();
@@ -183,7 +183,8 @@ private:
         if (count == 0) execute(node.otherwise, scope, out);
     }
 
-    /// A macro sees its arguments and the template's own names, as they are when it is called.
+    /// The callable that a macro defines. When it is called, it sees its arguments and the names that the template
+    /// itself has at that time.
     Value macro(const Node& node) {
         return Callable{node.text, [this, &node](const Arguments& arguments) -> Value {
                             const Deeper deeper(macros_);

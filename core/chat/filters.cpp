@@ -11,7 +11,7 @@ namespace {
 
 using Filter = Value (*)(const Value&, const Given&, Budget&);
 
-/// A method called as a filter, on what the value is printed as.
+/// Calls a method of texts as a filter, on the text as which the value is printed.
 Value asMethod(const char* name, const Value& value, const Arguments& arguments, Budget& budget) {
     return findMethod(Value(shownAs(value, budget)), name, budget)->callable().call(arguments);
 }

@@ -23,7 +23,7 @@ public:
     }
 
 private:
-    /// Counts how deep the parser is in itself: a template must not exhaust the stack.
+    /// Counts how deeply the parser's functions call each other, and fails where a template would exhaust the stack.
     struct Deeper {
         explicit Deeper(Parser& owner) : parser(owner) {
             if (++parser.depth_ > 150) parser.fail("it is nested too deeply");
@@ -64,7 +64,8 @@ private:
         (add(*expression, std::move(parts)), ...);
         return expression;
     }
-    /// A chain of operators is as deep as it is long: evaluating and destroying it recurse.
+    /// Makes `parent` higher than its part `child`, and fails where it gets too high: evaluating and destroying an
+    /// expression recurse, and a chain of operators is as high as it is long.
     void raise(Expression& parent, const ExpressionPtr& child) const {
         if (child) parent.height = std::max(parent.height, child->height + 1);
         if (parent.height > 600) fail("an expression is too long");

@@ -33,7 +33,7 @@ void BlockRun::write(int i, std::int32_t id) {
     collect();
 }
 
-/// Takes over what has been written without a gap since the last time.
+/// Appends to generated_ the tokens that have been written since the last call, up to the first masked position.
 void BlockRun::collect() {
     while (int(generated_.size()) < maxNewTokens_ && (generated_.empty() || !ends(generated_.back()))) {
         const int position = promptTokens_ + int(generated_.size());

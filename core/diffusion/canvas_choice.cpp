@@ -30,7 +30,7 @@ std::vector<std::size_t> drawn(std::span<const double> ranks, double heat, std::
     return places;
 }
 
-/// How many of the ranked ones are written.
+/// How many candidates are written, of the first ones of `order`.
 std::size_t countOf(const CanvasOptions& options, int step, int masks, std::span<const Candidate> candidates,
                     std::span<const std::size_t> order) {
     if (options.writes == CanvasWrites::Quota) return std::size_t(options.quota(step, masks, int(candidates.size())));
@@ -80,7 +80,7 @@ std::vector<std::int32_t> chooseOnCanvas(const CanvasOptions& options, int step,
     const std::size_t count = countOf(options, step, masks, candidates, order);
     if (options.rankHeat > 0 && count > 0 && count < candidates.size()) {
         std::vector<std::size_t> places = drawn(ranks, options.rankHeat, count, draw);
-        for (const std::size_t place : order) // where the others have no weight left, the highest follow
+        for (const std::size_t place : order) // fills up with the highest, where no other place had a weight
             if (places.size() < count && std::find(places.begin(), places.end(), place) == places.end())
                 places.push_back(place);
         order = std::move(places);

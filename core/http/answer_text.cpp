@@ -28,7 +28,7 @@ std::string AnswerText::release(bool last) {
         held_.resize(found);
         return std::exchange(held_, {});
     }
-    std::size_t keep = 0; // the longest end of the text with which a stop text begins
+    std::size_t keep = 0; // length of the longest end of held_ with which a stop text begins
     if (!last)
         for (const std::string& stop : stop_) {
             std::size_t length = std::min(stop.size() - 1, held_.size());

@@ -74,7 +74,8 @@ void putRope(Json& json, const GgufFile& file, const GgufKeys& keys, const Tenso
         scaling["original_max_position_embeddings"] = original;
         json["original_max_position_embeddings"] = original;
     } else if (frequencies) {
-        // Llama 3's scaling was worked out by the converter; LongRoPE can state the result as it is.
+        // The converter has worked out Llama 3's scaling: a factor for each channel pair. A configuration of LongRoPE
+        // can state these factors as they are.
         scaling = {{"rope_type", "longrope"},
                    {"long_factor", *frequencies},
                    {"short_factor", *frequencies},
@@ -124,7 +125,8 @@ std::vector<bool> expertLayers(const TensorTable& tensors, std::int64_t layers) 
     return out;
 }
 
-/// Whether the chosen weights are made to sum to 1 is not in the file: every converted Qwen3-MoE does, no Qwen2-MoE.
+/// Adds the keys of Qwen's experts. The file does not say whether the weights of the chosen experts are divided by
+/// their sum (norm_topk_prob): every Qwen3-MoE that is converted does it, and no Qwen2-MoE. third: a Qwen3-MoE
 void putQwenExperts(Json& json, const GgufKeys& keys, const TensorTable& tensors, const std::vector<bool>& sparse,
                     bool third) {
     json["norm_topk_prob"] = third;
@@ -177,7 +179,8 @@ void putLatentAttention(Json& json, const GgufKeys& keys, const TensorTable& ten
         json["q_lora_rank"] = *rank;
     else
         json["q_lora_rank"] = nullptr;
-    // Files for absorbed projections state the latent's sizes as the heads', and the heads' own beside them.
+    // Files for absorbed projections state the latent's sizes in the keys that elsewhere have the heads' sizes, and the
+    // heads' sizes in keys of their own (_mla).
     const std::int64_t key =
         orElse(keys.count("attention.key_length_mla"), keys.count("attention.key_length")).value_or(0);
     json["qk_rope_head_dim"] = rope;

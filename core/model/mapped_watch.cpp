@@ -40,18 +40,19 @@ struct FileIdentity {
 };
 std::mutex identitiesMutex; // guards what follows
 std::map<std::uintptr_t, FileIdentity>& identities() {
-    static auto* all = new std::map<std::uintptr_t, FileIdentity>; // files are unmapped as late as at the process's end
+    static auto* all =
+        new std::map<std::uintptr_t, FileIdentity>; // never destroyed: files may be unmapped when the process ends
     return *all;
 }
 
-/// Tells writes to a file from changes of its times, which a file system notes as the same thing. Below 0: the system
-/// gives this process none.
+/// A descriptor of inotify, which tells writes to a file from mere changes of its times; the time that a file system
+/// keeps does not. Below 0: the system gives this process none.
 int notifier() {
     static const int descriptor = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     return descriptor;
 }
 
-/// Gives what inotify has told so far to the files that are mapped.
+/// Reads the events that inotify has ready and notes them at the mapped files that they are about.
 void takeNotices() {
     if (notifier() < 0) return;
     alignas(inotify_event) std::array<char, 4096> buffer{};
@@ -65,14 +66,16 @@ void takeNotices() {
                 if ((event.mask & IN_Q_OVERFLOW) == 0 && event.wd != identity.watch) continue;
                 identity.modified |= (event.mask & IN_MODIFY) != 0;
                 identity.timesSet |= (event.mask & IN_ATTRIB) != 0;
-                if ((event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0) identity.watch = -1; // it knows no more
+                if ((event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0)
+                    identity.watch = -1; // inotify lost events, or has stopped to watch the file
             }
         }
     }
 }
 
-/// Other times alone may stand for other bytes: where nothing is told of the file, and where its bytes were written
-/// through memory or on another machine, of which inotify does not know.
+/// Whether the file was written since it was mapped, by inotify's events and by what `now` says of the file. A changed
+/// time counts as a write unless inotify told that somebody set the times: inotify may watch the file no longer, and
+/// does not notice bytes that are written through memory or on another machine.
 bool isWritten(const FileIdentity& identity, const struct stat& now) {
     if (identity.modified || now.st_size != identity.size) return true;
     const bool sameTime =

@@ -114,10 +114,11 @@ bool isOfModule(std::string_view name, std::string_view weight) {
     return name.starts_with(weight.substr(0, weight.rfind('.') + 1));
 }
 
-/// Every tensor of the layers that run, the head and the last norm was used, but for tables of rotations, which are
-/// computed, and a head that is the embedding: a tensor that is not would have changed the result in the program that
-/// wrote it. @return notes on those that are left out, as the transformers library leaves them out @throws
-/// Error(Unsupported) naming the tensor
+/// Refuses unused tensors of the layers that run, and biases and the like of the head and the last norm: the program
+/// that wrote the file would have computed something else with them. The head's own matrix may stay unused (readHead).
+/// unused: names that nobody asked for; layers: how many run. @return notes on the tensors that are left out, as the
+/// transformers library leaves them out: tables of rotations, which are computed here, tensors of layers behind the
+/// last one, and tensors of no layer. @throws Error(Unsupported) naming the tensor
 std::vector<std::string> accountFor(const std::vector<std::string>& unused, const TensorNames& names, int layers,
                                     const std::string& origin) {
     std::size_t tables = 0, behind = 0;
@@ -156,7 +157,7 @@ std::vector<std::string> accountFor(const std::vector<std::string>& unused, cons
     return notes;
 }
 
-/// A tensor of one name in two files would be read from either.
+/// Refuses two files that have a tensor of the same name: either could be meant. @throws Error(BadInput)
 void refuseDuplicates(const std::vector<TensorTable>& files) {
     for (std::size_t i = 1; i < files.size(); ++i)
         for (const auto& [name, view] : files[i].tensors())
@@ -276,8 +277,8 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
 
 std::string Model::fingerprint() const { return fingerprintOf(files_->weights); }
 
-/// A head that is in the file though the configuration ties it to the embedding is used where it differs, as the
-/// transformers library does.
+/// Sets lmHead_. Where the configuration ties the head to the embedding, but the file has a head of its own that
+/// differs, the file's head is used, as the transformers library does.
 void Model::readHead(const TensorSource& tensors) {
     const std::string& name = architectureOf(config_).names.head;
     const bool there = tensors.has(name);

@@ -27,7 +27,7 @@ void readArchitecture(const ConfigReader& reader, ModelConfig& config) {
     config.family = findArchitecture(reader, config.architecture, config.modelType).family;
 }
 
-/// Whether some family here has this model type; also true where none is stated.
+/// Whether the architecture has models of this type. True for an empty type, which a file that states none has.
 bool isTypeOf(const Architecture& architecture, const std::string& modelType) {
     return modelType.empty() || std::ranges::count(architecture.modelTypes, modelType) > 0;
 }
@@ -69,7 +69,8 @@ void readHeads(const ConfigReader& reader, ModelConfig& config) {
 }
 
 void readSpecialTokens(const ConfigReader& reader, ModelConfig& config) {
-    // An id beyond the vocabulary, as a made-smaller model keeps it from its original, can never occur: nothing at all.
+    // An id beyond the vocabulary can never occur, so it is left out: a model that was made smaller may keep such ids
+    // of its original.
     const auto tokenId = [&](const nlohmann::json& value, const char* key) -> std::optional<std::int32_t> {
         if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > INT32_MAX)
             reader.refuse(fmt::format("'{}' is no token id", key));
@@ -114,7 +115,8 @@ void noteOverridden(const SparseConfig& before, const SparseConfig& after, const
                             reader.integer(pair.key, 0, 1 << 20), pair.count, before.*pair.value, after.*pair.value));
 }
 
-/// notes: takes what is stated and not read
+/// Reads sparse_config (`reader`), and over it sparse_attention of `model`. notes: gets a sentence for each statement
+/// that is not used
 SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader, std::vector<std::string>& notes) {
     SparseConfig sparse;
     sparse.kernelSize = reader.integerOr("kernel_size", 32, 1, 256);
@@ -163,7 +165,8 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader, s
     return sparse;
 }
 
-/// Why a text is no JSON: Python writes numbers that are none, and they have a key.
+/// Says why a text is no JSON. Python writes NaN and Infinity, which JSON lacks, so a key with such a value is looked
+/// for and named. @throws Error(BadInput)
 [[noreturn]] void refuseText(std::string_view text, const std::string& origin) {
     for (const char* const word : {"NaN", "Infinity"}) {
         const std::size_t at = text.find(word), end = at == text.npos ? at : text.rfind('"', at),
@@ -235,7 +238,7 @@ std::string listedKeys(const std::vector<std::string>& keys) {
 
 namespace {
 
-/// Classes of the checkpoint's own code: "modeling_x.XForCausalLM".
+/// The name of a class in the checkpoint's own code, such as "modeling_x.XForCausalLM"; empty: it needs no such code.
 std::string ownCode(const ConfigReader& reader) {
     if (!reader.has("auto_map")) return {};
     const nlohmann::json& map = reader.json().at("auto_map");

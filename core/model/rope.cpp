@@ -27,7 +27,7 @@ RopeType typeOf(const ConfigReader& scaling) {
                               "this version knows default, linear, dynamic, llama3, longrope and yarn");
 }
 
-/// Channel at which `rotations` turns fit into the original context.
+/// The channel, as a fraction, whose angle makes `rotations` turns within the original context (YaRN).
 double correctionChannel(double rotations, const RopeConfig& c) {
     return c.dim * std::log(c.originalPositions / (rotations * 2 * std::numbers::pi)) / (2 * std::log(c.theta));
 }
@@ -55,14 +55,14 @@ RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositio
         scaling.refuseUnsupported("rotary positions that differ between layers are not supported",
                                   "use a model whose layers share one rope_parameters");
     c.type = typeOf(scaling);
-    const bool outerTheta = reader.states("rope_theta"); // also where the inner one is read
+    const bool outerTheta = reader.states("rope_theta"); // counts as read even if the inner one is used
     c.theta = scaling.states("rope_theta") || !outerTheta ? scaling.number("rope_theta", 1, 1e12)
                                                           : reader.number("rope_theta", 1, 1e12);
     const double partial = reader.numberOr("partial_rotary_factor", 1, 0, 1);
     if (scaling.numberOr("partial_rotary_factor", partial, 0, 1) != 1)
         scaling.refuseUnsupported("a partly rotated head (partial_rotary_factor) is not supported",
                                   "use a model that rotates whole heads");
-    (void)reader.states("original_max_position_embeddings"); // of no use to some types
+    (void)reader.states("original_max_position_embeddings"); // counts as read: some types have no use for it
     if (c.type != RopeType::Default) c.readScaling(reader, scaling, maxPositions);
     for (const std::string& key : scaling.unread()) unread.push_back(key);
     return c;
@@ -75,7 +75,8 @@ void RopeConfig::readScaling(const ConfigReader& reader, const ConfigReader& sca
         c.originalPositions = scaling.integerOr("original_max_position_embeddings", maxPositions, 2, 1 << 24);
         c.originalPositions = reader.integerOr("original_max_position_embeddings", c.originalPositions, 2, 1 << 24);
     }
-    // Yarn's may be null, LongRoPE's be left out too.
+    // The factor is the ratio of the two contexts where it is not stated: yarn's may be null, LongRoPE's may be null or
+    // left out.
     const bool inferred = !scaling.has("factor") &&
                           (c.type == RopeType::LongRope || (c.type == RopeType::Yarn && scaling.states("factor")));
     c.factor = inferred ? double(maxPositions) / c.originalPositions : scaling.number("factor", 1e-3, 1e6);

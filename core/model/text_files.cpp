@@ -17,7 +17,8 @@ std::optional<bool> flagOf(const nlohmann::json& json, const char* key) {
     return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
 }
 
-/// A template may come alone or as a list of named ones, of which "default" is meant.
+/// The chat template in `value`, which is a template's text or a list of named templates, of which the one named
+/// "default" is meant. Empty: there is none.
 std::string templateOf(const nlohmann::json& value) {
     if (value.is_string()) return value.get<std::string>();
     if (value.is_array())

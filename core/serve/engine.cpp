@@ -45,8 +45,8 @@ LayerPlans layersOf(const Model& model, const EngineOptions& options, const Meth
              abilitiesWith(model, options, method, parameters, spec).ahead}};
 }
 
-/// The engine's memory as a shape, from which the simulator computes needs as well, also those of a server that
-/// offloads where this one does not. plans: those of an engine that offloads.
+/// The sizes from which the memory that requests need is computed, here and in the simulator. The simulator may compute
+/// them for a server that offloads although this one does not, so plans are those of an engine that offloads.
 MemoryShape shapeOf(const Model& model, Backend backend, const SelectionSpec& spec, const LayerPlans& plans,
                     int pieceTokens) {
     const ModelConfig& config = model.config();
@@ -129,14 +129,15 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     offloading.scheduler.offload = true;
     costs.shape = shapeOf(*model_, options_.session.backend, spec_,
                           layersOf(*model_, offloading, method_, parameters_, spec_), rows_->pieceTokens());
-    constexpr ContextLength kUsual{3968, 128}; // for the simulator
+    constexpr ContextLength kUsual{3968, 128}; // a usual request: for the simulator, its index is divided by its tokens
     costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
     scheduler_ = Scheduler(options_.scheduler, costs);
     Served smallest;
     smallest.prompts.push_back({0});
     checkSmallestRequest(scheduler_.neverFits(table_.ledger().budget(), requestOf(smallest, Submission(), 0)));
     for (int row = options_.scheduler.rows; row-- > 0;) freeRows_.push_back(row);
-    if (options_.session.backend == Backend::Cuda) refuseWrittenWeights(model_->path()); // those that it has copied
+    if (options_.session.backend == Backend::Cuda)
+        refuseWrittenWeights(model_->path()); // the GPU has a copy of them by now
 }
 
 Engine::~Engine() {
@@ -206,8 +207,8 @@ SessionOptions Engine::rowOptions() const {
     options.maxNewTokens = 1;
     options.deviceKvBytes.reset();
     options.deviceKvBlocks.reset();
-    // Where a pool only says what would be copied, rows attend to their blocks where they lie.
     if (planted_) options.planted = PlantedSequence{planted_};
+    // With a modelled pool, which only counts what would be copied, rows attend to their blocks where these lie.
     options.offload = options_.scheduler.offload && !modelled_;
     if (options.offload && plans_.offloaded() > 0 && options.cachePolicy.empty()) options.cachePolicy = "lru";
     return options;
@@ -220,7 +221,7 @@ int Engine::rowSlots() const {
     return own ? int(costs().shape.partitionBlocks(options_.scheduler)) : 0;
 }
 
-/// Sets up what a row of the request would be made with, and computes from it what the request needs.
+/// Works out the setup with which a row of the request would be made, and from it the memory that the request needs.
 ServeRequest Engine::requestOf(Served& served, const Submission& submission, std::int64_t ns) const {
     SessionOptions& options = served.options;
     options = rowOptions();
@@ -246,7 +247,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     request.maxTokens = length.added;
     request.ttftBoundNs = std::int64_t(submission.ttftBoundMs * 1e6);
     request.needs = shape.needsOf(options_.scheduler, length.prompt, length.added);
-    // The table counts the index per token; the engine knows the exact size for this length.
+    // MemoryShape counts the index per token; the engine knows the exact size for this length.
     request.needs.deviceBytes += indexBytes(length) - length.tokens() * shape.indexBytesPerToken;
     if (plans_.ownTiers() > 0) { // the method keeps a fixed amount on the device
         request.needs.stepBytes = request.needs.hardBytes = 0;
@@ -256,7 +257,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     } else {
         request.workingSetBytes = shape.firstWorkingSet(options_.scheduler, length.tokens());
     }
-    // on a GPU a row takes what it declares, slots included
+    // On a GPU the rows declare what one takes, slots included, and this replaces the numbers of the shape.
     if (const std::optional<RowMemory> row = rows_->memoryOf(setup)) {
         request.needs.hostBytes = row->host;
         request.needs.deviceBytes = row->device - row->slots;
@@ -269,7 +270,8 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     return request;
 }
 
-/// Slots that the pool has now: M_avl in blocks.
+/// Slots that the pool has now: what fixed reservations leave of the device's memory (M_avl in docs/glossary.md), in
+/// blocks.
 std::int64_t Engine::poolSlots() const {
     const Ledger& ledger = table_.ledger();
     return std::max<std::int64_t>(0, ledger.budget().available(ledger.used())) / costs().shape.blockBytes;
@@ -311,7 +313,8 @@ bool Engine::iterate() {
     decode();
     IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0, table_.ledger().used(), {}, decodes, {}};
     report.decodeNs = now() - decodes;
-    // Before a client gets a token of it. A GPU has its own copy of the weights, made when the engine was.
+    // Refuses the iteration before a client gets a token of it if somebody has written the file of the weights. A GPU
+    // has its own copy of the weights, which was made with the engine.
     if (options_.session.backend == Backend::Cpu) refuseWrittenWeights(model_->path());
     account(report);
     report.members = members_;

@@ -185,7 +185,7 @@ void checkLocret(const Want& want, const MethodRun::Shape& shape) {
 }
 
 TEST(Locret, KeepsTheBestScoredOfEveryChunkAndForgetsTheRest) {
-    checkLocret({60, 90, 20, 12}, {330, 60, 31}); // chunks that end inside blocks and inside the executor's chunks
+    checkLocret({60, 90, 20, 12}, {330, 60, 31}); // chunks that end inside blocks and inside the engine's chunks
 }
 TEST(Locret, AChunkLongerThanTheBudgetAndNoStabilizers) { checkLocret({25, 128, 0, 25}, {256, 40, 32}); }
 TEST(Locret, WithRoomForEverythingIsDense) { checkLocret({1000, 64, 100, 10}, {200, 30, 33}); }

@@ -1,4 +1,4 @@
-// A method alone with data that a test makes: random queries, keys and values of one layer go through the executor, and
+// A method alone with data that a test makes: random queries, keys and values of one layer go through the engine, and
 // what was selected, attended and moved is kept for a comparison with a reference in float64.
 #pragma once
 

@@ -335,7 +335,8 @@ TEST(AsyncTls, WithEverythingChosenIsDense) {
     }
 }
 
-/// Device slots by least recent use, of equals the lower block; what the executor keeps, written again.
+/// The device slots of a policy that replaces the block used longest ago, of equals the lower one: written again, to
+/// compare with what the engine keeps.
 struct Slots {
     std::size_t count;
     std::map<std::int32_t, int> lastUse; // by block
