@@ -43,12 +43,12 @@ protected:
         return all.size() - all.count(QString());
     }
     void expectNoOverlap(const char* what) {
-        for (const int width : {600, 400, 300, 220, 160, 120, 100}) {
+        for (const int width : {600, 400, 300, 220, 180, 150}) {
             drawAt(width);
             EXPECT_EQ(overlapping(), QString()) << what << " at " << width;
             EXPECT_GE(labels(), 1) << what << " at " << width;
         }
-        drawAt(160);
+        drawAt(150);
         const qsizetype few = labels();
         drawAt(1000);
         EXPECT_GT(labels(), few) << what << ": the ticks come back with the room";

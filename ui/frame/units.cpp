@@ -78,8 +78,9 @@ public:
 
 protected:
     double getTickStep(const QCPRange& range) override {
+        const int most = tickCount() > 1 ? tickCount() + 2 : 1; // 1: an axis with very little room
         for (const double step : {1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0})
-            if (range.size() / step <= tickCount() + 2) return step;
+            if (range.size() / step <= most) return step;
         return std::round(std::max(1.0, range.size() / tickCount()));
     }
     int getSubTickCount(double) override { return 0; }
