@@ -11,7 +11,8 @@ namespace kvscope::cli {
 
 using Json = nlohmann::ordered_json;
 
-/// One row of the table; `full`: the same text scored with full attention.
+/// The result of one configuration as a row of the document. full: the score of the same text with full attention,
+/// which the row's perplexity is compared with
 Json evalRow(const EvalResult& result, const TextScore& full);
 
 /// The row's method with its settings, e.g. "nosa select_blocks=2".
@@ -28,11 +29,12 @@ public:
     EvalFolder(std::string folder, Json document);
 
     bool holds(const EvalCase& row, int context) const;
-    /// Behind the others; finish() brings them into order. @throws Error(Storage)
+    /// Adds a row at the end and writes the files; finish() puts the rows in order. @throws Error(Storage)
     void add(Json row);
     const Json& document() const { return document_; }
     std::size_t rows() const { return document_["rows"].size(); }
-    /// Brings the rows into this order and writes everything. @throws Error(Storage)
+    /// Puts the rows in the order of the contexts and, within a context, of the cases, with rows of other cases at the
+    /// end, and writes the files. @throws Error(Storage)
     void finish(const std::vector<EvalCase>& cases, const std::vector<int>& contexts);
 
 private:

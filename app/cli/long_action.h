@@ -21,15 +21,15 @@ std::optional<std::chrono::milliseconds> pauseOfLines(const char* wanted, Prints
 /// What the command prints, for all its actions. Call it before the first.
 void commandPrints(Prints what);
 
-/// Sets what is true even when standard output lacks text: "the recording went on to its end". The program's last
-/// sentence says it in that case.
+/// Sets what the program adds to its last sentence when standard output could not take all text: what is true all the
+/// same, such as "the recording went on to its end".
 void setCommandRemark(std::string remark);
 const std::string& commandRemark();
 
-/// From its construction on, Ctrl-C and the signals that end a program stop the action (a second one ends the process
-/// at once), and progress is one line on
-/// standard error: rewritten in place where that is a terminal (unless KVSCOPE_PROGRESS_SECONDS says none), elsewhere
-/// a new one after every pauseOfLines(). One at a time.
+/// While it lives, Ctrl-C and the signals that end a program stop the action (a second one ends the process at once),
+/// and progress is shown on standard error. On a terminal that is one line, rewritten in place, unless
+/// KVSCOPE_PROGRESS_SECONDS says none; elsewhere it is a new line after every pauseOfLines(). Only one may live at a
+/// time.
 class LongAction {
 public:
     LongAction();
@@ -38,12 +38,13 @@ public:
     LongAction& operator=(const LongAction&) = delete;
 
     std::stop_token stop() const;
-    /// A part of the whole: its 0..1 is shown as [from, to]. Valid as long as this object.
+    /// The progress of a part of the action: its 0..1 is shown as [from, to] of the whole. Valid as long as this
+    /// object.
     Progress part(double from, double to);
     Progress whole() { return part(0, 1); }
     /// A progress for actions that take no stop token: after Ctrl-C its next call throws Error(Cancelled).
     Progress stopping(double from = 0, double to = 1);
-    /// Removes the line, before something else is printed.
+    /// Removes the line of progress. Call it before something else is printed.
     void clear();
 
 private:
@@ -51,7 +52,7 @@ private:
     Interruption interruption_;
     void show(double fraction, std::string_view what);
     bool terminal_ = false;
-    std::optional<Clock::duration> pause_; // between two lines, elsewhere; none: progress is not shown
+    std::optional<Clock::duration> pause_; // between two lines where there is no terminal; none: they are not shown
     Clock::time_point last_ = Clock::now();
     std::string shown_;
 };

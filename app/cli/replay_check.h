@@ -12,8 +12,8 @@ namespace kvscope::cli {
 
 struct CheckReport {
     std::string model;
-    /// The recorded configuration run again: what changes without any prediction (clock, load). Empty if it had no
-    /// cache.
+    /// The recorded configuration, run again: its difference from the recording is what the machine (clock rate, load)
+    /// changes without any prediction. Empty if the recorded run had no cache.
     std::optional<CheckedConfig> control;
     std::vector<CheckedConfig> configs;
     bool exact() const;

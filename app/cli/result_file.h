@@ -7,8 +7,8 @@
 
 namespace kvscope::cli {
 
-/// Tries the place of a file that is written at the end of work of minutes. An empty name is no file, and is taken.
-/// @throws Error(Storage) saying why the file cannot be written
+/// Checks, before work of minutes begins, that the file can be written at its end. Accepts an empty name, which stands
+/// for no file. @throws Error(Storage) saying why the file cannot be written
 void checkResultFile(const std::string& file);
 
 /// Writes the whole of the file, or leaves what was there. @throws Error(Storage) saying why it cannot be written

@@ -51,8 +51,7 @@ struct EngineBatch {
     double actualMs = 0, predictedMs = 0;
 };
 
-/// Makes the model, the options of its engine and the place where its run is recorded, in the engine's thread. @throws
-/// as Engine does, and Error(Cancelled) after the stop
+/// What the engine's thread needs for its engine: the model, the options, and where the run is recorded.
 struct LoadedEngine {
     std::shared_ptr<const Model> model;
     serve::EngineOptions options;
@@ -60,6 +59,7 @@ struct LoadedEngine {
     bool recordSteps = false;                      // with a sink: steps and selections too, at the level of the sink
     std::function<std::int64_t()> recorderDrops{}; // with a sink: how many records it could not take so far
 };
+/// Makes these, in the engine's thread. @throws as Engine does, and Error(Cancelled) after the stop
 using LoadEngine = std::function<LoadedEngine(const std::stop_token& stop)>;
 
 class EngineThread {
@@ -77,7 +77,7 @@ public:
     EngineThread(const EngineThread&) = delete;
     EngineThread& operator=(const EngineThread&) = delete;
 
-    /// Submits a request. Called after `ready`. kind: the request's class, for the trace.
+    /// Submits a request. Call it only after the listener's `ready`. kind: the request's class, for the trace.
     void submit(serve::Submission submission, std::string kind);
     /// by: on whose behalf, for the trace; empty: the request's answer is complete.
     void cancel(serve::RequestId id, std::string by);
