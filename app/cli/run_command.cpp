@@ -5,6 +5,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/name_option.h"
 #include "app/cli/prompt_options.h"
+#include "app/cli/result_file.h"
 #include "app/cli/run_arguments.h"
 #include "app/cli/setting_options.h"
 #include "app/terminal/options.h"
@@ -185,6 +186,7 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 
 int run(RunArguments& arguments, const Options& given) {
     checkRunName(arguments.session.name);
+    checkResultFile(arguments.logits);
     if (!arguments.fork.empty()) return runFork(arguments, given);
     SessionOptions options = sessionOptions(arguments, given);
     const RecordingRequest request = recordingOf(arguments, parseLevel(arguments.level));

@@ -2,6 +2,8 @@
 #include "app/cli/commands.h"
 #include "app/cli/engine_arguments.h"
 #include "app/cli/name_option.h"
+#include "app/cli/setting_options.h"
+#include "app/cli/vain.h"
 #include "app/server/server.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
@@ -33,19 +35,18 @@ struct ServeArguments : EngineArguments {
 
 server::Limits limitsOf(const std::vector<std::string>& given) {
     server::Limits limits;
-    for (const std::string& limit : given) {
-        const std::size_t equals = limit.find('=');
-        const std::string key = limit.substr(0, equals);
+    for (const auto& [key, text] : parseSettings("--limit", given)) {
         const auto& rows = server::limitRows();
-        const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return key == r.key; });
-        if (row == rows.end() || equals == std::string::npos)
-            throw Error(ErrorKind::BadInput, fmt::format("cannot read --limit '{}'", limit),
-                        "write key=value; serve --list-limits says which there are");
+        const auto row =
+            std::find_if(rows.begin(), rows.end(), [&, &key = key](const auto& r) { return key == r.key; });
+        if (row == rows.end())
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read --limit '{}={}'", key, text),
+                        "serve --list-limits says which there are");
         double value = 0;
-        const char* end = limit.data() + limit.size();
-        const auto [stop, code] = std::from_chars(limit.data() + equals + 1, end, value);
+        const char* end = text.data() + text.size();
+        const auto [stop, code] = std::from_chars(text.data(), end, value);
         if (code != std::errc() || stop != end || !(value >= row->lowest && value <= row->highest))
-            throw Error(ErrorKind::BadInput, fmt::format("the limit {} is not a number in its range", limit),
+            throw Error(ErrorKind::BadInput, fmt::format("the limit {}={} is not a number in its range", key, text),
                         fmt::format("give {} to {}", row->lowest, row->highest));
         limits.*row->value = value;
     }
@@ -92,6 +93,7 @@ int runServe(const ServeArguments& arguments) {
     server::ServerOptions options;
     options.address = arguments.host, options.port = arguments.port;
     options.limits = limitsOf(arguments.limits);
+    refuseRepeated("--alias", arguments.aliases);
     options.service.aliases = arguments.aliases;
     options.service.deadlineSeconds = arguments.deadline;
     options.service.commentSeconds = arguments.benchmark ? 0 : arguments.comments;

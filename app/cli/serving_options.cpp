@@ -20,6 +20,7 @@ constexpr std::size_t kLongestCosts = std::size_t(16) << 20; // bytes
 Slo sloOf(const std::string& text, const ServingArguments& arguments, const ServiceCosts& costs, Slo slo) {
     slo.tpot = arguments.tpot;
     if (text.empty()) return slo; // not given
+    std::vector<std::string_view> keys;
     for (const std::string& listed : listedValues("--slo", text)) {
         const std::string_view part = listed;
         const std::size_t equals = part.find('=');
@@ -35,6 +36,8 @@ Slo sloOf(const std::string& text, const ServingArguments& arguments, const Serv
         if ((key != "ttft" && key != "tbt") || !end || (end != last && !multiple) || !(value > 0) || value > 1e9)
             throw Error(ErrorKind::BadInput, fmt::format("cannot read --slo '{}'", text),
                         "write --slo ttft=10000,tbt=150 (ms), or tbt=25x for 25 decode iterations");
+        keys.push_back(key == "ttft" ? "ttft" : "tbt");
+        refuseRepeated("--slo", keys);
         if (multiple) value *= costs.residentDecode(32, 32 * 4096);
         (key == "ttft" ? slo.ttftMs : slo.tbtMs) = value;
     }
