@@ -4,16 +4,15 @@
 #include "app/kvscope/offscreen.h"
 #include "app/terminal/output.h"
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "ui/figures/figure.h"
 #include "ui/figures/figure_drawing.h"
 
 #include <QApplication>
 
-#include <cerrno>
-#include <cstring>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 namespace kvscope::app {
 namespace {
@@ -60,12 +59,10 @@ int runFigure(int& argc, char** argv, const FigureOptions& options) {
     const QApplication application(argc, argv);
     ui::writeFigure(data, absolute(options.output), size);
     if (!options.csv.empty()) {
-        std::ofstream file(options.csv, std::ios::binary | std::ios::trunc);
-        file << ui::figureCsv(data);
-        file.close();
-        if (!file)
-            throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", options.csv, std::strerror(errno)),
-                        "choose a folder that exists and is writable");
+        const std::string why = writeWholeFile(options.csv, [&](std::ostream& file) { file << ui::figureCsv(data); });
+        if (!why.empty())
+            throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", options.csv, why),
+                        "choose another name, in a folder that exists, is writable and has space");
     }
     printOut("{}\n", data.note);
     return 0;

@@ -1,16 +1,14 @@
 #include "profiler/report/report.h"
 
 #include "base/error.h"
+#include "base/whole_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace kvscope::reports {
@@ -20,11 +18,9 @@ constexpr double kRead = 0.4,
                  kInsights = 0.75; // shares of the progress at which reading and insights end; comparing follows
 
 void writeFile(const std::string& path, const std::string& content) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << content;
-    file.close();
-    if (!file)
-        throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", path, std::strerror(errno)),
+    const std::string why = writeWholeFile(path, [&](std::ostream& file) { file << content; });
+    if (!why.empty())
+        throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", path, why),
                     "choose a folder that is writable and has space");
 }
 

@@ -104,6 +104,19 @@ TEST_F(DesktopProgramTest, PicturesAndReportsAreWrittenWithoutADisplayAndInSilen
     EXPECT_EQ(textOf("report.pdf").substr(0, 5), "%PDF-");
 }
 
+TEST_F(DesktopProgramTest, NumbersOfAFigureNeverTakeThePlaceOfATrace) {
+    const std::string trace = recorded(),
+                      command = "figure locality " + trace + " -o '" + path("figure.svg") + "' --csv ";
+    const Outcome numbers = desktop(command + "'" + path("figure.csv") + "'");
+    EXPECT_EQ(numbers.status, 0) << numbers.error;
+    EXPECT_EQ(textOf("figure.csv").substr(0, 6), "panel,");
+    const Outcome refused = desktop(command + trace);
+    EXPECT_EQ(refused.status, 1);
+    expectOneLine(refused.error);
+    EXPECT_NE(refused.error.find("a database, perhaps a trace, would be lost"), std::string::npos) << refused.error;
+    EXPECT_EQ(desktop("render " + trace + " --view locality -o '" + path("after.png") + "'").status, 0);
+}
+
 TEST_F(DesktopProgramTest, TheWholeWindowIsDrawnAtAnyScale) {
     const std::string trace = recorded();
     const auto side = [](const std::string& png, std::size_t at) { // big-endian, after signature and chunk head
