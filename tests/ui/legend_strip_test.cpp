@@ -60,5 +60,14 @@ TEST_F(Legend, TakesOneLineWhereItMayTakeNoMore) {
     EXPECT_NE(legend->shownNames({240, 400}), names);
 }
 
+TEST_F(Legend, CutsANameThatIsLongerThanThePlotIsWide) {
+    showNames({"NOSA on nosa-8b, 4 sequences of 16,385 tokens, KV cache in host memory"});
+    EXPECT_EQ(legend->shownNames({900, 400}), names);
+    const QString shown = legend->shownNames({300, 400}).front();
+    EXPECT_TRUE(shown.startsWith("NOSA on")) << shown.toStdString();
+    EXPECT_TRUE(shown.endsWith(QStringLiteral("…"))) << shown.toStdString();
+    EXPECT_LE(heightAt({300, 400}), 20);
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

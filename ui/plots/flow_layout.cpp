@@ -76,8 +76,8 @@ FlowLayout::Needs FlowLayout::arrange(const QRect& rect, int shownRows, bool app
         if (item->isEmpty()) continue;
         const int reserved = ends && rows == shownRows ? end_->sizeHint().width() + kAcross : 0;
         full = full || !place(item, reserved);
-        if (full && apply)
-            item->setGeometry({QPoint(rect.x(), rect.y() - 2 * item->sizeHint().height()), item->sizeHint()});
+        if (QWidget* folded = full && apply ? item->widget() : nullptr) // QWidgetItem would cut it to nothing there
+            folded->setGeometry({QPoint(rect.x(), rect.y() - 2 * item->sizeHint().height()), item->sizeHint()});
     }
     if (ends) place(end_.get(), 0);
     endLine();

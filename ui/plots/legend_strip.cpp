@@ -59,12 +59,13 @@ LegendStrip::Layout LegendStrip::arrange(int width, int longest) const {
 LegendStrip::Layout LegendStrip::fitted(QSize plot) const {
     const int width = std::max(60, plot.width() - kBeside);
     const int most = mostLines_ > 0 ? mostLines_ : std::max(kFewestLines, plot.height() * kLinesShare / (100 * kLine));
-    Layout layout = arrange(width, 0);
-    if (layout.lines() <= most) return layout;
     const QFontMetrics metrics(font_);
     int longest = 0;
     for (const Swatch& swatch : swatches_) longest = std::max(longest, metrics.horizontalAdvance(swatch.text));
-    for (; longest > kLeastName && layout.lines() > most; longest -= 4) layout = arrange(width, longest);
+    const int room = width - kBox - kGap; // of a name that is alone in its line
+    Layout layout = arrange(width, longest > room ? room : 0);
+    for (longest = std::min(longest, room); longest > kLeastName && layout.lines() > most; longest -= 4)
+        layout = arrange(width, longest);
     return layout;
 }
 
