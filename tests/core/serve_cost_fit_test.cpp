@@ -99,7 +99,7 @@ void expectPromptsAndHost(const ServiceCosts& found, const Truth& truth) {
         EXPECT_NEAR(found.overhead(rows) + found.admission(5000), truth.hostMs(rows, {5000}),
                     0.03 * truth.hostMs(rows, {5000}));
     for (const int length : {600, 1024, 3000})
-        EXPECT_NEAR(found.prefillLayer(0, length), truth.layerMs(0, length), 0.02 * truth.layerMs(0, length)) << length;
+        EXPECT_NEAR(found.prefillLayer(0, length), truth.layerMs(0, length), 0.03 * truth.layerMs(0, length)) << length;
 }
 
 SchedulerOptions offloading(TransferPlan transfers = TransferPlan::Kernel) {
@@ -173,6 +173,14 @@ TEST(CostFit, TellsApartWhatOffloadingCosts) {
 /// Without noise every term is there to the last digits, and each alone: whichever is taken away from the truth is
 /// missing in the table, and no other changes.
 TEST(CostFit, IdentifiesEveryTerm) {
+    for (const bool chunks : {false, true}) {
+        const Truth truth = Truth::resident();
+        const ServiceCosts found = fitTo(truth, {.chunks = chunks, .noise = false}, 12).fit({}, resident());
+        EXPECT_NEAR(found.decodeUsPerKtoken, truth.stepUsPerKtoken, 0.1);
+        for (const int rows : {1, 2, 4}) EXPECT_NEAR(found.decodeMs.at(rows), Truth::stepMs(rows), 1e-3);
+        for (const int length : {600, 1024, 3000})
+            EXPECT_NEAR(found.prefillLayer(0, length), truth.layerMs(0, length), 1e-3 * truth.layerMs(0, length));
+    }
     const auto termsOf = [](const Truth& truth) {
         const Kind exact{.noise = false};
         const ServiceCosts beside = fitTo(Truth::resident(), exact, 6).fit({}, resident());
@@ -200,7 +208,9 @@ TEST(CostFit, KeepsTheRateOfALinkThatCarriedNothing) {
     EXPECT_NEAR(found.offloadMs[2], 0.6, 0.1);
     Truth free;
     free.gbps = 1e9;
-    EXPECT_GT(fitTo(free, {}, 10).fitOffload(beside, offloading()).linkGbps[2], 1000) << "bytes that took no time";
+    const Kind exact{.noise = false};
+    const ServiceCosts exactly = fitTo(Truth::resident(), exact, 8).fit({}, resident());
+    EXPECT_GT(fitTo(free, exact, 10).fitOffload(exactly, offloading()).linkGbps[2], 1000) << "bytes that took no time";
 }
 
 /// A burst of admissions: nearly all iterations admit somebody, and a few take far longer than they should.
