@@ -4,6 +4,7 @@
 #include "core/model/model.h"
 #include "profiler/read/trace_reader.h"
 #include "tests/support/places.h"
+#include "tests/ui/full_disk.h"
 #include "tests/ui/small_trace.h"
 #include "tests/ui/waiting.h"
 #include "ui/frame/definitions.h"
@@ -32,9 +33,7 @@
 #include <QTemporaryDir>
 #include <QTest>
 #include <QTimer>
-#include <csignal>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -279,26 +278,6 @@ TEST_F(MainWindowTest, AFolderThatCannotBeWrittenIsOneSentenceInTheForm) {
     EXPECT_TRUE(window->workspace().runs().empty());
     EXPECT_TRUE(window->action("run")->isEnabled()) << "the next try may go elsewhere";
 }
-
-/// While it exists, a file cannot become larger: writing to it fails as on a full disk.
-class FullDisk {
-public:
-    explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-        getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit limit{bytes, before_.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~FullDisk() {
-        setrlimit(RLIMIT_FSIZE, &before_);
-        std::signal(SIGXFSZ, handler_);
-    }
-    FullDisk(const FullDisk&) = delete;
-    FullDisk& operator=(const FullDisk&) = delete;
-
-private:
-    rlimit before_{};
-    void (*handler_)(int);
-};
 
 TEST_F(MainWindowTest, ADiskThatIsFullAtOnceGetsNoEmptyTrace) {
     const auto window = makeWindow();

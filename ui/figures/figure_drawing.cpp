@@ -1,6 +1,7 @@
 #include "ui/figures/figure_drawing.h"
 
 #include "base/error.h"
+#include "ui/frame/saved_file.h"
 #include "ui/frame/svg_file.h"
 #include "ui/look/theme.h"
 
@@ -9,7 +10,6 @@
 #include <QFileInfo>
 #include <QFontDatabase>
 #include <QPdfWriter>
-#include <QSaveFile>
 
 #include <algorithm>
 #include <cmath>
@@ -356,7 +356,7 @@ void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres
     } else {
         if (!imageOf(drawing).save(&file, "PNG")) refuse();
     }
-    if (!file.commit()) refuse();
+    if (!commitWhole(file)) refuse();
 }
 
 } // namespace kvscope::ui

@@ -1,5 +1,6 @@
 #include "ui/frame/picture.h"
 
+#include "ui/frame/saved_file.h"
 #include "ui/frame/svg_file.h"
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
@@ -9,7 +10,6 @@
 #include <QPageSize>
 #include <QPainter>
 #include <QPdfWriter>
-#include <QSaveFile>
 #include <QTemporaryDir>
 #include <QVariant>
 #include <QWidget>
@@ -87,7 +87,7 @@ bool paintToFile(const QString& path, const PaintedPicture& picture,
         QPainter painter(&image);
         paint(painter, false);
         painter.end();
-        return image.save(path, "PNG");
+        return savePng(image, path);
     }
     QSaveFile file(path);
     if ((suffix != QLatin1String("svg") && suffix != QLatin1String("pdf")) || !file.open(QIODevice::WriteOnly))
@@ -109,7 +109,7 @@ bool paintToFile(const QString& path, const PaintedPicture& picture,
         QPainter painter(&pdf);
         paint(painter, true);
     }
-    return file.commit();
+    return commitWhole(file);
 }
 
 QString writePicture(View& view, const QString& path, const PictureStyle& style) {

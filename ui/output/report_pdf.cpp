@@ -1,11 +1,10 @@
 // Writes a report as a PDF with A4 pages.
 #include "base/error.h"
 #include "ui/frame/definitions.h"
+#include "ui/frame/saved_file.h"
 #include "ui/look/theme.h"
 #include "ui/output/report.h"
 #include "ui/output/report_pages.h"
-
-#include <QSaveFile>
 
 #include <algorithm>
 #include <cmath>
@@ -344,7 +343,7 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
             pages.paragraph(text, 8.5, kMuted, false, 7);
         }
     }
-    if (!file.commit()) refuse();
+    if (!commitWhole(file)) refuse();
 }
 
 } // namespace kvscope::ui

@@ -7,6 +7,7 @@
 #include "ui/frame/read_filter.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/save_path.h"
+#include "ui/frame/saved_file.h"
 #include "ui/frame/svg_file.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
@@ -24,7 +25,6 @@
 #include <QLabel>
 #include <QPageSize>
 #include <QPdfWriter>
-#include <QSaveFile>
 #include <QStackedWidget>
 #include <QTextDocumentFragment>
 #include <QTimer>
@@ -421,7 +421,7 @@ bool PlotView::exportImage(const QString& path, QSize size) {
         const bool painted = paintPicture(painter, size, false);
         painter.end();
         image.setText(QStringLiteral("Title"), pictureTitle());
-        return painted && image.save(path, "PNG");
+        return painted && savePng(image, path);
     }
     if (suffix == QLatin1String("svg")) {
         QSaveFile file(path);
@@ -432,7 +432,7 @@ bool PlotView::exportImage(const QString& path, QSize size) {
         const bool painted = paintPicture(painter, size, true);
         painter.end();
         const QByteArray document = svg.document();
-        return painted && file.write(document) == document.size() && file.commit();
+        return painted && file.write(document) == document.size() && commitWhole(file);
     }
     if (suffix == QLatin1String("pdf")) {
         QSaveFile file(path);
@@ -450,7 +450,7 @@ bool PlotView::exportImage(const QString& path, QSize size) {
             painter.end();
             if (!painted) return false;
         }
-        return file.commit();
+        return commitWhole(file);
     }
     return false;
 }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "resources/samples.h"
 #include "ui/frame/as_written.h"
+#include "ui/frame/saved_file.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
 
@@ -14,7 +15,6 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QPushButton>
-#include <QSaveFile>
 #include <QStandardPaths>
 #include <QVBoxLayout>
 
@@ -36,7 +36,7 @@ QString sampleFile(const resources::SampleTrace& sample) {
     if (QFileInfo(path).size() >= bytes.size()) return path; // notes of the user make the copy longer
     QSaveFile file(path);                                    // the file appears when it is complete
     const bool written = folder.mkpath(QStringLiteral(".")) && file.open(QIODevice::WriteOnly) &&
-                         file.write(bytes.data(), bytes.size()) == bytes.size() && file.commit();
+                         file.write(bytes.data(), bytes.size()) == bytes.size() && commitWhole(file);
     if (!written)
         throw Error(ErrorKind::Storage, "the sample cannot be unpacked to " + path.toStdString(),
                     "make room there, or make the folder writable");

@@ -1,12 +1,13 @@
 #include "ui/window/session_journal.h"
 
+#include "ui/frame/saved_file.h"
+
 #include <QDir>
 #include <QFile>
 #include <QJsonArray>
 #include <QJsonDocument>
 #include <QJsonObject>
 #include <QLockFile>
-#include <QSaveFile>
 #include <QUuid>
 
 #include <utility>
@@ -68,7 +69,7 @@ void SessionJournal::write(const Entry& entry) {
     if (!entry.waiting.isEmpty() && entry.waiting.size() < kMostBytes / 2)
         text[QStringLiteral("waiting")] = QJsonDocument::fromJson(entry.waiting).array();
     file.write(QJsonDocument(text).toJson());
-    if (file.commit()) written_ = entry;
+    if (commitWhole(file)) written_ = entry;
 }
 
 void SessionJournal::end(const QByteArray& waiting) {

@@ -2,6 +2,7 @@
 #include "profiler/compare/divergence.h"
 #include "profiler/compare/overlap.h"
 #include "ui/frame/growth_turn.h"
+#include "ui/frame/saved_file.h"
 #include "ui/frame/svg_file.h"
 #include "ui/frame/units.h"
 #include "ui/frame/view.h"
@@ -19,7 +20,6 @@
 #include <QPainter>
 #include <QPdfWriter>
 #include <QPushButton>
-#include <QSaveFile>
 #include <QScrollArea>
 #include <QVBoxLayout>
 
@@ -427,19 +427,24 @@ public:
         if (suffix == QLatin1String("png")) {
             QImage image(size * devicePixelRatioF(), QImage::Format_ARGB32_Premultiplied);
             image.setDevicePixelRatio(devicePixelRatioF());
-            done = paint(image) && image.save(path, "PNG");
+            done = paint(image) && savePng(image, path);
         } else if (suffix == QLatin1String("svg")) {
             SvgFile svg(size, 96, tr("Divergence"), {});
             QSaveFile file(path);
             done = paint(svg.device()) && file.open(QIODevice::WriteOnly);
             const QByteArray document = svg.document();
-            done = done && file.write(document) == document.size() && file.commit();
+            done = done && file.write(document) == document.size() && commitWhole(file);
         } else if (suffix == QLatin1String("pdf")) {
-            QPdfWriter pdf(path);
-            pdf.setResolution(96);
-            pdf.setPageMargins(QMarginsF());
-            pdf.setPageSize(QPageSize(QSizeF(size) * 72.0 / 96.0, QPageSize::Point, {}, QPageSize::ExactMatch));
-            done = paint(pdf);
+            QSaveFile file(path);
+            done = file.open(QIODevice::WriteOnly);
+            {
+                QPdfWriter pdf(&file);
+                pdf.setResolution(96);
+                pdf.setPageMargins(QMarginsF());
+                pdf.setPageSize(QPageSize(QSizeF(size) * 72.0 / 96.0, QPageSize::Point, {}, QPageSize::ExactMatch));
+                done = done && paint(pdf);
+            }
+            done = done && commitWhole(file);
         }
         sheet_->resize(before);
         return done;

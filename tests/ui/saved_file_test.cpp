@@ -1,0 +1,60 @@
+// Pictures that find no room on the disk.
+#include "ui/frame/saved_file.h"
+
+#include "tests/ui/full_disk.h"
+#include "ui/frame/picture.h"
+
+#include <QFile>
+#include <QPainter>
+#include <QTemporaryDir>
+
+#include <gtest/gtest.h>
+
+namespace kvscope::ui {
+namespace KVSCOPE_TEST_FILE {
+
+QByteArray contentOf(const QString& path) {
+    QFile file(path);
+    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
+}
+
+bool writeBytes(const QString& path, const QByteArray& bytes) {
+    QSaveFile file(path);
+    return file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size() && commitWhole(file);
+}
+
+TEST(SavedFile, WhatFindsNoRoomIsNotSavedAndLeavesWhatWasThere) {
+    const QTemporaryDir folder;
+    const QString path = folder.filePath(QStringLiteral("file"));
+    ASSERT_TRUE(writeBytes(path, "before"));
+    for (const int bytes : {5'000, 100'000}) { // less than a buffer of Qt, and more
+        const FullDisk full(4096);
+        EXPECT_FALSE(writeBytes(path, QByteArray(bytes, 'x'))) << bytes;
+    }
+    EXPECT_EQ(contentOf(path), "before");
+    EXPECT_TRUE(writeBytes(path, "after"));
+    EXPECT_EQ(contentOf(path), "after");
+}
+
+/// The picture has an edge length at which each format is larger than the room that is left.
+TEST(SavedFile, APictureOfEveryFormatSaysThatItFoundNoRoom) {
+    const QTemporaryDir folder;
+    const PaintedPicture picture{{600, 400}, 1, QStringLiteral("title"), QStringLiteral("description")};
+    const auto paint = [](QPainter& painter, bool) {
+        for (int i = 0; i < 300; ++i) painter.drawLine(i * 7919 % 600, i * 104'729 % 400, i * 31 % 600, i * 17 % 400);
+    };
+    for (const char* name : {"a.png", "a.svg", "a.pdf"}) {
+        const QString path = folder.filePath(QLatin1String(name));
+        ASSERT_TRUE(paintToFile(path, picture, paint)) << name;
+        const QByteArray before = contentOf(path);
+        ASSERT_GT(before.size(), 2048) << name;
+        {
+            const FullDisk full(rlim_t(before.size() - 1000));
+            EXPECT_FALSE(paintToFile(path, picture, paint)) << name;
+        }
+        EXPECT_EQ(contentOf(path), before) << name << ": the picture that was there stays";
+    }
+}
+
+} // namespace KVSCOPE_TEST_FILE
+} // namespace kvscope::ui
