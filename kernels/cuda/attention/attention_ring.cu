@@ -56,7 +56,7 @@ __device__ inline void joinComputing() { asm volatile("bar.sync 1, %0;" ::"n"(kC
 /// 32 entries of a list, one in each lane.
 struct ListedBlocks {
     std::int32_t id = 0, place = 0;
-    bool right = false; // the entries have been read ahead and are the ones that are needed
+    bool right = false; // whether the entries that were read ahead are the ones that are needed
     __device__ void read(const DecodeAttentionArgs& a, std::size_t at, int entry) {
         id = a.listBlock != nullptr ? a.listBlock[at] : entry;
         place = a.listSlot != nullptr ? a.listSlot[at] : id;

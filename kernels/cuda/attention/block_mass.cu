@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
     }
 }
 
+/// Writes the attention mass of every block, the mean over the KV head's query heads, from the blocks' log sums.
 /// Grid: (kvHeads, rows).
 __global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
     __shared__ float warpValue[kWarps];
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
     }
 }
 
-/// Grid: (kvHeads, rows), a thread per channel.
+/// Writes the newest token's key into its block. Grid: (kvHeads, rows), a thread per channel.
 __global__ void keepKernel(KeepKeysArgs a) {
     const int row = blockIdx.y, head = row * a.shape.kvHeads + int(blockIdx.x), size = a.shape.blockSize,
               dim = a.shape.dim;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-/// One head of one token: its norm, its rotation. `out(channel, value)` gets every rotated channel once.
+/// Normalises one head of one token, where weight is not null, and rotates it. in: its `dim` numbers; angles: where the
+/// cosines and sines of its position begin. `out(channel, value)` gets every rotated channel once. A warp calls this.
 template <class Out>
 __device__ void rotateHead(const BlockPlaceArgs& a, const float* in, const float* weight, std::size_t angles,
                            Out&& out) {
@@ -30,10 +31,11 @@ __device__ void rotateHead(const BlockPlaceArgs& a, const float* in, const float
     }
 }
 
-/// What a lane has seen of a head's change since the forward before.
+/// A lane's part of how much a head has changed since the forward before: the square sums of differences and of
+/// numbers.
 struct Change {
     float change = 0, size = 0;
-    /// Compares a number with the one before, whose place it takes.
+    /// Adds a number. before: the number of the forward before, which `value` replaces.
     __device__ void add(float value, float& before) {
         const float difference = value - before;
         change = fmaf(difference, difference, change);
@@ -48,7 +50,9 @@ struct Change {
     }
 };
 
-/// Grid (tokens of all rows, heads / 8): a warp takes a query head, a key or a value of one token.
+/// Normalises and rotates queries and keys, writes queries to `q` and keys and values into their KV blocks, and sums up
+/// how much they changed. Grid (tokens of all rows, heads / 8): a warp takes a query head, a key or a value of one
+/// token.
 __global__ void __launch_bounds__(kThreads) placeKernel(BlockPlaceArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
@@ -90,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) placeKernel(BlockPlaceArgs a) {
     if (a.beforeKv != nullptr) change.write(a.kvChanges[head]);
 }
 
-/// The mean square change over so many heads of one token.
+/// The mean square change over `heads` heads of one token; 0 where it is so small that rounding explains it.
 __device__ inline float changeOf(const float2* sums, int heads, int dim) {
     constexpr double kSameNumbers = 1e-10;
     double change = 0, size = 0;
@@ -98,7 +102,8 @@ __device__ inline float changeOf(const float2* sums, int heads, int dim) {
     return change < kSameNumbers * size ? 0.f : float(change / (double(heads) * double(dim)));
 }
 
-/// Grid (rows, keys and values), a thread for each token.
+/// Writes the mean square change of each token's keys, and of its values. Grid (rows, keys and values), a thread for
+/// each token.
 __global__ void __launch_bounds__(kMostDenoised) kvChangesKernel(KvChangesArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
@@ -112,7 +117,8 @@ __global__ void __launch_bounds__(kMostDenoised) kvChangesKernel(KvChangesArgs a
 /// A number that sorts: NaN, which broken weights give, comes last.
 __device__ inline float ranked(float value) { return isnan(value) ? -INFINITY : value; }
 
-/// Grid (rows, KV heads or 1), a thread for each token.
+/// Writes which tokens of the block are active, as bits for each KV head: those whose queries changed most, or all
+/// where the row does not choose. Grid (rows, KV heads or 1), a thread for each token.
 __global__ void __launch_bounds__(kMostDenoised) activeKernel(NameActiveArgs a) {
     __shared__ float changes[kMostDenoised];
     __shared__ unsigned bits[2];
@@ -152,6 +158,7 @@ __global__ void __launch_bounds__(kMostDenoised) activeKernel(NameActiveArgs a) 
     }
 }
 
+/// Writes the least and the largest key of each channel for the pages that a finished block lies in.
 /// Grid (pages that a block may touch, kvHeads, rows), a thread per channel.
 __global__ void boundKernel(BoundBlocksArgs a) {
     letNextKernelStart();

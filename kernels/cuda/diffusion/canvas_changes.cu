@@ -17,13 +17,15 @@ __device__ inline double sumOfWarp(double value) {
     return value;
 }
 
-/// As core/diffusion/changed_values.h has it.
+/// The cosine of two vectors, by their product and their square lengths, as core/diffusion/changed_values.h computes
+/// it.
 __device__ inline double likenessOf(double product, double ofNow, double ofBefore) {
     constexpr double kShortest = 1e-8, kSame = 1e-12;
     const double cosine = product / (fmax(sqrt(ofNow), kShortest) * fmax(sqrt(ofBefore), kShortest));
     return cosine > 1 - kSame ? 1 : cosine;
 }
 
+/// Writes how far each token's values have turned since it was computed before (1 - cosine), and stores the new values.
 /// Grid (tokens / 8, rows): a warp takes a token of a canvas.
 __global__ void __launch_bounds__(kThreads) compareKernel(ChangeArgs a) {
     letNextKernelStart();
@@ -54,6 +56,7 @@ __global__ void __launch_bounds__(kThreads) compareKernel(ChangeArgs a) {
             float(fmax(0.0, 1 - likenessOf(product, ofNow, ofBefore)));
 }
 
+/// Lists the tokens that changed most, which this forward computes, with their places and where their numbers go.
 /// Grid (rows).
 __global__ void __launch_bounds__(kListThreads) chooseKernel(ChangeArgs a) {
     extern __shared__ std::uint32_t shared[];
@@ -73,7 +76,7 @@ __global__ void __launch_bounds__(kListThreads) chooseKernel(ChangeArgs a) {
     });
 }
 
-/// Grid (rows).
+/// Keeps the values of a canvas's tokens for comparisons in later forwards. Grid (rows): a row is one token.
 __global__ void __launch_bounds__(kThreads) keepKernel(KeepValuesArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();

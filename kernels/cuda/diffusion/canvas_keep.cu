@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kScoreThreads = 256, kScoreWarps = kScoreThreads / kWarp;
 
-/// Grid (rows, KV heads), a thread for each channel.
+/// Writes the mean query of the block for each KV head: the sum over its group and the block's tokens, divided by all
+/// query heads and tokens. Grid (rows, KV heads), a thread for each channel.
 __global__ void meanKernel(KeepArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
@@ -28,6 +29,7 @@ __global__ void meanKernel(KeepArgs a) {
     a.mean[(std::size_t(row) * a.shape.kvHeads + g) * dim + c] = sum / float(a.shape.queryHeads * a.blockTokens);
 }
 
+/// Writes a token's importance: the products of its keys with the mean queries, summed over the KV heads.
 /// Grid (tokens / 8, rows): a warp takes a token outside the block.
 __global__ void __launch_bounds__(kScoreThreads) importanceKernel(KeepArgs a) {
     letNextKernelStart();
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(kScoreThreads) importanceKernel(KeepArgs a) {
     if (lane == 0) a.importance[std::size_t(row) * a.mostTokens + other] = sum;
 }
 
-/// Grid (rows). Lists the tokens that stay.
+/// Lists the tokens that stay: those with the largest importance within `kernel` neighbours of them. Grid (rows).
 __global__ void __launch_bounds__(kListThreads) pickKernel(KeepArgs a) {
     extern __shared__ std::uint32_t shared[];
     __shared__ typename BlockCounter<kListWarps>::Shared counts;
@@ -72,6 +74,7 @@ __global__ void __launch_bounds__(kListThreads) pickKernel(KeepArgs a) {
                 [&](int at, int other) { list[at] = other < of.block ? other : other + a.blockTokens; });
 }
 
+/// Copies keys and values of the tokens that stay, one behind the other, into blocks of their own.
 /// Grid (tokens that stay, KV heads, rows), a thread for each channel.
 __global__ void copyKernel(KeepArgs a) {
     letNextKernelStart();

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
+/// Merges the results that the splits of the keys have left for each query, by their largest logits and sums.
 /// Grid (queries / 8, KV heads, rows): a warp takes a query.
 __global__ void __launch_bounds__(kThreads) mergeKernel(ShareMergeArgs a) {
     letNextKernelStart();

@@ -9,7 +9,8 @@ namespace {
 constexpr int kThreads = 256;
 enum class Move { Gather, Scatter, Add };
 
-/// Grid (rows).
+/// Moves row i of one array and row places[i] of the other. Gather: from the places; zeros for a place below 0.
+/// Scatter: to the places. Add: adds the numbers at the places. Grid (rows).
 template <Move kMove> __global__ void __launch_bounds__(kThreads) rowsKernel(CanvasRowsArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();

@@ -81,7 +81,8 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(Page
     }
 }
 
-/// All pages of the union as a list, by the thread block that came last. always: those of PageUnionArgs are in it
+/// Writes all pages of the union as a list; the thread block that has finished last calls it. always: whether the pages
+/// of PageUnionArgs::always are in the union
 __device__ inline void listUnion(const PageUnionArgs& a, int item, int words, int pages, bool incomplete, bool always,
                                  BlockCounter<kWarps>& counter) {
     std::uint32_t* const bits = a.words + std::size_t(item) * words;

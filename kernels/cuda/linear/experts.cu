@@ -12,6 +12,7 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
 __device__ inline float dot4(const float4& a, const float4& b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
 
+/// Writes the router's logits of each token, which is normalised first where there is a norm.
 /// Grid (rows of the router / 8, tokens / kTokens): a warp takes one row of the router and kTokens tokens.
 template <int kTokens> __global__ void __launch_bounds__(kThreads) routeKernel(RouteArgs a) {
     const int lane = threadIdx.x % kWarp, expert = blockIdx.x * kWarps + threadIdx.x / kWarp,
@@ -54,7 +55,8 @@ __device__ inline int bestOf(std::uint32_t key, int index) {
     return int(0xffffffffu - std::uint32_t(both));
 }
 
-/// Grid (tokens), one warp each. Shared memory has the scores [count] and then their keys [count].
+/// Chooses the experts of each token by ExpertRule and writes them with their weights. Grid (tokens), one warp each.
+/// Shared memory has the scores [count] and then their keys [count].
 __global__ void __launch_bounds__(kWarp) chooseKernel(ChooseArgs a) {
     extern __shared__ float scores[];
     const ExpertRule& rule = a.rule;
@@ -115,7 +117,7 @@ __global__ void __launch_bounds__(kWarp) chooseKernel(ChooseArgs a) {
     }
 }
 
-/// A warp per expert goes through all choices.
+/// Lists for each expert the choices (token * used + rank) that named it. A warp per expert goes through all choices.
 __global__ void __launch_bounds__(kThreads) listKernel(ChooseArgs a) {
     const int lane = threadIdx.x % kWarp, expert = blockIdx.x * kWarps + threadIdx.x / kWarp, all = a.n * a.rule.used;
     letNextKernelStart();
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) listKernel(ChooseArgs a) {
     if (lane == 0) a.counts[expert] = min(count, a.capacity);
 }
 
-/// Grid (tokens).
+/// Adds the weighted results of a token's experts, and of the shared expert, to x. Grid (tokens).
 __global__ void __launch_bounds__(kThreads) combineKernel(CombineArgs a) {
     const int token = blockIdx.x;
     letNextKernelStart();
