@@ -53,7 +53,7 @@ void run(const Arguments& arguments) {
     if (arguments.json) printOut("{}\n", all.dump(2));
 }
 
-/// The exit status, but for what standard output may lack.
+/// Runs the program. @return its exit status, if standard output takes everything that was written
 int runProgram(int argc, char** argv) {
     Arguments arguments;
     CommandLine program("kvscope-bench", "Measure this machine and this build, each number beside its floor.",

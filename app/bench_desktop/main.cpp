@@ -45,7 +45,7 @@ void run(int& argc, char** argv, const Arguments& arguments) {
     printOut("{}\n", result.dump(2));
 }
 
-/// The exit status, but for what standard output may lack.
+/// Runs the program. @return its exit status, if standard output takes everything that was written
 int runProgram(int argc, char** argv) {
     Arguments arguments;
     CommandLine program("kvscope-bench-desktop", "Run a benchmark of the desktop and print one JSON document.",

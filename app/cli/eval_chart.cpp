@@ -16,8 +16,8 @@ constexpr double kWidth = 1320, kHeight = 560, kPanelWidth = 360, kPanelHeight =
                  kPanelStep = 430;
 constexpr double kCharacter = 6.0, kLine = 12; // of an 11 px label, roughly
 
-/// The families of rows. A row is drawn in the colour (Okabe and Ito, which everyone can tell apart) and with the mark
-/// of what it fetches.
+/// The families of rows, by what their methods fetch. Each has a mark and one of Okabe and Ito's colours, which
+/// everyone can tell apart.
 struct Family {
     const char *name, *colour, *mark;
 };
@@ -83,7 +83,7 @@ double tickStep(double range, int count) {
 
 struct Axis {
     double low = 0, high = 1, step = 0.2;
-    /// 0..1, from below the least on, with a little room above.
+    /// An axis for shares, from a little below the least one to a little above 1.
     static Axis ofShares(double least) {
         Axis axis(least, 1, false);
         axis.low = std::max(0.0, axis.low);
@@ -106,7 +106,8 @@ struct Point {
     const Family* family;
 };
 
-/// Beside its point where there is room, else wherever there is, with a line back.
+/// The names of the points, as SVG. A name stands beside its point where there is room; else at the next place that is
+/// free, with a line to its point.
 std::string labels(const std::vector<Point>& points, const Box& panel) {
     std::vector<Box> taken;
     for (const Point& p : points) taken.push_back({p.x - 6, p.y - 6, p.x + 6, p.y + 6});

@@ -74,7 +74,8 @@ std::vector<Setting> parseEach(const std::vector<std::string>& texts, const char
     return settings;
 }
 
-/// Every method with every combination of the swept values it has. A setting goes to the methods that have it.
+/// The rows of the table: every method with every combination of values of those swept parameters that it has. A
+/// setting goes to the methods that have its parameter.
 std::vector<EvalCase> casesOf(const EvalArguments& arguments, const Model& model) {
     const std::vector<Setting> settings = parseEach(arguments.settings, "--set"),
                                sweeps = parseEach(arguments.sweeps, "--sweep");
@@ -125,7 +126,8 @@ TextScore fullScore(const std::shared_ptr<const Model>& model, const EvalArgumen
     return scoreText(model, options, text, context, arguments.options.textTokens, progress, stop);
 }
 
-/// Names, sizes and times of a folder's files: another calibration is another evaluation.
+/// What an evaluation notes of the calibration it was made with: the folder, and names, sizes and times of its files.
+/// An evaluation with another calibration is another one.
 std::string stampOf(const std::string& folder) {
     namespace fs = std::filesystem;
     std::vector<std::string> files;
@@ -138,7 +140,8 @@ std::string stampOf(const std::string& folder) {
     return files.empty() ? folder : fmt::format("{}: {}", folder, fmt::join(files, ", "));
 }
 
-/// What says how needle prompts, the text or a modelled link are, where there are none.
+/// Refuses options about needle prompts, the text or a modelled link in an evaluation without these.
+/// @throws Error(BadInput)
 void refuseVainEval(const Options& command, const EvalOptions& options) {
     refuseVain(options.promptsPerDepth == 0, command, {"--depths", "--needles", "--decode-tokens", "--seed", "--link"},
                "with --prompts 0, which leaves the needle prompts out");

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 double share(const EvalResult& r) { return r.budgetBlocks > 0 ? double(r.queryAwareBlocks) / r.budgetBlocks : NAN; }
-/// A method that attends everything holds everything.
+/// The share of attention mass that a method captures: 1 for a method that attends to everything, else `value`.
 double captured(const EvalResult& r, double value) { return r.dense && !r.text.nll.empty() ? 1 : value; }
 double hitRate(const EvalResult& r) { return r.hits + r.misses > 0 ? double(r.hits) / double(r.hits + r.misses) : NAN; }
 double perStep(const EvalResult& r, double sum) { return r.decodeSteps > 0 ? sum / double(r.decodeSteps) : NAN; }
@@ -304,7 +304,7 @@ void EvalFolder::writeAll() const {
     write("eval.svg", evalChart(document_));
 }
 
-/// Complete or not at all.
+/// Writes a file of the folder, whole or not at all. @throws Error(Storage)
 void EvalFolder::write(const char* name, const std::string& text) const {
     const std::string path = (fs::path(folder_) / name).string();
     refuseUnwritten(path, writeWholeFile(path, [&](std::ostream& out) { out << text; }));

@@ -104,8 +104,8 @@ struct Finished {
     bool completed = false;
 };
 
-/// Records one of the two runs. expected: not null: these tokens are to come out, and the run ends at the first step
-/// before the fork's that writes another.
+/// Records one of the two runs of a fork. expected: the recorded tokens, if the run must write the same ones up to the
+/// fork's step: it then ends at the first step that writes another one. Null: it writes what it writes.
 Finished recordRun(const SessionOptions& options, const RecordingRequest& request, const Fork& fork,
                    const std::shared_ptr<const Model>& model, const RecordedText::Ids* expected, LongAction& action,
                    std::pair<double, double> share) {

@@ -167,7 +167,8 @@ void printModel(const Json& m) {
                  size(need["device_kv_bytes"]), size(need["index_bytes"]), need["block_slots"].dump());
 }
 
-/// Null for every number that a broken rule of the format makes worthless, and how many rows break one.
+/// Where rows break rules of the format: sets the numbers to null that this makes worthless, and adds how many rows
+/// break a rule.
 void refuseBroken(const RunCheck& check, Json& out) {
     if (const std::string left = check.leftOut(); !left.empty()) out["not_tested"] = left;
     if (check.violations() == 0) return;
@@ -217,7 +218,7 @@ Json recordingCostJson(const RecordingCost& cost) {
     return out;
 }
 
-/// An imported run has a timeline, and none of the things that are counted of others.
+/// Describes an imported run, which has a timeline, but none of the numbers that other runs have.
 Json describeImported(const TraceReader& reader, const RunRow& run) {
     const SpanTotals totals = spanTotals(reader, run.runId);
     Json imported{{"run_id", run.runId},

@@ -174,7 +174,7 @@ void print(const InsightReport& report, const std::optional<Waterfall>& waterfal
                  insight.detail, insight.advice, place(insight.evidence));
 }
 
-/// Nothing where rows break rules, or where the run has no steps that the model of costs is of.
+/// The waterfall of a run; nothing where its rows break rules, or where the model of costs does not describe its steps.
 std::optional<Waterfall> waterfallFor(const TraceReader& reader, int runId, const InsightReport& report) {
     if (!report.refusal.empty()) return std::nullopt;
     try {

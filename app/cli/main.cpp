@@ -18,7 +18,7 @@ namespace {
 
 using namespace kvscope;
 
-/// The exit status, but for what standard output may lack.
+/// Runs the program. @return its exit status, if standard output takes everything that was written
 int runCommand(int argc, char** argv) {
     CommandLine program("kvscope-cli",
                         "KVScope: decode with sparse attention and KV-cache offloading, record it, look into the "

@@ -89,8 +89,8 @@ bool hasOwnForDenoising(const MethodEntry& method) {
     return method.decodesTokens && !method.denoisingParameters.empty();
 }
 
-/// The families that denoise a canvas and the parameters that a method has there in place of its first ones. A method
-/// that runs on canvases alone has LLaDA's first.
+/// The families that denoise a canvas, with the parameters that a method has there, where these are not the parameters
+/// that it is listed with first. A method that runs on canvases alone is listed with those for LLaDA first.
 std::vector<std::pair<const char*, const std::vector<Parameter>*>> onCanvases(const MethodEntry& method) {
     std::vector<std::pair<const char*, const std::vector<Parameter>*>> families;
     if (!method.canvasParameters.empty() && (method.decodesTokens || !method.denoisingParameters.empty()))

@@ -50,7 +50,8 @@ bool hasParameter(const MethodEntry& method, const std::string& key) {
                        [&](const Parameter& parameter) { return parameter.key == key; });
 }
 
-/// A method that takes a budget has a cell for each. more: of --set, of which a method takes what it has.
+/// The settings of a method in a cell. budget: 0: the cell has none. more: the settings of --set, of which the method
+/// gets those whose parameters it has. @throws Error(Unsupported) where a budget is given to a method that has none
 CellSettings settingsOf(const MethodEntry& method, int budget, const CellSettings& more) {
     CellSettings settings;
     if (budget > 0) settings.emplace_back("budget", std::to_string(budget));
@@ -95,7 +96,8 @@ std::vector<QualityCell> cellsOf(const QualityArguments& arguments) {
     return cells;
 }
 
-/// The bound is one number for the model, and one for each budget of a method whose first forward reads pages.
+/// The cells in which the bound is measured: one with full attention, and one for each budget of quest, whose first
+/// forward reads pages.
 std::vector<QualityCell> boundCells(const QualityArguments& arguments) {
     std::vector<QualityCell> cells;
     for (const std::string& name : arguments.methods) {
@@ -111,7 +113,7 @@ std::vector<QualityCell> boundCells(const QualityArguments& arguments) {
     return cells;
 }
 
-/// One after the other, until all batches are there or the time is up.
+/// Measures batches, one after the other, until the file has all of them or the time is up.
 class Work {
 public:
     Work(QualityArguments& arguments, std::shared_ptr<const Model> model, FinishedPoints& finished, LongAction& action)
@@ -149,7 +151,7 @@ private:
         for (int first = 0; first < count; first += arguments_.batch)
             batch(first, std::min(arguments_.batch, count - first));
     }
-    /// Does what the file does not have, while there is time.
+    /// Measures the batch with this key and adds it to the file, unless the file has it or the time is up.
     template <class Make> void once(const std::string& key, const Make& make) {
         if (finished_.find(key) == nullptr) {
             const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin_;
@@ -159,8 +161,8 @@ private:
         ++done_;
         report(action_.whole(), double(done_) / all_, key);
     }
-    /// Cells of the same prompts: batch after batch, in each method after method, so that all of them have as many when
-    /// the time is up.
+    /// Measures cells that have the same prompts: batch after batch, and in each batch cell after cell, so that all
+    /// cells have about as many prompts when the time is up.
     void samePrompts(std::span<const QualityCell> cells) {
         const QualityCell& any = cells.front();
         inBatches(arguments_.prompts, [&](int first, int count) {
@@ -242,7 +244,7 @@ int run(QualityArguments& arguments, const Options& command) {
         if (!arguments.resume.empty()) {
             if (error.kind == ErrorKind::Cancelled)
                 printErr("what was measured is in {}; the same command goes on from there\n", arguments.resume);
-        } else if (work.left() < work.all()) { // nothing else keeps what was measured
+        } else if (work.left() < work.all()) { // no file keeps what was measured, so it is printed
             Json document = documentOf(arguments, settings, cells, bounds, finished);
             document["cancelled"] = error.kind == ErrorKind::Cancelled;
             print(std::move(document));

@@ -64,7 +64,8 @@ CellSums sumsOf(const QualityCell& cell, const QualitySize& size, const Finished
     return sums;
 }
 
-/// Prompts whose text is that of full attention, and tokens that are, of those that both have.
+/// Adds how often a cell agrees with full attention, over the prompts that both have: the share of prompts with the
+/// same text, and the share of tokens that are the same.
 void addAgreement(Json& row, const CellSums& own, const CellSums& dense) {
     std::int64_t prompts = 0, same = 0, tokens = 0, sameTokens = 0;
     for (const auto& [number, ids] : own.texts) {

@@ -14,11 +14,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Sizes of the errors of tokens/s: the middle one and the largest.
+/// How far predicted tokens per second lie from those of the runs, in percent: the median and the largest distance.
 struct Errors {
     double typical = 0, worst = 0;
 };
-/// computeNs: of the predictions; negative: the recorded one.
+/// computeNs: the compute time to predict with; negative: the one that each prediction has, which was recorded
 Errors tokensErrors(const std::vector<CheckedConfig>& checked, double computeNs = -1) {
     std::vector<double> sizes;
     for (const CheckedConfig& c : checked) {

@@ -53,7 +53,8 @@ struct Curves {
     MissCurve total;
 };
 
-/// share: of the work to do; 0: exact curves.
+/// The curves of LRU and of Belady's choice. share: how much of the work of exact curves is done for sampled ones; 0:
+/// the curves are exact.
 std::vector<Curves> curvesOf(const SelectionTrace& trace, double share, LongAction& action) {
     std::vector<Curves> result;
     for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
@@ -327,7 +328,7 @@ CheckReport check(const ReplayArguments& arguments, const ReplayOptions& options
     const auto model = recordedModel(arguments, trace.run);
     std::vector<EngineCache> caches = cachesToCheck(arguments, options, trace);
     const std::string recorded = trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy;
-    const auto known = replayPolicies(); // lru-s goes by what a recording does not hold
+    const auto known = replayPolicies(); // without lru-s: a recording does not hold what it goes by
     const bool hasControl = trace.run.deviceSlots > 0 &&
                             std::any_of(known.begin(), known.end(), [&](const auto& p) { return p.name == recorded; });
     if (hasControl) caches.insert(caches.begin(), {recorded, trace.run.deviceSlots, trace.link});
@@ -411,7 +412,8 @@ int run(const ReplayArguments& arguments) {
     if (arguments.devicePool())
         for (const std::string& policy : arguments.policies) parseDevicePolicy(policy);
     LongAction action;
-    // The bar: reading, then what is done with it; running again takes longest.
+    // The progress at which the trace has been read, and at which the replays are done. With --check the sessions then
+    // run again, which takes longest.
     const double read = arguments.check > 0 ? 0.05 : 0.5, replayed = arguments.check > 0 ? 0.1 : 1;
     const SelectionTrace trace =
         loadSelectionTrace(reader, chooseRun(reader, arguments.run), action.part(0, read), action.stop());

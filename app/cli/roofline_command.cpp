@@ -475,7 +475,7 @@ Command addRoofline(Options& program) {
                                 "predictions")
                            .needs(trace);
     predicts(waterfall);
-    const auto predictsOthers = [&](const Option& option) { // of steps that were not recorded
+    const auto predictsOthers = [&](const Option& option) { // for options that describe steps which were not recorded
         predicts(option);
         waterfall.excludes(option);
     };

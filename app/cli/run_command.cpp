@@ -166,7 +166,7 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
     const auto many = [](int number, const char* what) {
         return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
     };
-    std::string speed; // of no step there is none
+    std::string speed; // empty: no step was decoded, or its time is not known
     if (steps > 0 && !out["tokens_per_s"].is_null())
         speed = fmt::format(": {:.1f} tokens/s", out["tokens_per_s"].get<double>());
     if (!speed.empty() && cold > 0 && cold < steps) speed += " without " + many(cold, "cold step");

@@ -122,7 +122,7 @@ int run(const TuneArguments& arguments, const Options& command) {
         printOut("{}", tuneJson(result));
     else
         printTable(result);
-    if (!arguments.output.empty()) // behind the table, which a disk that is full by now leaves there
+    if (!arguments.output.empty()) // after the table: a full disk must not cost the user the table
         writeResultFile(arguments.output, [&](std::ostream& out) { out << tuneJson(result); });
     if (result.cancelled) return Interruption::exitStatus();
     const bool replayed =

@@ -83,8 +83,9 @@ void useOffscreenPlatform() {
 
 QString absolute(const std::string& path) { return QFileInfo(QString::fromLocal8Bit(path.c_str())).absoluteFilePath(); }
 
-/// GUI thread: asked from outside to end. Sessions are stopped as by a person, so their runs say `stopped` and their
-/// traces are whole; nobody is asked, for nobody may be there. A session that does not end in time is left to its fate.
+/// Ends the program after a signal asked for it; runs in the GUI thread. It stops sessions as a person would, so that
+/// their runs say `stopped` and their traces are whole. It asks no questions, because nobody may be there to answer,
+/// and waits for sessions no longer than kLongestEnd.
 void endOrderly() {
     const auto isActive = [](const ui::SessionController* session) {
         return session->state() != ui::SessionController::State::Idle;

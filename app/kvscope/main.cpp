@@ -24,7 +24,7 @@ void addColdOption(Options& command) {
         "empty cache. Totals always count every step");
 }
 
-/// The exit status, but for what standard output may lack.
+/// Runs the program. @return its exit status, if standard output takes everything that was written
 int runProgram(int argc, char** argv) {
     CommandLine program(
         "kvscope",

@@ -21,7 +21,7 @@ namespace kvscope {
 
 namespace {
 
-/// An empty file name would count as one that is left out.
+/// Why a value that must not be empty is refused: an empty file name, for example, would count as one that is left out.
 std::string whyEmpty(const std::string& text) { return text.empty() ? "the value is empty" : ""; }
 
 /// What the library says of a text that is no number names neither what is wrong nor what would be right. NaN is within

@@ -42,7 +42,7 @@ std::size_t decode(std::string_view text, std::uint32_t& character) {
     return character < least[length] || character > 0x10ffff || surrogate ? 0 : length;
 }
 
-/// A terminal obeys it instead of showing it.
+/// Whether a terminal obeys the character instead of showing it.
 bool isObeyed(std::uint32_t c) {
     const bool control = (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0);
     const bool direction =
