@@ -16,20 +16,25 @@ namespace kvscope::serve {
 /// takes: in every iteration, for every row, and for a request that is admitted (least deviations).
 class CostFit {
 public:
-    /// shape: the engine's. promptTokens: the prompt lengths of the plan's segments, in their order. admittedTokens:
-    /// those of the requests that the plan admits.
+    /// Adds an iteration. shape: the engine's. chunks: whether prompts are read in chunks, each through all layers.
+    /// promptTokens: the prompt lengths of the plan's segments, in their order. admittedTokens: the prompt lengths of
+    /// the requests that the plan admits.
     void add(const IterationReport& report, const MemoryShape& shape, bool chunks, std::span<const int> promptTokens,
              std::span<const int> admittedTokens);
 
     std::int64_t decodes() const { return decodes_; }
     std::int64_t segments() const { return std::int64_t(prefills_.size()); }
-    /// `base`, with fitted numbers wherever there were samples for them. Of a server that offloads, what that costs is
-    /// in the times of its steps, loads too: in the table links cost nothing, and steps nothing beside decode_ms.
+    /// @return `base`, in which fitted numbers take the place of those that there were samples for. If the server
+    /// offloads
+    /// (`options`), the times of its steps already include what offloading and its loads cost. In the table the link
+    /// then takes no time, and offloading costs nothing beside decode_ms.
     ServiceCosts fit(ServiceCosts base, const SchedulerOptions& options) const;
-    /// The same of a server that offloads, beside `resident`, the table of that server with everything on the device:
-    /// prompts and steps cost what they cost there. What steps take beyond is fitted to the bytes that they missed, to
-    /// a part of every step and to a part of each row, all for the transfers of `options`; where what they missed does
-    /// not tell the bytes from the others, the link keeps its rate. Shares of hits stay too.
+    /// For the iterations of a server that offloads. resident: the table of the same server with everything on the
+    /// device, whose costs of prompts, steps and hits stay. What the steps took beyond these costs is divided (least
+    /// deviations) into a time for each byte that they missed, a time for every step and a time for each row; they
+    /// become the link's rate, offloadMs and offloadUsPerRow for the transfers of `options`. Where the steps missed
+    /// about the same number of bytes, the link keeps the rate of `resident`. @return that table with the host's costs
+    /// fitted as well
     ServiceCosts fitOffload(ServiceCosts resident, const SchedulerOptions& options) const;
 
 private:

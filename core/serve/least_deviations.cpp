@@ -23,8 +23,8 @@ struct NormalEquations {
             for (std::size_t j = 0; j < kColumns; ++j) matrix[i][j] += xi * sample.x[j] / scale[j];
         }
     }
-    /// Eliminates column by column. @return what is left of each column's own square behind those before it, as a
-    /// share of it; 0 for one that is not used
+    /// Eliminates column by column. @return for each column, the share of its own square that is left when the columns
+    /// before it are taken out; 0 for a column that is not used
     Columns eliminate(const ColumnUse& used) {
         const std::array<Columns, kColumns> whole = matrix;
         Columns left{};
@@ -64,7 +64,7 @@ Columns columnScale(const std::vector<Deviation>& samples) {
     return scale;
 }
 
-/// Which columns differ from multiples of those before them by more than noise.
+/// Which columns differ from linear combinations of those before them by more than noise.
 ColumnUse columnsApart(const std::vector<Deviation>& samples, const Columns& scale) {
     constexpr double kLeast = 1e-4; // of a column's square
     NormalEquations all;
@@ -77,7 +77,8 @@ ColumnUse columnsApart(const std::vector<Deviation>& samples, const Columns& sca
 
 } // namespace
 
-/// Least squares again and again, each sample weighted by 1 / its distance from the plane before.
+/// Solves least squares again and again, each time with every sample weighted by 1 / its distance from the plane of the
+/// last time.
 std::array<double, 3> leastDeviations(const std::vector<Deviation>& samples) {
     constexpr int kTurns = 60;
     const Columns scale = columnScale(samples);

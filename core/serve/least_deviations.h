@@ -14,9 +14,10 @@ struct Deviation {
 
 /// The coefficients that make the sum of |y - c x| smallest: a median where x is one column of ones, so that samples
 /// which took long by accident do not move it. None is negative, because they are costs: one that would be is 0, and
-/// the others are fitted without it. A column that is a multiple of those before it is 0 as well.
+/// the others are fitted without it. A column that isApart() denies gets 0 as well.
 std::array<double, 3> leastDeviations(const std::vector<Deviation>& samples);
-/// Whether the column says something that those before it do not say.
+/// Whether the column differs from every linear combination of the columns before it by more than noise, so that it can
+/// have a coefficient of its own.
 bool isApart(const std::vector<Deviation>& samples, std::size_t column);
 
 } // namespace kvscope::serve
