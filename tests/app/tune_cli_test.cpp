@@ -196,6 +196,7 @@ TEST_F(TuneCli, MistakesGetOneSentence) {
                                      << "\n"
                                      << R"({"text": "b"})"
                                      << "\n";
+    std::ofstream(path("other.jsonl")) << R"({"prompt": "a", "reply": "b"})";
     std::ofstream(path("mixed.jsonl")) << R"({"prompt": "a", "answer": "b"})"
                                        << "\n"
                                        << R"({"prompt": "b"})"
@@ -206,6 +207,7 @@ TEST_F(TuneCli, MistakesGetOneSentence) {
              {{"--memory", "64K", "--methods", "nosa", "--budgets", "256", "--context", "500"}, "takes at least"},
              {{"--prompts", path("none.jsonl")}, "needles, document"},
              {{"--prompts", path("bad.jsonl")}, "line 2"},
+             {{"--prompts", path("other.jsonl")}, "has 'reply', which is neither prompt nor answer"},
              {{"--prompts", path("mixed.jsonl")}, "only one of them has an answer"},
              {{"--prompts", "document", "--measure", "answered"}, "says no answers"},
              {{"--prompts", path("bad.jsonl"), "--context", "100"}, "--context has no effect"},

@@ -254,6 +254,9 @@ TEST_F(ServeDialogTest, SaysWhatIsWrongBeforeAServerIsStarted) {
     write("# for friends\n\n");
     keys.setText(folder.filePath("./keys")); // the text must change for the file to be looked at again
     EXPECT_TRUE(says("holds no key")) << dialog->problem().toStdString();
+    ASSERT_EQ(mkfifo(folder.filePath("pipe").toLocal8Bit().constData(), 0600), 0);
+    keys.setText(folder.filePath("pipe"));
+    EXPECT_NE(dialog->problem(), "") << "a pipe into which nobody writes is not waited for";
     write("# for friends\nsecret\n");
     keys.setText(folder.filePath("keys"));
     EXPECT_EQ(dialog->problem(), "");

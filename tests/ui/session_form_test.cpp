@@ -1,5 +1,6 @@
 #include "ui/widgets/session_form.h"
 
+#include "base/error.h"
 #include "core/model/model.h"
 #include "core/session/decode_session.h"
 #include "tests/support/places.h"
@@ -14,12 +15,14 @@
 #include <QPushButton>
 #include <QSignalSpy>
 #include <QSpinBox>
+#include <QTemporaryDir>
 #include <QTest>
 #include <QTimer>
 #include <QToolButton>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -277,6 +280,20 @@ TEST_F(SessionFormTest, AMissingPromptFileIsNamed) {
     form.findChild<QLineEdit*>("promptFile")->setText("/nowhere/prompt.txt");
     EXPECT_FALSE(runButton()->isEnabled());
     EXPECT_TRUE(reason().contains("/nowhere/prompt.txt"));
+}
+
+TEST_F(SessionFormTest, APipeIsNoPromptFile) {
+    const QTemporaryDir folder;
+    PromptSource source;
+    source.kind = PromptSource::Kind::File;
+    source.file = folder.filePath("pipe");
+    ASSERT_EQ(mkfifo(source.file.toLocal8Bit().constData(), 0600), 0);
+    try {
+        (void)source.build(Model::load(kDefaultModel)->tokenizer());
+        FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+        EXPECT_NE(oneLine(error).find("pipe: it is no file with a text"), std::string::npos) << oneLine(error);
+    }
 }
 
 TEST_F(SessionFormTest, ARunningSessionDisablesRunWithAReason) {

@@ -28,7 +28,11 @@ std::string readTextFile(const QString& path) {
     if (file.size() > kLargestTextFile)
         throw Error(ErrorKind::BadInput, "prompt file " + path.toStdString() + " is larger than 64 MiB",
                     "choose a smaller file");
-    return file.readAll().toStdString();
+    const QByteArray text = file.readAll();
+    if (file.error() != QFile::NoError) // only a part was read
+        throw Error(ErrorKind::Storage, "prompt file " + path.toStdString() + ": " + file.errorString().toStdString(),
+                    "choose a text file that you can read");
+    return text.toStdString();
 }
 
 /// The prompts of a recorded run, token by token.
