@@ -84,9 +84,10 @@ CostFit::PrefillCost CostFit::leastSquares(const std::vector<Prefill>& prefills)
     return {tm / tt, 0};
 }
 
-/// A first prompt loads libraries and kernels, and now and then another program has the processor. Least squares alone
-/// would make every prompt dear for it: a prompt whose time over its fitted time is kTooLong times the median of these
-/// ratios is left out, and the others are fitted again.
+/// Fits the cost of prompts. The first prompt waits while libraries and kernels are loaded, and now and then another
+/// program has the processor. Least squares over all prompts would then make every prompt seem slow. So a prompt is
+/// left out if its time, divided by its fitted time, is more than kTooLong times the median of these ratios; the others
+/// are fitted again.
 CostFit::PrefillCost CostFit::prefillCost() const {
     constexpr double kTooLong = 3;
     std::vector<Prefill> prefills = prefills_;
@@ -119,7 +120,8 @@ double CostFit::contextSlope() const {
     return std::max(0.0, weightedMedian(std::move(slopes)));
 }
 
-/// What iterations that admit nobody take is in the others too, and what is left there belongs to the admissions.
+/// Fits the host's time. Iterations that admit nobody show what every iteration takes; what the others take beyond that
+/// is the cost of their admissions.
 void CostFit::fitHost(ServiceCosts& costs) const {
     if (quiet_.empty() && admitting_.empty()) return;
     const std::array<double, 3> every = leastDeviations(quiet_);
@@ -145,13 +147,13 @@ ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) c
             for (const Step& step : steps) rest.push_back(std::max(0.0, step.ms - slope * step.context));
             costs.decodeMs.points.emplace_back(rows, medianOf(std::move(rest)));
         }
-        if (options.offload) { // the steps hold what it costs, loads too
+        if (options.offload) { // the times of the steps include what offloading costs, loads too
             std::ranges::fill(costs.linkGbps, std::numeric_limits<double>::infinity());
             std::ranges::fill(costs.offloadMs, 0), std::ranges::fill(costs.offloadUsPerRow, 0);
         }
     }
     fitHost(costs);
-    // Where everything stays on the device, nothing is a miss, and no slots have been asked.
+    // Only a server that offloads has misses, by which the share of hits can be told.
     if (selected_ > 0 && options.offload && options.cache == CachePlan::Partition)
         costs.partitionHits = Curve{
             {{double(costs.shape.partitionBlocks(options)) / costs.shape.selectedBlocks, 1 - missed_ / selected_}}};

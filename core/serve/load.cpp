@@ -58,7 +58,7 @@ public:
         for (const RequestId id : ended_) promptTokens_.erase(id);
         ended_.clear();
     }
-    void forget() { fit_ = {}; } // what was passed on so far
+    void forget() { fit_ = {}; } // forgets the iterations so far
     const CostFit& fit() const { return fit_; }
     ServiceCosts fitted() const { return fit_.fit(engine_->costs(), scheduler_); }
 
@@ -69,7 +69,7 @@ private:
     CostFit* const shared_;
     CostFit fit_;
     std::unordered_map<RequestId, int> promptTokens_;
-    std::vector<RequestId> ended_; // the iteration in which they ended is told behind them
+    std::vector<RequestId> ended_; // the engine tells that requests ended before it tells of their last iteration
     std::vector<int> lengths_, admitted_;
 };
 
@@ -286,7 +286,7 @@ ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const Engin
     } catch (const Error& error) {
         if (error.kind != ErrorKind::OutOfMemory) throw;
     }
-    if (beside.fit.decodes() == 0) return all; // nothing has room on the device
+    if (beside.fit.decodes() == 0) return all; // no request had room with everything on the device
     ServiceCosts apart = measured.fit.fitOffload(beside.fit.fit(measured.costs, resident.scheduler), engine.scheduler);
     apart.partitionHits = std::move(all.partitionHits);
     return apart;

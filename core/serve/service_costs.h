@@ -31,13 +31,14 @@ struct ServiceCosts {
     /// with their loads in them.
     double linkGbps[3] = {5.1, 18.1, 51.3};
     bool overlap = false; // whether loads run beside the computation, as with lookahead
-    /// What a step takes beside computation and loads where the server offloads: each layer looks blocks up and sets
-    /// its transfers up, whether few blocks are missing or many. Of a step, and of each of its rows; by TransferPlan.
+    /// What offloading costs a step beside computation and loads, because each layer looks blocks up and sets transfers
+    /// up, whether few blocks are missing or many: ms for the step, and us for each of its rows. By TransferPlan.
     double offloadMs[3] = {0, 0, 0}, offloadUsPerRow[3] = {0, 0, 0};
-    /// The host's time in every iteration: for the plan, for the rest, and for what each row of the step selected.
+    /// The host's time in every iteration: for the plan, for everything else, and for each row of the step, whose
+    /// selections it takes in.
     double planMs = 0.05, gapMs = 0.02, gapUsPerRow = 0;
-    /// The host's time in an iteration that admits, for each request and for each token of its prompt: memory is taken
-    /// and what a row is made of is set up.
+    /// The host's time to admit a request, for the request and for each token of its prompt: the engine takes memory
+    /// and sets a row up.
     double admitMs = 0, admitUsPerToken = 0;
     double drift = 0.06; // share of a selection that the step before did not have
     /// Share of selected blocks found on the device. lruHits, of cache=global-lru: by (sum of one step's selections /
@@ -51,7 +52,7 @@ struct ServiceCosts {
     /// Milliseconds of one decode step; no rows take no time. contextTokens: summed over the rows. missBytes: what
     /// comes over the link. Of the options, `offload` and `transfers` matter.
     double decode(int rows, std::int64_t contextTokens, std::int64_t missBytes, const SchedulerOptions& options) const;
-    /// The same where everything is on the device.
+    /// Milliseconds of one decode step where everything is on the device.
     double residentDecode(int rows, std::int64_t contextTokens) const;
     /// Milliseconds in which the tokens [from, to) of a prompt go through one layer. The pieces of a layer add up to
     /// the whole.
@@ -69,8 +70,8 @@ struct ServiceCosts {
     /// selection, and for every later step the share that drifted; at most all blocks of `context` tokens.
     std::int64_t workingSet(const SchedulerOptions& options, int steps, std::int64_t context) const;
 
-    /// Of the tables that are written. Tables of version 1 had no key `version`, nothing for admissions and nothing for
-    /// what offloading costs every step: a part of both was in gap_ms. They are read as they were meant.
+    /// The version of the tables that toJson writes. Tables of version 1 have no key `version` and no costs of
+    /// admissions and of offloading, a part of which is in their gap_ms; fromJson reads these costs as 0.
     static constexpr int kVersion = 2;
 
     /// Reads a JSON object; keys that are absent keep their defaults. @throws Error(BadInput) naming what is wrong, an
