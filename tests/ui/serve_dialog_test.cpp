@@ -26,6 +26,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <sys/stat.h>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
