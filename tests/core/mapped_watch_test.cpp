@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 using test::failureOf;
 using testing::HasSubstr;
 
-/// Other bytes in the same place, so that the size stays.
+/// Other bytes in the same place, so that the size stays. They are small numbers where they are taken for weights.
 void overwrite(const fs::path& file, std::streamoff at = 5000) {
-    std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(at).write("other", 5);
+    std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(at).write("<<<<<", 5);
 }
 
 void setTimes(const fs::path& file, const timespec& time) {
