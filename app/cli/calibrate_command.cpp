@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "core/calibrate/calibrate.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -123,6 +124,8 @@ int calibrateModel(const CalibrateArguments& arguments, const Options& command) 
     refuseVain(!options.forecast, command, {"--teacher", "--batch", "--learning-rate"}, why);
     refuseVain(!options.retaining, command, {"--width"}, why);
     refuseVain(!options.forecast && !options.retaining, command, {"--queries", "--steps"}, why);
+    if (!options.forecast && !options.retaining) // none are asked for, and --queries is refused
+        options.queriesPerText = std::min(options.queriesPerText, options.tokens);
     options.training.teacher =
         arguments.teacher == "attention" ? ForecastTeacher::Attention : ForecastTeacher::Backbone;
     if (!arguments.textFile.empty()) options.text = readPromptFile(arguments.textFile);

@@ -200,6 +200,12 @@ TEST_F(VainOptions, WhatIsGivenTwiceIsRefused) {
                 HasSubstr("--slo names tbt twice"));
 }
 
+TEST_F(VainOptions, WhatHasNoEffectIsNotAskedFor) {
+    const Finished learned =
+        cli({"calibrate", "--what", "channels", "--texts", "2", "--tokens", "64", "-o", path("out")});
+    EXPECT_EQ(learned.status, 0) << "fewer tokens than --queries, which has no effect here: " << learned.err;
+}
+
 TEST_F(VainOptions, LogitsThatCannotBeWrittenAreRefusedBeforeTheRun) {
     record(path("a.kvtrace"), {"--prompt", "one", "--max-new-tokens", "2"});
     for (const std::string& file : {path("a.kvtrace"), path("no/such/folder.safetensors"), path("")})
