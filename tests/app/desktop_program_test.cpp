@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -102,6 +103,17 @@ TEST_F(DesktopProgramTest, PicturesAndReportsAreWrittenWithoutADisplayAndInSilen
     }
     EXPECT_NE(textOf("report.html").find("NOSA on nosa-tiny"), std::string::npos);
     EXPECT_EQ(textOf("report.pdf").substr(0, 5), "%PDF-");
+}
+
+TEST_F(DesktopProgramTest, AFigureIsDrawnFromFilesAlone) {
+    ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+    std::filesystem::create_directory(path("folder"));
+    for (const char* name : {"pipe", "folder"}) {
+        const Outcome refused = desktop("figure locality '" + path(name) + "' -o '" + path("figure.svg") + "'");
+        EXPECT_EQ(refused.status, 1);
+        expectOneLine(refused.error);
+        EXPECT_NE(refused.error.find(path(name) + " is not a file"), std::string::npos) << refused.error;
+    }
 }
 
 TEST_F(DesktopProgramTest, NumbersOfAFigureNeverTakeThePlaceOfATrace) {

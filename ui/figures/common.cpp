@@ -131,8 +131,8 @@ FigureSources readFigureSources(const std::vector<std::string>& files) {
     for (const std::string& file : files) {
         std::error_code unknown; // of a file that is not there
         if (std::filesystem::exists(file, unknown) && !std::filesystem::is_regular_file(file, unknown))
-            throw Error(ErrorKind::BadInput, file + " is not a file: it is read more than once, which a pipe cannot be",
-                        "write what it gives into a file");
+            throw Error(ErrorKind::BadInput, file + " is not a file",
+                        "name a file; what a pipe gives must be in one, because it is read more than once");
         std::ifstream stream(file, std::ios::binary);
         if (!stream)
             throw Error(ErrorKind::BadInput, "cannot read " + file,
