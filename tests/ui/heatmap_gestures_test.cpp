@@ -133,8 +133,8 @@ TEST_F(HeatmapTest, MarginsCanBeHiddenAndGiveTheirRoomBack) {
         child<QCheckBox>("margins").click();
         canvas().replot();
         const QSize without = panelSize();
-        EXPECT_GT(without.width(), with.width() + 60) << id;
-        EXPECT_GT(without.height(), with.height() + 40) << id;
+        EXPECT_GT(without.width(), with.width() + 100) << id << ": the bars and the room around them";
+        EXPECT_GT(without.height(), with.height() + 70) << id << ": the curve and the room around it";
         child<QCheckBox>("margins").click();
         canvas().replot();
         EXPECT_EQ(panelSize(), with) << id;
