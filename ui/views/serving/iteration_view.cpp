@@ -12,7 +12,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr double kMissedPixels = 4;
-constexpr QMargins kLeastMargins(15, 0, 15, 2); // px around a strip, without its axes
+constexpr QMargins kLeastMargins(15, 3, 15, 2); // px around a strip, beside its axes
 constexpr QSize kLeastPanel(50, 36);            // px; all strips stand in a window of 1024 x 700
 constexpr int kRowSpacing = 2;                  // px; a legend belongs to the strip below it
 
