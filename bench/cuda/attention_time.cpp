@@ -54,14 +54,14 @@ AttentionTime timeAttention(Gpu& gpu, const cuda::AttentionShape& shape, int row
     a.position = position;
     a.q = q;
     a.headFirst = first;
-    a.listBlock = ids;
-    a.listSlot = slots;
-    a.listCount = counts;
-    a.capacity = a.maxBlocks = kCount;
+    a.list.block = ids;
+    a.list.slot = slots;
+    a.list.count = counts;
+    a.list.capacity = a.maxBlocks = kCount;
     a.scale = scale;
     a.out = attended;
-    a.partial = partial;
-    a.arrivals = arrivals;
+    a.scratch.partial = partial;
+    a.scratch.arrivals = arrivals;
     const int nodes = std::max(layers, 32); // so that launching the graph does not count
     const double seconds = gpu.graphSeconds([&] {
         for (int i = 0; i < nodes; ++i) {

@@ -84,10 +84,10 @@ void CudaStages::chooseInLayer(int layer) {
 /// Gives the attention of the layer the lists that the choice has written.
 void CudaStages::attendToList(int layer) {
     const ChoiceLists lists = p_.choice.listsOf(layer);
-    if (stateOf(layer).offloaded) attention_.listSlot = lists.slot;
-    attention_.listBlock = lists.block;
-    attention_.listCount = lists.count;
-    attention_.capacity = p_.layout.capacity;
+    if (stateOf(layer).offloaded) attention_.list.slot = lists.slot;
+    attention_.list.block = lists.block;
+    attention_.list.count = lists.count;
+    attention_.list.capacity = p_.layout.capacity;
     attention_.maxBlocks = p_.layout.capacity;
 }
 
@@ -250,13 +250,13 @@ cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
                                                       : p_.rows.blockFirst;
     attend.maxBlocks = p_.layout.blocksInSight(index);
     attend.window = layer.window;
-    attend.tokenBias = layer.index.tokenScores;
-    attend.biasFirst = layer.index.tokenFirst;
+    attend.bias.scores = layer.index.tokenScores;
+    attend.bias.first = layer.index.tokenFirst;
     attend.scale = p_.model.config.attentionScale();
-    attend.biasScale = spec_.bias.scale;
+    attend.bias.scale = spec_.bias.scale;
     attend.out = p_.buffers.attended;
-    attend.partial = p_.buffers.partial;
-    attend.arrivals = p_.buffers.arrivals;
+    attend.scratch.partial = p_.buffers.partial;
+    attend.scratch.arrivals = p_.buffers.arrivals;
     attend.mark = report_->mark(index, kAttention);
     return attend;
 }

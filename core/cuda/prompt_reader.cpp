@@ -259,19 +259,19 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         // sequence fall on the first block of the chunk.
         attend.blocks = chunk.blocks - layout.firstElement(chunk.sequence);
         attend.headFirst = p_.rows.blockFirst;
-        attend.listBlock = select.list.block;
-        attend.listCount = select.list.count;
-        attend.capacity = layout.capacity;
+        attend.list.block = select.list.block;
+        attend.list.count = select.list.count;
+        attend.list.capacity = layout.capacity;
         attend.maxBlocks = layout.capacity;
         attend.window = select.slidingWindow;
-        attend.tokenBias = layer.index.tokenScores;
-        attend.biasFirst = p_.rows.tokenFirst;
+        attend.bias.scores = layer.index.tokenScores;
+        attend.bias.first = p_.rows.tokenFirst;
         attend.scale = select.scale;
-        attend.biasScale = spec_.bias.scale;
+        attend.bias.scale = spec_.bias.scale;
         attend.out =
             p_.buffers.attended + std::size_t(start) * std::size_t(layout.shape.queryHeads * layout.shape.valueDim());
-        attend.partial = p_.buffers.partial;
-        attend.arrivals = p_.buffers.arrivals;
+        attend.scratch.partial = p_.buffers.partial;
+        attend.scratch.arrivals = p_.buffers.arrivals;
         cuda::decodeAttention(p_.launch, attend);
     }
 }

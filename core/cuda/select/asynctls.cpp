@@ -305,9 +305,9 @@ bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     args.logSums = mass_.logSums();
     cuda::CandidateAttentionArgs candidates;
     if (knows(step.layer)) {
-        args.listBlock = layer.candidates.ids;
-        args.listCount = layer.candidates.count;
-        args.capacity = context_.capacity;
+        args.list.block = layer.candidates.ids;
+        args.list.count = layer.candidates.count;
+        args.list.capacity = context_.capacity;
         candidates.listedBefore = true;
     }
     candidates.attend = args;

@@ -176,9 +176,9 @@ bool DoubleSparsity::attend(const DeviceStep&, cuda::DecodeAttentionArgs& args) 
     args.headFirst = packedFirst_;
     args.packedTokens = count_;
     args.maxBlocks = std::min(blocks_, context_.maxBlocks);
-    args.tokenBias = packedBias_;
-    args.biasFirst = placeFirst_;
-    args.partial = partial_;
+    args.bias.scores = packedBias_;
+    args.bias.first = placeFirst_;
+    args.scratch.partial = partial_;
     return false;
 }
 

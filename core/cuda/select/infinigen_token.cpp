@@ -437,10 +437,10 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     args.headFirst = packedFirst_;
     args.packedTokens = lists.ownCount;
     args.maxBlocks = blocks_;
-    args.tokenBias = packedBias_;
-    args.biasFirst = placeFirst_;
-    args.partial = partial_;
-    args.arrivals = arrivals_;
+    args.bias.scores = packedBias_;
+    args.bias.first = placeFirst_;
+    args.scratch.partial = partial_;
+    args.scratch.arrivals = arrivals_;
     args.logSums = mass_.logSums();
     return false;
 }

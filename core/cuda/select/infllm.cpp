@@ -193,15 +193,15 @@ void DeviceInfLlm::choose(const DeviceStep& step, cuda::SelectArgs& args) {
 /// Attends to the local window with true distances and to the far blocks with one fixed distance, and merges the two
 /// outputs by their log-sum-exps.
 bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
-    args.partial = partial_;
+    args.scratch.partial = partial_;
     cuda::DecodeAttentionArgs far = args;
     far.mark = nullptr;
     far.q = farQ_;
-    far.listCount = farCount_;
+    far.list.count = farCount_;
     far.maxBlocks = std::min(budget_.initBlocks + budget_.topk, context_.maxBlocks);
     far.out = farOut_;
     far.logSums = farLogSums_;
-    args.listFirst = farCount_;
+    args.list.first = farCount_;
     args.maxBlocks = localBlocks();
     args.logSums = nearLogSums_;
     cuda::decodeAttention(context_.launch, args);
@@ -214,22 +214,22 @@ bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     merge.q = step.q;
     merge.blocks = args.blocks;
     merge.headFirst = args.headFirst;
-    merge.listBlock = args.listBlock;
-    merge.listSlot = args.listSlot;
-    merge.listCount = args.listCount;
+    merge.listBlock = args.list.block;
+    merge.listSlot = args.list.slot;
+    merge.listCount = args.list.count;
     merge.farCount = farCount_;
     merge.capacity = context_.capacity;
     merge.localBlocks = args.maxBlocks;
-    merge.tokenBias = args.tokenBias;
-    merge.biasFirst = args.biasFirst;
+    merge.tokenBias = args.bias.scores;
+    merge.biasFirst = args.bias.first;
     merge.scale = args.scale;
-    merge.biasScale = args.biasScale;
+    merge.biasScale = args.bias.scale;
     merge.nearLogSums = nearLogSums_;
     merge.farLogSums = farLogSums_;
     merge.farOut = farOut_;
     merge.out = args.out;
     cuda::mergeFarAttention(context_.launch, merge);
-    if (context_.ranksBlocks && args.listSlot != nullptr) rankBlocks(step, merge);
+    if (context_.ranksBlocks && args.list.slot != nullptr) rankBlocks(step, merge);
     return true;
 }
 

@@ -141,9 +141,9 @@ bool KeepingSelector::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& 
     args.headFirst = packedFirst_;
     args.packedTokens = kept.count;
     args.maxBlocks = std::min(blocks_, context_.maxBlocks);
-    args.tokenBias = kept.bias;
-    args.biasFirst = placeFirst_;
-    args.partial = partial_;
+    args.bias.scores = kept.bias;
+    args.bias.first = placeFirst_;
+    args.scratch.partial = partial_;
     return false;
 }
 

@@ -160,17 +160,17 @@ void QuestPerHead::choose(const DeviceStep& step, cuda::SelectArgs& args) {
 }
 
 bool QuestPerHead::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
-    if (args.listSlot != nullptr)
+    if (args.list.slot != nullptr)
         cuda::takeHeadSlots(context_.launch, {context_.shape, context_.rows(), context_.capacity, step.active, places_,
-                                              count_, args.listSlot, slots_});
-    args.headFirst = args.listSlot != nullptr ? poolFirst_ : blockFirst_;
-    args.listSlot = args.listSlot != nullptr ? slots_ : nullptr;
+                                              count_, args.list.slot, slots_});
+    args.headFirst = args.list.slot != nullptr ? poolFirst_ : blockFirst_;
+    args.list.slot = args.list.slot != nullptr ? slots_ : nullptr;
     args.shape = byHead_;
-    args.listBlock = blocks_;
-    args.listCount = count_;
-    args.biasFirst = tokenFirst_;
-    args.partial = partial_;
-    args.arrivals = arrivals_;
+    args.list.block = blocks_;
+    args.list.count = count_;
+    args.bias.first = tokenFirst_;
+    args.scratch.partial = partial_;
+    args.scratch.arrivals = arrivals_;
     args.logSums = mass_.logSums();
     return false;
 }

@@ -344,11 +344,11 @@ bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& a
     args.shift = poolShift_;
     args.blocks = layer.pool;
     args.headFirst = poolFirstDevice_;
-    args.listBlock = args.listSlot = args.listCount = nullptr;
+    args.list.block = args.list.slot = args.list.count = nullptr;
     args.maxBlocks = maxPoolBlocks_;
-    args.tokenBias = layer.poolScores;
-    args.biasFirst = poolTokenFirstDevice_;
-    args.partial = partial_;
+    args.bias.scores = layer.poolScores;
+    args.bias.first = poolTokenFirstDevice_;
+    args.scratch.partial = partial_;
     return false;
 }
 

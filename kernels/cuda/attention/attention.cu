@@ -78,7 +78,7 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
         for (int e = 0; e < 2; ++e) {
             const int token = tile.firstToken + 2 * j + e;
             const bool valid = tile.listed && unsigned(position - token) < reach;
-            const float bias = headBias != nullptr && valid ? a.biasScale * headBias[token] : 0.f;
+            const float bias = headBias != nullptr && valid ? a.bias.scale * headBias[token] : 0.f;
             logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
             logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
         }
@@ -118,20 +118,21 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     int position = a.packedTokens == nullptr ? a.position[row] + (a.shift != nullptr ? a.shift[row] : 0) : 0;
     const bool active = a.active == nullptr || a.active[row] != 0;
     const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
-    const float* headBias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[head] : nullptr;
+    const float* headBias =
+        a.bias.scores != nullptr && a.bias.scale != 0.f ? a.bias.scores + a.bias.first[head] : nullptr;
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
 
     if (a.packedTokens != nullptr) position = a.packedTokens[item] - 1;
-    const int skipped = a.listFirst != nullptr ? a.listFirst[item] : 0;
-    const int firstBlock = a.listCount == nullptr ? firstInSight(position, a.window, plan.byBlock) : 0;
-    const int entries = a.listCount != nullptr ? a.listCount[item] - skipped
-                        : position < 0         ? 0
-                                               : plan.byBlock(position) + 1 - firstBlock;
-    const std::size_t firstListed = std::size_t(item) * a.capacity + skipped;
-    const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + firstListed : nullptr;
-    const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + firstListed : nullptr;
+    const int skipped = a.list.first != nullptr ? a.list.first[item] : 0;
+    const int firstBlock = a.list.count == nullptr ? firstInSight(position, a.window, plan.byBlock) : 0;
+    const int entries = a.list.count != nullptr ? a.list.count[item] - skipped
+                        : position < 0          ? 0
+                                                : plan.byBlock(position) + 1 - firstBlock;
+    const std::size_t firstListed = std::size_t(item) * a.list.capacity + skipped;
+    const std::int32_t* blockIds = a.list.block != nullptr ? a.list.block + firstListed : nullptr;
+    const std::int32_t* slots = a.list.slot != nullptr ? a.list.slot + firstListed : nullptr;
     std::uint32_t q[kDim / 32][2][4];
     loadQueries<kDim>(a, place, q);
     Accumulator<kDim> acc;

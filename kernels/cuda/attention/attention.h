@@ -9,6 +9,28 @@
 
 namespace kvscope::cuda {
 
+/// The blocks that each (row, KV head) attends to. Without `count` and `block` these are all up to the position.
+struct AttendedList {
+    const std::int32_t* block = nullptr; // [rows, kvHeads, capacity] block ids, ascending
+    const std::int32_t* slot = nullptr;  // where each lies relative to headFirst; null: at its id
+    const std::int32_t* count = nullptr; // [rows, kvHeads]
+    const std::int32_t* first = nullptr; // [rows, kvHeads] so many first entries of the list are left out; or null
+    int capacity = 0;
+};
+
+/// What a token's eviction score adds to its logits: scale * score.
+struct TokenBias {
+    const float* scores = nullptr;       // by token, or null
+    const std::int64_t* first = nullptr; // [sequence*kvHeads + g]: first token's index
+    float scale = 0;
+};
+
+/// Work space for the results of thread blocks that share a list.
+struct SplitScratch {
+    float* partial = nullptr;          // attentionPartialFloats()
+    std::uint32_t* arrivals = nullptr; // attentionArrivals() words, zero before and after
+};
+
 struct DecodeAttentionArgs {
     AttentionShape shape;
     int rows = 0;                            // query tokens
@@ -20,29 +42,22 @@ struct DecodeAttentionArgs {
     const std::int64_t* headFirst = nullptr; // [sequence*kvHeads + g]: first block (or slot) of the head, in blocks
     bool oneSequence = false;                // all rows belong to sequence `sequence` (prompt); else row = sequence
     int sequence = 0;
-    // The list of blocks of each (row, KV head). Null: every block up to the position is attended.
-    const std::int32_t* listBlock = nullptr; // [rows, kvHeads, capacity] block ids, ascending
-    const std::int32_t* listSlot = nullptr;  // where each lies relative to headFirst; null: at its id
-    const std::int32_t* listCount = nullptr; // [rows, kvHeads]
-    const std::int32_t* listFirst = nullptr; // [rows, kvHeads] so many first entries of the list are left out; or null
-    int window = 0; // a query sees the last `window` tokens, itself included; 0: all. 0 with packed tokens
-    int capacity = 0, maxBlocks = 0; // maxBlocks: most blocks a row attends, for the grid
+    AttendedList list;
+    int window = 0;    // a query sees the last `window` tokens, itself included; 0: all. 0 with packed tokens
+    int maxBlocks = 0; // most blocks a row attends, for the grid
     /// How many tokens of each (row, KV head) have been packed into its blocks 0, 1, .. (token_pack.h). These are
-    /// attended, whatever lists and position say, and `tokenBias` is indexed by a token's place in the blocks. Null:
-    /// the blocks are those of the sequence, and `tokenBias` is indexed by position.
+    /// attended, whatever lists and position say, and `bias` is indexed by a token's place in the blocks. Null: the
+    /// blocks are those of the sequence, and `bias` is indexed by position.
     const std::int32_t* packedTokens = nullptr; // [rows, kvHeads]
-    const float* tokenBias = nullptr;           // eviction scores by token, or null
-    const std::int64_t* biasFirst = nullptr;    // [sequence*kvHeads + g]: first token's index
-    float scale = 1, biasScale = 0;             // logits = scale q.k + biasScale * bias
-    __nv_bfloat16* out = nullptr;               // [rows, queryHeads*valueDim]
-    float* logSums = nullptr;                   // [rows, queryHeads] log of the sum of exp(logit); null: not wanted
-    // Work space for the results of thread blocks that share a list.
-    float* partial = nullptr;          // attentionPartialFloats()
-    std::uint32_t* arrivals = nullptr; // attentionArrivals() words, zero before and after
+    float scale = 1;                            // logits = scale q.k, and the bias
+    TokenBias bias;
+    __nv_bfloat16* out = nullptr; // [rows, queryHeads*valueDim]
+    float* logSums = nullptr;     // [rows, queryHeads] log of the sum of exp(logit); null: not wanted
+    SplitScratch scratch;
     std::uint64_t* mark = nullptr;
 };
 
-/// Floats of `partial` that a launch may need.
+/// Floats of SplitScratch::partial that a launch may need.
 std::size_t attentionPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
 std::size_t attentionArrivals(const AttentionShape& shape, int rows);
 

@@ -74,7 +74,7 @@ __device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const bool valid = wanted < listed && unsigned(position - firstToken - 2 * j - e) < reach;
-            const float bias = biased ? a.biasScale * ring.bias[stage][mine + 2 * j + e] : 0.f;
+            const float bias = biased ? a.bias.scale * ring.bias[stage][mine + 2 * j + e] : 0.f;
             logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
             logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
         }
@@ -185,8 +185,8 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
     int position =
         a.packedTokens == nullptr ? a.position[place.row] + (a.shift != nullptr ? a.shift[place.row] : 0) : 0;
     const bool active = a.active == nullptr || a.active[place.row] != 0;
-    const bool biased = a.tokenBias != nullptr && a.biasScale != 0.f;
-    const std::int64_t headFirst = a.headFirst[head], biasFirst = biased ? a.biasFirst[head] : 0;
+    const bool biased = a.bias.scores != nullptr && a.bias.scale != 0.f;
+    const std::int64_t headFirst = a.headFirst[head], biasFirst = biased ? a.bias.first[head] : 0;
     __syncthreads();
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
@@ -196,10 +196,10 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
     }
     if (a.packedTokens != nullptr) position = a.packedTokens[place.item] - 1;
 
-    const int skipped = a.listFirst != nullptr ? a.listFirst[place.item] : 0;
-    const int firstBlock = a.window > 0 && a.listCount == nullptr ? max(0, position + 1 - a.window) >> blockShift : 0;
+    const int skipped = a.list.first != nullptr ? a.list.first[place.item] : 0;
+    const int firstBlock = a.window > 0 && a.list.count == nullptr ? max(0, position + 1 - a.window) >> blockShift : 0;
     const int entries =
-        a.listCount != nullptr ? a.listCount[place.item] - skipped : (position >> blockShift) + 1 - firstBlock;
+        a.list.count != nullptr ? a.list.count[place.item] - skipped : (position >> blockShift) + 1 - firstBlock;
     const int perStage = kStageTokens >> blockShift;
     const unsigned stages = unsigned(entries + perStage - 1) / unsigned(perStage), share = stages / gridDim.x,
                    extra = stages - share * gridDim.x;
@@ -209,7 +209,7 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
     acc.clear();
     if (warp == kComputingWarps) {
         asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores of earlier kernels
-        const std::size_t listed = std::size_t(place.item) * a.capacity + skipped;
+        const std::size_t listed = std::size_t(place.item) * a.list.capacity + skipped;
         const int slot = lane % perStage; // of a stage
         const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0;
         std::int32_t id = 0, at = 0;
@@ -217,8 +217,8 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
             const int turn = s - begin, stage = turn % kRing, within = turn % (kWarp / perStage);
             if (within == 0) { // reads the next 32 entries, one in each lane
                 const int entry = min(s * perStage + lane, entries - 1);
-                id = a.listBlock != nullptr ? a.listBlock[listed + entry] : firstBlock + entry;
-                at = a.listSlot != nullptr ? a.listSlot[listed + entry] : id;
+                id = a.list.block != nullptr ? a.list.block[listed + entry] : firstBlock + entry;
+                at = a.list.slot != nullptr ? a.list.slot[listed + entry] : id;
             }
             const int count = min(perStage, entries - s * perStage);
             const int myId = __shfl_sync(0xffffffffu, id, within * perStage + slot),
@@ -234,7 +234,7 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
                          unsigned(bytes), ring.full[stage]);
                 if (biased)
                     bulkLoad(&ring.bias[stage][lane << blockShift],
-                             a.tokenBias + biasFirst + (std::int64_t(myId) << blockShift), unsigned(biasBytes),
+                             a.bias.scores + biasFirst + (std::int64_t(myId) << blockShift), unsigned(biasBytes),
                              ring.full[stage]);
             }
         }

@@ -226,12 +226,12 @@ __global__ void __launch_bounds__(kThreads) latentDecodeKernel(DecodeAttentionAr
     if (blockIdx.x == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return;
 
-    const std::size_t listed = std::size_t(row) * a.capacity;
+    const std::size_t listed = std::size_t(row) * a.list.capacity;
     LatentKeys keys;
     keys.blocks = a.blocks + std::size_t(a.headFirst[sequence]) * a.shape.blockSize * kDim;
-    keys.ids = a.listBlock != nullptr ? a.listBlock + listed : nullptr;
-    keys.places = a.listSlot != nullptr ? a.listSlot + listed : keys.ids;
-    keys.entries = a.listCount != nullptr ? a.listCount[row] : byBlock(position) + 1;
+    keys.ids = a.list.block != nullptr ? a.list.block + listed : nullptr;
+    keys.places = a.list.slot != nullptr ? a.list.slot + listed : keys.ids;
+    keys.entries = a.list.count != nullptr ? a.list.count[row] : byBlock(position) + 1;
     keys.blockSize = a.shape.blockSize;
     keys.byBlock = byBlock;
     const int tiles = (keys.entries * a.shape.blockSize + 63) / 64;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kThreads) latentDecodeKernel(DecodeAttentionAr
 
     Bf16* out = a.out + firstHead * kValue;
     const int splits = gridDim.x;
-    float* cell = a.partial + std::size_t(blockIdx.z) * splits * kHeads * kCell;
+    float* cell = a.scratch.partial + std::size_t(blockIdx.z) * splits * kHeads * kCell;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int head = lane / 4 + half * 8;
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(LatentWidth<kDim>::kValue / 2)
     const bool active = a.active == nullptr || a.active[row] != 0;
     waitForEarlierKernels();
     if (!active || headTile * kHeads + head >= a.shape.queryHeads) return;
-    const float* cell = a.partial + (std::size_t(blockIdx.y) * splits * kHeads + head) * kCell;
+    const float* cell = a.scratch.partial + (std::size_t(blockIdx.y) * splits * kHeads + head) * kCell;
     const std::size_t stride = std::size_t(kHeads) * kCell; // from one split to the next
     if (threadIdx.x < kWarp) { // one warp works out the weights of the splits; logits are in units of log2
         float maximum = -INFINITY, sum = 0;

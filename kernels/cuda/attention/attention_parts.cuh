@@ -219,7 +219,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
             *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
             if (c == 0 && a.logSums != nullptr) a.logSums[place.firstQueryHead + h] = maximum + logf(sum);
         } else {
-            float* to = a.partial + ((cell + h) * clusters + blockIdx.x / ranks) * kCell(kDim);
+            float* to = a.scratch.partial + ((cell + h) * clusters + blockIdx.x / ranks) * kCell(kDim);
             *reinterpret_cast<float2*>(to + c) = out;
             if (c == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(maximum, sum);
         }
@@ -228,7 +228,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
         __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
-            std::uint32_t* arrivals = a.arrivals + place.cell * kCluster + rank;
+            std::uint32_t* arrivals = a.scratch.arrivals + place.cell * kCluster + rank;
             last = atomicAdd(arrivals, 1u) + 1 == std::uint32_t(clusters);
             if (last) *arrivals = 0;
         }
@@ -237,7 +237,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
             __threadfence();
             for (int at = threadIdx.x; at < (endHead - firstHead) * (kDim / 2); at += kThreads) {
                 const int h = firstHead + at / (kDim / 2), c = at % (kDim / 2) * 2;
-                const float* from = a.partial + (cell + h) * clusters * kCell(kDim);
+                const float* from = a.scratch.partial + (cell + h) * clusters * kCell(kDim);
                 float maximum = -INFINITY, sum = 0;
                 float2 out = make_float2(0, 0);
 #pragma unroll 8

@@ -58,8 +58,8 @@ struct ListedBlocks {
     std::int32_t id = 0, place = 0;
     bool right = false; // whether the entries that were read ahead are the ones that are needed
     __device__ void read(const DecodeAttentionArgs& a, std::size_t at, int entry) {
-        id = a.listBlock != nullptr ? a.listBlock[at] : entry;
-        place = a.listSlot != nullptr ? a.listSlot[at] : id;
+        id = a.list.block != nullptr ? a.list.block[at] : entry;
+        place = a.list.slot != nullptr ? a.list.slot[at] : id;
     }
 };
 
@@ -67,10 +67,10 @@ struct ListedBlocks {
 /// full, as most are. Called after the wait.
 __device__ inline ListedBlocks readAhead(const DecodeAttentionArgs& a, const SharePlan& plan, const Share& full) {
     ListedBlocks blocks;
-    if (a.listCount == nullptr || a.listFirst != nullptr) return blocks;
+    if (a.list.count == nullptr || a.list.first != nullptr) return blocks;
     const int item = full.cell / plan.headTiles;
     const int entry = full.first * (kStageTokens >> plan.blockShift) + int(threadIdx.x) % kWarp;
-    blocks.read(a, std::size_t(item) * a.capacity + min(entry, a.capacity - 1), entry);
+    blocks.read(a, std::size_t(item) * a.list.capacity + min(entry, a.list.capacity - 1), entry);
     blocks.right = true;
     return blocks;
 }
@@ -104,7 +104,7 @@ __device__ inline void fillRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn, 
                 boxLoad(to + piece * kStageTokens * kRowBytes, maps.keys, 0, 0, piece, block, ring.full[turn.stage]);
             if (item.biased)
                 bulkLoad(&ring.bias[turn.stage][lane << item.blockShift],
-                         a.tokenBias + item.biasFirst + (std::int64_t(myId) << item.blockShift), unsigned(biasBytes),
+                         a.bias.scores + item.biasFirst + (std::int64_t(myId) << item.blockShift), unsigned(biasBytes),
                          ring.full[turn.stage]);
         }
         turn.advance();
@@ -188,7 +188,7 @@ __device__ inline void attendRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn
             for (int e = 0; e < 4; ++e) {
                 const int token = first + j * 8 + quad * 2 + e % 2;
                 const bool valid = present && unsigned(item.position - token) < reach;
-                const float add = a.biasScale * (e % 2 == 0 ? bias[j].x : bias[j].y);
+                const float add = a.bias.scale * (e % 2 == 0 ? bias[j].x : bias[j].y);
                 logits[j][e] = valid ? (sums[j][0][e] + sums[j][1][e]) * a.scale + add : -INFINITY;
             }
         std::uint32_t p[2][2];
@@ -295,14 +295,14 @@ __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionA
         mine.add(pieces, ring.maxima[w][h], ring.sums[w][h]);
     }
     if (parts.count > 1) {
-        float* to = a.partial + std::size_t(parts.mine) * kPartFloats(kDim);
+        float* to = a.scratch.partial + std::size_t(parts.mine) * kPartFloats(kDim);
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) *reinterpret_cast<float4*>(to + h * kDim + i * 32 + first) = mine.out[i];
         if (first == 0) *reinterpret_cast<float2*>(to + kHeads * kDim + 2 * h) = make_float2(mine.maximum, mine.sum);
         __threadfence();
         joinComputing();
         if (threadIdx.x == 0) {
-            std::uint32_t* arrivals = a.arrivals + item.cell * kCluster;
+            std::uint32_t* arrivals = a.scratch.arrivals + item.cell * kCluster;
             ring.last = atomicAdd(arrivals, 1u) + 1 == unsigned(parts.count);
             if (ring.last) *arrivals = 0;
         }
@@ -316,7 +316,8 @@ __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionA
             float4 pieces[kAtOnce][kPieces];
 #pragma unroll
             for (int u = 0; u < kAtOnce; ++u) {
-                const float* from = a.partial + std::size_t(parts.at(min(i + u, parts.count - 1))) * kPartFloats(kDim);
+                const float* from =
+                    a.scratch.partial + std::size_t(parts.at(min(i + u, parts.count - 1))) * kPartFloats(kDim);
                 states[u] = __ldcg(reinterpret_cast<const float2*>(from + kHeads * kDim + 2 * h));
                 if (i + u >= parts.count) states[u] = make_float2(-INFINITY, 0.f);
 #pragma unroll
@@ -349,13 +350,13 @@ __device__ inline void prefetchShare(const DecodeAttentionArgs& a, const SharePl
                                      const BlockMaps& maps, int dim) {
     constexpr int kLine = 128;
     const int lane = threadIdx.x % kWarp, item = full.cell / plan.headTiles;
-    const std::size_t listed = std::size_t(item) * a.capacity;
-    if (lane * kLine < a.capacity * 4) {
-        if (a.listBlock != nullptr) prefetchLine(a.listBlock + listed + lane * kLine / 4);
-        if (a.listSlot != nullptr) prefetchLine(a.listSlot + listed + lane * kLine / 4);
+    const std::size_t listed = std::size_t(item) * a.list.capacity;
+    if (lane * kLine < a.list.capacity * 4) {
+        if (a.list.block != nullptr) prefetchLine(a.list.block + listed + lane * kLine / 4);
+        if (a.list.slot != nullptr) prefetchLine(a.list.slot + listed + lane * kLine / 4);
     }
-    if (a.listCount != nullptr && lane * kLine < plan.cells / plan.headTiles * 4)
-        prefetchLine(a.listCount + lane * kLine / 4);
+    if (a.list.count != nullptr && lane * kLine < plan.cells / plan.headTiles * 4)
+        prefetchLine(a.list.count + lane * kLine / 4);
     const int heads = a.shape.queryHeads / a.shape.kvHeads; // query heads of a KV head
     for (int at = lane * kLine; at < heads * dim * 2; at += kWarp * kLine)
         prefetchLine(a.q + std::size_t(item) * heads * dim + at / 2);

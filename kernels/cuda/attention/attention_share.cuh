@@ -57,19 +57,20 @@ struct AttentionItem {
     std::int64_t headFirst, biasFirst;
 
     __device__ AttentionItem(const DecodeAttentionArgs& a, const SharePlan& plan, int cell)
-        : blockShift(plan.blockShift), biased(a.tokenBias != nullptr && a.biasScale != 0.f), cell(std::size_t(cell)) {
+        : blockShift(plan.blockShift), biased(a.bias.scores != nullptr && a.bias.scale != 0.f),
+          cell(std::size_t(cell)) {
         const int item = cell / plan.headTiles, tile = cell - item * plan.headTiles, row = item / a.shape.kvHeads,
                   g = item - row * a.shape.kvHeads;
         const int head = (a.oneSequence ? a.sequence : row) * a.shape.kvHeads + g;
-        const int skipped = a.listFirst != nullptr ? a.listFirst[item] : 0;
+        const int skipped = a.list.first != nullptr ? a.list.first[item] : 0;
         headFirst = a.headFirst[head];
-        biasFirst = biased ? a.biasFirst[head] : 0;
+        biasFirst = biased ? a.bias.first[head] : 0;
         position = positionOf(a, row, item);
         firstBlock = firstSeen(a, position, blockShift);
-        entries = a.listCount != nullptr ? a.listCount[item] - skipped : (position >> blockShift) + 1 - firstBlock;
-        mostEntries = a.capacity - skipped;
+        entries = a.list.count != nullptr ? a.list.count[item] - skipped : (position >> blockShift) + 1 - firstBlock;
+        mostEntries = a.list.capacity - skipped;
         stages = stagesOf(entries, blockShift);
-        firstListed = std::size_t(item) * a.capacity + skipped;
+        firstListed = std::size_t(item) * a.list.capacity + skipped;
         heads = min(kHeads, plan.group - tile * kHeads);
         firstQueryHead = std::size_t(row) * a.shape.queryHeads + std::size_t(g) * plan.group + tile * kHeads;
     }
@@ -80,15 +81,15 @@ struct AttentionItem {
         const int item = cell / plan.headTiles, row = item / a.shape.kvHeads;
         const bool active = a.active == nullptr || a.active[row] != 0;
         if (!active) return 0;
-        if (a.listCount != nullptr)
-            return stagesOf(a.listCount[item] - (a.listFirst != nullptr ? a.listFirst[item] : 0), plan.blockShift);
+        if (a.list.count != nullptr)
+            return stagesOf(a.list.count[item] - (a.list.first != nullptr ? a.list.first[item] : 0), plan.blockShift);
         const int position = positionOf(a, row, item);
         return stagesOf((position >> plan.blockShift) + 1 - firstSeen(a, position, plan.blockShift), plan.blockShift);
     }
 
 private:
     __device__ static int firstSeen(const DecodeAttentionArgs& a, int position, int blockShift) {
-        return a.window > 0 && a.listCount == nullptr ? max(0, position + 1 - a.window) >> blockShift : 0;
+        return a.window > 0 && a.list.count == nullptr ? max(0, position + 1 - a.window) >> blockShift : 0;
     }
     __device__ static int positionOf(const DecodeAttentionArgs& a, int row, int item) {
         if (a.packedTokens != nullptr) return a.packedTokens[item] - 1;

@@ -30,7 +30,8 @@ __device__ void attendPlaces(const DecodeAttentionArgs& a, const DecodePlace& pl
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     const int values = a.shape.blockSize * kDim; // from a token's key to its value
     const Bf16* blocks = a.blocks + std::size_t(a.headFirst[part.item]) * 2 * values;
-    const float* bias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[part.item] : nullptr;
+    const float* bias =
+        a.bias.scores != nullptr && a.bias.scale != 0.f ? a.bias.scores + a.bias.first[part.item] : nullptr;
     Bf16* keyTile = reinterpret_cast<Bf16*>(part.tiles()) + std::size_t(warp) * 2 * kGroupPlaces * kRow;
     Bf16* valueTile = keyTile + kGroupPlaces * kRow;
     std::uint32_t q[kDim / 32][2][4];
@@ -67,7 +68,7 @@ __device__ void attendPlaces(const DecodeAttentionArgs& a, const DecodePlace& pl
                 float extra = at < here ? 0.f : -INFINITY;
                 if (bias != nullptr && at < here) {
                     const int mine = part.list()[first + at];
-                    extra = a.biasScale * bias[part.tokens()[mine / kGroupPlaces] + mine % kGroupPlaces];
+                    extra = a.bias.scale * bias[part.tokens()[mine / kGroupPlaces] + mine % kGroupPlaces];
                 }
                 logits[j][e] = logits[j][e] * a.scale + extra;
                 logits[j][e + 2] = logits[j][e + 2] * a.scale + extra;

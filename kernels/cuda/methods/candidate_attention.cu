@@ -131,7 +131,7 @@ void attendCandidates(const Launch& how, const CandidateAttentionArgs& args) {
                     "the GPU chooses tokens inside blocks for at most 32 query heads that share a KV head",
                     "use another method, or --backend cpu");
     if (args.attend.rows == 0) return;
-    const CandidatePlan plan = planFor(how, shape, args.attend.rows, args.attend.capacity);
+    const CandidatePlan plan = planFor(how, shape, args.attend.rows, args.attend.list.capacity);
     const auto ranks = unsigned(plan.ranks);
     const DecodePlan decode{shape.group(), 1, Divider(shape.blockSize)};
     const auto choose = [&](auto dim) {

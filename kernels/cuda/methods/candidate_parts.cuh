@@ -100,8 +100,8 @@ struct CandidatePart {
     /// from memory while the earlier kernels still run.
     __device__ void read(const CandidateAttentionArgs& a, bool early) {
         const int bs = a.attend.shape.blockSize, dim = a.attend.shape.dim, perBlock = bs / kGroupPlaces;
-        const std::size_t first = std::size_t(item) * a.attend.capacity;
-        const int blocks = a.attend.listCount[item];
+        const std::size_t first = std::size_t(item) * a.attend.list.capacity;
+        const int blocks = a.attend.list.count[item];
         all = blocks > 0 ? (blocks - 1) * bs + a.attend.position[row] % bs + 1 : 0;
         const int whole = all / kGroupPlaces;
         count = own(whole) * kGroupPlaces + (whole - plan.byRank(whole) * ranks == rank ? all % kGroupPlaces : 0);
@@ -110,8 +110,8 @@ struct CandidatePart {
         const std::size_t labelled = std::size_t(item) * a.labels.stride;
         for (int i = threadIdx.x; i < groups; i += kCandidateThreads) {
             const int at = listed(i), entry = plan.byBlock(at), within = (at - entry * perBlock) * kGroupPlaces;
-            const int block = a.attend.listBlock[first + entry], token = block * bs + within;
-            const int slot = a.attend.listSlot != nullptr ? a.attend.listSlot[first + entry] : block;
+            const int block = a.attend.list.block[first + entry], token = block * bs + within;
+            const int slot = a.attend.list.slot != nullptr ? a.attend.list.slot[first + entry] : block;
             tokens()[i] = token;
             offsets()[i] = slot * 2 * bs * dim + within * dim;
             if (!early) continue;
@@ -179,7 +179,7 @@ __device__ inline int takePlaces(CandidateShared& s, const CandidateAttentionArg
             part.list()[part.before()[w] + __popc(chosen & ((1u << lane) - 1))] = std::uint16_t(w * kWarp + lane);
     }
     if (a.chosen != nullptr) {
-        const int perItem = a.attend.capacity * (a.attend.shape.blockSize / kGroupPlaces);
+        const int perItem = a.attend.list.capacity * (a.attend.shape.blockSize / kGroupPlaces);
         std::uint16_t* to = a.chosen + std::size_t(part.item) * perItem;
         for (int i = threadIdx.x; i < part.listedGroups; i += kCandidateThreads)
             to[part.listed(i)] = i / 2 < words

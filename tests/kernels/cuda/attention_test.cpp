@@ -103,18 +103,18 @@ TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
         a.q = dq.bf16();
         a.blocks = dp.bf16();
         a.headFirst = dfirst.get();
-        a.listBlock = did.get();
-        a.listSlot = dplace.get();
-        a.listCount = dcount.get();
-        a.capacity = a.maxBlocks = slots;
+        a.list.block = did.get();
+        a.list.slot = dplace.get();
+        a.list.count = dcount.get();
+        a.list.capacity = a.maxBlocks = slots;
         a.window = window;
-        a.tokenBias = db.get();
-        a.biasFirst = dbf.get();
+        a.bias.scores = db.get();
+        a.bias.first = dbf.get();
         a.scale = 0.11f;
-        a.biasScale = 0.7f;
+        a.bias.scale = 0.7f;
         a.out = out.bf16();
-        a.partial = partial.get();
-        a.arrivals = arrivals.get();
+        a.scratch.partial = partial.get();
+        a.scratch.arrivals = arrivals.get();
         decodeAttention(launch, a);
         check(cudaStreamSynchronize(launch.stream), "testing");
         const auto raw = out.read();
@@ -145,7 +145,7 @@ TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
                     }
                 }
                 const auto one = reference(&q[std::size_t((row * queryHeads + h) * dim)], dim, keys, values, biases,
-                                           double(a.scale), double(a.biasScale));
+                                           double(a.scale), double(a.bias.scale));
                 want.insert(want.end(), one.begin(), one.end());
             }
         EXPECT_LT(relativeError(got, want), 6e-3); // probabilities and results are rounded to bf16
@@ -187,8 +187,8 @@ TEST_P(CudaAttention, AttendsToAllInSightWithoutAList) {
             a.window = window;
             a.scale = 0.11f;
             a.out = out.bf16();
-            a.partial = partial.get();
-            a.arrivals = arrivals.get();
+            a.scratch.partial = partial.get();
+            a.scratch.arrivals = arrivals.get();
             decodeAttention(launch, a);
             check(cudaStreamSynchronize(launch.stream), "testing");
             std::vector<float> got;

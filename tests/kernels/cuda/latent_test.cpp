@@ -89,14 +89,14 @@ TEST_P(CudaLatent, AttendsListedBlocksInAnySlots) {
         a.q = dq.bf16();
         a.blocks = dp.bf16();
         a.headFirst = dfirst.get();
-        a.listBlock = did.get();
-        a.listSlot = dplace.get();
-        a.listCount = dcount.get();
-        a.capacity = a.maxBlocks = c.slots;
+        a.list.block = did.get();
+        a.list.slot = dplace.get();
+        a.list.count = dcount.get();
+        a.list.capacity = a.maxBlocks = c.slots;
         a.scale = 0.05f;
         a.out = out.bf16();
-        a.partial = partial.get();
-        a.arrivals = arrivals.get();
+        a.scratch.partial = partial.get();
+        a.scratch.arrivals = arrivals.get();
         decodeAttention(launch, a);
         check(cudaStreamSynchronize(launch.stream), "testing");
         std::vector<double> want;
@@ -137,8 +137,8 @@ TEST_P(CudaLatent, AttendsToEverythingBeforeWithoutAList) {
     a.maxBlocks = 22;
     a.scale = 0.05f;
     a.out = out.bf16();
-    a.partial = partial.get();
-    a.arrivals = arrivals.get();
+    a.scratch.partial = partial.get();
+    a.scratch.arrivals = arrivals.get();
     for (int turn = 0; turn < 2; ++turn) { // the second finds the counters as the first left them
         decodeAttention(launch, a);
         check(cudaStreamSynchronize(launch.stream), "testing");

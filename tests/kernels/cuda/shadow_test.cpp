@@ -323,8 +323,8 @@ void CudaShadow::step(const std::vector<std::int32_t>& position, const std::vect
     attend.maxBlocks = in->maxPool;
     attend.scale = in->scale;
     attend.out = device->out.bf16();
-    attend.partial = device->partial.get();
-    attend.arrivals = device->arrivals.get();
+    attend.scratch.partial = device->partial.get();
+    attend.scratch.arrivals = device->arrivals.get();
     decodeAttention(launch, attend);
     wait();
 }

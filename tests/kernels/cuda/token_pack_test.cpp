@@ -188,16 +188,16 @@ TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
     a.q = dq.bf16();
     a.blocks = packed_->bf16();
     a.headFirst = headFirst.get();
-    a.biasFirst = biasFirst.get();
+    a.bias.first = biasFirst.get();
     a.packedTokens = count.get();
     a.maxBlocks = kPackedBlocks;
-    a.tokenBias = packedBias_->get();
+    a.bias.scores = packedBias_->get();
     a.scale = 0.11f;
-    a.biasScale = 0.7f;
+    a.bias.scale = 0.7f;
     a.out = out.bf16();
     a.logSums = logSums.get();
-    a.partial = partial.get();
-    a.arrivals = arrivals.get();
+    a.scratch.partial = partial.get();
+    a.scratch.arrivals = arrivals.get();
     decodeAttention(launch, a);
     check(cudaStreamSynchronize(launch.stream), "attending");
     const auto raw = out.read();
@@ -216,7 +216,7 @@ TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
                 dot +=
                     double(toFloat(q[std::size_t(at * c_.dim + ch)])) * double(toFloat(source_.key(item, token)[ch]));
             const double p = std::exp(double(a.scale) * dot +
-                                      double(a.biasScale) * double(bias_[std::size_t(item * tokens() + token)]));
+                                      double(a.bias.scale) * double(bias_[std::size_t(item * tokens() + token)]));
             sum += p;
             for (int ch = 0; ch < c_.dim; ++ch)
                 result[std::size_t(ch)] += p * double(toFloat(source_.value(item, token)[ch]));
