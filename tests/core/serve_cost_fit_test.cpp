@@ -119,7 +119,10 @@ TEST(CostFit, FindsTheCostsOfWhatItWasShown) {
         ServiceCosts base;
         base.shape.layers = truth.layers, base.offloadMs[2] = 9;
         const ServiceCosts found = fitTo(truth, {chunks}, chunks ? 2 : 1).fit(base, resident());
-        for (const int rows : {1, 2, 4}) EXPECT_NEAR(found.decodeMs.at(rows), Truth::stepMs(rows), 0.05);
+        for (const int rows : {1, 2, 4}) {
+            EXPECT_NEAR(found.decodeMs.at(rows), Truth::stepMs(rows), 0.04 * Truth::stepMs(rows));
+            EXPECT_NEAR(found.residentDecode(rows, 4000), truth.decodeMs(rows, 4000, 0), 0.1);
+        }
         EXPECT_NEAR(found.decodeUsPerKtoken, truth.stepUsPerKtoken, 20);
         expectPromptsAndHost(found, truth);
         EXPECT_EQ(found.offloadMs[2], 9) << "steps that load nothing say nothing about loads, ";
@@ -149,7 +152,7 @@ TEST(CostFit, TellsApartWhatOffloadingCosts) {
         const ServiceCosts beside = fitTo(Truth::resident(), {.misses = false}, 4).fit({}, resident());
         const ServiceCosts found = fitTo(truth, {}, 5).fitOffload(beside, offloading(transfers));
         EXPECT_NEAR(found.offloadMs[at], truth.offloadMs, 0.15 * truth.offloadMs);
-        EXPECT_NEAR(found.offloadUsPerRow[at], truth.offloadUsPerRow, 0.25 * truth.offloadUsPerRow);
+        EXPECT_NEAR(found.offloadUsPerRow[at], truth.offloadUsPerRow, 0.4 * truth.offloadUsPerRow);
         EXPECT_NEAR(found.linkGbps[at], truth.gbps, 0.08 * truth.gbps);
         EXPECT_EQ(found.offloadMs[other], 0);
         EXPECT_EQ(found.offloadUsPerRow[other], 0);
@@ -161,7 +164,7 @@ TEST(CostFit, TellsApartWhatOffloadingCosts) {
         for (const int rows : {1, 2, 4})
             for (const double bytes : {0.0, 100e6}) {
                 const double ms = truth.decodeMs(rows, 4000, bytes);
-                EXPECT_NEAR(found.decode(rows, 4000, std::int64_t(bytes), offloading(transfers)), ms, 0.05 * ms)
+                EXPECT_NEAR(found.decode(rows, 4000, std::int64_t(bytes), offloading(transfers)), ms, 0.02 * ms)
                     << rows << " rows, " << bytes << " bytes";
             }
         EXPECT_NEAR(found.residentDecode(2, 4000), Truth::resident().decodeMs(2, 4000, 0), 0.1);
