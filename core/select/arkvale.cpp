@@ -60,7 +60,7 @@ public:
     }
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {
-        for (const HeadStep& item : heads) of(item.layer, item.sequence, item.kvHead).digests.append(item.key, 1);
+        for (const HeadStep& item : heads) of(item.layer, item.sequence, item.kvHead).digests.append(item.rows.key, 1);
     }
     void score(std::span<HeadStep> heads) override {
         if (heads[0].layer != nextLayer_) scoreAll(heads);
@@ -101,7 +101,8 @@ void ArkVale::scoreGroup(std::span<HeadStep> group) {
     for (const HeadStep& item : group) {
         const PageDigests& digests = of(item.layer, item.sequence, item.kvHead).digests;
         first.queryAgnostic.resize(std::size_t(std::min(pages, digests.pages())));
-        select::rangeProducts(item.q, context_.group(), dim, digests.ranges(), first.windowScores, first.queryAgnostic);
+        select::rangeProducts(item.rows.q, context_.group(), dim, digests.ranges(), first.windowScores,
+                              first.queryAgnostic);
         const float share = 1.f / float(int(group.size()) * context_.group());
         for (std::size_t page = 0; page < first.queryAgnostic.size(); ++page) {
             float& score = first.queryAware[page];
@@ -201,7 +202,7 @@ void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>&
     const std::size_t perItem = context_.queries(1).under(1); // numbers of a KV head's queries
     for (std::size_t i = 0; i < heads.size(); ++i) {
         select::placeAhead(context_, target, heads[i], items[i]);
-        items[i].q = queries_.data() + i * perItem;
+        items[i].rows.q = queries_.data() + i * perItem;
     }
     scoreAll(items);
     chooseAll(items);
@@ -233,7 +234,7 @@ void ArkVale::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<
         item.position = tokens - 1;
         item.firstToken = context_.rules.firstTokenOf(layer, item.position);
         item.firstBlock = item.firstToken / layout.blockSize;
-        item.q = lastQuery.data() + queryAt.first(0, g);
+        item.rows.q = lastQuery.data() + queryAt.first(0, g);
         head.resident.clear();
         for (int page = item.firstBlock; page <= item.position / layout.blockSize; ++page)
             head.resident.push_back(page); // all of the prompt: the choice below leaves the budget's best

@@ -27,7 +27,7 @@ public:
     void prompt(const PromptChunk& chunk) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {
-        for (HeadStep& item : heads) item.head->index.append(item.key, item.score);
+        for (HeadStep& item : heads) item.head->index.append(item.rows.key, item.rows.score);
         labels_.append(heads);
     }
     void score(std::span<HeadStep> heads) override {
@@ -69,7 +69,8 @@ void AsyncTls::chooseCandidates(HeadStep& item, std::vector<float>& scores, std:
     const int dim = context_.shape.dim, count = item.position / context_.spec.blockSize + 1;
     item.windowScores.resize(2 * std::size_t(dim));
     item.queryAware.resize(std::size_t(count));
-    select::rangeProducts(item.q, context_.group(), dim, item.head->index.ranges(), item.windowScores, item.queryAware);
+    select::rangeProducts(item.rows.q, context_.group(), dim, item.head->index.ranges(), item.windowScores,
+                          item.queryAware);
     scores = item.queryAware;
     chooseBlocks(context_.spec, item);
     blocks = item.wanted;
@@ -96,7 +97,7 @@ void AsyncTls::promptDone(LayerId layer, RowId sequence, int tokens, std::vector
     for (const KvHeadId g : context_.kvHeads()) {
         Head& head = of(layer, sequence, g);
         item.head = &context_.cache.head(sequence, layer, g);
-        item.q = lastQuery.data() + queryAt.first(0, g);
+        item.rows.q = lastQuery.data() + queryAt.first(0, g);
         chooseCandidates(item, head.blockScores, head.next);
         seeds.push_back({layer, sequence, g, head.next});
     }
@@ -121,7 +122,7 @@ void AsyncTls::scoreOne(HeadStep& item) {
         head.ranges.push_back(
             {std::max(item.firstToken, block * size), std::min(item.position + 1, (block + 1) * size)});
     select::labelScores(labels_.labels(item.layer, item.sequence, item.kvHead),
-                        labels_.channels(item.layer, item.sequence, item.kvHead), item.q, context_.group(),
+                        labels_.channels(item.layer, item.sequence, item.kvHead), item.rows.q, context_.group(),
                         context_.shape.dim, context_.rules.scale, 16, head.ranges, item.windowScores, item.queryAware);
 }
 

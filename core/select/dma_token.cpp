@@ -27,7 +27,7 @@ public:
                 add(of(chunk.layer, chunk.sequence, g), chunk.rows.score[scoreAt.offset(token, g)]);
     }
     void append(std::span<HeadStep> heads) override {
-        for (const HeadStep& item : heads) add(of(item.layer, item.sequence, item.kvHead), item.score);
+        for (const HeadStep& item : heads) add(of(item.layer, item.sequence, item.kvHead), item.rows.score);
     }
     /// A token that is left out never comes back, because the lowest score that is kept only grows.
     void choose(std::span<HeadStep> heads) override {

@@ -30,7 +30,7 @@ public:
             // 1/sqrt(channels) where the model scales by 1/sqrt(dim).
             const float scale = context_.rules.scale * std::sqrt(float(context_.shape.dim) / float(channels.size()));
             const TokenRange visible{item.firstToken, item.position + 1};
-            select::labelScores(labels_.labels(item.layer, item.sequence, item.kvHead), channels, item.q,
+            select::labelScores(labels_.labels(item.layer, item.sequence, item.kvHead), channels, item.rows.q,
                                 context_.group(), context_.shape.dim, scale, bits_, {&visible, 1}, item.windowScores,
                                 item.queryAware);
         });
@@ -53,8 +53,9 @@ public:
         if (!context_.offload) return loads;
         const std::int64_t bytes = select::tokenBytes(context_.cache.layout());
         for (HeadStep& item : heads) {
-            for (std::size_t i = 0; i < item.tokens.size(); ++i) item.hit[i] = item.tokens[i] == item.position ? 1 : 0;
-            loads.units += std::count(item.hit.begin(), item.hit.end(), std::uint8_t(0));
+            for (std::size_t i = 0; i < item.tokens.size(); ++i)
+                item.loads.hit[i] = item.tokens[i] == item.position ? 1 : 0;
+            loads.units += std::count(item.loads.hit.begin(), item.loads.hit.end(), std::uint8_t(0));
             loads.storedBytes += bytes;
         }
         loads.bytes = loads.units * bytes;

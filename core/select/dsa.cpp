@@ -165,13 +165,13 @@ void Dsa::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<Pref
 
 void Dsa::append(std::span<HeadStep> heads) {
     for (const HeadStep& item : heads)
-        if (index_.runsIn(item.layer)) index_.append(item.layer, item.sequence, item.position, 1, item.input);
+        if (index_.runsIn(item.layer)) index_.append(item.layer, item.sequence, item.position, 1, item.rows.input);
 }
 
 void Dsa::score(std::span<HeadStep> heads) {
     for (HeadStep& item : heads) {
         if (!index_.runsIn(item.layer)) continue;
-        index_.ask(item.layer, item.sequence, item.position, 1, item.input, item.queryLatent);
+        index_.ask(item.layer, item.sequence, item.position, 1, item.rows.input, item.rows.queryLatent);
         index_.score(0, item.position + 1, item.queryAware);
     }
 }
@@ -197,7 +197,8 @@ Selector::Loads Dsa::load(std::span<HeadStep> heads) {
     if (slots_.empty()) return loads;
     const std::int64_t bytes = select::tokenBytes(context_.cache.layout());
     for (HeadStep& item : heads) {
-        loads.units += slots_[layerAt_.offset(item.sequence, item.layer)].admit(item.tokens, item.position, item.hit);
+        loads.units +=
+            slots_[layerAt_.offset(item.sequence, item.layer)].admit(item.tokens, item.position, item.loads.hit);
         loads.storedBytes += bytes;
     }
     loads.bytes = loads.units * bytes;

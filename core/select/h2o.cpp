@@ -151,7 +151,7 @@ void H2o::accumulate(HeadStep& item) {
     Head& head = of(item.layer, item.sequence, item.kvHead);
     item.windowScores.resize(item.tokens.size());
     for (int h = 0; h < context_.group(); ++h) {
-        const float* q = item.q + std::size_t(h) * std::size_t(context_.shape.dim);
+        const float* q = item.rows.q + std::size_t(h) * std::size_t(context_.shape.dim);
         select::attentionLogits(item.views, q, context_.shape.dim, context_.spec.blockSize, context_.rules.scale,
                                 context_.spec.bias.scale, item.windowScores.data());
         select::softmax(item.windowScores);

@@ -45,6 +45,30 @@ struct AttentionRules {
     }
 };
 
+/// Of TokenRows, what belongs to one query of one KV head.
+struct HeadRows {
+    const float* q = nullptr;                           // [group, dim]
+    const float* key = nullptr;                         // [dim]
+    const float* value = nullptr;                       // [valueDim]
+    float score = 0;                                    // of the eviction head
+    float* out = nullptr;                               // [group, valueDim]
+    const float *plainQ = nullptr, *plainKey = nullptr; // as q and key
+    const float* input = nullptr;                       // [hidden]
+    const float* queryLatent = nullptr;                 // [queryRank]
+};
+
+/// What of HeadStep::wanted had to be brought to the device.
+struct HeadLoads {
+    std::vector<std::uint8_t> hit; // of `wanted`: 1: it was there
+    std::vector<CopyItem> copies;
+    int count = 0; // blocks
+};
+
+/// How well the blocks that were fetched ahead were foreseen.
+struct FetchedAhead {
+    int predicted = -1, used = 0, wasted = 0, late = 0; // blocks; -1: none were fetched ahead
+};
+
 /// One (active sequence, KV head) of a decode step, or one prompt token's KV head of a sparse prefill.
 struct HeadStep {
     // Given.
@@ -53,15 +77,10 @@ struct HeadStep {
     RowId sequence{};
     KvHeadId kvHead{};
     int position = 0;
-    int firstToken = 0, firstBlock = 0;              // the oldest a sliding window shows
-    const float *q = nullptr, *plainQ = nullptr;     // [group, dim]
-    const float *key = nullptr, *plainKey = nullptr; // [dim]
-    const float *value = nullptr, *input = nullptr;  // [valueDim], [hidden]
-    const float* queryLatent = nullptr;              // [queryRank]
-    float score = 0;                                 // of the eviction head
-    float* out = nullptr;                            // [group, valueDim]
-    bool dense = false;                              // attends to everything: nothing is chosen
-    bool ofPrompt = false;                           // a prompt token of a sparse prefill
+    int firstToken = 0, firstBlock = 0; // the oldest a sliding window shows
+    HeadRows rows;
+    bool dense = false;    // attends to everything: nothing is chosen
+    bool ofPrompt = false; // a prompt token of a sparse prefill
 
     // The choice, made by the selector.
     std::vector<SelectedBlock> selected; // attended blocks, ascending
@@ -75,13 +94,11 @@ struct HeadStep {
     std::vector<std::int32_t> order;
 
     // Filled by the engine.
-    std::vector<std::uint8_t> hit; // of `wanted`
-    std::vector<CopyItem> copies;
+    HeadLoads loads;
+    FetchedAhead ahead;
     std::vector<KvBlockView> views; // what is attended
     std::vector<float> lse, fullLse;
     AlignedBuffer<float> gathered; // the tokens of a choice by token, as blocks
-    int loads = 0;
-    int predicted = -1, used = 0, wasted = 0, late = 0; // of blocks that were fetched ahead; -1: none were
 };
 
 /// Runs `work` for every item, on all threads.

@@ -108,7 +108,7 @@ void InfinigenSelector::appendKey(PartialKeys& partial, const float* key) const 
 void InfinigenSelector::append(std::span<HeadStep> heads) {
     LookaheadSelector::append(heads);
     forEachItem(context_.kernels, heads,
-                [&](HeadStep& item) { appendKey(keysOf(item.layer, item.sequence, item.kvHead), item.key); });
+                [&](HeadStep& item) { appendKey(keysOf(item.layer, item.sequence, item.kvHead), item.rows.key); });
 }
 
 void InfinigenSelector::predict(LayerId target, bool, const float* input, int n, std::span<const std::int32_t> ropeRows,

@@ -141,7 +141,8 @@ void InfinigenToken::appendKey(Partial& partial, const float* key) const {
 
 void InfinigenToken::append(std::span<HeadStep> heads) {
     forEachItem(context_.kernels, heads, [&](HeadStep& item) {
-        for (int h = 0; h < context_.group(); ++h) appendKey(of(item.layer, item.sequence, item.kvHead, h), item.key);
+        for (int h = 0; h < context_.group(); ++h)
+            appendKey(of(item.layer, item.sequence, item.kvHead, h), item.rows.key);
     });
 }
 
@@ -222,7 +223,8 @@ Selector::Loads InfinigenToken::load(std::span<HeadStep> heads) {
     if (!context_.offload) return loads;
     const std::int64_t bytes = select::tokenBytes(context_.cache.layout());
     for (HeadStep& item : heads) {
-        for (std::size_t i = 0; i < item.tokens.size(); ++i) item.hit[i] = item.tokens[i] == item.position ? 1 : 0;
+        for (std::size_t i = 0; i < item.tokens.size(); ++i)
+            item.loads.hit[i] = item.tokens[i] == item.position ? 1 : 0;
         loads.units += std::int64_t(item.tokens.size()) - 1;
         loads.storedBytes += bytes;
     }
@@ -258,8 +260,8 @@ bool InfinigenToken::attend(std::span<HeadStep> heads) {
     for (std::size_t i = 0; i < views.size(); ++i) {
         HeadStep& item = heads[i / group];
         const std::size_t h = i % group;
-        items.push_back({item.q + h * dim, views[i].data(), std::int32_t(views[i].size()), item.out + h * valueDim,
-                         item.lse.empty() ? nullptr : item.lse.data() + h});
+        items.push_back({item.rows.q + h * dim, views[i].data(), std::int32_t(views[i].size()),
+                         item.rows.out + h * valueDim, item.lse.empty() ? nullptr : item.lse.data() + h});
     }
     context_.kernels.blockAttention({1, int(dim), size, int(dim), int(valueDim), context_.rules.scale,
                                      context_.spec.bias.scale, items, int(valueDim)});

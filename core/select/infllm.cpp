@@ -31,7 +31,7 @@ public:
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
             Head& head = of(item.layer, item.sequence, item.kvHead);
-            keep(head, item.position, item.plainKey);
+            keep(head, item.position, item.rows.plainKey);
             for (auto& mass : head.mass) mass.push_back(0);
             represent(head, firstLocal(item.position, item.firstBlock));
         }
@@ -212,7 +212,7 @@ void InfLlm::scoreGroup(std::span<HeadStep> group) {
 void InfLlm::rotateFixed(std::span<HeadStep> heads) {
     const RopeConfig& rope = context_.model.config().rope;
     for (std::size_t i = 0; i < heads.size(); ++i) {
-        std::copy_n(heads[i].plainQ, queryFloats_, fixedQueries_.data() + i * queryFloats_);
+        std::copy_n(heads[i].rows.plainQ, queryFloats_, fixedQueries_.data() + i * queryFloats_);
         // The tables have no row past the session's end. A shorter session needs none: no token lies beyond the window.
         const int distance = std::min(budget_.localTokens, context_.maxTokensOf(heads[i].sequence) - 1);
         fixedRows_[i] = context_.rope.first(int(heads[i].sequence)) + distance;
@@ -289,7 +289,7 @@ void InfLlm::choosePiece(const PromptChunk& chunk, int begin, int end) {
     for (const KvHeadId g : context_.kvHeads()) {
         HeadStep& item = pieceSteps_[index(g)];
         place(item, chunk, begin, g);
-        item.plainQ = meanQuery_.data() + queryAt.first(0, g);
+        item.rows.plainQ = meanQuery_.data() + queryAt.first(0, g);
         represent(of(chunk.layer, chunk.sequence, g), firstLocal(begin, item.firstBlock));
     }
     score(pieceSteps_);
@@ -321,9 +321,9 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
             const KvHeadId g{i % kvHeads};
             const int position = first + i / kvHeads, row = position - chunk.first;
             place(item, chunk, position, g);
-            item.q = chunk.rows.q + queryAt.first(row, g);
-            item.plainQ = chunk.rows.plainQ + queryAt.first(row, g);
-            item.out = chunk.rows.out + outAt.first(row, g);
+            item.rows.q = chunk.rows.q + queryAt.first(row, g);
+            item.rows.plainQ = chunk.rows.plainQ + queryAt.first(row, g);
+            item.rows.out = chunk.rows.out + outAt.first(row, g);
             item.selected = pieceSteps_[index(g)].selected;
             std::erase_if(item.selected, [&](const SelectedBlock& block) { return block.block < item.firstBlock; });
             for (int block = std::max(begin / size + 1, item.firstBlock); block <= position / size; ++block)
@@ -360,8 +360,8 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
             if (id < local) view.keys = head.plainKeys.data() + index(BlockId{id}) * keyFloats();
             (id < local ? farViews_ : nearViews_)[i].push_back(view);
         }
-        items_.push_back(
-            {item.q, nearViews_[i].data(), std::int32_t(nearViews_[i].size()), item.out, nearLse_.data() + i * group});
+        items_.push_back({item.rows.q, nearViews_[i].data(), std::int32_t(nearViews_[i].size()), item.rows.out,
+                          nearLse_.data() + i * group});
     }
     for (std::size_t i = 0; i < heads.size(); ++i)
         if (!farViews_[i].empty())
@@ -379,7 +379,7 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
             if (farViews_[i].empty()) continue;
             const float nearShare = std::exp(near - total), farShare = std::exp(far - total);
             const auto width = std::size_t(context_.shape.valueDim);
-            float* out = heads[i].out + h * width;
+            float* out = heads[i].rows.out + h * width;
             const float* other = farOut_.data() + i * outFloats + h * width;
             for (std::size_t c = 0; c < width; ++c) out[c] = nearShare * out[c] + farShare * other[c];
         }
@@ -395,7 +395,7 @@ void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
             std::max(item.firstToken, firstLocal(item.position, item.firstBlock) * context_.spec.blockSize);
         item.windowScores.resize(std::size_t(item.position + 1 - begin));
         for (std::size_t h = 0; h < head.mass.size(); ++h) {
-            select::attentionLogits(nearViews_[std::size_t(i)], item.q + h * std::size_t(context_.shape.dim),
+            select::attentionLogits(nearViews_[std::size_t(i)], item.rows.q + h * std::size_t(context_.shape.dim),
                                     context_.shape.dim, context_.spec.blockSize, context_.rules.scale,
                                     context_.spec.bias.scale, item.windowScores.data());
             select::softmax(item.windowScores);

@@ -21,7 +21,7 @@ public:
     explicit CompressedLse(const SelectorContext& context) : context_(context) {}
 
     void append(std::span<HeadStep> heads) override {
-        for (const HeadStep& item : heads) item.head->index.append(item.key, item.score);
+        for (const HeadStep& item : heads) item.head->index.append(item.rows.key, item.rows.score);
     }
     void score(std::span<HeadStep> heads) override {
         forEachItem(context_.kernels, heads, [&](HeadStep& item) {
@@ -47,7 +47,7 @@ private:
         std::vector<float>& logits = item.queryAware; // used for the windows' logits until choose() pools to blocks
         logits.resize(std::size_t(windows));
         for (int h = 0; h < context_.group(); ++h) {
-            windowProducts(item.q + std::size_t(h * dim), item.head->index, dim, logits);
+            windowProducts(item.rows.q + std::size_t(h * dim), item.head->index, dim, logits);
             for (float& logit : logits) logit *= context_.rules.scale;
             const double lse = denominator(logits, first, item.position + 1);
             for (int w = first; w < windows; ++w)

@@ -40,7 +40,7 @@ void LabelIndex::promptDone(LayerId layer, RowId sequence, int tokens) {
 void LabelIndex::append(std::span<HeadStep> heads) {
     for (const HeadStep& item : heads) {
         Head& head = heads_[headAt_.offset(item.sequence, item.layer, item.kvHead)];
-        head.labels.append(item.key, head.channels);
+        head.labels.append(item.rows.key, head.channels);
     }
 }
 

@@ -162,7 +162,7 @@ void Locret::append(std::span<HeadStep> heads) {
     const auto kvHeads = std::size_t(context_.shape.kvHeads);
     for (std::size_t i = 0; i < heads.size();
          i += kvHeads) { // heads[i] is the first KV head, and its rows are followed by those of the others
-        scoreRows(heads[i].layer, heads[i].plainQ, heads[i].plainKey, heads[i].value, 1);
+        scoreRows(heads[i].layer, heads[i].rows.plainQ, heads[i].rows.plainKey, heads[i].rows.value, 1);
         for (const KvHeadId g : context_.kvHeads()) {
             Head& head = of(heads[i].layer, heads[i].sequence, g);
             head.tokens.push_back(heads[i].position);

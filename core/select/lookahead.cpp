@@ -33,7 +33,8 @@ void LookaheadSelector::promptDone(LayerId layer, RowId sequence, int, std::vect
 }
 
 void LookaheadSelector::append(std::span<HeadStep> heads) {
-    forEachItem(context_.kernels, heads, [&](HeadStep& item) { item.head->index.append(item.key, item.score); });
+    forEachItem(context_.kernels, heads,
+                [&](HeadStep& item) { item.head->index.append(item.rows.key, item.rows.score); });
 }
 
 /// The inputs of the items' tokens are consecutive rows: one projection for all.
@@ -41,7 +42,7 @@ void LookaheadSelector::predictRows(LayerId target, bool ownInput, std::span<con
     select::ropeRowsOf(context_, heads, ropeRows_);
     const std::size_t rows = ropeRows_.size();
     queries_.resize(rows * std::size_t(queryWidth()));
-    predict(target, ownInput, heads[0].input, int(rows), ropeRows_, queries_.data());
+    predict(target, ownInput, heads[0].rows.input, int(rows), ropeRows_, queries_.data());
 }
 
 void LookaheadSelector::scoreBlocks(std::span<HeadStep> items, std::span<const float> queries) {

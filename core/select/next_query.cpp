@@ -47,7 +47,7 @@ void nextQueries(const SelectorContext& context, LayerId target, std::span<const
     std::vector<std::int32_t> rows;
     ropeRowsOf(context, heads, rows);
     out.resize(context.queries(int(rows.size())).size());
-    nextQueries(context, target, heads[0].input, int(rows.size()), rows, out.data());
+    nextQueries(context, target, heads[0].rows.input, int(rows.size()), rows, out.data());
 }
 
 void placeAhead(const SelectorContext& context, LayerId target, const HeadStep& now, HeadStep& item) {

@@ -46,9 +46,9 @@ public:
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads)
             if (digests_.empty())
-                item.head->index.append(item.key, item.score);
+                item.head->index.append(item.rows.key, item.rows.score);
             else
-                of(item.layer, item.sequence, item.kvHead).append(item.key, 1);
+                of(item.layer, item.sequence, item.kvHead).append(item.rows.key, 1);
     }
     void score(std::span<HeadStep> heads) override {
         forEachItem(context_.kernels, heads, [&](HeadStep& item) {
@@ -81,10 +81,10 @@ private:
     }
     void scoreOne(HeadStep& item) {
         if (context_.spec.rangeReduce == GroupReduce::Sum)
-            return bound(item, item.q, context_.group(), item.queryAware);
-        bound(item, item.q, 1, item.queryAware);
+            return bound(item, item.rows.q, context_.group(), item.queryAware);
+        bound(item, item.rows.q, 1, item.queryAware);
         for (int h = 1; h < context_.group(); ++h) { // one query head at a time
-            bound(item, item.q + std::size_t(h * context_.shape.dim), 1, item.queryAgnostic);
+            bound(item, item.rows.q + std::size_t(h * context_.shape.dim), 1, item.queryAgnostic);
             for (std::size_t b = 0; b < item.queryAware.size(); ++b)
                 item.queryAware[b] = std::max(item.queryAware[b], item.queryAgnostic[b]);
         }
@@ -122,8 +122,8 @@ public:
             for (std::size_t b = 0; b < item.selected.size(); ++b) // views: one for each selected block
                 if (std::binary_search(chosen_[i].begin(), chosen_[i].end(), item.selected[b].block))
                     views[i].push_back(item.views[b]);
-            items.push_back({item.q + h * dim, views[i].data(), std::int32_t(views[i].size()), item.out + h * valueDim,
-                             item.lse.empty() ? nullptr : item.lse.data() + h});
+            items.push_back({item.rows.q + h * dim, views[i].data(), std::int32_t(views[i].size()),
+                             item.rows.out + h * valueDim, item.lse.empty() ? nullptr : item.lse.data() + h});
         }
         context_.kernels.blockAttention({1, int(dim), context_.spec.blockSize, int(dim), int(valueDim),
                                          context_.rules.scale, context_.spec.bias.scale, items, int(valueDim),
@@ -135,7 +135,7 @@ private:
     void chooseOne(HeadStep& item, std::size_t firstHead) {
         std::vector<SelectedBlock> all;
         for (std::size_t h = 0; h < std::size_t(context_.group()); ++h) {
-            bound(item, item.q + h * std::size_t(context_.shape.dim), 1, item.queryAware);
+            bound(item, item.rows.q + h * std::size_t(context_.shape.dim), 1, item.queryAware);
             chooseBlocks(perHead_, item);
             chosen_[firstHead + h] = item.wanted;
             all.insert(all.end(), item.selected.begin(), item.selected.end());

@@ -87,7 +87,7 @@ public:
         std::int64_t storedBytes = 0; // of the step's new keys and values, what went to the host
     };
     /// With SelectionSpec::ownDeviceTier, in place of the engine's transfers: brings to the device what was chosen, and
-    /// clears `hit` of what had to be loaded. The result also counts what lookAhead has sent ahead.
+    /// clears `loads.hit` of what had to be loaded. The result also counts what lookAhead has sent ahead.
     virtual Loads load(std::span<HeadStep>) { return {}; }
     /// With SelectionSpec::ownDeviceTier: the bytes of a prompt that went to the host.
     virtual std::int64_t storedBytes(LayerId, int /*tokens*/) const { return 0; }

@@ -32,7 +32,7 @@ public:
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void score(std::span<HeadStep> heads) override {
         forEachItem(context_.kernels, heads, [&](HeadStep& item) {
-            scoreChunks(of(item.layer, item.sequence, item.kvHead), item.q, item.firstToken, item.windowScores,
+            scoreChunks(of(item.layer, item.sequence, item.kvHead), item.rows.q, item.firstToken, item.windowScores,
                         item.queryAware);
         });
     }
@@ -247,8 +247,8 @@ Selector::Loads ShadowKv::load(std::span<HeadStep> heads) {
         for (std::size_t i = 0; i < item.wanted.size(); ++i) {
             const std::int32_t chunk = item.wanted[i];
             const bool chosen = std::binary_search(head.chosen.begin(), head.chosen.end(), chunk);
-            item.hit[i] = !chosen || std::binary_search(head.cached.begin(), head.cached.end(), chunk) ? 1 : 0;
-            loads.units += item.hit[i] == 0 ? 1 : 0;
+            item.loads.hit[i] = !chosen || std::binary_search(head.cached.begin(), head.cached.end(), chunk) ? 1 : 0;
+            loads.units += item.loads.hit[i] == 0 ? 1 : 0;
         }
         head.cached = head.chosen;
     }

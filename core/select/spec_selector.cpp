@@ -28,7 +28,7 @@ private:
 };
 
 void SpecSelector::append(std::span<HeadStep> heads) {
-    forEachItem(kernels_, heads, [&](HeadStep& item) { item.head->index.append(item.key, item.score); });
+    forEachItem(kernels_, heads, [&](HeadStep& item) { item.head->index.append(item.rows.key, item.rows.score); });
 }
 
 void SpecSelector::score(std::span<HeadStep> heads) {
@@ -42,11 +42,11 @@ void SpecSelector::score(std::span<HeadStep> heads) {
             const int first = hidden > 0 ? (hidden + spec_.grid.stride - 1) / spec_.grid.stride : 0;
             item.windowScores.resize(std::size_t(windows));
             groupItems_.push_back(
-                {item.q, item.head->index.tiles(), windows, item.windowScores.data(), std::min(first, windows)});
+                {item.rows.q, item.head->index.tiles(), windows, item.windowScores.data(), std::min(first, windows)});
         } else if (spec_.queryScore == QueryScore::RangeBound) {
             const int blocks = item.position / spec_.blockSize + 1;
             item.queryAware.resize(std::size_t(blocks));
-            rangeItems_.push_back({item.q, item.head->index.rangesFrom(BlockId{item.firstBlock}),
+            rangeItems_.push_back({item.rows.q, item.head->index.rangesFrom(BlockId{item.firstBlock}),
                                    blocks - item.firstBlock, item.queryAware.data() + item.firstBlock});
         }
     }

@@ -80,9 +80,9 @@ protected:
         item_.layer = LayerId{layer};
         item_.head = &cache_->head(item_.sequence, item_.layer, item_.kvHead);
         item_.position = position;
-        item_.key = item_.value = key_.data();
-        item_.predicted = -1;
-        item_.used = item_.wasted = item_.late = 0;
+        item_.rows.key = item_.rows.value = key_.data();
+        item_.ahead.predicted = -1;
+        item_.ahead.used = item_.ahead.wasted = item_.ahead.late = 0;
         item_.selected.clear();
         for (const std::int32_t id : wanted) item_.selected.push_back({id, Origin::QueryAware, 0});
         item_.wanted = std::move(wanted);
@@ -121,7 +121,7 @@ TEST_F(CpuTransfersOf, AStepWaitsInFullForWhatItLoadsOnDemand) {
     EXPECT_EQ(first.d2hBlocks, 0);
     EXPECT_EQ(first.transferNs, linkNs(2));
     EXPECT_EQ(first.exposedNs, linkNs(2));
-    EXPECT_THAT(item_.hit, ElementsAre(0, 0, 1));
+    EXPECT_THAT(item_.loads.hit, ElementsAre(0, 0, 1));
     ASSERT_EQ(item_.views.size(), 3u);
     EXPECT_EQ(item_.views[0].keys[0], 1.f) << "block 1 of the store";
     EXPECT_EQ(item_.views[2].tokens, 1) << "the newest block holds one token";
@@ -131,7 +131,7 @@ TEST_F(CpuTransfersOf, AStepWaitsInFullForWhatItLoadsOnDemand) {
     const LayerRecord second = load(0);
     EXPECT_EQ(second.h2dBlocks, 0);
     EXPECT_EQ(second.exposedNs, 0);
-    EXPECT_THAT(item_.hit, ElementsAre(1, 1));
+    EXPECT_THAT(item_.loads.hit, ElementsAre(1, 1));
 }
 
 TEST_F(CpuTransfersOf, ABlockThatBecomesFullIsStoredAndNobodyWaitsForIt) {
@@ -160,11 +160,11 @@ TEST_F(CpuTransfersOf, WhatWasSentAheadIsExposedAsFarAsItIsNotThere) {
     now_ += linkNs(1);        // one of the two blocks has arrived
     want(1, 80, {1, 2, 5});
     const LayerRecord record = load(1);
-    EXPECT_EQ(item_.predicted, 3);
-    EXPECT_EQ(item_.used, 2);   // 1 and 5
-    EXPECT_EQ(item_.wasted, 1); // 3 travelled for nothing
-    EXPECT_EQ(item_.late, 1);
-    EXPECT_THAT(item_.hit, ElementsAre(0, 0, 1)) << "what travelled ahead is no hit";
+    EXPECT_EQ(item_.ahead.predicted, 3);
+    EXPECT_EQ(item_.ahead.used, 2);   // 1 and 5
+    EXPECT_EQ(item_.ahead.wasted, 1); // 3 travelled for nothing
+    EXPECT_EQ(item_.ahead.late, 1);
+    EXPECT_THAT(item_.loads.hit, ElementsAre(0, 0, 1)) << "what travelled ahead is no hit";
     EXPECT_EQ(record.h2dBlocks, 3);
     EXPECT_EQ(record.transferNs, linkNs(2) + linkNs(1));
     const std::int64_t waited = linkNs(2) - linkNs(1);
@@ -182,7 +182,7 @@ TEST_F(CpuTransfersOf, ATransferWaitsForTheLinkAndTheMachineForTheTransfer) {
         << "its own two blocks, then block 5 on demand behind the other layer's transfer";
     want(1, 81, {0, 5});
     const LayerRecord second = load(1);
-    EXPECT_EQ(item_.late, 0) << "it came while the machine stood still";
+    EXPECT_EQ(item_.ahead.late, 0) << "it came while the machine stood still";
     EXPECT_EQ(second.exposedNs, linkNs(1)) << "block 5 alone, on demand";
     EXPECT_EQ(second.transferNs, linkNs(1) + linkNs(1));
 }

@@ -22,7 +22,7 @@ public:
                 add({chunk.layer, chunk.sequence, g}, chunk.first + i, chunk.rows.k + keyAt.first(i, g));
     }
     void append(std::span<HeadStep> heads) override { // and of every new token
-        for (const HeadStep& item : heads) add({item.layer, item.sequence, item.kvHead}, item.position, item.key);
+        for (const HeadStep& item : heads) add({item.layer, item.sequence, item.kvHead}, item.position, item.rows.key);
     }
     void choose(std::span<HeadStep> heads) override { // one score per block; forced blocks and ties are shared code
         for (HeadStep& item : heads) {

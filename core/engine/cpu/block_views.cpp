@@ -14,18 +14,18 @@ void placeAt(const SelectorContext& context, HeadStep& item, LayerId layer, int 
 void pointAt(const SelectorContext& context, HeadStep& item, const TokenRows& rows, int row) {
     const std::size_t query = context.queries(row + 1).first(row, item.kvHead);
     const std::size_t key = context.keys(row + 1).first(row, item.kvHead);
-    item.q = rows.q + query;
-    item.key = rows.k + key;
-    item.value = rows.v ? rows.v + key : nullptr;
-    item.plainQ = rows.plainQ ? rows.plainQ + query : nullptr;
-    item.plainKey = rows.plainK ? rows.plainK + key : nullptr;
-    item.input =
+    item.rows.q = rows.q + query;
+    item.rows.key = rows.k + key;
+    item.rows.value = rows.v ? rows.v + key : nullptr;
+    item.rows.plainQ = rows.plainQ ? rows.plainQ + query : nullptr;
+    item.rows.plainKey = rows.plainK ? rows.plainK + key : nullptr;
+    item.rows.input =
         rows.input ? rows.input + Extents<int, int>(row + 1, context.model.config().hidden).first(row) : nullptr;
-    item.queryLatent =
+    item.rows.queryLatent =
         rows.queryLatent
             ? rows.queryLatent + Extents<int, int>(row + 1, context.model.config().latent->queryRank).first(row)
             : nullptr;
-    item.out = rows.out + context.outputs(row + 1).first(row, item.kvHead);
+    item.rows.out = rows.out + context.outputs(row + 1).first(row, item.kvHead);
 }
 
 void wantAll(const SelectorContext& context, HeadStep& item) {

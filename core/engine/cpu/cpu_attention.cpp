@@ -35,10 +35,9 @@ void CpuAttention::beginLayer(LayerId layer, const TokenRows& rows, int first) {
             placeAt(context_, item, layer, fed.position);
             item.dense = denseLayer || item.position + 1 < context_.spec.denseBelowTokens;
             pointAt(context_, item, rows, first + row);
-            item.score = rows.score ? rows.score[scoreAt.offset(first + row, g)] : 0.f;
+            item.rows.score = rows.score ? rows.score[scoreAt.offset(first + row, g)] : 0.f;
             item.byToken = item.ofPrompt = false;
-            item.predicted = -1;
-            item.used = item.wasted = item.late = 0;
+            item.ahead = {};
             item.stale = -1;
             allDense_ &= item.dense;
         }

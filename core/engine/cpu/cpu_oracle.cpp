@@ -41,7 +41,7 @@ void CpuOracle::attendEverything(LayerId layerId, std::span<HeadStep> work) {
             const float* block = onDevice ? item.head->device.block(id) : context_.cache.storeBlock(*item.head, id);
             item.views.push_back(viewOf(context_, item, block, id));
         }
-        item.out = out_.data() + i * outFloats; // the method's own output stays as it is
+        item.rows.out = out_.data() + i * outFloats; // the method's own output stays as it is
     }
     attention_.run(work, &HeadStep::fullLse);
 }
@@ -65,7 +65,7 @@ void CpuOracle::measureBlocks(HeadStep& item) {
     const std::size_t blocks = item.views.size(), group = std::size_t(context_.group());
     blockLse_.resize(blocks * group);
     out_.resize(std::max(out_.size(), blocks * group * std::size_t(context_.shape.valueDim)));
-    attention_.runApart(item.q, item.views, out_.data(), blockLse_.data());
+    attention_.runApart(item.rows.q, item.views, out_.data(), blockLse_.data());
     blockMass_.assign(blocks, 0.f);
     for (std::size_t b = 0; b < blocks; ++b)
         for (std::size_t h = 0; h < group; ++h)

@@ -21,7 +21,7 @@ public:
 
     /// Measures one layer of a step after its attention.
     /// @param work the layer's items; their lse is that of the attention over what was chosen. Their outputs stay as
-    /// they are; item.views and item.out then belong to the oracle
+    /// they are; item.views and item.rows.out then belong to the oracle
     /// @param firstSelection of the layer in record.selections, which gets the masses
     void measure(LayerId layerId, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection);
 

@@ -86,16 +86,16 @@ void CpuTransfers::admit(HeadStep& item, int step) {
     const BlockLayout& layout = context_.cache.layout();
     const BlockId current = layout.blockOf(item.position);
     const int row = layout.rowOf(item.position);
-    item.hit.assign(item.wanted.size(), 1);
-    item.copies.clear();
-    item.loads = 0;
+    item.loads.hit.assign(item.wanted.size(), 1);
+    item.loads.copies.clear();
+    item.loads.count = 0;
     const bool offloaded = context_.cache.offloaded(item.layer);
     if (offloaded)
-        item.loads = item.head->device.admit(item.wanted, row == 0 ? std::optional(current) : std::nullopt, step,
-                                             item.head->store, item.hit, item.copies);
+        item.loads.count = item.head->device.admit(item.wanted, row == 0 ? std::optional(current) : std::nullopt, step,
+                                                   item.head->store, item.loads.hit, item.loads.copies);
     float* place = placeOf(item, current);
     const bool quantised = context_.cache.quantised();
-    layout.write(quantised ? item.head->tail : place, row, item.key, item.value, item.score);
+    layout.write(quantised ? item.head->tail : place, row, item.rows.key, item.rows.value, item.rows.score);
     if (quantised && row + 1 == layout.blockSize) context_.cache.quantiseTail(*item.head, place);
     listViews(context_, item);
 }
@@ -146,19 +146,19 @@ CpuTransfers::AheadTransfer CpuTransfers::arrive(LayerId layerId, std::span<Head
 /// @param arrived how many blocks of the layer's transfer have arrived
 void CpuTransfers::compareWithAhead(HeadStep& item, Ahead& ahead, int arrived) {
     ahead.waiting = false;
-    item.predicted = int(ahead.blocks.size());
-    item.late = std::clamp(ahead.firstLoad + ahead.loads - arrived, 0, ahead.loads);
+    item.ahead.predicted = int(ahead.blocks.size());
+    item.ahead.late = std::clamp(ahead.firstLoad + ahead.loads - arrived, 0, ahead.loads);
     auto selected = item.selected.begin();
     auto wanted = item.wanted.begin();
     for (std::size_t i = 0; i < ahead.blocks.size(); ++i) {
         const std::int32_t id = ahead.blocks[i];
         while (selected != item.selected.end() && selected->block < id) ++selected;
         const bool used = selected != item.selected.end() && selected->block == id;
-        item.used += used ? 1 : 0;
+        item.ahead.used += used ? 1 : 0;
         if (ahead.hit[i] != 0) continue;
-        item.wasted += used ? 0 : 1;
+        item.ahead.wasted += used ? 0 : 1;
         while (wanted != item.wanted.end() && *wanted < id) ++wanted;
-        if (wanted != item.wanted.end() && *wanted == id) item.hit[std::size_t(wanted - item.wanted.begin())] = 0;
+        if (wanted != item.wanted.end() && *wanted == id) item.loads.hit[std::size_t(wanted - item.wanted.begin())] = 0;
     }
 }
 
@@ -168,8 +168,8 @@ void CpuTransfers::copyBlocks(std::span<HeadStep> work, LayerRecord& layer) {
     copies_.clear();
     layer.h2dBlocks = 0;
     for (const HeadStep& item : work) {
-        copies_.insert(copies_.end(), item.copies.begin(), item.copies.end());
-        layer.h2dBlocks += item.loads;
+        copies_.insert(copies_.end(), item.loads.copies.begin(), item.loads.copies.end());
+        layer.h2dBlocks += item.loads.count;
     }
     for (const HeadStep& item : work) {
         if ((item.position + 1) % context_.spec.blockSize != 0) continue;

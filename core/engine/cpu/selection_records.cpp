@@ -27,10 +27,10 @@ SelectionRecord recordOne(LayerId layerId, const HeadStep& item, StepRecord& rec
     selection.sequence = int(item.sequence);
     selection.kvHead = int(item.kvHead);
     selection.selected = std::int32_t(item.selected.size());
-    selection.predicted = item.predicted;
-    selection.used = item.used;
-    selection.wasted = item.wasted;
-    selection.late = item.late;
+    selection.predicted = item.ahead.predicted;
+    selection.used = item.ahead.used;
+    selection.wasted = item.ahead.wasted;
+    selection.late = item.ahead.late;
     selection.stale = item.stale;
     selection.first = std::uint32_t(record.blocks.size());
     ids.clear();
@@ -38,9 +38,9 @@ SelectionRecord recordOne(LayerId layerId, const HeadStep& item, StepRecord& rec
     for (const SelectedBlock& block : item.selected) {
         while (item.wanted[at] != block.block) ++at;
         ids.push_back(block.block);
-        record.blocks.emplace_back(block.block, block.origin, item.hit[at] != 0);
+        record.blocks.emplace_back(block.block, block.origin, item.loads.hit[at] != 0);
         record.scores.push_back(block.score);
-        selection.hits += item.hit[at];
+        selection.hits += item.loads.hit[at];
     }
     selection.misses = selection.selected - selection.hits;
     return selection;

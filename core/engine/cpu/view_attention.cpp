@@ -6,7 +6,7 @@ void ViewAttention::run(std::span<HeadStep> work, std::vector<float> HeadStep::*
     items_.clear();
     for (HeadStep& item : work) {
         if (lse != nullptr) (item.*lse).resize(std::size_t(context_.group()));
-        items_.push_back({item.q, item.views.data(), std::int32_t(item.views.size()), item.out,
+        items_.push_back({item.rows.q, item.views.data(), std::int32_t(item.views.size()), item.rows.out,
                           lse != nullptr ? (item.*lse).data() : nullptr});
     }
     attend();

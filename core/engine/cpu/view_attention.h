@@ -14,7 +14,7 @@ public:
     /// Everything in the context must outlive this object.
     explicit ViewAttention(const SelectorContext& context) : context_(context) {}
 
-    /// Attends with every item's queries to item.views and writes item.out.
+    /// Attends with every item's queries to item.views and writes item.rows.out.
     void run(std::span<HeadStep> work) { run(work, nullptr); }
     /// Attends as well, and writes the log-sum-exps of the queries' logits, [group], to the member `lse` of each item.
     void run(std::span<HeadStep> work, std::vector<float> HeadStep::*lse);
