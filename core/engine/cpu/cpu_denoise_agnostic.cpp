@@ -5,8 +5,6 @@
 #include "core/diffusion/locality.h"
 #include "core/engine/cpu/tile_scores.h"
 
-#include <limits>
-
 namespace kvscope {
 
 /// Chooses for every KV head the complete pages to which the block's tokens give most attention by all query heads of
@@ -26,7 +24,7 @@ void CpuDenoiseStages::chooseAgnostic(LayerId layer, int row) {
         std::vector<double> sums(views.size(), 0.0);
         for (int token = 0; token < options_.block; ++token)
             for (int h = 0; h < config_.group(); ++h) {
-                scoreTiles(passes_.rows().q + queryAt_.first(row * options_.block + token, g, h), config_.headDim,
+                scoreTiles(passes_.rows().q + at_.query.first(row * options_.block + token, g, h), config_.headDim,
                            config_.attentionScale(), views, options_.page, scores);
                 const TileWeights weights = weighTiles(std::span(scores).first(std::size_t(first)), options_.page);
                 for (std::size_t page = 0; page < complete; ++page) sums[page] += weights.ofTile[page] / weights.all;
@@ -47,15 +45,8 @@ std::span<const std::uint8_t> CpuDenoiseStages::agnosticPages(LayerId layer, Row
 /// Sets in `chosen`, [complete pages], the pages that were chosen once for the block, and those that each query of
 /// `bounds_` chooses among the others.
 void CpuDenoiseStages::choosePagesOf(LayerId layer, int row, KvHeadId kvHead, std::span<std::uint8_t> chosen) {
-    const std::span<const std::uint8_t> agnostic = agnosticPages(layer, rowAt(row).sequence, kvHead);
-    for (std::size_t page = 0; page < agnostic.size(); ++page) chosen[page] |= agnostic[page];
-    const std::size_t at = headAt_.offset(row, kvHead);
-    for (std::size_t i = boundsOf_[at]; i < boundsOf_[at + 1]; ++i) {
-        float* const scores = bounds_[i].scores;
-        for (std::size_t page = 0; page < agnostic.size(); ++page)
-            if (agnostic[page] != 0) scores[page] = -std::numeric_limits<float>::infinity();
-        choosePages({scores, chosen.size()}, options_.pagesPerQuery, chosen, order_);
-    }
+    bounds_.choose(at_.head.offset(row, kvHead), options_.pagesPerQuery,
+                   agnosticPages(layer, rowAt(row).sequence, kvHead), chosen);
 }
 
 } // namespace kvscope

@@ -11,11 +11,11 @@ namespace kvscope {
 /// Asks for pages of every layer before the forward begins. They travel in the order of the layers while those compute.
 /// No stage has this time: it counts as "other".
 void CpuDenoiseStages::askAhead() {
-    asking_.assign(rows_.size(), 0);
+    ahead_.asking.assign(forward_.rows.size(), 0);
     for (int row = 0; row < rowCount(); ++row) {
         const std::span<const std::int32_t> ids = rowAt(row).ids;
-        std::vector<std::int32_t>& last = lastIds_[index(rowAt(row).sequence)];
-        std::uint64_t& asking = asking_[std::size_t(row)];
+        std::vector<std::int32_t>& last = ahead_.lastIds[index(rowAt(row).sequence)];
+        std::uint64_t& asking = ahead_.asking[std::size_t(row)];
         if (rowAt(row).step == 1) asking = allTokens(options_.block);
         for (std::size_t i = 0; rowAt(row).step > 1 && i < ids.size(); ++i)
             asking |= std::uint64_t(ids[i] != last[i]) << i;
@@ -33,19 +33,17 @@ void CpuDenoiseStages::askAhead() {
 /// second forward no pages have been chosen before and any token may be active, so the queries of all tokens are taken.
 void CpuDenoiseStages::forecast(LayerId layer) {
     bounds_.clear();
-    boundsOf_.assign(1, 0);
     const auto asks = [&](int row) { return isSparse(rowAt(row)) && rowAt(row).step > 0; };
     for (int row = 0; row < rowCount(); ++row)
         for (const KvHeadId g : kvHeads()) {
             const RowId sequence = rowAt(row).sequence;
             for (int token = 0; asks(row) && token < options_.block; ++token)
-                for (int h = 0; h < config_.group() && (asking_[std::size_t(row)] >> token & 1) != 0; ++h)
-                    bounds_.push_back({memory(layer, sequence).queries.data() + queryAt_.first(token, g, h),
-                                       cache_.head(sequence, layer, g).index.ranges(), rowAt(row).first / options_.page,
-                                       nullptr});
-            boundsOf_.push_back(bounds_.size());
+                for (int h = 0; h < config_.group() && (ahead_.asking[std::size_t(row)] >> token & 1) != 0; ++h)
+                    bounds_.add(memory(layer, sequence).queries.data() + at_.query.first(token, g, h),
+                                cache_.head(sequence, layer, g).index.ranges(), rowAt(row).first / options_.page);
+            bounds_.endHead();
         }
-    boundPages();
+    bounds_.score();
     std::vector<std::uint8_t> chosen;
     std::vector<std::int32_t> pages;
     for (int row = 0; row < rowCount(); ++row)
@@ -62,7 +60,7 @@ void CpuDenoiseStages::forecast(LayerId layer) {
             pages.clear();
             for (std::size_t page = 0; page < complete; ++page)
                 if (chosen[page] != 0) pages.push_back(std::int32_t(page));
-            transfers_->askAhead(layer, sequence, g, pages, record_->step);
+            transfers_->askAhead(layer, sequence, g, pages, forward_.record->step);
         }
 }
 

@@ -5,53 +5,48 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 namespace kvscope {
-namespace {
 
-/// The tokens of all rows of a forward.
-int tokensOf(const DenoiseSetup& setup) { return int(setup.maxTokens.size()) * setup.options.block; }
-
-} // namespace
+CpuDenoiseStages::Places::Places(const ModelConfig& config, int sequences, int block, int sets)
+    : memory(sequences, config.layers), head(sequences, config.kvHeads), change(sequences, sets, block),
+      query(sequences * block, config.kvHeads, config.group(), config.headDim),
+      out(sequences * block, config.kvHeads, config.group(), config.valueDim()),
+      key(sequences * block, config.kvHeads, config.headDim), sum(sequences * block, config.queryHeads) {}
 
 CpuDenoiseStages::CpuDenoiseStages(const DenoiseSetup& setup, Kernels& kernels, KvCache& cache, const RopeTables& rope,
                                    CpuLayerPasses& passes, StageClock& clock, Rows rows)
-    : options_(setup.options), config_(setup.model->config()),
-      comparesAlways_(setup.level != RecordLevel::Counters || setup.observer != nullptr), recordsKv_(recordsKv(setup)),
-      observer_(setup.observer), kernels_(kernels), cache_(cache), layout_(cache.layout()), rope_(rope),
-      passes_(passes), clock_(clock), buffers_(rows),
-      attention_(kernels, {config_.queryHeads, config_.kvHeads, config_.headDim, config_.valueDim(), layout_.blockSize,
-                           config_.attentionScale()}),
-      sets_(options_.activePerHead ? config_.kvHeads : 1), memoryAt_(int(setup.maxTokens.size()), config_.layers),
-      headAt_(int(setup.maxTokens.size()), config_.kvHeads),
-      changeAt_(int(setup.maxTokens.size()), sets_, options_.block),
-      queryAt_(tokensOf(setup), config_.kvHeads, config_.group(), config_.headDim),
-      outAt_(tokensOf(setup), config_.kvHeads, config_.group(), config_.valueDim()),
-      keyAt_(tokensOf(setup), config_.kvHeads, config_.headDim), sumAt_(tokensOf(setup), config_.queryHeads) {
-    const auto block = std::size_t(options_.block), recorded = recordsKv_ ? block : 0; // tokens of a row
-    for (std::size_t i = 0; i < memoryAt_.size(); ++i)
+    : options_(setup.options),
+      config_(setup.model->config()), recorded_{setup.level != RecordLevel::Counters || setup.observer != nullptr,
+                                                recordsKv(setup), setup.observer},
+      kernels_(kernels), cache_(cache), layout_(cache.layout()), rope_(rope), passes_(passes), clock_(clock),
+      buffers_(rows), attention_(kernels, {config_.queryHeads, config_.kvHeads, config_.headDim, config_.valueDim(),
+                                           layout_.blockSize, config_.attentionScale()}),
+      sets_(options_.activePerHead ? config_.kvHeads : 1),
+      at_(config_, int(setup.maxTokens.size()), options_.block, sets_), bounds_(kernels, config_.headDim) {
+    const auto block = std::size_t(options_.block), recorded = recorded_.kvChanges ? block : 0; // tokens of a row
+    for (std::size_t i = 0; i < at_.memory.size(); ++i)
         memories_.push_back(
-            {AlignedBuffer<float>(block * queryAt_.under(0)), AlignedBuffer<float>(block * outAt_.under(0)),
-             AlignedBuffer<float>(block * sumAt_.under(0)), AlignedBuffer<float>(recorded * keyAt_.under(0)),
-             AlignedBuffer<float>(recorded * keyAt_.under(0))});
-    heads_.resize(headAt_.size());
+            {AlignedBuffer<float>(block * at_.query.under(0)), AlignedBuffer<float>(block * at_.out.under(0)),
+             AlignedBuffer<float>(block * at_.sum.under(0)), AlignedBuffer<float>(recorded * at_.key.under(0)),
+             AlignedBuffer<float>(recorded * at_.key.under(0))});
+    heads_.resize(at_.head.size());
     for (Head& head : heads_) head.own = AlignedBuffer<float>(std::size_t(pagesOf(options_.block)) * layout_.floats());
     if (setup.slots > 0)
         transfers_.emplace(kernels, cache, setup.link,
-                           HeadExtents(memoryAt_.length(0), config_.layers, config_.kvHeads));
-    lastIds_.resize(std::size_t(memoryAt_.length(0)));
-    if (options_.tiles) tiles_.emplace(kernels, config_, options_, memoryAt_.length(0));
-    block_.resize(outAt_.size());
-    blockSums_.resize(sumAt_.size());
+                           HeadExtents(at_.memory.length(0), config_.layers, config_.kvHeads));
+    ahead_.lastIds.resize(std::size_t(at_.memory.length(0)));
+    if (options_.tiles) tiles_.emplace(kernels, config_, options_, at_.memory.length(0));
+    within_.out.resize(at_.out.size());
+    within_.sums.resize(at_.sum.size());
 }
 
 CpuDenoiseStages::Memory& CpuDenoiseStages::memory(LayerId layer, RowId sequence) {
-    return memories_[memoryAt_.offset(sequence, layer)];
+    return memories_[at_.memory.offset(sequence, layer)];
 }
 
 const float* CpuDenoiseStages::queriesOf(int row) const {
-    return passes_.rows().q + queryAt_.first(row * options_.block);
+    return passes_.rows().q + at_.query.first(row * options_.block);
 }
 
 bool CpuDenoiseStages::isSparse(const DenoiseRow& row) const {
@@ -60,11 +55,11 @@ bool CpuDenoiseStages::isSparse(const DenoiseRow& row) const {
 }
 
 void CpuDenoiseStages::begin(std::span<const DenoiseRow> rows, StepRecord& record) {
-    rows_ = rows;
-    record_ = &record;
-    tokens_.clear();
-    for (const DenoiseRow& row : rows) tokens_.insert(tokens_.end(), row.ids.begin(), row.ids.end());
-    for (int i = 0; i < int(tokens_.size()); ++i) {
+    forward_.rows = rows;
+    forward_.record = &record;
+    forward_.tokens.clear();
+    for (const DenoiseRow& row : rows) forward_.tokens.insert(forward_.tokens.end(), row.ids.begin(), row.ids.end());
+    for (int i = 0; i < int(forward_.tokens.size()); ++i) {
         const DenoiseRow& row = rowAt(i / options_.block);
         passes_.rotateAs(i, rope_, rope_.first(int(row.sequence)) + row.first + i % options_.block);
     }
@@ -72,18 +67,18 @@ void CpuDenoiseStages::begin(std::span<const DenoiseRow> rows, StepRecord& recor
 }
 
 void CpuDenoiseStages::embed() {
-    clock_.run(*record_, StepStage::Embed, [&] { passes_.embed(tokens_, buffers_.x); });
+    clock_.run(*forward_.record, StepStage::Embed, [&] { passes_.embed(forward_.tokens, buffers_.x); });
 }
 
 void CpuDenoiseStages::project(LayerId layer) {
     clock_.beginLayer(recordOf(layer));
-    passes_.project(layer, buffers_.x, int(tokens_.size()), recordOf(layer));
+    passes_.project(layer, buffers_.x, int(forward_.tokens.size()), recordOf(layer));
 }
 
 /// Compares the queries with those of the forward before, and names the tokens that attend to the prefix.
 void CpuDenoiseStages::append(LayerId layer) {
     timed(layer, Stage::Compression, [&] {
-        changes_.resize(rows_.size() * changeAt_.under(0));
+        changes_.resize(forward_.rows.size() * at_.change.under(0));
         kernels_.forEach(rowCount(), [&](int row) { compare(layer, row); });
         for (int row = 0; row < rowCount(); ++row) nameActive(row);
     });
@@ -98,16 +93,16 @@ void CpuDenoiseStages::compare(LayerId layer, int row) {
     for (int set = 0; set < sets_; ++set)
         for (int i = 0; i < options_.block; ++i) {
             const std::size_t at = setAt.first(i, set), part = setAt.under(1);
-            changes_[changeAt_.offset(row, set, i)] = changeScore({now + at, part}, {before + at, part});
+            changes_[at_.change.offset(row, set, i)] = changeScore({now + at, part}, {before + at, part});
         }
 }
 
 void CpuDenoiseStages::nameActive(int row) {
     const bool all = !isSparse(rowAt(row)) || options_.everyToken || rowAt(row).step == 0;
     for (const KvHeadId g : kvHeads()) {
-        const std::size_t changes = changeAt_.first(row, sets_ > 1 ? int(g) : 0);
+        const std::size_t changes = at_.change.first(row, sets_ > 1 ? int(g) : 0);
         headOf(row, g).active =
-            all ? allTokens(options_.block) : activeTokens(options_, {changes_.data() + changes, changeAt_.under(1)});
+            all ? allTokens(options_.block) : activeTokens(options_, {changes_.data() + changes, at_.change.under(1)});
     }
 }
 
@@ -139,35 +134,17 @@ void CpuDenoiseStages::makeMask(LayerId layer, int row) {
 /// Scores every complete page by Quest's bound for every query head of every active token.
 void CpuDenoiseStages::scorePages(LayerId layer) {
     bounds_.clear();
-    boundsOf_.assign(1, 0);
     for (int row = 0; row < rowCount(); ++row)
         for (const KvHeadId g : kvHeads()) {
             const int pages = rowAt(row).first / options_.page; // complete ones
             if (isSparse(rowAt(row)))
                 for (int token = 0; token < options_.block; ++token)
                     for (int h = 0; h < config_.group() && (headOf(row, g).active >> token & 1) != 0; ++h)
-                        bounds_.push_back({passes_.rows().q + queryAt_.first(row * options_.block + token, g, h),
-                                           cache_.head(rowAt(row).sequence, layer, g).index.ranges(), pages, nullptr});
-            boundsOf_.push_back(bounds_.size());
+                        bounds_.add(passes_.rows().q + at_.query.first(row * options_.block + token, g, h),
+                                    cache_.head(rowAt(row).sequence, layer, g).index.ranges(), pages);
+            bounds_.endHead();
         }
-    boundPages();
-}
-
-/// Computes the bounds that `bounds_` lists; their scores lie behind each other in scores_.
-void CpuDenoiseStages::boundPages() {
-    std::size_t scores = 0;
-    for (const RangeBoundItem& item : bounds_) scores += std::size_t(item.blocks);
-    scores_.resize(scores);
-    float* next = scores_.data();
-    for (RangeBoundItem& item : bounds_) {
-        item.scores = next;
-        next += item.blocks;
-    }
-    RangeBoundArgs args;
-    args.group = 1;
-    args.dim = args.qStride = config_.headDim;
-    args.items = bounds_;
-    kernels_.rangeBound(args);
+    bounds_.score();
 }
 
 /// Unites the pages that the active queries of the KV head chose, and adds the last page where it is incomplete; under
@@ -212,7 +189,7 @@ void CpuDenoiseStages::load(LayerId layer) {
                 const RowId sequence = rowAt(row).sequence;
                 const int complete = rowAt(row).first / options_.page;
                 if (isSparse(rowAt(row)))
-                    transfers_->fetch(layer, sequence, g, headOf(row, g).pages, complete, record_->step,
+                    transfers_->fetch(layer, sequence, g, headOf(row, g).pages, complete, forward_.record->step,
                                       headOf(row, g).hit);
                 else
                     transfers_->passThrough(cache_.head(sequence, layer, g), complete);
@@ -235,7 +212,7 @@ void CpuDenoiseStages::viewPrefix(LayerId layer, RowId sequence, KvHeadId kvHead
 
 void CpuDenoiseStages::attend(LayerId layer) {
     const bool anySparse =
-        std::any_of(rows_.begin(), rows_.end(), [&](const DenoiseRow& row) { return isSparse(row); });
+        std::any_of(forward_.rows.begin(), forward_.rows.end(), [&](const DenoiseRow& row) { return isSparse(row); });
     clock_.run(recordOf(layer), anySparse ? Stage::Stage2 : Stage::Attention, [&] {
         attendPrefix(layer);
         attendBlock();
@@ -271,7 +248,7 @@ void CpuDenoiseStages::packOwn(int row, KvHeadId kvHead) {
     const int size = layout_.blockSize;
     head.block.clear();
     for (int token = 0; token < options_.block; ++token) {
-        const std::size_t at = keyAt_.first(row * options_.block + token, kvHead);
+        const std::size_t at = at_.key.first(row * options_.block + token, kvHead);
         float* const block = head.own.data() + index(layout_.blockOf(token)) * layout_.floats();
         layout_.write(block, layout_.rowOf(token), rows.k + at, rows.v + at, 0.f);
         if (token % size == 0) head.block.push_back(layout_.view(block, std::min(size, options_.block - token)));
@@ -285,21 +262,21 @@ void CpuDenoiseStages::attendBlock() {
     for (int row = 0; row < rowCount(); ++row)
         for (const KvHeadId g : kvHeads())
             work_.push_back({queriesOf(row), g, allTokens(options_.block), headOf(row, g).block,
-                             block_.data() + outAt_.first(row * options_.block),
-                             blockSums_.data() + sumAt_.first(row * options_.block)});
+                             within_.out.data() + at_.out.first(row * options_.block),
+                             within_.sums.data() + at_.sum.first(row * options_.block)});
     attention_.run(work_);
 }
 
 /// Merges the attention over the prefix and that within the block into one softmax.
 void CpuDenoiseStages::merge(LayerId layer, int row) {
     const Memory& kept = memory(layer, rowAt(row).sequence);
-    const std::size_t queries = kept.prefixSums.size(), width = outAt_.under(2);
-    const std::size_t firstSum = sumAt_.first(row * options_.block), firstOut = outAt_.first(row * options_.block);
+    const std::size_t queries = kept.prefixSums.size(), width = at_.out.under(2);
+    const std::size_t firstSum = at_.sum.first(row * options_.block), firstOut = at_.out.first(row * options_.block);
     for (std::size_t i = 0; i < queries; ++i) {
-        const float p = kept.prefixSums[i], b = blockSums_[firstSum + i], most = std::max(p, b);
+        const float p = kept.prefixSums[i], b = within_.sums[firstSum + i], most = std::max(p, b);
         const float ofPrefix = std::exp(p - most), ofBlock = std::exp(b - most), sum = ofPrefix + ofBlock;
         const float* const prefix = kept.prefix.data() + i * width;
-        const float* const block = block_.data() + firstOut + i * width;
+        const float* const block = within_.out.data() + firstOut + i * width;
         float* const out = passes_.rows().out + firstOut + i * width;
         for (std::size_t c = 0; c < width; ++c) out[c] = (ofPrefix * prefix[c] + ofBlock * block[c]) / sum;
     }
@@ -330,7 +307,7 @@ void CpuDenoiseStages::after(LayerId layer) {
             std::copy_n(queriesOf(row), kept.queries.size(), kept.queries.data());
             if (rowAt(row).clean)
                 keep(layer, rowAt(row).sequence, rowAt(row).first, options_.block,
-                     made.k + keyAt_.first(row * options_.block), made.v + keyAt_.first(row * options_.block));
+                     made.k + at_.key.first(row * options_.block), made.v + at_.key.first(row * options_.block));
         }
         accountStored(recordOf(layer));
     });
@@ -344,9 +321,9 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
     const bool sparse = isSparse(of);
     DenoiseLayer out;
     out.layer = int(layer), out.sequence = int(of.sequence), out.kvHead = int(kvHead), out.sparse = sparse;
-    DenoiseStep& denoise = record_->denoise;
-    if (comparesAlways_ && compares(of) && (kvHead == KvHeadId{0} || options_.activePerHead)) {
-        const float* const from = changes_.data() + changeAt_.first(row, int(kvHead));
+    DenoiseStep& denoise = forward_.record->denoise;
+    if (recorded_.changes && compares(of) && (kvHead == KvHeadId{0} || options_.activePerHead)) {
+        const float* const from = changes_.data() + at_.change.first(row, int(kvHead));
         out.firstChange = std::int64_t(denoise.changes.size());
         denoise.changes.insert(denoise.changes.end(), from, from + options_.block);
     }
@@ -369,7 +346,7 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
     if (transfers_) selection.hits = std::int32_t(std::count(head.hit.begin(), head.hit.end(), std::uint8_t(1)));
     selection.misses = selection.selected - selection.hits;
     if (transfers_) transfers_->recordAhead(layer, of.sequence, kvHead, selection);
-    selection.first = std::uint32_t(record_->blocks.size());
+    selection.first = std::uint32_t(forward_.record->blocks.size());
     // Selections are compared between sparse forwards of one block; that of the clean forward is compared with none.
     if (kept.hasPrevious && !of.clean && out.pages > 0)
         selection.kept = std::int32_t(std::count_if(head.pages.begin(), head.pages.end(), [&](std::int32_t page) {
@@ -381,10 +358,10 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
     for (std::size_t i = 0; i < head.pages.size(); ++i) {
         const auto page = std::size_t(head.pages[i]);
         const bool always = page < agnostic.size() && agnostic[page] != 0;
-        record_->blocks.emplace_back(head.pages[i], always ? Origin::QueryAgnostic : Origin::QueryAware,
-                                     !transfers_ || head.hit[i] != 0);
+        forward_.record->blocks.emplace_back(head.pages[i], always ? Origin::QueryAgnostic : Origin::QueryAware,
+                                             !transfers_ || head.hit[i] != 0);
     }
-    record_->selections.push_back(selection);
+    forward_.record->selections.push_back(selection);
     LayerRecord& sums = recordOf(layer);
     const bool firstOfLayer = sums.selected == 0;
     sums.selected += selection.selected;
@@ -397,9 +374,9 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
 
 /// Records the share of the prefix that each query head keeps for each row of tiles; the selection has the union.
 void CpuDenoiseStages::recordTiles(LayerId layer, int row, KvHeadId kvHead, DenoiseLayer& out) {
-    if (!comparesAlways_) return; // like the changes, the shares are not recorded at level Counters
+    if (!recorded_.changes) return; // like the changes, the shares are not recorded at level Counters
     const TileMask& mask = tiles_->mask(layer, rowAt(row).sequence);
-    std::vector<float>& densities = record_->denoise.rowDensities;
+    std::vector<float>& densities = forward_.record->denoise.rowDensities;
     out.firstRow = std::int64_t(densities.size());
     out.rows = config_.group() * mask.rows();
     const int firstHead = int(kvHead) * config_.group(); // of the group's query heads
@@ -410,9 +387,9 @@ void CpuDenoiseStages::recordTiles(LayerId layer, int row, KvHeadId kvHead, Deno
 /// Records how much each token's keys and values changed since the forward before, once for all KV heads.
 void CpuDenoiseStages::recordKvChanges(LayerId layer, int row) {
     const TokenRows made = passes_.rows();
-    const std::size_t first = keyAt_.first(row * options_.block), width = keyAt_.under(0);
+    const std::size_t first = at_.key.first(row * options_.block), width = at_.key.under(0);
     Memory& kept = memory(layer, rowAt(row).sequence);
-    DenoiseStep& denoise = record_->denoise;
+    DenoiseStep& denoise = forward_.record->denoise;
     if (rowAt(row).step > 0) {
         DenoiseLayer& out = denoise.layers[denoise.layers.size() - std::size_t((rowCount() - row) * config_.kvHeads)];
         out.firstKvChange = std::int64_t(denoise.kvChanges.size());
@@ -427,47 +404,47 @@ void CpuDenoiseStages::recordKvChanges(LayerId layer, int row) {
 
 /// Records what only traces and observers need. Its time counts for no stage.
 void CpuDenoiseStages::measure(LayerId layer) {
-    for (int row = 0; recordsKv_ && row < rowCount(); ++row) recordKvChanges(layer, row);
-    if (recordsKv_) clock_.skip();
-    if (observer_ == nullptr) return;
+    for (int row = 0; recorded_.kvChanges && row < rowCount(); ++row) recordKvChanges(layer, row);
+    if (recorded_.kvChanges) clock_.skip();
+    if (recorded_.observer == nullptr) return;
     for (int row = 0; row < rowCount(); ++row) {
         const Memory& kept = memory(layer, rowAt(row).sequence);
-        observer_->attended(layer, rowAt(row).sequence,
-                            {passes_.rows().out + outAt_.first(row * options_.block), kept.prefix.size()},
-                            {kept.prefixSums.data(), kept.prefixSums.size()});
+        recorded_.observer->attended(layer, rowAt(row).sequence,
+                                     {passes_.rows().out + at_.out.first(row * options_.block), kept.prefix.size()},
+                                     {kept.prefixSums.data(), kept.prefixSums.size()});
     }
     clock_.skip();
 }
 
 void CpuDenoiseStages::finish(LayerId layer) {
-    passes_.finish(layer, buffers_.x, int(tokens_.size()), recordOf(layer));
+    passes_.finish(layer, buffers_.x, int(forward_.tokens.size()), recordOf(layer));
 }
 
 /// Computes logits of the wanted tokens only. Their rows are moved together first.
 void CpuDenoiseStages::head() {
-    clock_.run(*record_, StepStage::LmHead, [&] {
-        const Extents<int, int> streamAt(int(tokens_.size()), config_.hidden);
-        logitsAt_.assign(tokens_.size(), -1);
+    clock_.run(*forward_.record, StepStage::LmHead, [&] {
+        const Extents<int, int> streamAt(int(forward_.tokens.size()), config_.hidden);
+        forward_.logitsAt.assign(forward_.tokens.size(), -1);
         int wanted = 0;
         for (int i = 0; i < streamAt.length(0); ++i) {
             const bool isWanted = (rowAt(i / options_.block).wanted >> (i % options_.block) & 1) != 0;
-            if (observer_ == nullptr && !isWanted) continue;
+            if (recorded_.observer == nullptr && !isWanted) continue;
             if (wanted != i)
                 std::copy_n(buffers_.x + streamAt.first(i), streamAt.under(0), buffers_.x + streamAt.first(wanted));
-            logitsAt_[std::size_t(i)] = wanted++;
+            forward_.logitsAt[std::size_t(i)] = wanted++;
         }
         if (wanted > 0) passes_.head(buffers_.x, wanted, buffers_.logits);
     });
-    if (observer_ == nullptr) return;
+    if (recorded_.observer == nullptr) return;
     const Extents<int, int, int> logitAt(rowCount(), options_.block, config_.vocab);
     for (int row = 0; row < rowCount(); ++row)
-        observer_->logits(rowAt(row).sequence, {buffers_.logits + logitAt.first(row), logitAt.under(0)});
+        recorded_.observer->logits(rowAt(row).sequence, {buffers_.logits + logitAt.first(row), logitAt.under(0)});
     clock_.skip();
 }
 
 std::span<const float> CpuDenoiseStages::logits(int row, int token) const {
-    const Extents<int, int> logitAt(int(logitsAt_.size()), config_.vocab);
-    const int at = logitsAt_[std::size_t(row * options_.block + token)];
+    const Extents<int, int> logitAt(int(forward_.logitsAt.size()), config_.vocab);
+    const int at = forward_.logitsAt[std::size_t(row * options_.block + token)];
     return {buffers_.logits + logitAt.first(at), logitAt.under(0)};
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/engine/cpu/cpu_block_attention.h"
 #include "core/engine/cpu/cpu_layer_passes.h"
+#include "core/engine/cpu/cpu_page_bounds.h"
 #include "core/engine/cpu/cpu_prefix_transfers.h"
 #include "core/engine/cpu/cpu_tiles.h"
 #include "core/engine/step_order.h"
@@ -80,19 +81,51 @@ private:
         std::vector<KvBlockView> prefix, block; // what they attend to
         AlignedBuffer<float> own;               // keys and values of the block, as KV blocks
     };
+    /// Where something lies in the arrays of a forward, or of a sequence's layer.
+    struct Places {
+        Places(const ModelConfig& config, int sequences, int block, int sets);
+        Extents<RowId, LayerId> memory;
+        Extents<int, KvHeadId> head;   // [rows, KV heads]
+        Extents<int, int, int> change; // [rows, sets, block]
+        QueryExtents query, out;       // [rows * block, KV heads, group, channels], as in TokenRows
+        KeyExtents key;                // [rows * block, KV heads, channels]
+        Extents<int, int> sum;         // [rows * block, query heads]
+    };
+    /// What a run keeps for its trace and for an observer.
+    struct Recorded {
+        bool changes = false;   // of queries, whether or not anything follows from them
+        bool kvChanges = false; // of keys and values too
+        DenoiseObserver* observer = nullptr;
+    };
+    /// The present forward.
+    struct Forward {
+        std::span<const DenoiseRow> rows;
+        StepRecord* record = nullptr;
+        std::vector<std::int32_t> tokens; // ids of all rows' blocks
+        std::vector<int> logitsAt;        // [rows * block] place among the logits; -1: not wanted
+    };
+    /// By what the pages of the next forward are guessed, where pages are fetched ahead.
+    struct AskedAhead {
+        std::vector<std::vector<std::int32_t>> lastIds; // [sequence] tokens of its block in its last forward
+        std::vector<std::uint64_t> asking;              // [row] tokens whose queries say what is asked for
+    };
+    /// Attention within the blocks.
+    struct Within {
+        std::vector<float> out, sums; // at_.out, at_.sum
+    };
     Memory& memory(LayerId layer, RowId sequence);
-    /// row: of the forward, whose sequence is rows_[row].sequence.
-    Head& headOf(int row, KvHeadId kvHead) { return heads_[headAt_.offset(row, kvHead)]; }
+    /// row: of the forward, whose sequence is forward_.rows[row].sequence.
+    Head& headOf(int row, KvHeadId kvHead) { return heads_[at_.head.offset(row, kvHead)]; }
     IdRange<KvHeadId> kvHeads() const { return idsUpTo<KvHeadId>(config_.kvHeads); }
-    const DenoiseRow& rowAt(int row) const { return rows_[std::size_t(row)]; }
-    int rowCount() const { return int(rows_.size()); }
-    LayerRecord& recordOf(LayerId layer) { return record_->layers[index(layer)]; }
+    const DenoiseRow& rowAt(int row) const { return forward_.rows[std::size_t(row)]; }
+    int rowCount() const { return int(forward_.rows.size()); }
+    LayerRecord& recordOf(LayerId layer) { return forward_.record->layers[index(layer)]; }
     template <class Work> void timed(LayerId layer, Stage stage, Work&& work) {
         clock_.run(recordOf(layer), options_.pages ? stage : Stage::Attention, work);
     }
     const float* queriesOf(int row) const;
     bool compares(const DenoiseRow& row) const {
-        return row.step > 0 && (comparesAlways_ || (isSparse(row) && !options_.everyToken));
+        return row.step > 0 && (recorded_.changes || (isSparse(row) && !options_.everyToken));
     }
     bool isSparse(const DenoiseRow& row) const;
     bool makesMask(const DenoiseRow& row) const {
@@ -106,7 +139,6 @@ private:
     void recordKvChanges(LayerId layer, int row);
     void askAhead();
     void forecast(LayerId layer);
-    void boundPages();
     void compare(LayerId layer, int row);
     void nameActive(int row);
     void packOwn(int row, KvHeadId kvHead);
@@ -121,9 +153,7 @@ private:
 
     const DenoiseOptions options_;
     const ModelConfig& config_;
-    const bool comparesAlways_; // changes are recorded, whether or not anything follows from them
-    const bool recordsKv_;      // changes of keys and values too
-    DenoiseObserver* const observer_;
+    const Recorded recorded_;
     Kernels& kernels_;
     KvCache& cache_;
     const BlockLayout layout_;
@@ -135,29 +165,16 @@ private:
     std::optional<CpuTiles> tiles_;
     std::optional<CpuPrefixTransfers> transfers_; // where the prefix waits on the host
     const int sets_;                              // sets of active tokens in a row: one, or one for each KV head
-    const Extents<RowId, LayerId> memoryAt_;
-    const Extents<int, KvHeadId> headAt_;   // [rows of a forward, KV heads]
-    const Extents<int, int, int> changeAt_; // [rows of a forward, sets, block]
-    const QueryExtents queryAt_, outAt_;    // [rows * block, KV heads, group, channels], as in TokenRows
-    const KeyExtents keyAt_;                // [rows * block, KV heads, channels]
-    const Extents<int, int> sumAt_;         // [rows * block, query heads]
-    std::vector<Memory> memories_;          // memoryAt_
+    const Places at_;
+    std::vector<Memory> memories_; // at_.memory
 
-    std::span<const DenoiseRow> rows_;
-    StepRecord* record_ = nullptr;
-    std::vector<std::int32_t> tokens_; // ids of all rows' blocks
-    std::vector<Head> heads_;          // headAt_
-    std::vector<float> changes_;       // changeAt_
+    Forward forward_;
+    std::vector<Head> heads_;    // at_.head
+    std::vector<float> changes_; // at_.change
     std::vector<CpuBlockAttention::Work> work_;
-    std::vector<RangeBoundItem> bounds_; // one for each active query
-    std::vector<std::size_t> boundsOf_;  // [rows * kvHeads + 1] where each head's part of bounds_ begins
-    std::vector<float> scores_;          // of all bounds
-    std::vector<std::int32_t> order_;
-    std::vector<std::vector<std::int32_t>>
-        lastIds_; // [sequence] tokens of its block in its last forward, where pages are fetched ahead
-    std::vector<std::uint64_t> asking_;    // [row] tokens whose queries say what is asked for
-    std::vector<float> block_, blockSums_; // attention within the blocks: outAt_, sumAt_
-    std::vector<int> logitsAt_;            // [rows * block] place among the logits; -1: not wanted
+    CpuPageBounds bounds_; // a head for each of heads_
+    AskedAhead ahead_;
+    Within within_;
 };
 
 } // namespace kvscope
