@@ -4,10 +4,13 @@
 #include "bench/bench.h"
 #include "core/plan/backend.h"
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace kvscope::bench {
+
+constexpr std::int64_t kMi = std::int64_t(1) << 20;
 
 /// The server that is measured, and what is asked of it.
 struct ServingJob {

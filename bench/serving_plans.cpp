@@ -17,7 +17,7 @@ using namespace serve;
 
 constexpr int kRunning = 64, kWaiting = 1000, kPlans = 2000;
 constexpr double kAimUs = 100;
-constexpr std::int64_t kMi = std::int64_t(1) << 20, kPlenty = std::int64_t(1) << 44;
+constexpr std::int64_t kPlenty = std::int64_t(1) << 44;
 
 /// A server that admits nobody, or only short prompts.
 struct FullServer {

@@ -20,7 +20,6 @@ using Json = nlohmann::ordered_json;
 using namespace serve;
 
 constexpr double kAim = 0.01; // of the P99 of the time between tokens
-constexpr std::int64_t kMi = std::int64_t(1) << 20;
 
 /// Three requests for every row, all there at the beginning. Answers have several lengths, so that prompts are read
 /// while other requests decode.

@@ -1,6 +1,7 @@
 // How far is the simulator from the engine? A table of costs is fitted to two servers on the CPU, and predicts others
 // that differ in budget, arrivals and method.
 #include "bench/bench.h"
+#include "bench/serving.h"
 
 #include "base/error.h"
 #include "core/prompt/prompts.h"
@@ -20,8 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using namespace serve;
-
-constexpr std::int64_t kMi = std::int64_t(1) << 20;
 
 /// One server and what is offered to it. Servers that are compared differ from the first one in what the name says.
 struct Server {

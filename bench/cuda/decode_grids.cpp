@@ -58,11 +58,11 @@ Json noConclusions(const Json&) { return Json::object(); }
 
 // ---- Table 2 of the NOSA paper
 
-struct Cell {
+struct GridCell {
     int context, equivalentBatch, resident; // resident: batch whose whole KV fits the same memory, as the paper runs it
     double paper;                           // NOSA on NOSI, offloaded, tokens/s on an A800
 };
-constexpr Cell kCells[] = {
+constexpr GridCell kCells[] = {
     {16384, 16, 4, 743.18}, {16384, 32, 8, 1056.27}, {16384, 64, 16, 1630.80}, {16384, 128, 32, 1961.17},
     {32768, 16, 2, 694.58}, {32768, 32, 4, 1067.32}, {32768, 64, 8, 1574.47},  {32768, 128, 16, 1536.19},
     {65536, 8, 1, 312.39},  {65536, 16, 1, 545.08},  {65536, 32, 2, 763.82},   {65536, 64, 4, 1378.82},
@@ -71,7 +71,7 @@ constexpr Cell kCells[] = {
 
 std::vector<DecodeJob> tableJobs() {
     std::vector<DecodeJob> jobs;
-    for (const Cell& cell : kCells)
+    for (const GridCell& cell : kCells)
         for (const DecodeJob& each :
              {job("full", cell.context, cell.resident), job("infllmv2", cell.context, cell.resident),
               job("nosa", cell.context, cell.resident),
@@ -85,7 +85,7 @@ std::vector<DecodeJob> tableJobs() {
 
 Json tableConclusions(const Json& rows) {
     Json out = Json::array();
-    for (const Cell& cell : kCells) {
+    for (const GridCell& cell : kCells) {
         const Json* nosa = find(rows, "nosa", true, cell.context, cell.equivalentBatch);
         if (nosa == nullptr) continue;
         Json entry{{"context", cell.context}, {"equivalent_batch", cell.equivalentBatch}};
