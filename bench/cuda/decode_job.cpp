@@ -161,22 +161,22 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     const ModelConfig& config = model.config;
     const MethodEntry& method = findMethod(job.method);
     CudaEngineOptions options;
-    options.parameters = parametersOf(job, method, config);
-    options.spec = method.make(options.parameters, config);
-    options.makeSelector = method.onDevice.make;
+    options.method.parameters = parametersOf(job, method, config);
+    options.spec = method.make(options.method.parameters, config);
+    options.method.makeSelector = method.onDevice.make;
     options.offload = job.offload;
-    options.aheadBlocks = job.aheadBlocks;
-    options.transferLoop = job.transferLoop;
+    options.transfers.aheadBlocks = job.aheadBlocks;
+    options.transfers.loop = job.transferLoop;
     const SelectionSpec& spec = options.spec;
     if (!model.evictionHead) options.spec.bias.scale = 0;
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
     options.maxTokens.assign(std::size_t(job.batch), tokens);
     options.promptTokens.assign(std::size_t(job.batch), job.context);
-    const MethodUse use{options.parameters, spec, config, Backend::Cuda, job.offload};
+    const MethodUse use{options.method.parameters, spec, config, Backend::Cuda, job.offload};
     refuseUnable(method, use, tokens);
-    options.abilities = abilitiesOf(method, use);
+    options.method.abilities = abilitiesOf(method, use);
     options.plans =
-        LayerPlans(config, spec, {job.offload, method.makeSelector != nullptr, options.abilities.ahead, tokens});
+        LayerPlans(config, spec, {job.offload, method.makeSelector != nullptr, options.method.abilities.ahead, tokens});
     changes.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
     if (job.storedSequences > 0 && job.storedSequences < job.batch) {
         if (spec.queryScore == QueryScore::RangeBound || spec.rewritesKeys || options.plans.offloaded() < config.layers)

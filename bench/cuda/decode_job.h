@@ -25,7 +25,7 @@ struct DecodeJob {
     bool moveBlocks = true;                                      // false: as PlantedSteps::moveBlocks
     std::vector<std::pair<std::string, std::string>> parameters; // of the method, beside its defaults
     int aheadBlocks = 0;       // thread blocks of a lookahead's transfers; 0: by the batch
-    bool transferLoop = false; // as CudaEngineOptions::transferLoop
+    bool transferLoop = false; // as DeviceTransfers::loop
     int storedSequences = 0;   // as PlantedSteps::stored; planted, and the method offloads all layers
     double gamma = -1;         // planted locality; negative: the model's own selection
     RecordLevel level = RecordLevel::Selections;

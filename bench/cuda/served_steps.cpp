@@ -41,7 +41,7 @@ RowStep rowStep(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& 
     PlantedSteps changes;
     CudaEngineOptions options = engineOptions(one, *model, changes);
     options.changes = &changes;
-    CudaRowEngine engine(model, options.abilities, job.batch, invariant, &options);
+    CudaRowEngine engine(model, options.method.abilities, job.batch, invariant, &options);
     const std::vector<std::int32_t> none;
     std::vector<RowToken> tokens;
     for (int row = 0; row < job.batch; ++row) {

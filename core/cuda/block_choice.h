@@ -42,7 +42,7 @@ public:
     int previousBytes() const;
     /// See Abilities::valuesByToken.
     bool valuesByToken(int layer) const {
-        return selector_ && options_.abilities.valuesByToken && layers_[std::size_t(layer)].sparse;
+        return selector_ && options_.method.abilities.valuesByToken && layers_[std::size_t(layer)].sparse;
     }
 
     ChoiceLists lists; // for all layers; DeviceArena::take sets the pointers

@@ -20,6 +20,21 @@ namespace kvscope {
 
 class Scatter;
 
+/// The method, apart from its choice as data (CudaEngineOptions::spec).
+struct DeviceMethod {
+    DeviceSelectorMaker makeSelector = nullptr; // null: the method has no selector
+    ParameterValues parameters;
+    Abilities abilities; // with these parameters
+};
+
+/// How KV blocks cross the link.
+struct DeviceTransfers {
+    RowTransfers plan;          // loads by calls of the driver: only on demand, without step graphs
+    int aheadBlocks = 0;        // thread blocks of a transfer beside other kernels; 0: by the batch
+    bool loop = false;          // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
+    Scatter* scatter = nullptr; // with StorePlan::Bounce; must outlive the engine
+};
+
 struct CudaEngineOptions {
     SelectionSpec spec;
     std::vector<int> maxTokens;    // [sequence]
@@ -36,17 +51,12 @@ struct CudaEngineOptions {
     OracleObserver* oracleObserver = nullptr;
     Sampling sampling; // of maxTokens - promptTokens tokens of each sequence
     GpuTrace* trace = nullptr;
-    DeviceSelectorMaker makeSelector = nullptr; // null: the method has no selector
-    ParameterValues parameters;                 // parameters of the method
-    Abilities abilities;                        // abilities of the method with these parameters
-    const Model* model = nullptr;               // null with random weights
+    DeviceMethod method;
+    const Model* model = nullptr; // null with random weights
     bool offload = true;
-    int aheadBlocks = 0;                    // thread blocks of a transfer beside other kernels; 0: by the batch
-    bool transferLoop = false;              // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
-    bool sharesSteps = false;               // the sequence is a request of an engine that serves many
-    bool pooled = false;                    // the offloaded layers' slots are one pool of all rows (DevicePool)
-    RowTransfers transfers;                 // loads by calls of the driver: only on demand, without step graphs
-    Scatter* scatter = nullptr;             // with StorePlan::Bounce; must outlive the engine
+    bool sharesSteps = false; // the sequence is a request of an engine that serves many
+    bool pooled = false;      // the offloaded layers' slots are one pool of all rows (DevicePool)
+    DeviceTransfers transfers;
     std::vector<PlantedStream> planted;     // [layer] of one sequence, see EngineSetup
     const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
     /// The format of full blocks in the host store and on the link. In the GPU's memory a full block holds bf16

@@ -21,8 +21,8 @@ std::int64_t wholePages(std::size_t bytes) {
 
 CudaEngineOptions CudaRowParts::rowOptions(CudaEngineOptions options) const {
     options.sharesSteps = true;
-    options.transfers = transfers;
-    options.scatter = scatter;
+    options.transfers.plan = transfers;
+    options.transfers.scatter = scatter;
     options.pooled = pool != nullptr && options.plans.offloaded() > 0;
     if (options.pooled) options.slots = 0, options.leastRecentlyUsed = false;
     return options;

@@ -26,11 +26,11 @@ CudaSequences::CudaSequences(const CudaSequencesParts& parts)
               transfers, p_.ranges}) {
     refuseUnsupported();
     for (const LayerPlan& plan : p_.options.plans) static_cast<LayerPlan&>(layers.emplace_back()) = plan;
-    if (p_.options.makeSelector != nullptr) makeSelector();
-    if (!selector || p_.options.abilities.ahead != Ahead::NextLayer) return;
+    if (p_.options.method.makeSelector != nullptr) makeSelector();
+    if (!selector || p_.options.method.abilities.ahead != Ahead::NextLayer) return;
     order.lookAhead();
     const bool offloads = p_.options.plans.offloaded() > 0;
-    const bool wanted = p_.options.transferLoop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
+    const bool wanted = p_.options.transfers.loop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
     transfers.planBeside(offloads && p_.launch.clusters && wanted && !p_.options.sharesSteps);
     // Transfers occupy some multiprocessors. A kernel with a thread block for each multiprocessor would have thread
     // blocks that wait for those, so kernels count on fewer. They count on as few where nothing is transferred, so
@@ -57,36 +57,36 @@ void CudaSequences::makeSelector() {
     for (const DeviceLayer& layer : p_.model.layers) norms.push_back(layer.headNorms);
     const RecordLevel level = // the oracle needs the chosen blocks of every step
         options.oracle ? std::max(options.level, RecordLevel::Selections) : options.level;
-    selector = options.makeSelector(options.parameters,
-                                    {p_.launch,
-                                     p_.model.config,
-                                     options.model,
-                                     spec_,
-                                     p_.layout.shape,
-                                     options.maxTokens,
-                                     options.promptTokens.empty() ? options.maxTokens : options.promptTokens,
-                                     norms,
-                                     p_.layout.maxBlocks,
-                                     p_.layout.capacity,
-                                     p_.layout.chunk,
-                                     options.slots,
-                                     options.offload,
-                                     options.ranksBlocks,
-                                     transfers.blocks(),
-                                     options.record,
-                                     options.oracle,
-                                     level,
-                                     options.store,
-                                     layers,
-                                     rows.blockFirst,
-                                     rows.windowFirst,
-                                     rows.tokenFirst,
-                                     rows.poolFirst,
-                                     rows.ropeCos,
-                                     rows.ropeSin,
-                                     rows.ropeFirst,
-                                     p_.model,
-                                     p_.passes.linear()});
+    selector = options.method.makeSelector(options.method.parameters,
+                                           {p_.launch,
+                                            p_.model.config,
+                                            options.model,
+                                            spec_,
+                                            p_.layout.shape,
+                                            options.maxTokens,
+                                            options.promptTokens.empty() ? options.maxTokens : options.promptTokens,
+                                            norms,
+                                            p_.layout.maxBlocks,
+                                            p_.layout.capacity,
+                                            p_.layout.chunk,
+                                            options.slots,
+                                            options.offload,
+                                            options.ranksBlocks,
+                                            transfers.blocks(),
+                                            options.record,
+                                            options.oracle,
+                                            level,
+                                            options.store,
+                                            layers,
+                                            rows.blockFirst,
+                                            rows.windowFirst,
+                                            rows.tokenFirst,
+                                            rows.poolFirst,
+                                            rows.ropeCos,
+                                            rows.ropeSin,
+                                            rows.ropeFirst,
+                                            p_.model,
+                                            p_.passes.linear()});
 }
 
 void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {

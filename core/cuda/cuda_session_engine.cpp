@@ -94,9 +94,9 @@ CudaEngineOptions gpuEngineOptions(const EngineSetup& setup) {
     options.sampling = setup.options.sampling;
     options.oracle = setup.options.oracle && !setup.spec.dense;
     options.oracleObserver = setup.options.oracleObserver;
-    options.makeSelector = findMethod(setup.options.method).onDevice.make;
-    options.abilities = setup.abilities;
-    options.parameters = setup.parameters;
+    options.method.makeSelector = findMethod(setup.options.method).onDevice.make;
+    options.method.abilities = setup.abilities;
+    options.method.parameters = setup.parameters;
     options.model = setup.model.get();
     options.offload = setup.options.offload;
     options.planted = setup.planted;

@@ -20,16 +20,17 @@ using enum StepReport::Mark;
 
 PromptReader::PromptReader(const PromptReaderParts& parts)
     : p_(parts), config_(p_.model.config), spec_(p_.options.spec),
-      piece_(pieceTokens(p_.options.transfers.chunkTokens)) {}
+      piece_(pieceTokens(p_.options.transfers.plan.chunkTokens)) {}
 
 void PromptReader::plan(DeviceArena& arena) {
     const BatchLayout& layout = p_.layout;
     const auto most = std::size_t(p_.options.maxPrompt);
-    const std::size_t activations = inChunks() ? std::min(most, std::size_t(p_.options.transfers.chunkTokens)) : most;
+    const std::size_t activations =
+        inChunks() ? std::min(most, std::size_t(p_.options.transfers.plan.chunkTokens)) : most;
     arena.plan(x, activations * std::size_t(config_.hidden), "prompt activations");
     arena.plan(ids, most, "prompt activations");
     arena.plan(positions, most, "prompt activations");
-    if (p_.selector && p_.options.abilities.logSums)
+    if (p_.selector && p_.options.method.abilities.logSums)
         arena.plan(logSums, std::size_t(layout.chunk) * std::size_t(config_.queryHeads), "activations");
     const std::size_t layerElements =
         std::size_t(layout.kvHeads) * std::size_t(layout.maxBlocks) * layout.blockElements;
@@ -40,7 +41,7 @@ void PromptReader::plan(DeviceArena& arena) {
     } else if (p_.options.plans.offloaded() > 0 || spec_.ownDeviceTier) {
         for (Bf16*& blocks : scratch) arena.plan(blocks, layerElements, "prompt KV");
     }
-    if (p_.options.transfers.stores == StorePlan::Bounce && p_.options.plans.offloaded() > 0)
+    if (p_.options.transfers.plan.stores == StorePlan::Bounce && p_.options.plans.offloaded() > 0)
         arena.planHost(bounce, layerElements, "the prompts' buffer");
     arena.planHost(report_, std::size_t(config_.layers) * marksOfLayer(), "the prompts' marks");
 }
@@ -90,7 +91,7 @@ bool PromptReader::readChunk(int until, const std::vector<std::int32_t>& prompt,
     while (at_.piece < until) {
         throwIfCancelled(stop);
         if (at_.layer == LayerId{0}) { // else a chunk was given up between two layers, and goes on
-            chunkEnd_ = std::min(until, at_.piece + p_.options.transfers.chunkTokens / piece_);
+            chunkEnd_ = std::min(until, at_.piece + p_.options.transfers.plan.chunkTokens / piece_);
             xFirst_ = at_.piece * piece_;
             embed(prompt, xFirst_, std::min(tokens, chunkEnd_ * piece_));
         }
@@ -362,7 +363,7 @@ void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStre
         cuda::check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, stream),
                     "copying KV blocks to the host");
     };
-    switch (p_.options.transfers.stores) {
+    switch (p_.options.transfers.plan.stores) {
     case StorePlan::Kernel: {
         cuda::Launch beside = p_.launch;
         beside.stream = stream, beside.joined = true;
@@ -375,8 +376,9 @@ void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStre
     case StorePlan::Bounce: {
         const std::size_t span = std::size_t(layout.kvHeads - 1) * fromStride + elements * sizeof(Bf16);
         copy(bounce, from, span);
-        return p_.options.scatter->after(stream, {reinterpret_cast<const char*>(bounce), reinterpret_cast<char*>(to),
-                                                  blockBytes, end - first, layout.kvHeads, fromStride, toStride});
+        return p_.options.transfers.scatter->after(stream,
+                                                   {reinterpret_cast<const char*>(bounce), reinterpret_cast<char*>(to),
+                                                    blockBytes, end - first, layout.kvHeads, fromStride, toStride});
     }
     case StorePlan::Calls:
         for (int g = 0; g < layout.kvHeads; ++g)

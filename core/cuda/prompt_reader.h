@@ -102,7 +102,7 @@ private:
         float* x = nullptr;
         std::uint64_t* marks = nullptr;
     };
-    bool inChunks() const { return p_.options.transfers.chunkTokens > 0; }
+    bool inChunks() const { return p_.options.transfers.plan.chunkTokens > 0; }
     void embed(const std::vector<std::int32_t>& prompt, int first, int end) const;
     void readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const;
     void finishLayer(const Blocks& blocks, int from, LayerRecord& out) const;

@@ -28,7 +28,7 @@ CudaEngineOptions optionsOf(const CudaEngineOptions& usual, const CudaRowParts& 
     options.maxPrompt = 1;
     options.sampling = {};
     options.store = nullptr;
-    options.makeSelector = nullptr; // or it would make none
+    options.method.makeSelector = nullptr; // or it would make none
     return options;
 }
 
@@ -203,7 +203,7 @@ void RowBatch::launch() {
     if (graphs_.size() > kMostGraphs) graphs_.clear();
     Step& step = graphs_[shape_];
     // By calls of the driver the host reads lists of blocks in the middle of a step, which no graph can hold.
-    const bool calls = options_.transfers.loads != TransferPlan::Kernel && options_.plans.offloaded() > 0;
+    const bool calls = options_.transfers.plan.loads != TransferPlan::Kernel && options_.plans.offloaded() > 0;
     if (oneByOne_ || calls || !step.tried) { // makes what must not be made during a capture, see StepGraphs::capture
         launchKernels();
         step.tried = true;

@@ -18,7 +18,7 @@ Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout
 void Transfers::plan(DeviceArena& arena) {
     const std::size_t layers = layers_.size();
     arena.plan(counters, layers * 2 + 2, "session state");
-    if (options_.transfers.loads != TransferPlan::Kernel) {
+    if (options_.transfers.plan.loads != TransferPlan::Kernel) {
         constexpr const char* kWhat = "lists of blocks";
         arena.planHost(lists_.loads, mostLoads(), kWhat);
         arena.planHost(lists_.writeBacks, layout_.heads(), kWhat);
@@ -38,7 +38,7 @@ void Transfers::open() {
 }
 
 int Transfers::blocks() const {
-    if (options_.aheadBlocks > 0) return options_.aheadBlocks;
+    if (options_.transfers.aheadBlocks > 0) return options_.transfers.aheadBlocks;
     return usualBlocks(layout_.rows);
 }
 
@@ -74,7 +74,7 @@ void Transfers::onDemand(int index, const StepReport& report) {
     stages_.at(index, Stage::Offloading);
     if (options_.quantised)
         cuda::gatherQuantised(launch_, gather, *options_.quantised);
-    else if (options_.transfers.loads == TransferPlan::Kernel)
+    else if (options_.transfers.plan.loads == TransferPlan::Kernel)
         cuda::gatherBlocks(launch_, gather);
     else
         byCalls(index, gather);
@@ -110,7 +110,7 @@ void Transfers::byCalls(int index, const cuda::GatherArgs& gather) {
         const cuda::BlockMove move = lists_.writeBacks[i];
         to_.push_back(store + std::size_t(move.store) * unit), from_.push_back(pool + std::size_t(move.slot) * bytes);
     }
-    if (options_.transfers.loads == TransferPlan::Batched)
+    if (options_.transfers.plan.loads == TransferPlan::Batched)
         copyTogether(bytes, stream);
     else
         copyEach(loads, writeBacks, bytes, stream);

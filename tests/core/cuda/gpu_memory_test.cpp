@@ -356,7 +356,7 @@ protected:
         const MemoryPlan declared = CudaEngine::memory(DeviceModel::shapesOf(*model), options, gpuLaunch(usableGpu()));
         const auto weights = DeviceModel::of(model);
         CudaEngineOptions used = options;
-        if (planted != nullptr) used.makeSelector = planted;
+        if (planted != nullptr) used.method.makeSelector = planted;
         (void)run(weights, used, prompts);
         return complaint(run(weights, used, prompts), declared);
     }
@@ -401,7 +401,7 @@ TEST_P(GpuMemoryOnCuda, AMegabyteThatNobodyDeclaredShows) {
     const auto weights = DeviceModel::of(embedded());
     CudaEngineOptions options = gpuEngineOptions(session.setup);
     const MemoryPlan declared = CudaEngine::memory(DeviceModel::shapesOf(*embedded()), options, gpuLaunch(usableGpu()));
-    options.makeSelector = makeGreedy;
+    options.method.makeSelector = makeGreedy;
     const Taken taken = run(weights, options, session.setup.prompts);
     EXPECT_THAT(complaint(taken, declared), ::testing::HasSubstr("1048576 more")) << "a megabyte goes unnoticed";
     nobodyDeclared.reset();

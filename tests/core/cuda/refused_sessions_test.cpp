@@ -76,8 +76,8 @@ TEST_F(RefusedSessionsOnCuda, OutOfMemoryLosesNothing) {
     config.windows.clear();
     const MethodEntry& method = findMethod("streaming");
     CudaEngineOptions options;
-    options.parameters = resolveDefaults(method, config);
-    options.spec = method.make(options.parameters, config);
+    options.method.parameters = resolveDefaults(method, config);
+    options.spec = method.make(options.method.parameters, config);
     options.spec.bias.scale = 0;
     options.maxTokens = {4096};
     options.promptTokens = {4000};

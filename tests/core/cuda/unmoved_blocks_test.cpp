@@ -23,8 +23,8 @@ Totals run(bool moveBlocks) {
     const auto model = Model::load(kDefaultModel);
     const MethodEntry& method = findMethod("nosa");
     CudaEngineOptions options;
-    options.parameters = resolveDefaults(method, model->config());
-    options.spec = method.make(options.parameters, model->config());
+    options.method.parameters = resolveDefaults(method, model->config());
+    options.spec = method.make(options.method.parameters, model->config());
     options.maxTokens.assign(kSequences, kContext + kSteps + 16);
     options.promptTokens.assign(kSequences, kContext);
     options.slots = options.spec.budgetBlocks();
