@@ -27,6 +27,7 @@ inline QImage stampOf(const QImage& picture) {
 struct PictureDifference {
     double mean = 0, worst = 0; // of 255, over the places
     QPoint where;               // of the worst, in the stamp
+    QString places;             // those that differ by 2 and more: where in percent, and each channel's difference
 };
 
 /// The difference of two stamps. A place is 8 x 8 pixels, about 40 x 40 of the picture; the largest channel counts.
@@ -45,6 +46,13 @@ inline PictureDifference pictureDifference(const QImage& a, const QImage& b) {
             for (const double channel : sum) place = std::max(place, std::abs(channel) / (kPlace * kPlace));
             result.mean += place;
             if (place > result.worst) result.worst = place, result.where = {left, top};
+            if (place >= 2)
+                result.places += QStringLiteral(" (%1 %, %2 %: %3 %4 %5)")
+                                     .arg(left * 100 / kStampWidth)
+                                     .arg(top * 100 / kStampHeight)
+                                     .arg(sum[0] / (kPlace * kPlace), 0, 'f', 1)
+                                     .arg(sum[1] / (kPlace * kPlace), 0, 'f', 1)
+                                     .arg(sum[2] / (kPlace * kPlace), 0, 'f', 1);
         }
     result.mean /= (kStampWidth / kPlace) * (kStampHeight / kPlace);
     return result;
@@ -73,7 +81,8 @@ inline void expectPicture(const QImage& drawn, const QString& name) {
     drawn.save(seen);
     ADD_FAILURE() << name.toStdString() << " differs by " << difference.mean << " on average and " << difference.worst
                   << " at (" << difference.where.x() * 100 / kStampWidth << " %, "
-                  << difference.where.y() * 100 / kStampHeight << " %); what was drawn is in " << seen.toStdString();
+                  << difference.where.y() * 100 / kStampHeight << " %); what was drawn is in " << seen.toStdString()
+                  << "; drawn less kept, red, green, blue:" << difference.places.left(1200).toStdString();
 }
 
 } // namespace kvscope::ui
