@@ -9,14 +9,12 @@
 #include "profiler/store/trace_schema.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <optional>
 
 #ifndef KVSCOPE_VERSION
@@ -156,21 +154,11 @@ void TraceStore::prepare() {
     insertOracle_ = RowInserter(connection_, "oracle", "id, best_mass, recall, far_mass, far_best_mass, far_recall");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
-    insertForwards_ = RowInserter(connection_, "denoise", "id, block, denoise_step, kind, masked, written");
-    insertForwardTokens_ =
-        RowInserter(connection_, "denoise_token", "id, position, input_id, candidate, confidence, written");
-    insertForwardLayers_ =
-        RowInserter(connection_, "denoise_layer", "id, mode, active, active_set, pages, density, changes");
-    insertTileRows_ = RowInserter(connection_, "denoise_tile", "id, densities");
-    insertKvChanges_ = RowInserter(connection_, "denoise_change", "id, key_changes, value_changes");
-    insertSpans_ = RowInserter(
-        connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth, stage, bytes");
-    insertFlows_ = RowInserter(connection_, "flow", "run_id, from_span, to_span");
-    lastSpan_ = connection_.integer("SELECT max(id) FROM span");
+    denoising_ = DenoiseWriter(connection_);
+    spans_ = SpanWriter(connection_);
     serving_ = ServingWriter(connection_);
     insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
-    insertText_ = make("INSERT INTO text(value) VALUES (?) ON CONFLICT DO NOTHING");
-    findText_ = make("SELECT id FROM text WHERE value = ?");
+    texts_ = TextTable(connection_);
     updateHealth_ =
         make("UPDATE OR ROLLBACK health SET dropped_steps=?, writer_busy_ns=?, heartbeat_ms=?, error=? WHERE run_id=?");
 }
@@ -215,16 +203,13 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     insertHealth.bindAll(run, std::string_view("kvscope " KVSCOPE_VERSION), unixMs()).run();
     addMeta(run, info);
     commit();
-    run_ = int(run);
     serving_.beginRun();
-    calls_.clear();
-    level_ = level;
-    info_ = info;
-    kvBlockTokens_ = info.blockSize;
+    spans_.beginRun();
+    current_ = {int(run), level, info, info.blockSize};
     for (const auto& [key, value] : info.meta)
-        if (key == run_meta::kKvBlockTokens) kvBlockTokens_ = std::atoi(value.c_str());
-    info_.prompts = {};
-    return run_;
+        if (key == run_meta::kKvBlockTokens) current_.kvBlockTokens = std::atoi(value.c_str());
+    current_.info.prompts = {};
+    return current_.id;
 }
 
 void TraceStore::addMeta(std::int64_t run, const RunInfo& info) {
@@ -248,8 +233,8 @@ void TraceStore::addPrompts(const RunPrompts& prompts) {
             std::string& kept = bytes[insertPrompts_.slot()];
             kept = prompts.bytesOf(ids[position]);
             const TokenText text(kept);
-            insertPrompts_.add(trace::promptKey(run_, int(sequence), std::int64_t(position)), ids[position], text.text,
-                               text.raw);
+            insertPrompts_.add(trace::promptKey(current_.id, int(sequence), std::int64_t(position)), ids[position],
+                               text.text, text.raw);
         }
     }
 }
@@ -281,7 +266,7 @@ void TraceStore::addStep(const StepRecord& record) {
         exposedNs += layer.exposedNs;
     }
     insertSteps_.expect(1);
-    insertSteps_.add(trace::stepKey(run_, record.step), int(record.phase), record.tokens, someBlockOpens(record),
+    insertSteps_.add(trace::stepKey(current_.id, record.step), int(record.phase), record.tokens, someBlockOpens(record),
                      record.startNs, record.durationNs, record.stepStageNs[0], record.stepStageNs[1],
                      record.stepStageNs[2], selected, whereDefined(anyKept && keptDefined ? kept : -1), hits, misses,
                      h2dBlocks, d2hBlocks, h2dBytes, d2hBytes, transferNs, exposedNs);
@@ -289,18 +274,22 @@ void TraceStore::addStep(const StepRecord& record) {
     addSelections(record);
     addLayers(record);
     if (!record.spans.empty()) addSpans(record.spans);
-    if (!record.denoise.empty()) addDenoising(record);
+    if (!record.denoise.empty()) {
+        const int group = std::max(1, current_.info.queryHeads / std::max(1, current_.info.kvHeads));
+        denoising_.add(current_.id, group, record);
+    }
 }
 
 /// Notes the position of the token that each sequence is fed in this step: as the record says, or the one before the
 /// first token that the sequence generates.
 void TraceStore::noteFed(const StepRecord& record) {
-    fed_.assign(std::size_t(trace::kMaxSequences), -1);
+    sequences_.assign(std::size_t(trace::kMaxSequences), {});
     for (const FedPosition& fed : record.fed)
-        if (fed.sequence >= 0 && fed.sequence < trace::kMaxSequences) fed_[std::size_t(fed.sequence)] = fed.position;
+        if (fed.sequence >= 0 && fed.sequence < trace::kMaxSequences)
+            sequences_[std::size_t(fed.sequence)].fed = fed.position;
     for (const TokenRecord& token : record.generated)
         if (std::int32_t* fed = token.sequence >= 0 && token.sequence < trace::kMaxSequences
-                                    ? &fed_[std::size_t(token.sequence)]
+                                    ? &sequences_[std::size_t(token.sequence)].fed
                                     : nullptr;
             fed != nullptr && *fed < 0)
             *fed = token.position - 1;
@@ -309,8 +298,8 @@ void TraceStore::noteFed(const StepRecord& record) {
 /// Whether a sequence begins a KV block in this step: the token that it is fed is the first one of a block. Where the
 /// record does not say which token that is, the record's own word counts.
 bool TraceStore::opensBlock(const StepRecord& record, std::int32_t sequence) const {
-    const std::int32_t fed = fed_[std::size_t(sequence)];
-    return fed >= 0 && kvBlockTokens_ > 0 ? fed % kvBlockTokens_ == 0 : record.opensBlock;
+    const std::int32_t fed = sequences_[std::size_t(sequence)].fed;
+    return fed >= 0 && current_.kvBlockTokens > 0 ? fed % current_.kvBlockTokens == 0 : record.opensBlock;
 }
 
 /// A step begins a block if one of its sequences does. Its selections say the same of their sequences, so that averages
@@ -325,91 +314,24 @@ bool TraceStore::someBlockOpens(const StepRecord& record) const {
 }
 
 void TraceStore::addTokens(const StepRecord& record) {
-    tokenIndex_.assign(std::size_t(trace::kMaxSequences), 0);
     insertTokens_.expect(record.generated.size());
     for (const TokenRecord& token : record.generated) {
         if (token.sequence < 0 || token.sequence >= trace::kMaxSequences)
             refuse(fmt::format("sequence {} cannot be numbered in {}", token.sequence, connection_.path()),
                    "record fewer sequences");
-        int& ordinal = tokenIndex_[std::size_t(token.sequence)];
+        int& ordinal = sequences_[std::size_t(token.sequence)].tokens;
         if (ordinal >= trace::kMaxTokensPerStep)
             refuse(fmt::format("step {} makes too many tokens for {}", record.step, connection_.path()),
                    "record a smaller run");
         const TokenText text(token.bytes);
-        insertTokens_.add(trace::tokenKey(run_, record.step, token.sequence, ordinal++), token.position, token.id,
-                          text.text, text.raw);
-    }
-}
-
-void TraceStore::addDenoising(const StepRecord& record) {
-    const DenoiseStep& step = record.denoise;
-    insertForwards_.expect(step.forwards.size());
-    for (const DenoiseForward& forward : step.forwards)
-        insertForwards_.add(trace::tokenKey(run_, record.step, forward.sequence, 0), forward.block, forward.step,
-                            forward.final, forward.masked, forward.written);
-    insertForwardTokens_.expect(step.tokens.size());
-    for (const DenoiseForward& forward : step.forwards)
-        for (std::uint32_t i = 0; i < forward.tokens; ++i) {
-            const DenoiseToken& token = step.tokens[forward.firstToken + i];
-            std::optional<std::int64_t> candidate;
-            std::optional<double> confidence;
-            if (token.candidate >= 0) candidate = token.candidate, confidence = double(token.confidence);
-            insertForwardTokens_.add(trace::tokenKey(run_, record.step, forward.sequence, int(i)), token.position,
-                                     token.id, candidate, confidence, token.written);
-        }
-    const std::size_t block = step.forwards.front().tokens;
-    insertForwardLayers_.expect(step.layers.size());
-    for (const DenoiseLayer& layer : step.layers) {
-        std::optional<std::int64_t> active, activeSet, pages;
-        std::optional<double> density;
-        if (layer.sparse) {
-            active = std::popcount(layer.active), activeSet = std::int64_t(layer.active);
-            pages = layer.pages, density = double(layer.density);
-        }
-        std::optional<RowInserter::Blob> changes;
-        if (layer.firstChange >= 0)
-            changes = RowInserter::Blob{
-                std::as_bytes(std::span(step.changes).subspan(std::size_t(layer.firstChange), block))};
-        insertForwardLayers_.add(trace::selectionKey(run_, record.step, layer.layer, layer.sequence, layer.kvHead),
-                                 layer.sparse, active, activeSet, pages, density, changes);
-    }
-    addTileRows(step, record.step);
-    addKvChanges(step, record.step);
-}
-
-void TraceStore::addKvChanges(const DenoiseStep& step, int number) {
-    const auto hasChanges = [](const DenoiseLayer& layer) { return layer.firstKvChange >= 0; };
-    insertKvChanges_.expect(std::size_t(std::count_if(step.layers.begin(), step.layers.end(), hasChanges)));
-    const std::size_t block = step.forwards.front().tokens;
-    for (const DenoiseLayer& layer : step.layers) {
-        if (!hasChanges(layer)) continue;
-        const auto both = std::span(step.kvChanges).subspan(std::size_t(layer.firstKvChange), 2 * block);
-        insertKvChanges_.add(trace::selectionKey(run_, number, layer.layer, layer.sequence, layer.kvHead),
-                             RowInserter::Blob{std::as_bytes(both.first(block))},
-                             RowInserter::Blob{std::as_bytes(both.subspan(block))});
-    }
-}
-
-void TraceStore::addTileRows(const DenoiseStep& step, int number) {
-    const auto hasRows = [](const DenoiseLayer& layer) { return layer.firstRow >= 0 && layer.rows > 0; };
-    insertTileRows_.expect(std::size_t(std::count_if(step.layers.begin(), step.layers.end(), hasRows)));
-    const int group = std::max(1, info_.queryHeads / std::max(1, info_.kvHeads));
-    for (const DenoiseLayer& layer : step.layers) {
-        if (!hasRows(layer)) continue;
-        const auto all = std::span(step.rowDensities).subspan(std::size_t(layer.firstRow), std::size_t(layer.rows));
-        const std::size_t rows = all.size() / std::size_t(group);
-        std::string text = "[";
-        for (std::size_t head = 0; head < std::size_t(group); ++head)
-            text += fmt::format("{}[{}]", head > 0 ? "," : "", fmt::join(all.subspan(head * rows, rows), ","));
-        text += "]";
-        insertTileRows_.add(trace::selectionKey(run_, number, layer.layer, layer.sequence, layer.kvHead),
-                            std::string_view(text));
+        insertTokens_.add(trace::tokenKey(current_.id, record.step, token.sequence, ordinal++), token.position,
+                          token.id, text.text, text.raw);
     }
 }
 
 RowInserter::Blob TraceStore::encode(const StepRecord& record, const SelectionRecord& row) {
     const std::size_t first = row.first, count = std::size_t(std::max(row.selected, 0)), end = first + count;
-    const bool scored = level_ == RecordLevel::Full && !record.scores.empty();
+    const bool scored = current_.level == RecordLevel::Full && !record.scores.empty();
     const bool inside = end <= record.blocks.size() && (!scored || end <= record.scores.size());
     std::vector<std::byte>& bytes = blobs_[insertSelections_.slot()];
     SelectionView view;
@@ -425,10 +347,9 @@ RowInserter::Blob TraceStore::encode(const StepRecord& record, const SelectionRe
 }
 
 void TraceStore::addSelections(const StepRecord& record) {
-    massSum_.assign(record.layers.size(), 0.f);
-    massCount_.assign(record.layers.size(), 0);
+    masses_.assign(record.layers.size(), {});
     insertSelections_.expect(record.selections.size());
-    const bool withBlocks = level_ != RecordLevel::Counters && !record.blocks.empty();
+    const bool withBlocks = current_.level != RecordLevel::Counters && !record.blocks.empty();
     for (const SelectionRecord& row : record.selections) {
         const bool numbered = row.layer >= 0 && row.layer < trace::kMaxLayers && row.sequence >= 0 &&
                               row.sequence < trace::kMaxSequences && row.kvHead >= 0 && row.kvHead < trace::kMaxKvHeads;
@@ -441,11 +362,11 @@ void TraceStore::addSelections(const StepRecord& record) {
         const bool opens = record.denoise.empty() ? opensBlock(record, row.sequence) : row.kept < 0;
         std::optional<RowInserter::Blob> blocks;
         if (withBlocks) blocks = encode(record, row);
-        insertSelections_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead), opens,
+        insertSelections_.add(trace::selectionKey(current_.id, record.step, row.layer, row.sequence, row.kvHead), opens,
                               row.selected, whereDefined(row.kept), row.hits, row.misses, double(row.mass), blocks);
-        if (!std::isnan(row.mass) && std::size_t(row.layer) < massSum_.size()) {
-            massSum_[std::size_t(row.layer)] += row.mass;
-            ++massCount_[std::size_t(row.layer)];
+        if (!std::isnan(row.mass) && std::size_t(row.layer) < masses_.size()) {
+            masses_[std::size_t(row.layer)].sum += row.mass;
+            ++masses_[std::size_t(row.layer)].count;
         }
     }
     addOracle(record);
@@ -455,7 +376,7 @@ void TraceStore::addSelections(const StepRecord& record) {
     insertLookahead_.expect(std::size_t(ahead));
     for (const SelectionRecord& row : record.selections)
         if (wasAhead(row))
-            insertLookahead_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead),
+            insertLookahead_.add(trace::selectionKey(current_.id, record.step, row.layer, row.sequence, row.kvHead),
                                  row.predicted, row.used, row.wasted, row.late, whereDefined(row.stale));
 }
 
@@ -466,15 +387,15 @@ void TraceStore::addOracle(const StepRecord& record) {
     insertOracle_.expect(std::size_t(rows));
     for (const SelectionRecord& row : record.selections)
         if (compared(row))
-            insertOracle_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead),
+            insertOracle_.add(trace::selectionKey(current_.id, record.step, row.layer, row.sequence, row.kvHead),
                               double(row.bestMass), double(row.recall), double(row.farMass), double(row.farBestMass),
                               double(row.farRecall));
 }
 
 void TraceStore::addLayers(const StepRecord& record) {
     Link link;
-    link.gigabytesPerSecond = info_.linkGbps;
-    link.latencyUs = info_.linkLatencyUs;
+    link.gigabytesPerSecond = current_.info.linkGbps;
+    link.latencyUs = current_.info.linkLatencyUs;
     insertLayers_.expect(record.layers.size());
     for (std::size_t i = 0; i < record.layers.size(); ++i) {
         const LayerRecord& layer = record.layers[i];
@@ -484,71 +405,28 @@ void TraceStore::addLayers(const StepRecord& record) {
         if (layer.h2dBytes == 0)
             d2hNs = layer.d2hBytes > 0 ? layer.transferNs : 0;
         else if (layer.d2hBytes > 0)
-            d2hNs = info_.linkTiming == Timing::Modelled && info_.linkGbps > 0
+            d2hNs = current_.info.linkTiming == Timing::Modelled && current_.info.linkGbps > 0
                         ? std::min(link.transferNs(layer.d2hBytes), layer.transferNs)
                         : std::int64_t(double(layer.transferNs) * double(layer.d2hBytes) /
                                        double(layer.h2dBytes + layer.d2hBytes));
         std::optional<double> mass;
-        if (massCount_[i] > 0) mass = double(massSum_[i] / float(massCount_[i]));
+        if (masses_[i].count > 0) mass = double(masses_[i].sum / float(masses_[i].count));
         const auto& ns = layer.stageNs;
-        insertLayers_.add(trace::layerKey(run_, record.step, int(i)), layer.startNs, ns[0], ns[1], ns[2], ns[3], ns[4],
-                          ns[5], ns[6], ns[7], ns[8], ns[9], layer.selected, whereDefined(layer.kept), layer.hits,
-                          layer.misses, layer.h2dBlocks, layer.d2hBlocks, layer.h2dBytes, layer.d2hBytes,
+        insertLayers_.add(trace::layerKey(current_.id, record.step, int(i)), layer.startNs, ns[0], ns[1], ns[2], ns[3],
+                          ns[4], ns[5], ns[6], ns[7], ns[8], ns[9], layer.selected, whereDefined(layer.kept),
+                          layer.hits, layer.misses, layer.h2dBlocks, layer.d2hBlocks, layer.h2dBytes, layer.d2hBytes,
                           layer.transferNs - d2hNs, d2hNs, layer.exposedNs, mass);
     }
 }
 
 void TraceStore::addServing(const ServingRecord& record) {
     begin();
-    serving_.add(run_, record);
-}
-
-std::int64_t TraceStore::intern(std::string_view value) {
-    if (const auto known = texts_.find(value); known != texts_.end()) return known->second;
-    insertText_.bindAll(value).run();
-    findText_.bindAll(value);
-    findText_.step();
-    const std::int64_t id = findText_.int64(0);
-    findText_.reset();
-    return texts_[std::string(value)] = id;
+    serving_.add(current_.id, record);
 }
 
 void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
     begin();
-    struct Texts {
-        std::int64_t track = 0, name = 0;
-        std::optional<std::int64_t> stage;
-    };
-    std::vector<Texts> texts; // interned first: the statements must not interleave
-    texts.reserve(spans.size());
-    for (const SpanRecord& span : spans) {
-        Texts& of = texts.emplace_back();
-        of.track = intern(span.track);
-        of.name = intern(span.name);
-        if (!span.stage.isNone()) of.stage = intern(span.stage.name());
-    }
-    const std::int64_t first = lastSpan_ + 1;
-    insertSpans_.expect(spans.size());
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-        const SpanRecord& span = spans[i];
-        insertSpans_.add(++lastSpan_, run_, span.step, span.layer, int(span.kind), texts[i].track, texts[i].name,
-                         span.startNs, span.durationNs, span.depth, texts[i].stage, whereDefined(span.bytes));
-    }
-    addFlows(spans, first);
-}
-
-/// Adds flows from calls to what they started. first: the id of the first span.
-void TraceStore::addFlows(const std::vector<SpanRecord>& spans, std::int64_t first) {
-    const auto isCall = [](const SpanRecord& span) { return span.kind == SpanRecord::Kind::Range; };
-    for (std::size_t i = 0; i < spans.size(); ++i)
-        if (spans[i].launch != 0 && isCall(spans[i])) calls_.add(spans[i].launch, first + std::int64_t(i));
-    std::vector<std::pair<std::int64_t, std::int64_t>> flows;
-    for (std::size_t i = 0; i < spans.size(); ++i)
-        if (spans[i].launch != 0 && !isCall(spans[i]))
-            if (const std::int64_t call = calls_.spanOf(spans[i].launch))
-                flows.emplace_back(call, first + std::int64_t(i));
-    insertFlows_.expect(flows.size());
-    for (const auto& [call, started] : flows) insertFlows_.add(run_, call, started);
+    spans_.add(current_.id, spans, texts_);
 }
 
 void TraceStore::addRemark(const std::string& sentence) {
@@ -561,10 +439,10 @@ void TraceStore::addRemark(const std::string& sentence) {
 void TraceStore::addCounters(const std::vector<CounterSample>& samples) {
     begin();
     std::vector<std::int64_t> tracks;
-    for (const CounterSample& sample : samples) tracks.push_back(intern(sample.track));
+    for (const CounterSample& sample : samples) tracks.push_back(texts_.idOf(sample.track));
     insertCounters_.expect(samples.size());
     for (std::size_t i = 0; i < samples.size(); ++i)
-        insertCounters_.add(run_, tracks[i], samples[i].startNs, samples[i].durationNs, samples[i].value);
+        insertCounters_.add(current_.id, tracks[i], samples[i].startNs, samples[i].durationNs, samples[i].value);
 }
 
 void TraceStore::addClocks(const std::vector<ClockReading>& readings) {
@@ -573,19 +451,19 @@ void TraceStore::addClocks(const std::vector<ClockReading>& readings) {
                                   " VALUES (?,?,?,?,?)");
     for (const ClockReading& reading : readings) {
         insert.reset();
-        insert.bindAll(run_, intern(reading.clock), reading.ownNs, reading.otherNs, reading.errorNs).run();
+        insert.bindAll(current_.id, texts_.idOf(reading.clock), reading.ownNs, reading.otherNs, reading.errorNs).run();
     }
 }
 
 void TraceStore::setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error) {
     begin();
-    updateHealth_.bindAll(droppedSteps, writerBusyNs, unixMs(), std::string_view(error), run_).run();
+    updateHealth_.bindAll(droppedSteps, writerBusyNs, unixMs(), std::string_view(error), current_.id).run();
 }
 
 void TraceStore::endRun(RunStatus status, const std::string& message) {
     begin();
     Statement update(connection_, "UPDATE OR ROLLBACK run SET status=?, status_message=? WHERE run_id=?");
-    update.bindAll(std::string_view(nameOf(status)), std::string_view(message), run_).run();
+    update.bindAll(std::string_view(nameOf(status)), std::string_view(message), current_.id).run();
 }
 
 void TraceStore::begin() {
@@ -598,14 +476,14 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (RowInserter* inserter :
-             {&insertSpans_, &insertFlows_, &insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_,
-              &insertLookahead_, &insertOracle_, &insertTokens_, &insertPrompts_, &insertForwards_,
-              &insertForwardTokens_, &insertForwardLayers_, &insertTileRows_, &insertKvChanges_})
+        for (RowInserter* inserter : {&insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_,
+                                      &insertLookahead_, &insertOracle_, &insertTokens_, &insertPrompts_})
             inserter->reset();
+        spans_.reset();
+        denoising_.reset();
         serving_.reset();
-        for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
-        texts_.clear();                                                   // some may have been rolled back
+        texts_.reset();
+        for (Statement* statement : {&updateHealth_, &begin_, &commit_}) statement->reset();
         if (connection_.inTransaction()) connection_.execute("ROLLBACK"); // some errors have rolled back already
     } catch (const Error&) {
         // Nothing more can be done; the next writer or reader recovers from the log.

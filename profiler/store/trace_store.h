@@ -5,16 +5,15 @@
 #include "profiler/format/clock_reading.h"
 #include "profiler/sqlite/row_inserter.h"
 #include "profiler/sqlite/sqlite.h"
-#include "profiler/store/recent_calls.h"
+#include "profiler/store/denoise_writer.h"
 #include "profiler/store/serving_writer.h"
+#include "profiler/store/span_writer.h"
+#include "profiler/store/text_table.h"
 #include "profiler/store/writer_lock.h"
 
 #include <array>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace kvscope {
@@ -78,38 +77,44 @@ private:
     bool opensBlock(const StepRecord& record, std::int32_t sequence) const;
     bool someBlockOpens(const StepRecord& record) const;
     void addTokens(const StepRecord& record);
-    void addDenoising(const StepRecord& record);
-    void addTileRows(const DenoiseStep& step, int number);
-    void addKvChanges(const DenoiseStep& step, int number);
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
+
+    /// The run that is written.
+    struct CurrentRun {
+        int id = 0;
+        RecordLevel level = RecordLevel::Full;
+        RunInfo info;          // without its prompts
+        int kvBlockTokens = 0; // 0: not known
+    };
+    /// A sequence in the present step.
+    struct SequenceStep {
+        std::int32_t fed = -1; // position fed; -1: none
+        int tokens = 0;        // written so far
+    };
+    /// Mass of a layer's selections in the present step.
+    struct LayerMass {
+        float sum = 0;
+        int count = 0;
+    };
 
     WriterLock lock_; // before the connection, and for as long
     bool isNew_;      // no file had the name before, or overwrite replaced it
     Connection connection_;
     FileIdentity identity_;
     std::uintmax_t size_ = 0; // size of the file when it was last looked at
-    /// Id of a text in the table of texts.
-    std::int64_t intern(std::string_view value);
-    void addFlows(const std::vector<SpanRecord>& spans, std::int64_t first);
 
-    RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
-        insertLookahead_, insertOracle_, insertTokens_, insertPrompts_, insertForwards_, insertForwardTokens_,
-        insertForwardLayers_, insertTileRows_, insertKvChanges_;
+    RowInserter insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_, insertOracle_,
+        insertTokens_, insertPrompts_;
+    TextTable texts_;
+    SpanWriter spans_;
+    DenoiseWriter denoising_;
     ServingWriter serving_;
-    Statement updateHealth_, begin_, commit_, insertText_, findText_;
-    std::map<std::string, std::int64_t, std::less<>> texts_;
-    std::int64_t lastSpan_ = 0; // id
-    RecentCalls calls_;
-    int run_ = 0;
-    RunInfo info_;          // of the current run, without its prompts
-    int kvBlockTokens_ = 0; // of it; 0: not known
-    RecordLevel level_ = RecordLevel::Full;
+    Statement updateHealth_, begin_, commit_;
+    CurrentRun current_;
     std::array<std::vector<std::byte>, RowInserter::kRowsAtOnce> blobs_;
-    std::vector<float> massSum_;    // [layer] scratch
-    std::vector<int> massCount_;    // [layer]
-    std::vector<std::int32_t> fed_; // [sequence] position fed in this step; -1: none
-    std::vector<int> tokenIndex_;   // [sequence]
+    std::vector<SequenceStep> sequences_; // [sequence]
+    std::vector<LayerMass> masses_;       // [layer]
 };
 
 } // namespace kvscope
