@@ -22,7 +22,7 @@ public:
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     std::int64_t storedBytes(int, int sequence) const override {
         return context_.offload
-                   ? std::int64_t(counts_[std::size_t(sequence)].chunks) * context_.shape.kvHeads * chunkBytes()
+                   ? std::int64_t(tables_.counts[std::size_t(sequence)].chunks) * context_.shape.kvHeads * chunkBytes()
                    : 0;
     }
     void append(const DeviceStep& step) override;
@@ -38,6 +38,35 @@ private:
         std::int32_t *outlierChunks = nullptr, *slotChunk = nullptr;
         float* poolScores = nullptr;
         std::vector<std::int32_t> outliers; // copy of outlierChunks on the host
+    };
+    /// Where the parts of a sequence or of a head begin in the arrays of a layer.
+    struct Tables {
+        std::vector<cuda::ShadowCounts> counts;          // [sequence]
+        std::vector<std::int64_t> chunkFirst, poolFirst; // [sequence, KV head]
+        std::vector<std::int64_t> tokenFirst;            // [sequence]
+        std::vector<std::int64_t> poolTokenFirst;        // [sequence, KV head]
+    };
+    struct TablesOnDevice { // the same in device memory
+        cuda::ShadowCounts* counts = nullptr;
+        std::int64_t *chunkFirst = nullptr, *tokenFirst = nullptr, *poolFirst = nullptr, *poolTokenFirst = nullptr;
+        std::int32_t* poolShift = nullptr; // [sequence] from a position to the place in the pool
+    };
+    struct Most { // of any sequence
+        int chosen = 0, outliers = 0, chunks = 0, poolBlocks = 0;
+    };
+    struct Totals {
+        std::size_t chunks = 0, tokens = 0, poolBlocks = 0; // of all heads; of all sequences; of all heads
+    };
+    struct PromptScratch { // device memory for one layer of a prompt
+        __nv_bfloat16 *keys = nullptr, *lastQuery = nullptr;
+        float *gram = nullptr, *vectors = nullptr, *moved = nullptr, *distance = nullptr;
+        double* products = nullptr;
+        bool read = false; // whether `keys` was written
+    };
+    struct StepScratch { // device memory for one layer of a step
+        std::int32_t* missCount = nullptr;
+        cuda::ShadowMiss* misses = nullptr;
+        float *logits = nullptr, *partialSums = nullptr, *partial = nullptr;
     };
     cuda::ShadowMemory memoryOf(int layer) const;
     cuda::ShadowChoiceArgs choiceOf(int layer) const;
@@ -55,26 +84,16 @@ private:
     const DeviceSelectorContext context_;
     const select::ChunkBudget budget_;
     const int width_, rank_, paddedRank_;
-    const Extents<int, int> heads_;          // [sequence, KV head]
-    std::vector<cuda::ShadowCounts> counts_; // [sequence]
-    int chosen_ = 0, outliers_ = 0, maxChunks_ = 0, maxPoolBlocks_ = 0;
-    Extents<int, int, int> chosenAt_, outlierAt_; // [sequence, KV head, chosen_] and [sequence, KV head, outliers_]
-    std::vector<std::int64_t> chunkFirst_, tokenFirst_, poolFirst_, poolTokenFirst_;
-    std::size_t chunks_ = 0, tokens_ = 0, poolBlocks_ = 0; // of all heads; of all sequences; of all heads
+    const Extents<int, int> heads_; // [sequence, KV head]
+    Tables tables_;
+    TablesOnDevice onDevice_;
+    Most most_;
+    Totals totals_;
+    Extents<int, int, int> chosenAt_, outlierAt_; // [sequence, KV head, most_.chosen] and [.., most_.outliers]
     std::vector<Layer> layers_;
     __nv_bfloat16* store_ = nullptr; // host memory: the values of all layers, where something is offloaded
-    cuda::ShadowCounts* countsDevice_ = nullptr;
-    std::int64_t *chunkFirstDevice_ = nullptr, *tokenFirstDevice_ = nullptr, *poolFirstDevice_ = nullptr,
-                 *poolTokenFirstDevice_ = nullptr;
-    // Used for one layer of a prompt.
-    __nv_bfloat16 *promptKeys_ = nullptr, *lastQuery_ = nullptr;
-    float *gram_ = nullptr, *vectors_ = nullptr, *moved_ = nullptr, *distance_ = nullptr;
-    double* products_ = nullptr;
-    bool promptRead_ = false;
-    // Used for one layer of a step.
-    std::int32_t *poolShift_ = nullptr, *missCount_ = nullptr; // poolShift_: from a position to the place in the pool
-    cuda::ShadowMiss* misses_ = nullptr;
-    float *logits_ = nullptr, *partialSums_ = nullptr, *partial_ = nullptr;
+    PromptScratch promptScratch_;
+    StepScratch stepScratch_;
 };
 
 DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelectorContext& context)
@@ -83,79 +102,80 @@ DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelect
       heads_(context.rows(), context.shape.kvHeads), layers_(std::size_t(context.config.layers)) {
     for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
         const int tokens = context.promptTokens[s];
-        cuda::ShadowCounts& counts = counts_.emplace_back();
+        cuda::ShadowCounts& counts = tables_.counts.emplace_back();
         counts.chunks = std::max(0, tokens / budget_.chunk - budget_.local);
         counts.outliers = std::min(budget_.outliers, counts.chunks);
         counts.chosen = std::min(budget_.chosen, counts.chunks - counts.outliers);
         counts.firstLocalToken = counts.chunks * budget_.chunk;
         counts.fixedTokens = (counts.chosen + counts.outliers) * budget_.chunk;
-        chosen_ = std::max(chosen_, counts.chosen);
-        outliers_ = std::max(outliers_, counts.outliers);
-        maxChunks_ = std::max(maxChunks_, counts.chunks);
+        most_.chosen = std::max(most_.chosen, counts.chosen);
+        most_.outliers = std::max(most_.outliers, counts.outliers);
+        most_.chunks = std::max(most_.chunks, counts.chunks);
         const int poolTokens = counts.fixedTokens + context.maxTokens[s] - counts.firstLocalToken;
         const int poolBlocks = (poolTokens + context.shape.blockSize - 1) / context.shape.blockSize;
-        maxPoolBlocks_ = std::max(maxPoolBlocks_, poolBlocks);
-        tokenFirst_.push_back(std::int64_t(tokens_));
-        tokens_ += std::size_t(tokens);
+        most_.poolBlocks = std::max(most_.poolBlocks, poolBlocks);
+        tables_.tokenFirst.push_back(std::int64_t(totals_.tokens));
+        totals_.tokens += std::size_t(tokens);
         for (int g = 0; g < context.shape.kvHeads; ++g) {
-            chunkFirst_.push_back(std::int64_t(chunks_));
-            poolFirst_.push_back(std::int64_t(poolBlocks_));
-            poolTokenFirst_.push_back(std::int64_t(poolBlocks_) * context.shape.blockSize);
-            chunks_ += std::size_t(counts.chunks);
-            poolBlocks_ += std::size_t(poolBlocks);
+            tables_.chunkFirst.push_back(std::int64_t(totals_.chunks));
+            tables_.poolFirst.push_back(std::int64_t(totals_.poolBlocks));
+            tables_.poolTokenFirst.push_back(std::int64_t(totals_.poolBlocks) * context.shape.blockSize);
+            totals_.chunks += std::size_t(counts.chunks);
+            totals_.poolBlocks += std::size_t(poolBlocks);
         }
     }
-    chosenAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, chosen_);
-    outlierAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, outliers_);
+    chosenAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, most_.chosen);
+    outlierAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, most_.outliers);
 }
 
 void DeviceShadowKv::plan(DeviceArena& arena) {
     const cuda::AttentionShape& shape = context_.shape;
     const auto rows = std::size_t(context_.rows());
-    const std::size_t values = chunks_ * std::size_t(chunkBytes()) / sizeof(__nv_bfloat16), heads = heads_.size();
-    const Extents<int, int> chosenOf(context_.heads(), std::max(chosen_, 1)),
-        outliersOf(context_.heads(), std::max(outliers_, 1)), squareOfWidth(width_, width_), vectorsOf(rank_, width_),
-        squareOfRank(rank_, rank_);
+    const std::size_t values = totals_.chunks * std::size_t(chunkBytes()) / sizeof(__nv_bfloat16),
+                      heads = heads_.size();
+    const Extents<int, int> chosenOf(context_.heads(), std::max(most_.chosen, 1)),
+        outliersOf(context_.heads(), std::max(most_.outliers, 1)), squareOfWidth(width_, width_),
+        vectorsOf(rank_, width_), squareOfRank(rank_, rank_);
     const Extents<int, int, int> basisAt(context_.rows(), width_, paddedRank_);
     constexpr MemoryKind kLandmarks("landmarks", "landmarks", Holds::Index),
         kLowRank("low_rank", "low-rank keys", Holds::Index), kPool("chunk_pool", "KV slots", Holds::Kv);
     constexpr const char* kValues = "chunk_values";
     for (Layer& layer : layers_) {
-        arena.plan(layer.landmarks, chunks_ * std::size_t(shape.dim), kLandmarks);
-        arena.plan(layer.isOutlier, chunks_, kLandmarks);
+        arena.plan(layer.landmarks, totals_.chunks * std::size_t(shape.dim), kLandmarks);
+        arena.plan(layer.isOutlier, totals_.chunks, kLandmarks);
         arena.plan(layer.outlierChunks, outliersOf.size(), {"outlier_chunks", "outlier chunks", Holds::Index});
-        arena.plan(layer.u, tokens_ * std::size_t(paddedRank_), kLowRank);
+        arena.plan(layer.u, totals_.tokens * std::size_t(paddedRank_), kLowRank);
         arena.plan(layer.basis, basisAt.size(), kLowRank);
         arena.plan(layer.slotChunk, chosenOf.size(), "slot maps");
-        arena.plan(layer.pool, poolBlocks_ * cuda::blockElements(shape.blockSize, shape.dim), kPool);
+        arena.plan(layer.pool, totals_.poolBlocks * cuda::blockElements(shape.blockSize, shape.dim), kPool);
         if (context_.spec.bias.scale != 0.f)
-            arena.plan(layer.poolScores, poolBlocks_ * std::size_t(shape.blockSize), "scores of the slots");
+            arena.plan(layer.poolScores, totals_.poolBlocks * std::size_t(shape.blockSize), "scores of the slots");
         if (!context_.offload) arena.plan(layer.values, values, {kValues, "resident values", Holds::Kv});
     }
     if (context_.offload) arena.planHost(store_, values * layers_.size(), {kValues, "the values' store", Holds::Kv});
-    arena.plan(countsDevice_, rows, "session state");
-    arena.plan(chunkFirstDevice_, heads, "session state");
-    arena.plan(tokenFirstDevice_, rows, "session state");
-    arena.plan(poolFirstDevice_, heads, "session state");
-    arena.plan(poolTokenFirstDevice_, heads, "session state");
+    arena.plan(onDevice_.counts, rows, "session state");
+    arena.plan(onDevice_.chunkFirst, heads, "session state");
+    arena.plan(onDevice_.tokenFirst, rows, "session state");
+    arena.plan(onDevice_.poolFirst, heads, "session state");
+    arena.plan(onDevice_.poolTokenFirst, heads, "session state");
     const int longest = *std::max_element(context_.promptTokens.begin(), context_.promptTokens.end());
-    arena.plan(promptKeys_, Extents<int, int>(longest, width_).size(), "prompt KV");
-    arena.plan(lastQuery_, Extents<int, int>(shape.queryHeads, shape.dim).size(), "activations");
-    arena.plan(gram_, squareOfWidth.size(), "prompt activations");
-    arena.plan(vectors_, vectorsOf.size(), "prompt activations");
-    arena.plan(moved_, vectorsOf.size(), "prompt activations");
-    arena.plan(products_, squareOfRank.size(), "prompt activations");
-    arena.plan(distance_, Extents<int, int>(shape.kvHeads, maxChunks_).size(), "prompt activations");
-    const Extents<int, int, int> logitAt(context_.rows(), shape.queryHeads, maxChunks_);
+    arena.plan(promptScratch_.keys, Extents<int, int>(longest, width_).size(), "prompt KV");
+    arena.plan(promptScratch_.lastQuery, Extents<int, int>(shape.queryHeads, shape.dim).size(), "activations");
+    arena.plan(promptScratch_.gram, squareOfWidth.size(), "prompt activations");
+    arena.plan(promptScratch_.vectors, vectorsOf.size(), "prompt activations");
+    arena.plan(promptScratch_.moved, vectorsOf.size(), "prompt activations");
+    arena.plan(promptScratch_.products, squareOfRank.size(), "prompt activations");
+    arena.plan(promptScratch_.distance, Extents<int, int>(shape.kvHeads, most_.chunks).size(), "prompt activations");
+    const Extents<int, int, int> logitAt(context_.rows(), shape.queryHeads, most_.chunks);
     const Extents<int, int, int, int> sumAt(context_.rows(), shape.queryHeads,
-                                            std::max(1, cuda::shadowTiles(maxChunks_)), 2);
-    arena.plan(poolShift_, rows, "session state");
-    arena.plan(misses_, chosenOf.size(), "selections");
-    arena.plan(missCount_, heads, "selections");
-    arena.plan(logits_, logitAt.size(), "selections");
-    arena.plan(partialSums_, sumAt.size(), "selections");
-    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, shape, context_.rows(), maxPoolBlocks_),
-               "activations");
+                                            std::max(1, cuda::shadowTiles(most_.chunks)), 2);
+    arena.plan(onDevice_.poolShift, rows, "session state");
+    arena.plan(stepScratch_.misses, chosenOf.size(), "selections");
+    arena.plan(stepScratch_.missCount, heads, "selections");
+    arena.plan(stepScratch_.logits, logitAt.size(), "selections");
+    arena.plan(stepScratch_.partialSums, sumAt.size(), "selections");
+    arena.plan(stepScratch_.partial,
+               cuda::attentionPartialFloats(context_.launch, shape, context_.rows(), most_.poolBlocks), "activations");
 }
 
 void DeviceShadowKv::begin() {
@@ -163,21 +183,23 @@ void DeviceShadowKv::begin() {
         cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice),
                     "preparing the session");
     };
-    upload(countsDevice_, counts_);
-    upload(chunkFirstDevice_, chunkFirst_);
-    upload(tokenFirstDevice_, tokenFirst_);
-    upload(poolFirstDevice_, poolFirst_);
-    upload(poolTokenFirstDevice_, poolTokenFirst_);
+    upload(onDevice_.counts, tables_.counts);
+    upload(onDevice_.chunkFirst, tables_.chunkFirst);
+    upload(onDevice_.tokenFirst, tables_.tokenFirst);
+    upload(onDevice_.poolFirst, tables_.poolFirst);
+    upload(onDevice_.poolTokenFirst, tables_.poolTokenFirst);
     std::vector<std::int32_t> shift;
-    for (const cuda::ShadowCounts& counts : counts_) shift.push_back(counts.fixedTokens - counts.firstLocalToken);
-    upload(poolShift_, shift);
-    const std::size_t layerBytes = chunks_ * std::size_t(chunkBytes());
+    for (const cuda::ShadowCounts& counts : tables_.counts)
+        shift.push_back(counts.fixedTokens - counts.firstLocalToken);
+    upload(onDevice_.poolShift, shift);
+    const std::size_t layerBytes = totals_.chunks * std::size_t(chunkBytes());
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         Layer& layer = layers_[i];
         layer.outliers.resize(outlierAt_.size());
-        cuda::check(cudaMemset(layer.slotChunk, 0xff,
-                               Extents<int, int>(context_.heads(), std::max(chosen_, 1)).size() * sizeof(std::int32_t)),
-                    "preparing the slot maps");
+        cuda::check(
+            cudaMemset(layer.slotChunk, 0xff,
+                       Extents<int, int>(context_.heads(), std::max(most_.chosen, 1)).size() * sizeof(std::int32_t)),
+            "preparing the slot maps");
         if (!context_.offload || layerBytes == 0) continue;
         void* seen = nullptr;
         cuda::check(cudaHostGetDevicePointer(&seen, store_ + i * layerBytes / sizeof(*store_), 0),
@@ -199,12 +221,12 @@ cuda::ShadowMemory DeviceShadowKv::memoryOf(int layer) const {
     memory.shape = context_.shape;
     memory.chunkTokens = budget_.chunk;
     memory.paddedRank = paddedRank_;
-    memory.chosen = chosen_;
-    memory.outliers = outliers_;
-    memory.counts = countsDevice_;
-    memory.chunkFirst = chunkFirstDevice_;
-    memory.tokenFirst = tokenFirstDevice_;
-    memory.poolFirst = poolFirstDevice_;
+    memory.chosen = most_.chosen;
+    memory.outliers = most_.outliers;
+    memory.counts = onDevice_.counts;
+    memory.chunkFirst = onDevice_.chunkFirst;
+    memory.tokenFirst = onDevice_.tokenFirst;
+    memory.poolFirst = onDevice_.poolFirst;
     memory.landmarks = of.landmarks;
     memory.isOutlier = of.isOutlier;
     memory.outlierChunks = of.outlierChunks;
@@ -223,19 +245,19 @@ cuda::ShadowChoiceArgs DeviceShadowKv::choiceOf(int layer) const {
     cuda::ShadowChoiceArgs args;
     args.memory = memoryOf(layer);
     args.scale = context_.config.attentionScale();
-    args.maxChunks = maxChunks_;
-    args.logits = logits_;
-    args.partial = partialSums_;
-    args.misses = misses_;
-    args.missCount = missCount_;
+    args.maxChunks = most_.chunks;
+    args.logits = stepScratch_.logits;
+    args.partial = stepScratch_.partialSums;
+    args.misses = stepScratch_.misses;
+    args.missCount = stepScratch_.missCount;
     return args;
 }
 
 cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(int layer) const {
     cuda::ShadowFetchArgs args;
     args.memory = memoryOf(layer);
-    args.misses = misses_;
-    args.missCount = missCount_;
+    args.misses = stepScratch_.misses;
+    args.missCount = stepScratch_.missCount;
     args.interleaved = context_.config.rope.interleaved;
     args.cos = context_.ropeCos;
     args.sin = context_.ropeSin;
@@ -248,10 +270,10 @@ void DeviceShadowKv::prompt(const DevicePromptChunk& chunk) {
     const int queries = shape.queryHeads * shape.dim;
     const Extents<int, int> keyAt(chunk.promptTokens, width_), queryAt(chunk.n, queries);
     cuda::keepPlainKeys(context_.launch, chunk.qkv, queries + 2 * width_, queries, width_, chunk.n,
-                        promptKeys_ + keyAt.first(chunk.first));
-    promptRead_ = true;
+                        promptScratch_.keys + keyAt.first(chunk.first));
+    promptScratch_.read = true;
     if (chunk.first + chunk.n < chunk.promptTokens) return;
-    cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + queryAt.first(chunk.n - 1),
+    cuda::check(cudaMemcpyAsync(promptScratch_.lastQuery, chunk.q + queryAt.first(chunk.n - 1),
                                 queryAt.under(0) * sizeof(__nv_bfloat16), cudaMemcpyDeviceToDevice,
                                 context_.launch.stream),
                 "keeping the last query");
@@ -259,22 +281,22 @@ void DeviceShadowKv::prompt(const DevicePromptChunk& chunk) {
 
 void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                                 std::int64_t headStride) {
-    const cuda::ShadowCounts& counts = counts_[std::size_t(sequence)];
+    const cuda::ShadowCounts& counts = tables_.counts[std::size_t(sequence)];
     Layer& of = layers_[std::size_t(layer)];
     if (counts.chosen > 0) {
-        if (!promptRead_) // a filled context has no keys before rotation
-            cuda::keepBlockKeys(context_.launch, context_.shape, blocks, headStride, tokens, promptKeys_);
+        if (!promptScratch_.read) // a filled context has no keys before rotation
+            cuda::keepBlockKeys(context_.launch, context_.shape, blocks, headStride, tokens, promptScratch_.keys);
         cuda::ShadowRankArgs rank;
         rank.memory = memoryOf(layer);
         rank.sequence = sequence;
         rank.tokens = tokens;
         rank.rank = rank_;
-        rank.tokenFirst = tokenFirst_[std::size_t(sequence)];
-        rank.keys = promptKeys_;
-        rank.gram = gram_;
-        rank.vectors = vectors_;
-        rank.moved = moved_;
-        rank.products = products_;
+        rank.tokenFirst = tables_.tokenFirst[std::size_t(sequence)];
+        rank.keys = promptScratch_.keys;
+        rank.gram = promptScratch_.gram;
+        rank.vectors = promptScratch_.vectors;
+        rank.moved = promptScratch_.moved;
+        rank.products = promptScratch_.products;
         cuda::lowerRank(context_.launch, rank);
     }
     cuda::ShadowPromptArgs enter;
@@ -284,7 +306,7 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
     enter.counts = counts;
     enter.blocks = blocks;
     enter.headStride = headStride;
-    enter.distance = distance_;
+    enter.distance = promptScratch_.distance;
     cuda::enterPrompt(context_.launch, enter);
     if (counts.outliers > 0) { // the records need these; the engine waits for the layer before it reads them
         const std::span<std::int32_t> outliers = outlierAt_.part(std::span(of.outliers), sequence);
@@ -296,7 +318,7 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
     cuda::ShadowChoiceArgs choice = choiceOf(layer);
     choice.rows = 1;
     choice.firstSequence = sequence;
-    choice.q = lastQuery_;
+    choice.q = promptScratch_.lastQuery;
     cuda::chooseChunks(context_.launch, choice);
     cuda::ShadowFetchArgs fetch = fetchOf(layer);
     fetch.rows = 1;
@@ -341,21 +363,21 @@ void DeviceShadowKv::choose(const DeviceStep& step, cuda::SelectArgs&) {
 
 bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     const Layer& layer = layers_[std::size_t(step.layer)];
-    args.shift = poolShift_;
+    args.shift = onDevice_.poolShift;
     args.blocks = layer.pool;
-    args.headFirst = poolFirstDevice_;
+    args.headFirst = onDevice_.poolFirst;
     args.list.block = args.list.slot = args.list.count = nullptr;
-    args.maxBlocks = maxPoolBlocks_;
+    args.maxBlocks = most_.poolBlocks;
     args.bias.scores = layer.poolScores;
-    args.bias.first = poolTokenFirstDevice_;
-    args.scratch.partial = partial_;
+    args.bias.first = onDevice_.poolTokenFirst;
+    args.scratch.partial = stepScratch_.partial;
     return false;
 }
 
 /// @return how many of the chunks the step before had selected too; -1 in a sequence's first step
 std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
                                         LayerRecord& out) const {
-    const cuda::ShadowCounts& counts = counts_[std::size_t(sequence)];
+    const cuda::ShadowCounts& counts = tables_.counts[std::size_t(sequence)];
     const char* at = report + sizeof(cuda::ShadowReport);
     const cuda::ShadowHeadReport& head =
         reinterpret_cast<const cuda::ShadowHeadReport*>(at)[heads_.offset(sequence, kvHead)];
