@@ -62,6 +62,29 @@ private:
         std::int32_t *own = nullptr, *places = nullptr, *ownCount = nullptr;
         Bf16* fetched = nullptr; // [heads, united, 2*dim]
     };
+    /// The prompt and layer that are being read. All pointers are device memory.
+    struct Sampled {
+        double* gram = nullptr;                       // [queryHeads, dim, dim] of the sampled queries
+        Bf16* queries = nullptr;                      // [sampled tokens, queryHeads*dim] until directions are known
+        float *vectors = nullptr, *lengths = nullptr; // directions; how far the queries of all tokens reach along them
+        std::vector<float> solved;                    // copy of `vectors` on the host; empty until they are known
+        int layer = -1, sequence = -1;
+    };
+    struct Choosing { // device memory of one choice
+        float* scores = nullptr;
+        std::int32_t *length = nullptr, *wanted = nullptr;
+        std::uint64_t* total = nullptr;
+        std::uint32_t* arrived = nullptr;
+        std::int32_t *tokens = nullptr, *count = nullptr; // [query heads, most_], [query heads]
+    };
+    struct Packed { // device memory: the tokens that a layer's query heads attend to, as KV blocks
+        Bf16* blocks = nullptr;
+        float* bias = nullptr;
+        std::int64_t *first = nullptr, *placeFirst = nullptr; // first block of a query head; first token
+    };
+    struct SourceFirst { // device memory: where a query head's tokens begin, fetched or in the store
+        std::int64_t *fetched = nullptr, *store = nullptr;
+    };
     bool own(int layer) const { return context_.layers[std::size_t(layer)].ownTier; }
     const Lists& listsOf(int layer) const { return lists_[layer % 2]; }
     std::size_t dim() const { return std::size_t(context_.shape.dim); }
@@ -89,20 +112,11 @@ private:
     SideStream side_;
     std::vector<Layer> layers_;
     Lists lists_[2];
-    // Of the prompt and layer that are being read: sampled queries until the directions are known, then how far the
-    // queries of all tokens reach along the directions
-    double* gram_ = nullptr;  // [queryHeads, dim, dim]
-    Bf16* queries_ = nullptr; // [sampled tokens, queryHeads*dim]
-    float *vectors_ = nullptr, *lengths_ = nullptr;
-    std::vector<float> solved_; // copy of vectors_ on the host; empty until they are known
-    int sampledLayer_ = -1, sampledSequence_ = -1;
-    // Belongs to one choice.
-    float *scores_ = nullptr, *packedBias_ = nullptr, *partial_ = nullptr;
-    std::int32_t *length_ = nullptr, *wanted_ = nullptr, *chosen_ = nullptr, *chosenCount_ = nullptr;
-    std::uint64_t* total_ = nullptr;
-    std::uint32_t *arrived_ = nullptr, *arrivals_ = nullptr;
-    Bf16* packed_ = nullptr;
-    std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr, *fetchedFirst_ = nullptr, *storeFirst_ = nullptr;
+    Sampled sampled_;
+    Choosing choosing_;
+    Packed packed_;
+    SourceFirst sourceFirst_;
+    cuda::SplitScratch scratch_;
 };
 
 int mostOf(const std::vector<int>& tokens) { return *std::max_element(tokens.begin(), tokens.end()); }
@@ -144,10 +158,10 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
         arena.plan(layer.previousCount, kvHeads, "recorder state");
     }
     const int sampled = std::min(mostOf(context_.promptTokens), warmUp_ + context_.promptChunk);
-    arena.plan(gram_, matrixAt.size(), kGuess);
-    arena.plan(queries_, Extents<int, int, int>(sampled, shape.queryHeads, shape.dim).size(), kGuess);
-    arena.plan(vectors_, matrixAt.size(), kGuess);
-    arena.plan(lengths_, channelAt.size(), kGuess);
+    arena.plan(sampled_.gram, matrixAt.size(), kGuess);
+    arena.plan(sampled_.queries, Extents<int, int, int>(sampled, shape.queryHeads, shape.dim).size(), kGuess);
+    arena.plan(sampled_.vectors, matrixAt.size(), kGuess);
+    arena.plan(sampled_.lengths, channelAt.size(), kGuess);
     guess_.plan(arena, kGuess);
     store_.plan(arena);
     for (Lists& lists : lists_) {
@@ -159,20 +173,20 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
         if (context_.offload)
             arena.plan(lists.fetched, unitedAt.size() * cuda::tokenElements(shape.dim), "chosen tokens");
     }
-    arena.plan(scores_, scoreAt.size(), kChoice);
-    arena.plan(length_, heads, kChoice);
-    arena.plan(wanted_, 1, kChoice);
-    arena.plan(total_, 1, kChoice);
-    arena.plan(arrived_, 1, kChoice);
-    arena.plan(chosen_, chosenAt.size(), kChoice);
-    arena.plan(chosenCount_, heads, kChoice);
-    arena.plan(packed_, blockAt.size() * cuda::blockElements(byHead_), "chosen tokens");
-    if (biased()) arena.plan(packedBias_, biasAt.size(), "chosen tokens");
-    for (std::int64_t** first : {&packedFirst_, &placeFirst_, &fetchedFirst_, &storeFirst_})
+    arena.plan(choosing_.scores, scoreAt.size(), kChoice);
+    arena.plan(choosing_.length, heads, kChoice);
+    arena.plan(choosing_.wanted, 1, kChoice);
+    arena.plan(choosing_.total, 1, kChoice);
+    arena.plan(choosing_.arrived, 1, kChoice);
+    arena.plan(choosing_.tokens, chosenAt.size(), kChoice);
+    arena.plan(choosing_.count, heads, kChoice);
+    arena.plan(packed_.blocks, blockAt.size() * cuda::blockElements(byHead_), "chosen tokens");
+    if (biased()) arena.plan(packed_.bias, biasAt.size(), "chosen tokens");
+    for (std::int64_t** first : {&packed_.first, &packed_.placeFirst, &sourceFirst_.fetched, &sourceFirst_.store})
         arena.plan(*first, heads, "session state");
-    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), blocks_),
+    arena.plan(scratch_.partial, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), blocks_),
                "activations");
-    arena.plan(arrivals_, cuda::attentionArrivals(byHead_, context_.rows()), "session state");
+    arena.plan(scratch_.arrivals, cuda::attentionArrivals(byHead_, context_.rows()), "session state");
     mass_.plan(arena);
 }
 
@@ -190,8 +204,10 @@ void InfinigenTokenOnDevice::begin() {
             fetched.push_back(std::int64_t(unitedAt.first(row, g)));
             stored.push_back(store_.firstOf(row, g));
         }
-    for (const auto& [to, from] :
-         {std::pair{packedFirst_, &packed}, {placeFirst_, &places}, {fetchedFirst_, &fetched}, {storeFirst_, &stored}})
+    for (const auto& [to, from] : {std::pair{packed_.first, &packed},
+                                   {packed_.placeFirst, &places},
+                                   {sourceFirst_.fetched, &fetched},
+                                   {sourceFirst_.store, &stored}})
         cuda::check(cudaMemcpy(to, from->data(), from->size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
                     "preparing the session");
     store_.begin();
@@ -204,19 +220,20 @@ void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
         cuda::check(cudaMemsetAsync(what, 0, count * sizeof(*what), context_.launch.stream), "preparing partial keys");
     };
     if (chunk.first == 0) {
-        clear(gram_, queryHeads() * dim() * dim());
-        clear(lengths_, queryHeads() * dim());
-        solved_.clear();
-        sampledLayer_ = chunk.layer;
-        sampledSequence_ = chunk.sequence;
+        clear(sampled_.gram, queryHeads() * dim() * dim());
+        clear(sampled_.lengths, queryHeads() * dim());
+        sampled_.solved.clear();
+        sampled_.layer = chunk.layer;
+        sampled_.sequence = chunk.sequence;
     }
-    if (!solved_.empty()) {
-        cuda::addLengthsAlong(context_.launch, {byHead_, chunk.q, chunk.n, vectors_, lengths_});
+    if (!sampled_.solved.empty()) {
+        cuda::addLengthsAlong(context_.launch, {byHead_, chunk.q, chunk.n, sampled_.vectors, sampled_.lengths});
         return;
     }
     const Extents<int, int> queryAt(chunk.promptTokens, context_.shape.queryHeads * context_.shape.dim);
-    cuda::addQueryGram(context_.launch, {byHead_, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), gram_});
-    cuda::check(cudaMemcpyAsync(queries_ + queryAt.first(chunk.first), chunk.q,
+    cuda::addQueryGram(context_.launch,
+                       {byHead_, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), sampled_.gram});
+    cuda::check(cudaMemcpyAsync(sampled_.queries + queryAt.first(chunk.first), chunk.q,
                                 Extents<int, int>(chunk.n, queryAt.length(1)).size() * sizeof(Bf16),
                                 cudaMemcpyDeviceToDevice, context_.launch.stream),
                 "keeping queries");
@@ -229,11 +246,11 @@ void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
 void InfinigenTokenOnDevice::solve(int tokens) {
     const std::size_t matrix = dim() * dim();
     std::vector<double> gram(queryHeads() * matrix);
-    cuda::check(cudaMemcpyAsync(gram.data(), gram_, gram.size() * sizeof(double), cudaMemcpyDeviceToHost,
+    cuda::check(cudaMemcpyAsync(gram.data(), sampled_.gram, gram.size() * sizeof(double), cudaMemcpyDeviceToHost,
                                 context_.launch.stream),
                 "reading the prompt's queries");
     cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
-    solved_.resize(gram.size());
+    sampled_.solved.resize(gram.size());
     {
         std::vector<std::jthread> team;
         const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, queryHeads());
@@ -243,14 +260,15 @@ void InfinigenTokenOnDevice::solve(int tokens) {
                     const SymmetricEigen eigen =
                         symmetricEigen(std::span(gram).subspan(h * matrix, matrix), int(dim()));
                     std::transform(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(matrix),
-                                   solved_.begin() + std::ptrdiff_t(h * matrix), [](double x) { return float(x); });
+                                   sampled_.solved.begin() + std::ptrdiff_t(h * matrix),
+                                   [](double x) { return float(x); });
                 }
             });
     }
-    cuda::check(cudaMemcpyAsync(vectors_, solved_.data(), solved_.size() * sizeof(float), cudaMemcpyHostToDevice,
-                                context_.launch.stream),
+    cuda::check(cudaMemcpyAsync(sampled_.vectors, sampled_.solved.data(), sampled_.solved.size() * sizeof(float),
+                                cudaMemcpyHostToDevice, context_.launch.stream),
                 "keeping directions");
-    cuda::addLengthsAlong(context_.launch, {byHead_, queries_, tokens, vectors_, lengths_});
+    cuda::addLengthsAlong(context_.launch, {byHead_, sampled_.queries, tokens, sampled_.vectors, sampled_.lengths});
 }
 
 /// @return the directions [queryHeads, dim, width] along which the sums of the prompt's queries are largest
@@ -258,8 +276,8 @@ std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
     const auto width = std::size_t(width_);
     std::vector<float> lengths(queryHeads() * dim()), result(queryHeads() * dim() * width, 0.f);
     if (sampled) {
-        cuda::check(cudaMemcpyAsync(lengths.data(), lengths_, lengths.size() * sizeof(float), cudaMemcpyDeviceToHost,
-                                    context_.launch.stream),
+        cuda::check(cudaMemcpyAsync(lengths.data(), sampled_.lengths, lengths.size() * sizeof(float),
+                                    cudaMemcpyDeviceToHost, context_.launch.stream),
                     "reading the prompt's queries");
         cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
     }
@@ -271,7 +289,7 @@ std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
         std::sort(order.begin(), order.begin() + dims_);
         for (std::size_t i = 0; i < std::size_t(dims_); ++i)
             for (std::size_t c = 0; c < dim(); ++c) // a filled context has no queries; it gets the first channels
-                result[(h * dim() + c) * width + i] = sampled  ? solved_[(h * dim() + order[i]) * dim() + c]
+                result[(h * dim() + c) * width + i] = sampled  ? sampled_.solved[(h * dim() + order[i]) * dim() + c]
                                                       : c == i ? 1.f
                                                                : 0.f;
     }
@@ -282,7 +300,7 @@ void InfinigenTokenOnDevice::promptDone(int layer, int sequence, int tokens, con
                                         std::int64_t headStride) {
     if (!own(layer)) return;
     const cuda::PartialKeys& partial = layers_[std::size_t(layer)].partial;
-    const std::vector<float> kept = directions(layer == sampledLayer_ && sequence == sampledSequence_);
+    const std::vector<float> kept = directions(layer == sampled_.layer && sequence == sampled_.sequence);
     cuda::check(cudaMemcpyAsync(partial.directions + std::size_t(sequence) * kept.size(), kept.data(),
                                 kept.size() * sizeof(float), cudaMemcpyHostToDevice, context_.launch.stream),
                 "keeping directions");
@@ -322,7 +340,7 @@ void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda:
     score.partial = layers_[std::size_t(target)].partial;
     score.scale = context_.config.attentionScale();
     score.maxTokens = mostTokens_;
-    score.scores = scores_;
+    score.scores = choosing_.scores;
     score.stride = stride;
     cuda::scorePartialTokens(context_.launch, score);
     cuda::NearCountArgs near;
@@ -330,27 +348,27 @@ void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda:
     near.heads = context_.shape.queryHeads;
     near.position = step.position;
     near.active = step.active;
-    near.scores = scores_;
+    near.scores = choosing_.scores;
     near.stride = stride;
     near.alpha = alpha_;
     near.most = most_;
-    near.length = length_;
-    near.wanted = wanted_;
-    near.total = total_;
-    near.arrived = arrived_;
+    near.length = choosing_.length;
+    near.wanted = choosing_.wanted;
+    near.total = choosing_.total;
+    near.arrived = choosing_.arrived;
     cuda::countNear(context_.launch, near);
     cuda::TokenChoiceArgs choice;
     choice.rows = context_.rows();
     choice.kvHeads = context_.shape.queryHeads;
     choice.active = step.active;
-    choice.scores = scores_;
+    choice.scores = choosing_.scores;
     choice.stride = stride;
-    choice.length = length_;
+    choice.length = choosing_.length;
     choice.maxLength = mostTokens_;
     choice.wanted = choice.capacity = most_;
-    choice.fewer = wanted_;
-    choice.tokens = chosen_;
-    choice.count = chosenCount_;
+    choice.fewer = choosing_.wanted;
+    choice.tokens = choosing_.tokens;
+    choice.count = choosing_.count;
     choice.mark = step.poolingMark;
     cuda::chooseTokens(context_.launch, choice);
     const Lists& lists = listsOf(target);
@@ -360,8 +378,8 @@ void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda:
     unite.maxTokens = mostTokens_;
     unite.position = step.position;
     unite.active = step.active;
-    unite.tokens = chosen_;
-    unite.count = chosenCount_;
+    unite.tokens = choosing_.tokens;
+    unite.count = choosing_.count;
     unite.capacity = most_;
     unite.united = lists.united;
     unite.unitedCount = lists.unitedCount;
@@ -422,25 +440,24 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     pack.count = lists.ownCount;
     pack.capacity = most_ + 1;
     pack.store = context_.offload ? lists.fetched : store_.of(step.layer);
-    pack.first = context_.offload ? fetchedFirst_ : storeFirst_;
+    pack.first = context_.offload ? sourceFirst_.fetched : sourceFirst_.store;
     if (biased()) pack.bias = context_.layers[std::size_t(step.layer)].index.tokenScores;
     pack.biasTokens = lists.own;
-    pack.biasFirst = storeFirst_;
-    pack.packed = packed_;
-    pack.packedBias = packedBias_;
+    pack.biasFirst = sourceFirst_.store;
+    pack.packed = packed_.blocks;
+    pack.packedBias = packed_.bias;
     pack.packedBlocks = blocks_;
     pack.mark = record.marks[2];
     cuda::packTokens(arrived(step), pack);
 
     args.shape = byHead_;
-    args.blocks = packed_;
-    args.headFirst = packedFirst_;
+    args.blocks = packed_.blocks;
+    args.headFirst = packed_.first;
     args.packedTokens = lists.ownCount;
     args.maxBlocks = blocks_;
-    args.bias.scores = packedBias_;
-    args.bias.first = placeFirst_;
-    args.scratch.partial = partial_;
-    args.scratch.arrivals = arrivals_;
+    args.bias.scores = packed_.bias;
+    args.bias.first = packed_.placeFirst;
+    args.scratch = scratch_;
     args.logSums = mass_.logSums();
     return false;
 }
