@@ -8,63 +8,29 @@
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
 #include "ui/models/format.h"
-#include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/widgets/form_helpers.h"
+#include "ui/widgets/tune_options.h"
+#include "ui/widgets/tune_plot.h"
 
 #include <QApplication>
-#include <QCheckBox>
 #include <QClipboard>
-#include <QComboBox>
-#include <QFileDialog>
-#include <QFormLayout>
 #include <QHBoxLayout>
 #include <QHeaderView>
-#include <QLineEdit>
+#include <QLabel>
 #include <QProgressBar>
 #include <QPushButton>
-#include <QSpinBox>
 #include <QTableWidget>
 #include <QVBoxLayout>
 
-#include <algorithm>
 #include <cmath>
 #include <ostream>
+#include <utility>
 
 namespace kvscope::ui {
 namespace {
 
 enum Column { Place, Name, Blocks, Memory, PredictedMs, MeasuredMs, PredictedBytes, MeasuredBytes, Quality, Columns };
-constexpr int kFileItem = 2; // of the prompt sets
-
-QDoubleSpinBox* amountField(const char* name, double most, int decimals, double value, const QString& help) {
-    auto* spin = named(new QDoubleSpinBox, name, help);
-    spin->setRange(0, most);
-    spin->setDecimals(decimals);
-    spin->setValue(value);
-    return spin;
-}
-
-QLineEdit* listField(const char* name, const QString& otherwise, const QString& help) {
-    auto* edit = named(new QLineEdit, name, help);
-    edit->setPlaceholderText(otherwise);
-    return edit;
-}
-
-/// "512, 1024" as numbers. @throws Error(BadInput) naming what is none
-std::vector<int> numbersOf(const QLineEdit& edit, const QString& what) {
-    std::vector<int> numbers;
-    if (edit.text().trimmed().isEmpty()) return numbers;
-    for (const QString& part : edit.text().split(QLatin1Char(','))) {
-        bool valid = false;
-        numbers.push_back(part.trimmed().toInt(&valid));
-        if (!valid || numbers.back() < 1)
-            throw Error(ErrorKind::BadInput,
-                        QObject::tr("%1: '%2' is no number of tokens").arg(what, part.trimmed()).toStdString(),
-                        "write numbers with commas between them");
-    }
-    return numbers;
-}
 
 QString kibibytesText(double bytes) {
     return std::isfinite(bytes) ? QString::number(bytes / 1024, 'f', 1) : QStringLiteral("–");
@@ -74,9 +40,6 @@ QString millisecondsText(double ns) {
     return std::isfinite(ns) ? QString::number(ns / 1e6, 'f', 3) : QStringLiteral("–");
 }
 
-double shareOf(const TuneRow& row) { return row.measured->quality.value(); }
-double stepMs(const TuneRow& row) { return row.measured->sums.stepNs() / 1e6; }
-
 } // namespace
 
 TuneDialog::TuneDialog(QWidget* parent) : QDialog(parent) {
@@ -84,8 +47,18 @@ TuneDialog::TuneDialog(QWidget* parent) : QDialog(parent) {
     setWindowTitle(tr("Tune"));
     auto* columns = new QHBoxLayout;
     auto *left = new QVBoxLayout, *right = new QVBoxLayout;
-    makeOptions(left);
-    makePlot(right);
+    title_ = new QLabel;
+    title_->setObjectName(QStringLiteral("tuneTitle"));
+    title_->setTextFormat(Qt::PlainText);
+    QFont bold = title_->font();
+    bold.setBold(true);
+    title_->setFont(bold);
+    left->addWidget(title_);
+    options_ = new TuneOptions;
+    left->addWidget(options_);
+    left->addStretch();
+    plot_ = new TunePlot(this);
+    right->addWidget(plot_->canvas(), 1);
     makeTable(right);
     columns->addLayout(left);
     columns->addLayout(right, 1);
@@ -96,6 +69,7 @@ TuneDialog::TuneDialog(QWidget* parent) : QDialog(parent) {
     layout->addLayout(columns, 1);
     makeFooter(layout);
     resize(1180, 680);
+    connect(options_, &TuneOptions::changed, this, &TuneDialog::refresh);
     connect(&job_, &TuningJob::advanced, this, [this](double fraction, const QString& what) {
         bar_->setValue(int(std::lround(1000 * fraction)));
         what_->setText(what);
@@ -115,114 +89,6 @@ TuneDialog::TuneDialog(QWidget* parent) : QDialog(parent) {
     });
     applyTheme(Theme::current());
     refresh();
-}
-
-void TuneDialog::makeOptions(QVBoxLayout* layout) {
-    title_ = new QLabel;
-    title_->setObjectName(QStringLiteral("tuneTitle"));
-    title_->setTextFormat(Qt::PlainText);
-    QFont bold = title_->font();
-    bold.setBold(true);
-    title_->setFont(bold);
-    layout->addWidget(title_);
-    auto* form = new QFormLayout;
-    const PromptSetSize size;
-    const TuneRequest usual;
-    memory_ = amountField("tuneMemory", 1e7, 1, 0, tr("Device memory for the KV cache of all sequences"));
-    memory_->setSuffix(QStringLiteral(" MiB"));
-    memory_->setSpecialValueText(tr("no limit"));
-    form->addRow(tr("Memory"), memory_);
-    link_ = named(new QComboBox, "tuneLink", tr("Over which blocks travel; modelled on the CPU"));
-    link_->addItem(QStringLiteral("PCIe 5 x16"), QStringLiteral("pcie5"));
-    link_->addItem(QStringLiteral("PCIe 4 x16"), QStringLiteral("pcie4"));
-    link_->addItem(tr("Other…"));
-    linkGbps_ = amountField("tuneLinkGbps", 1e5, 1, 55.5, tr("1e9 bytes per second"));
-    linkGbps_->setSuffix(QStringLiteral(" GB/s"));
-    linkGbps_->setMinimum(0.1);
-    link_->setAccessibleName(tr("Link"));
-    linkGbps_->setAccessibleName(tr("Bandwidth of the link"));
-    auto* linkRow = new QHBoxLayout;
-    linkRow->addWidget(link_, 1);
-    linkRow->addWidget(linkGbps_);
-    form->addRow(tr("Link"), linkRow);
-    batch_ = countField("tuneBatch", 1, 256, usual.batch, tr("Sequences decoded together"));
-    form->addRow(tr("Batch"), batch_);
-    prompts_ = named(new QComboBox, "tunePrompts", tr("The prompts on which the answers are judged"));
-    prompts_->addItem(tr("Needles"), QStringLiteral("needles"));
-    prompts_->addItem(tr("Document"), QStringLiteral("document"));
-    prompts_->addItem(tr("File…"));
-    form->addRow(tr("Prompts"), prompts_);
-    count_ = countField("tuneCount", 1, 10'000, size.prompts, tr("Prompts of the set"));
-    form->addRow(tr("Number"), count_);
-    context_ = countField("tuneContext", 16, 1 << 22, size.tokens, tr("Tokens of each prompt"));
-    form->addRow(tr("Context"), context_);
-    newTokens_ = countField("tuneNewTokens", 2, 100'000, usual.newTokens, tr("Generated for every prompt"));
-    form->addRow(tr("New tokens"), newTokens_);
-    measure_ = named(new QComboBox, "tuneMeasure",
-                     tr("Prompts whose text begins with the answer, or tokens that full attention chooses too"));
-    measure_->addItem(tr("Prompts answered"), int(QualityMeasure::Answered));
-    measure_->addItem(tr("Tokens as full attention"), int(QualityMeasure::Agreement));
-    form->addRow(tr("Judged by"), measure_);
-    floor_ = amountField("tuneFloor", 100, 0, 100 * usual.floor, tr("The least share that is good enough"));
-    floor_->setSuffix(QStringLiteral(" %"));
-    sure_ = named(new QCheckBox(tr("surely")), "tuneSure",
-                  tr("The lower end of the share's 95 % interval must reach the floor"));
-    floor_->setAccessibleName(tr("Least share of good answers"));
-    auto* floorRow = new QHBoxLayout;
-    floorRow->addWidget(floor_, 1);
-    floorRow->addWidget(sure_);
-    form->addRow(tr("At least"), floorRow);
-    methods_ = listField("tuneMethods", tr("all that the model has"), tr("Names with commas, such as full, nosa"));
-    form->addRow(tr("Methods"), methods_);
-    budgets_ = listField("tuneBudgets", tr("half, once, twice the own"), tr("Tokens attended, with commas"));
-    form->addRow(tr("Budgets"), budgets_);
-    blocks_ = listField("tuneBlocks", tr("each method's own"), tr("Tokens of a block, with commas"));
-    form->addRow(tr("Block sizes"), blocks_);
-    runs_ = countField("tuneRuns", 1, 10'000, usual.runs, tr("How many of the best predicted are run"));
-    form->addRow(tr("Run the best"), runs_);
-    more_ = countField("tuneMore", 0, 10'000, usual.more, tr("Others that are run while none of these is good enough"));
-    form->addRow(tr("then up to"), more_);
-    backend_ = named(new QComboBox, "tuneBackend", tr("Where the candidates run"));
-    backend_->addItem(tr("CPU"), int(Backend::Cpu));
-    backend_->addItem(tr("NVIDIA GPU"), int(Backend::Cuda));
-    form->addRow(tr("On"), backend_);
-    layout->addLayout(form);
-    layout->addStretch();
-    connect(link_, &QComboBox::currentIndexChanged, this, &TuneDialog::refresh);
-    connect(prompts_, &QComboBox::activated, this, [this](int index) {
-        if (index == kFileItem) chooseFile();
-    });
-    connect(prompts_, &QComboBox::currentIndexChanged, this, [this] {
-        const bool needles = prompts_->currentIndex() == 0;
-        measure_->setCurrentIndex(
-            measure_->findData(int(needles ? QualityMeasure::Answered : QualityMeasure::Agreement)));
-        refresh();
-    });
-}
-
-void TuneDialog::makePlot(QVBoxLayout* layout) {
-    plot_ = new PlotCanvas;
-    plot_->setObjectName(QStringLiteral("tunePlot"));
-    plot_->setAccessibleName(tr("Quality against the time of a step"));
-    plot_->setMinimumSize(480, 200);
-    legend_ = new LegendStrip(plot_);
-    plot_->plotLayout()->addElement(0, 0, legend_);
-    plot_->setSelectsSteps(false);
-    QCPAxisRect* rect = plot_->addPanel(false);
-    QCPAxis *x = rect->axis(QCPAxis::atBottom), *y = rect->axis(QCPAxis::atLeft);
-    x->setLabel(tr("ms per step"));
-    y->setLabel(tr("Good answers"));
-    plot_->setFullY(0, {-0.05, 1.05});
-    floorLine_ = new QCPGraph(x, y);
-    front_ = new QCPGraph(x, y);
-    front_->setLineStyle(QCPGraph::lsStepLeft);
-    predicted_ = new QCPGraph(x, y);
-    measured_ = new QCPGraph(x, y);
-    chosen_ = new QCPGraph(x, y);
-    intervals_ = new QCPErrorBars(x, y);
-    intervals_->setDataPlottable(measured_);
-    for (QCPGraph* graph : {predicted_, measured_, chosen_}) graph->setLineStyle(QCPGraph::lsNone);
-    layout->addWidget(plot_, 1);
 }
 
 void TuneDialog::makeTable(QVBoxLayout* layout) {
@@ -305,42 +171,8 @@ void TuneDialog::makeFooter(QVBoxLayout* layout) {
 void TuneDialog::setModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
     name_ = nameOrPath;
     model_ = std::move(model);
-    if (model_) context_->setMaximum(std::max(16, model_->config().maxPositions - newTokens_->value()));
+    if (model_) options_->setMostTokens(model_->config().maxPositions);
     refresh();
-}
-
-void TuneDialog::chooseFile() {
-    const QString file = QFileDialog::getOpenFileName(this, tr("Prompts, one JSON object a line"), {},
-                                                      tr("JSON lines (*.jsonl *.json);;All files (*)"));
-    if (file.isEmpty()) return prompts_->setCurrentIndex(0);
-    prompts_->setItemData(kFileItem, file);
-    prompts_->setItemText(kFileItem, QFileInfo(file).fileName());
-    refresh();
-}
-
-TuningTask TuneDialog::task() const {
-    TuningTask task;
-    TuneRequest& request = task.request;
-    request.modelName = name_.toStdString();
-    request.deviceBytes = std::int64_t(memory_->value() * 1048576);
-    const QString link = link_->currentData().toString();
-    request.link = Link::parse((link.isEmpty() ? QString::number(linkGbps_->value()) : link).toStdString());
-    request.backend = Backend(backend_->currentData().toInt());
-    request.batch = batch_->value();
-    request.newTokens = newTokens_->value();
-    request.measure = QualityMeasure(measure_->currentData().toInt());
-    request.floor = floor_->value() / 100;
-    request.sure = sure_->isChecked();
-    request.runs = runs_->value();
-    request.more = more_->value();
-    for (const QString& method : methods_->text().split(QLatin1Char(','), Qt::SkipEmptyParts))
-        request.grid.methods.push_back(method.trimmed().toStdString());
-    request.grid.budgets = numbersOf(*budgets_, tr("Budgets"));
-    request.grid.blockSizes = numbersOf(*blocks_, tr("Block sizes"));
-    task.prompts = prompts_->currentData().toString().toStdString();
-    task.size.tokens = context_->value();
-    task.size.prompts = count_->value();
-    return task;
 }
 
 std::optional<std::size_t> TuneDialog::chosenRow() const {
@@ -353,16 +185,8 @@ void TuneDialog::refresh() {
     const bool running = job_.isRunning();
     title_->setText(model_ ? tr("What to decode %1 with").arg(QString::fromStdString(model_->name()))
                            : tr("No model is loaded"));
-    for (QWidget* field :
-         std::initializer_list<QWidget*>{memory_, link_, batch_, prompts_, newTokens_, measure_, floor_, sure_,
-                                         methods_, budgets_, blocks_, runs_, more_, backend_})
-        field->setEnabled(!running);
-    linkGbps_->setEnabled(!running);
-    linkGbps_->setVisible(link_->currentData().toString().isEmpty());
-    const bool ofFile = prompts_->currentIndex() == kFileItem;
-    count_->setEnabled(!running && !ofFile);
-    context_->setEnabled(!running && !ofFile);
-    start_->setEnabled(!running && model_ && !prompts_->currentData().toString().isEmpty());
+    options_->setRunning(running);
+    start_->setEnabled(!running && model_ && options_->hasPrompts());
     start_->setToolTip(model_ ? tr("Predict all candidates and run the best")
                               : tr("Choose a model in the session form"));
     cancel_->setEnabled(running);
@@ -377,7 +201,9 @@ void TuneDialog::start() {
     message_->clear();
     verdict_->hide();
     try {
-        job_.start(model_, task());
+        TuningTask task = options_->task();
+        task.request.modelName = name_.toStdString();
+        job_.start(model_, std::move(task));
     } catch (const Error& error) {
         message_->show(InlineMessage::Kind::Error, QString::fromStdString(oneLine(error)));
         return;
@@ -385,7 +211,7 @@ void TuneDialog::start() {
     result_.reset();
     table_->setRowCount(0);
     leftOut_->clear();
-    fillPlot();
+    plot_->show(nullptr);
     bar_->setValue(0);
     refresh();
 }
@@ -393,7 +219,7 @@ void TuneDialog::start() {
 void TuneDialog::showResult(const TuneResult& result, bool done) {
     result_ = result;
     fillTable();
-    fillPlot();
+    plot_->show(&*result_);
     if (done) {
         bar_->setValue(result.cancelled ? 0 : 1000);
         what_->setText(result.cancelled ? tr("Cancelled.") : tr("Done."));
@@ -448,46 +274,8 @@ void TuneDialog::fillTable() {
     leftOut_->setToolTip(asWritten(reasons.join(QLatin1Char('\n'))));
 }
 
-void TuneDialog::fillPlot() {
-    for (QCPGraph* graph : {measured_, predicted_, front_, chosen_, floorLine_}) graph->data()->clear();
-    intervals_->data()->clear();
-    double most = 1;
-    if (result_) {
-        std::vector<std::size_t> rows = result_->order; // error bars belong to points in the order of their keys
-        std::ranges::sort(rows, {}, [&](std::size_t row) { return stepMs(result_->rows[row]); });
-        for (const std::size_t index : rows) {
-            const TuneRow& row = result_->rows[index];
-            const ShareInterval interval = row.measured->quality.interval();
-            measured_->addData(stepMs(row), shareOf(row));
-            intervals_->addData(shareOf(row) - interval.low, interval.high - shareOf(row));
-            predicted_->addData(row.predicted.stepNs / 1e6, shareOf(row));
-            if (row.front) front_->addData(stepMs(row), shareOf(row));
-            if (result_->recommended == index) chosen_->addData(stepMs(row), shareOf(row));
-            most = std::max({most, stepMs(row), row.predicted.stepNs / 1e6});
-        }
-        floorLine_->addData(0, result_->request.floor);
-        floorLine_->addData(2 * most, result_->request.floor);
-    }
-    plot_->setFullX({0, 1.1 * most});
-    plot_->forgetZoom();
-    plot_->replot(QCustomPlot::rpQueuedReplot);
-}
-
 void TuneDialog::applyTheme(const Theme& theme) {
     plot_->applyTheme(theme);
-    legend_->applyTheme(theme);
-    measured_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, QPen(theme.runA), QBrush(theme.runA), 7));
-    predicted_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssCircle, QPen(theme.mutedText), Qt::NoBrush, 7));
-    chosen_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, QPen(theme.ok), QBrush(theme.ok), 11));
-    intervals_->setPen(QPen(theme.runA, 1));
-    front_->setPen(QPen(theme.runA, 1, Qt::DotLine));
-    floorLine_->setPen(QPen(theme.warning, 1, Qt::DashLine));
-    legend_->setSwatches({{tr("Measured, 95 % interval"), theme.runA, Swatch::Mark::Dot, {}},
-                          {tr("Its predicted time"), theme.mutedText, Swatch::Mark::Frame, {}},
-                          {tr("Recommended"), theme.ok, Swatch::Mark::Dot, {}},
-                          {tr("Front"), theme.runA, Swatch::Mark::Line, {}},
-                          {tr("Floor"), theme.warning, Swatch::Mark::Dashes, {}}});
-    plot_->replot(QCustomPlot::rpQueuedReplot);
     if (result_) fillTable();
 }
 
