@@ -368,6 +368,7 @@ void ViewArea::pullOut(int index, const QMouseEvent& drag) {
     if (!canMove(index)) return;
     const int width = tabs_->width() / 2;
     ViewDock& dock = takeOut(index);
+    dock.setLeastWindow(kLeastWindow);
     addDockWidget(Qt::RightDockWidgetArea, &dock, Qt::Horizontal);
     dock.show();
     resizeDocks({&dock}, {width}, Qt::Horizontal);

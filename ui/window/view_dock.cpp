@@ -136,7 +136,8 @@ void ViewDock::becomeWindow(bool inFront) {
         QTimer::singleShot(kDragMs, this, [this, inFront] { becomeWindow(inFront); });
         return;
     }
-    const QRect place = geometry();
+    QRect place = geometry();
+    if (leastWindow_.isValid()) place.setSize(place.size().expandedTo(leastWindow_));
     setWindowFlags(Qt::Window);
     setGeometry(place);
     show();

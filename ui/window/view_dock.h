@@ -21,6 +21,8 @@ public:
     QScrollArea& page() { return *page_; }
     /// Marks the title as that of the view that menus and shortcuts apply to.
     void setInFront(bool inFront);
+    /// When the view becomes a window, it gets at least this size, in pixels. Beside the tabs it may be narrower.
+    void setLeastWindow(QSize size) { leastWindow_ = size; }
     /// To be called after the theme changed, because the icons have its colours.
     void updateIcons();
 
@@ -45,6 +47,7 @@ private:
     const QString title_;
     ViewTitle* bar_;
     QScrollArea* page_;
+    QSize leastWindow_; // invalid: any size
     bool shown_ = false;
 };
 
