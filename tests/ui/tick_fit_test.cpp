@@ -137,6 +137,14 @@ TEST_F(TickFit, WhatFitsKeepsTheTicksThatItsOwnerAskedFor) {
     EXPECT_EQ(across().ticker()->tickCount(), 2);
 }
 
+TEST_F(TickFit, ALogarithmicAxisWithLittleRoomHasEveryThirdPower) {
+    across().setRange(0, 9);
+    setLogAxis(&across(), QStringLiteral("Batch"), 2);
+    across().ticker()->setTickCount(4);
+    drawAt(600);
+    EXPECT_EQ(across().tickVectorLabels(), (QVector<QString>{"1", "8", "64", "512"}));
+}
+
 TEST_F(TickFit, ATitleBelowANarrowPlotIsShortened) {
     const QString title = QStringLiteral("Transferred with the next step (MiB)");
     across().setLabel(title);

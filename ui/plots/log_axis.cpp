@@ -50,16 +50,16 @@ protected:
     }
 
 private:
-    /// Leaves as many ticks as were asked for: the powers, then every second power, and so on.
+    /// Leaves as many ticks as were asked for: the powers, every second power, every third, and so on.
     void thin(QVector<double>& ticks) const {
-        const auto keep = [&ticks](const auto& wanted) {
+        const QVector<double> all = ticks;
+        const auto keep = [&](const auto& wanted) {
             QVector<double> kept;
-            std::copy_if(ticks.cbegin(), ticks.cend(), std::back_inserter(kept), wanted);
+            std::copy_if(all.cbegin(), all.cend(), std::back_inserter(kept), wanted);
             if (!kept.isEmpty()) ticks = kept;
         };
-        if (ticks.size() > tickCount()) keep([](double at) { return std::abs(at - std::round(at)) < 1e-9; });
-        for (long every = 2; ticks.size() > tickCount() && every < 64; ++every)
-            keep([every](double at) { return std::lround(at) % every == 0; });
+        for (long every = 1; ticks.size() > tickCount() && every < 64; ++every)
+            keep([every](double at) { return std::abs(at - std::round(at)) < 1e-9 && std::lround(at) % every == 0; });
         if (ticks.size() > tickCount()) ticks.resize(tickCount());
     }
 

@@ -13,18 +13,19 @@ namespace {
 
 constexpr double kMissedPixels = 4;
 constexpr QMargins kLeastMargins(15, 3, 15, 2); // px around a strip, beside its axes
-constexpr QSize kLeastPanel(50, 36);            // px; all strips stand in a window of 1024 x 700
+constexpr QSize kLeastPanel(50, 44);            // px; all strips stand in a window of 1024 x 700
+constexpr int kLegendLines = 2;                 // at most: a low view needs its height
 constexpr int kRowSpacing = 2;                  // px; a legend belongs to the strip below it
 
 double middleOf(const IterationRow& row) { return double(row.startNs) + double(row.durationNs) / 2; }
 
 } // namespace
 
-/// The colours of the strips repeat, so each strip has its own legend, in one line: a low view needs its height.
+/// The colours of the strips repeat, so each strip has its own legend.
 void IterationView::addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues, double share) {
     PlotCanvas& plot = canvas();
     legends_.push_back(new LegendStrip(&plot));
-    legends_.back()->setMostLines(1);
+    legends_.back()->setMostLines(kLegendLines);
     plot.plotLayout()->addElement(plot.plotLayout()->rowCount(), 0, legends_.back());
     QCPAxisRect& panel = *plot.addPanel(zoomsValues);
     panel.setMinimumMargins(kLeastMargins);
