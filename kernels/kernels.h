@@ -72,6 +72,7 @@ struct GatedArgs {
     WeightMatrix gate, up;                              // [f, cols] each
     float* out = nullptr;                               // [n, f]
     const float *gateBias = nullptr, *upBias = nullptr; // [f] or null
+    float slope = 1, limit = 0;                         // limit above 0: a bounded gate, see gatedLinear
 };
 
 /// y[i, h, :] = W_h x[i, h, :]: every head has a matrix of its own.
@@ -218,7 +219,8 @@ public:
     /// blocks' integers. With many inputs nothing is rounded.
     virtual void linear(const LinearArgs& args) = 0;
 
-    /// out = silu(gate(norm(x))) * up(norm(x)); SwiGLU's first half.
+    /// out = silu(gate(norm(x))) * up(norm(x)); SwiGLU's first half. With a limit: g * sigmoid(slope * g) * (u + 1),
+    /// where g = min(gate(norm(x)), limit) and u = up(norm(x)) within [-limit, limit] (SwiGLU-OAI).
     virtual void gatedLinear(const GatedArgs& args) = 0;
 
     /// Rotary positions; see RopeArgs. rotary even.

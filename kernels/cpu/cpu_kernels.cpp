@@ -126,23 +126,25 @@ public:
         float* up = gate + std::size_t(args.n) * std::size_t(width);
         const LinearTarget targets[] = {{args.gate, args.gateBias, gate, width, false},
                                         {args.up, args.upBias, up, width, false}};
+        const auto activate = [&](std::int64_t at, std::int64_t n) {
+            if (args.limit > 0)
+                boundedGate(gate + at, up + at, args.slope, args.limit, n, args.out + at);
+            else
+                siluMultiply(gate + at, up + at, n, args.out + at);
+        };
         LinearArgs linearArgs{args.x, args.n, args.gate.cols, args.normWeight, args.normEps, targets};
         if (alone_ || args.n <= kSmallBatch) {
             // Both matrices and the activation are one job: a thread gates the outputs that it has computed.
             const std::int64_t stride = prepareFew(linearArgs);
             team_.split(width, kRowGrain, [&](std::int64_t begin, std::int64_t end) {
                 for (const LinearTarget& target : targets) fewRows(linearArgs, target, stride, begin, end);
-                for (int i = 0; i < args.n; ++i) {
-                    const std::int64_t at = std::int64_t(i) * width + begin;
-                    siluMultiply(gate + at, up + at, end - begin, args.out + at);
-                }
+                for (int i = 0; i < args.n; ++i) activate(std::int64_t(i) * width + begin, end - begin);
             });
             return;
         }
         linearMany(linearArgs);
-        team_.split(std::int64_t(args.n) * width, 4096, [&](std::int64_t begin, std::int64_t end) {
-            siluMultiply(gate + begin, up + begin, end - begin, args.out + begin);
-        });
+        team_.split(std::int64_t(args.n) * width, 4096,
+                    [&](std::int64_t begin, std::int64_t end) { activate(begin, end - begin); });
     }
 
     void inputsAlone(bool on) override { alone_ = on; }

@@ -329,6 +329,24 @@ void SiluMultiply(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, 
     for (; i < n; ++i) out[i] = gate[i] / (1.f + std::exp(-gate[i])) * up[i];
 }
 
+void BoundedGate(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, float slope, float limit, std::int64_t n,
+                 float* HWY_RESTRICT out) {
+    const D d;
+    const V one = hn::Set(d, 1.f), bound = hn::Set(d, limit), lowest = hn::Set(d, -limit), by = hn::Set(d, -slope),
+            most = hn::Set(d, 100.f); // as in SiluMultiply
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        const V g = hn::Min(hn::LoadU(d, gate + i), bound);
+        const V u = hn::Max(hn::Min(hn::LoadU(d, up + i), bound), lowest);
+        const V part = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Min(hn::Mul(by, g), most))));
+        hn::StoreU(hn::Mul(part, hn::Add(u, one)), d, out + i);
+    }
+    for (; i < n; ++i) {
+        const float g = std::min(gate[i], limit), u = std::clamp(up[i], -limit, limit);
+        out[i] = g / (1.f + std::exp(-slope * g)) * (u + 1.f);
+    }
+}
+
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
 } // namespace kvscope::cpu::HWY_NAMESPACE
@@ -346,6 +364,7 @@ HWY_EXPORT(PanelRows);
 HWY_EXPORT(PackPanel);
 HWY_EXPORT(PanelMultiply);
 HWY_EXPORT(SiluMultiply);
+HWY_EXPORT(BoundedGate);
 HWY_EXPORT(TargetName);
 
 std::string instructionSet() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
@@ -394,6 +413,12 @@ void siluMultiply(const float* gate, const float* up, std::int64_t n, float* out
     checkExtent(up, n);
     checkExtent(out, n, true);
     HWY_DYNAMIC_DISPATCH(SiluMultiply)(gate, up, n, out);
+}
+void boundedGate(const float* gate, const float* up, float slope, float limit, std::int64_t n, float* out) {
+    checkExtent(gate, n);
+    checkExtent(up, n);
+    checkExtent(out, n, true);
+    HWY_DYNAMIC_DISPATCH(BoundedGate)(gate, up, slope, limit, n, out);
 }
 
 } // namespace kvscope::cpu

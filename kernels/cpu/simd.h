@@ -40,6 +40,8 @@ void panelMultiply(const float* x, std::int64_t xStride, int n, const float* pan
 
 /// out = silu(gate) * up, elementwise.
 void siluMultiply(const float* gate, const float* up, std::int64_t n, float* out);
+/// out = g * sigmoid(slope * g) * (u + 1), elementwise, with g = min(gate, limit) and u = up within [-limit, limit].
+void boundedGate(const float* gate, const float* up, float slope, float limit, std::int64_t n, float* out);
 
 /// out[rows, width] = left[rows, depth] right[depth, width]; the rows of each lie its stride apart, in floats.
 void multiplyRows(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,

@@ -9,7 +9,9 @@
 #include "base/error.h"
 #include "tests/kernels/kernel_fixture.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <gmock/gmock.h>
 #include <numeric>
 
@@ -314,6 +316,46 @@ TEST(GatedLinear, StaysFiniteAndRightForGatesOfAnySize) {
                     << "gate " << g;
             }
         }
+    });
+}
+
+/// Gates and partners come straight from the weights, of both signs and beyond the limit.
+TEST(GatedLinear, BoundsGatesAndPartnersWhereALimitIsGiven) {
+    std::vector<float> gates, ups;
+    for (const float g : {0.f, 1e-30f, 0.3f, -0.3f, 2.f, -2.f, 2.5f, 7.f, -7.f, 90.f, -90.f, 1e20f, -1e20f})
+        for (const float u : {0.f, 1.f, -1.f, 2.4f, -2.4f, 2.6f, -2.6f, 3e30f, -3e30f}) {
+            gates.push_back(g);
+            ups.push_back(u);
+        }
+    const int rows = int(gates.size());
+    const std::vector<float> one(1, 1.f), x(kMostInputs, 1.f);
+    onEveryInstructionSet([&] {
+        const auto kernels = makeCpuKernels(2);
+        for (const auto& [slope, limit] : {std::pair{1.702f, 2.5f}, {1.f, 7.f}})
+            for (const int n : {1, 3, 20}) {
+                std::vector<float> out(std::size_t(n * rows), kSentinel);
+                GatedArgs args{x.data(),
+                               n,
+                               one.data(),
+                               0.f,
+                               {gates.data(), DType::F32, rows, 1},
+                               {ups.data(), DType::F32, rows, 1},
+                               out.data()};
+                args.slope = slope;
+                args.limit = limit;
+                kernels->gatedLinear(args);
+                for (int at = 0; at < n * rows; ++at) {
+                    const auto i = std::size_t(at % rows);
+                    const double g = std::min(double(gates[i]), double(limit)),
+                                 u = std::clamp(double(ups[i]), -double(limit), double(limit)),
+                                 part = g / (1 + std::exp(-double(slope) * g)), expected = part * (u + 1);
+                    // u + 1 may cancel, and slope * g is rounded before exp.
+                    const double tolerance =
+                        16 * kRounding * std::abs(part) * (std::abs(u) + 1) * (1 + std::abs(double(slope) * g)) +
+                        0x1p-120;
+                    ASSERT_NEAR(double(out[std::size_t(at)]), expected, tolerance) << gates[i] << " and " << ups[i];
+                }
+            }
     });
 }
 
