@@ -31,6 +31,7 @@ struct TensorNames {
     std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
     // Experts: prefix of the mixture, its router, and "experts.<e>." with the three names below
     std::string mixture = "mlp.", router = "gate.weight", choiceBias = "gate.e_score_correction_bias";
+    std::string blockIndexer = "index_"; // prefix of the block indexer's tensors, within the attention's
     std::string experts = "experts.", expertGate = "gate_proj", expertUp = "up_proj", expertDown = "down_proj";
     std::string sharedExpert = "shared_experts.", sharedExpertGate = "shared_expert_gate.weight";
 };
@@ -54,6 +55,10 @@ struct Architecture {
     TensorNames names = {};
     std::vector<KeyAlias> aliases = {};
     bool inLibrary = true;
+    bool rotatesPart = false; // partial_rotary_factor counts
+    /// For a family whose files describe more than what reads text: the object of that part, as JSON, with what the
+    /// whole object says of it. Null: the file is that object.
+    std::string (*textPart)(const ConfigReader& whole) = nullptr;
 };
 
 /// All architectures in the order they are listed in messages.

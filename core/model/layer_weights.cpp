@@ -125,6 +125,24 @@ IndexerWeights readIndexer(const TensorSource& tensors, const std::string& index
     return w;
 }
 
+BlockIndexerWeights readBlockIndexer(const TensorSource& tensors, const std::string& indexer, const ModelConfig& c) {
+    const BlockIndexer& of = *c.blockIndexer;
+    BlockIndexerWeights w;
+    w.query = tensors.matrix(indexer + "q_proj.weight", of.heads * of.dim, c.hidden);
+    w.key = tensors.matrix(indexer + "k_proj.weight", of.dim, c.hidden);
+    w.queryNorm = tensors.vector(indexer + "q_norm.weight", {of.dim});
+    w.keyNorm = tensors.vector(indexer + "k_norm.weight", {of.dim});
+    return w;
+}
+
+/// The prefix of a layer's feed-forward. Files of some families name it as they name the experts of other layers.
+const std::string& feedForwardPrefix(const TensorSource& tensors, const TensorNames& names, const std::string& layer) {
+    const auto isThere = [&](const std::string& prefix) {
+        return tensors.has(layer + prefix + names.gate + ".weight");
+    };
+    return !isThere(names.mlp) && isThere(names.mixture) ? names.mixture : names.mlp;
+}
+
 } // namespace
 
 std::size_t LayerWeights::bytesPerToken(const ModelConfig& config) const {
@@ -147,13 +165,19 @@ LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int in
     else
         readHeads(tensors, names, attention, c, w);
     if (c.indexer && c.indexer->runsIn(index)) w.indexer = readIndexer(tensors, attention + names.indexer, c);
+    if (c.blockIndexer && c.blockIndexer->runsIn(index))
+        w.blockIndexer = readBlockIndexer(tensors, attention + names.blockIndexer, c);
     w.o = tensors.matrix(attention + names.o + ".weight", c.hidden, c.queryHeads * c.outputDim());
     w.oBias = tensors.bias(c.outputBias, attention + names.o + ".bias", c.hidden);
     if (c.hasExperts(index))
         w.moe = readExperts(tensors, names, layer, c);
     else
-        w.mlp = readFeedForward(tensors, layer + names.mlp, names.gate, names.up, names.down, c.hidden, c.ffn,
-                                c.feedForwardBias);
+        w.mlp = readFeedForward(tensors, layer + feedForwardPrefix(tensors, names, layer), names.gate, names.up,
+                                names.down, c.hidden, c.ffn, c.feedForwardBias);
+    if (c.normsAddOne)
+        for (std::vector<float>* norm :
+             {&w.inputNorm, &w.postNorm, &w.queryNorm, &w.keyNorm, &w.blockIndexer.queryNorm, &w.blockIndexer.keyNorm})
+            for (float& weight : *norm) weight += 1;
     if (w.delta.empty() != w.gain.empty())
         throw Error(ErrorKind::BadInput,
                     fmt::format("{}: the eviction head of layer {} is incomplete", tensors.origin(), index),

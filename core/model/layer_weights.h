@@ -56,6 +56,13 @@ struct IndexerWeights {
     WeightMatrix headWeight;              // [heads, hidden]: what each query head counts
 };
 
+/// A layer's block indexer (ModelConfig::blockIndexer). Without rows where a layer has none.
+struct BlockIndexerWeights {
+    WeightMatrix query;                    // [heads*dim, hidden]
+    WeightMatrix key;                      // [dim, hidden]
+    std::vector<float> queryNorm, keyNorm; // [dim]
+};
+
 struct LayerWeights {
     std::vector<float> inputNorm, postNorm; // [hidden]
     /// Heads: q [queryHeads*headDim, hidden], k and v [kvHeads*headDim, hidden], o [hidden, queryHeads*headDim].
@@ -72,6 +79,7 @@ struct LayerWeights {
     WeightMatrix valueUp; // of head 0, [valueDim, rank]
     std::size_t valueUpHeadBytes = 0; // from one head's to the next one's
     IndexerWeights indexer;
+    BlockIndexerWeights blockIndexer;
     FeedForwardWeights mlp; // without rows in a layer of experts
     ExpertWeights moe;      // without experts in a layer that has none
     // NOSA eviction head; empty when absent

@@ -99,7 +99,8 @@ private:
 
 /// The layer that a tensor belongs to, by its name; -1: to none.
 int layerOf(std::string_view name) {
-    for (const std::string_view prefix : {"model.layers.", "model.transformer.blocks.", "blk."}) {
+    for (const std::string_view prefix :
+         {"model.layers.", "language_model.model.layers.", "model.transformer.blocks.", "blk."}) {
         int layer = 0;
         if (!name.starts_with(prefix)) continue;
         const char* const begin = name.data() + prefix.size();
@@ -306,6 +307,8 @@ void Model::readWeights(const TensorSource& tensors, const Progress& progress, c
     embedding_ = tensors.matrix(names.embedding, config_.vocab, config_.hidden);
     readHead(tensors);
     finalNorm_ = tensors.vector(names.finalNorm, {config_.hidden});
+    if (config_.normsAddOne)
+        for (float& weight : finalNorm_) weight += 1;
     for (float& weight : finalNorm_) weight *= float(config_.scales.logits);
     weightBytes_ = lmHead_.bytes();
     for (int layer = 0; layer < config_.layers; ++layer) {

@@ -247,17 +247,31 @@ std::string ownCode(const ConfigReader& reader) {
     return "auto_map";
 }
 
+/// Channels of a head that are rotated.
+int rotatedChannels(const ConfigReader& reader, const Architecture& architecture, const ModelConfig& config) {
+    if (config.latent) return config.latent->ropeDim;
+    if (!architecture.rotatesPart) return config.headDim;
+    const int rotated = int(config.headDim * RopeConfig::rotatedShare(reader)); // rounded down, as in the library
+    if (rotated < 1)
+        reader.refuse(
+            fmt::format("'partial_rotary_factor' leaves none of a head's {} channels to be rotated", config.headDim));
+    return rotated;
+}
+
 } // namespace
 
 ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin, ConfigSource source) {
-    const nlohmann::json json = parseJson(text);
-    if (json.is_discarded()) refuseText(text, origin);
-    if (!json.is_object())
+    const nlohmann::json file = parseJson(text);
+    if (file.is_discarded()) refuseText(text, origin);
+    if (!file.is_object())
         throw Error(ErrorKind::BadInput, origin + ": this is no JSON object", "check the checkpoint's config.json");
     const bool converted = source == ConfigSource::Gguf;
     ModelConfig config;
-    readArchitecture(ConfigReader(json, origin), config);
+    const ConfigReader fileReader(file, origin);
+    readArchitecture(fileReader, config);
     const Architecture& architecture = architectureOf(config);
+    const nlohmann::json json =
+        architecture.textPart != nullptr ? nlohmann::json::parse(architecture.textPart(fileReader)) : file;
     const nlohmann::json stated = withoutAliases(json, architecture, ConfigReader(json, origin));
     nlohmann::json whole = stated;
     const nlohmann::json defaults = nlohmann::json::parse(converted ? "{}" : architecture.defaults);
@@ -279,8 +293,8 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
     const bool interleaved =
         converted ? reader.flagOr("rope_interleave", config.rope.interleaved) : config.rope.interleaved;
     std::vector<std::string> unusedScaling;
-    config.rope = RopeConfig::parse(reader, config.latent ? config.latent->ropeDim : config.headDim,
-                                    config.maxPositions, unusedScaling);
+    config.rope = RopeConfig::parse(reader, rotatedChannels(reader, architecture, config), config.maxPositions,
+                                    unusedScaling, architecture.rotatesPart);
     config.rope.interleaved = interleaved;
     config.maxPositions = config.rope.context(config.maxPositions);
     readSpecialTokens(reader, config);
@@ -294,7 +308,10 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
         if (const nlohmann::json& more = member(stated, key); more.is_number() && more > 0)
             config.notes.push_back(fmt::format(
                 "config.json has {} {}: layers that predict tokens further ahead are not run", key, more.dump()));
-    const std::vector<std::string> unread = judgeUnreadKeys(reader, stated, architecture, config);
+    std::vector<std::string> unread = judgeUnreadKeys(reader, stated, architecture, config);
+    if (architecture.textPart != nullptr)
+        for (std::string& key : judgeUnreadKeys(fileReader, file, architecture, config))
+            unread.push_back(std::move(key));
     if (const std::string code = ownCode(reader); !code.empty())
         config.notes.push_back(
             fmt::format("config.json names code of the checkpoint's own ({}), which is not run: it is "

@@ -46,6 +46,24 @@ struct LightningIndexer {
     bool runsIn(int layer) const { return !shared[std::size_t(layer)]; }
 };
 
+/// The indexer of MiniMax's sparse attention: a small attention of its own, without values. A block of keys is worth
+/// its largest product with a query of the indexer, and the best blocks are attended.
+struct BlockIndexer {
+    int heads = 0, dim = 0;   // query heads, each of which chooses for as many KV heads; channels of each, and of
+                              // the one key of a token. The model's rotated channels are rotated
+    int blockTokens = 0;      // of a block
+    int blocks = 0;           // that a query attends to at most, those that are forced included
+    int localBlocks = 0;      // the newest ones, which are forced
+    std::vector<bool> layers; // [layer] has one; the others attend to everything
+    bool runsIn(int layer) const { return layers[std::size_t(layer)]; }
+};
+
+/// A feed-forward's gate with bounds (SwiGLU-OAI): with g = min(gate, limit) and u = up within [-limit, limit] it is
+/// (u + 1) * g * sigmoid(slope * g).
+struct BoundedGate {
+    float slope = 1, limit = 0;
+};
+
 /// Whether projections have a bias: all of them, none, or those for which the file holds one (families that the
 /// transformers library does not have, and GGUF files).
 enum class Bias : std::uint8_t { WherePresent, None, All };
@@ -106,6 +124,9 @@ struct ModelConfig {
     bool queryKeyNorm = false; // every head's query and key are RMS-normalised before rotation (Qwen3)
     std::optional<LatentAttention> latent;
     std::optional<LightningIndexer> indexer; // with latent attention alone
+    std::optional<BlockIndexer> blockIndexer;
+    std::optional<BoundedGate> boundedGate; // none: silu(gate) * up
+    bool normsAddOne = false;               // an RMS norm multiplies by its weight + 1
     std::optional<ExpertConfig> experts;
     std::optional<BlockDiffusion> diffusion; // none: tokens are decoded one by one
     ResidualScales scales;

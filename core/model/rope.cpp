@@ -40,17 +40,34 @@ const char* nameOf(RopeType type) {
     return "";
 }
 
-RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositions, std::vector<std::string>& unread) {
-    RopeConfig c;
-    c.dim = dim;
-    c.originalPositions = maxPositions;
-    // An empty object says nothing; of two that say something the older name has priority, as in the library.
+namespace {
+
+/// What the file says of the rotation. An empty object says nothing; of two that say something the older name has
+/// priority, as in the library.
+ConfigReader scalingOf(const ConfigReader& reader) {
     const auto says = [&](const char* key) { return reader.has(key) && !reader.object(key).json().empty(); };
     const bool current = says("rope_parameters"), old = says("rope_scaling");
     static const nlohmann::json nothing = nlohmann::json::object();
-    const ConfigReader scaling = old       ? reader.object("rope_scaling")
-                                 : current ? reader.object("rope_parameters")
-                                           : ConfigReader(nothing, reader.origin());
+    return old       ? reader.object("rope_scaling")
+           : current ? reader.object("rope_parameters")
+                     : ConfigReader(nothing, reader.origin());
+}
+
+double shareOf(const ConfigReader& reader, const ConfigReader& scaling) {
+    const double partial = reader.numberOr("partial_rotary_factor", 1, 0, 1);
+    return scaling.numberOr("partial_rotary_factor", partial, 0, 1);
+}
+
+} // namespace
+
+double RopeConfig::rotatedShare(const ConfigReader& reader) { return shareOf(reader, scalingOf(reader)); }
+
+RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositions, std::vector<std::string>& unread,
+                             bool partly) {
+    RopeConfig c;
+    c.dim = dim;
+    c.originalPositions = maxPositions;
+    const ConfigReader scaling = scalingOf(reader);
     if (scaling.has("full_attention") || scaling.has("sliding_attention"))
         scaling.refuseUnsupported("rotary positions that differ between layers are not supported",
                                   "use a model whose layers share one rope_parameters");
@@ -58,8 +75,7 @@ RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositio
     const bool outerTheta = reader.states("rope_theta"); // counts as read even if the inner one is used
     c.theta = scaling.states("rope_theta") || !outerTheta ? scaling.number("rope_theta", 1, 1e12)
                                                           : reader.number("rope_theta", 1, 1e12);
-    const double partial = reader.numberOr("partial_rotary_factor", 1, 0, 1);
-    if (scaling.numberOr("partial_rotary_factor", partial, 0, 1) != 1)
+    if (shareOf(reader, scaling) != 1 && !partly)
         scaling.refuseUnsupported("a partly rotated head (partial_rotary_factor) is not supported",
                                   "use a model that rotates whole heads");
     (void)reader.states("original_max_position_embeddings"); // counts as read: some types have no use for it

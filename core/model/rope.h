@@ -31,7 +31,11 @@ struct RopeConfig {
     /// Reads rope_scaling or, where it is null or empty, rope_parameters, rope_theta and what belongs to them. `dim`:
     /// rotated channels; `maxPositions`: the file's max_position_embeddings. `unread`: gets the keys that the type of
     /// scaling has no use for. @throws Error(BadInput | Unsupported)
-    static RopeConfig parse(const ConfigReader& reader, int dim, int maxPositions, std::vector<std::string>& unread);
+    /// partly: `dim` is less than a head's channels already, by rotatedShare; otherwise such a share is refused.
+    static RopeConfig parse(const ConfigReader& reader, int dim, int maxPositions, std::vector<std::string>& unread,
+                            bool partly = false);
+    /// The share of a head's channels that is rotated (partial_rotary_factor), from 0 to 1.
+    static double rotatedShare(const ConfigReader& reader);
 
     /// Whether the rotation of a token depends on how long the sequence is when it is computed.
     bool dependsOnLength() const { return type == RopeType::Dynamic || type == RopeType::LongRope; }

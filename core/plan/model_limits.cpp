@@ -8,6 +8,7 @@
 namespace kvscope {
 
 std::string gpuProblem(const ModelConfig& c) {
+    if (c.boundedGate) return "the GPU backend has no bounded gates in feed-forwards (swiglu_limit)";
     if (c.latent) {
         const LatentAttention& latent = *c.latent;
         if (!cuda::hasLatentKernels(latent.rank + latent.ropeDim, latent.rank))

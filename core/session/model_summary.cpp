@@ -48,6 +48,12 @@ std::string attentionOf(const ModelConfig& c) {
             fmt::format(", lightning indexer of {} heads of {} channels in {} of {} layers, which chooses {} tokens",
                         i.heads, i.dim, layers, c.layers, i.tokens);
     }
+    if (c.blockIndexer) {
+        const BlockIndexer& i = *c.blockIndexer;
+        text += fmt::format(
+            ", block indexer of {} heads of {} channels in {} of {} layers, which chooses {} blocks of {} tokens",
+            i.heads, i.dim, std::count(i.layers.begin(), i.layers.end(), true), c.layers, i.blocks, i.blockTokens);
+    }
     if (c.queryKeyNorm) text += ", query and key norms";
     if (c.diffusion && c.diffusion->canvas)
         text +=

@@ -102,6 +102,10 @@ void CpuFeedForward::apply(const FeedForwardWeights& mlp, const std::vector<floa
     GatedArgs gated{x, n, norm.data(), config_.streamNormEps(), mlp.gate, mlp.up, hidden_.data()};
     gated.gateBias = dataOrNull(mlp.gateBias);
     gated.upBias = dataOrNull(mlp.upBias);
+    if (config_.boundedGate) {
+        gated.slope = config_.boundedGate->slope;
+        gated.limit = config_.boundedGate->limit;
+    }
     kernels_.gatedLinear(gated);
     const LinearTarget target{mlp.down, dataOrNull(mlp.downBias), out, config_.hidden, accumulate};
     kernels_.linear({hidden_.data(), n, mlp.down.cols, nullptr, 0.f, {&target, 1}});

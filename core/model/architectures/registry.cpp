@@ -22,6 +22,7 @@ Architecture deepseek3Architecture();
 Architecture glm4LiteArchitecture();
 Architecture deepseek32Architecture();
 Architecture glmDsaArchitecture();
+Architecture minimaxM3Architecture();
 Architecture mixtralArchitecture();
 Architecture qwen2MoeArchitecture();
 Architecture qwen3MoeArchitecture();
@@ -34,8 +35,8 @@ std::span<const Architecture> architectures() {
         llamaArchitecture(),     mistralArchitecture(),  qwen2Architecture(),      qwen3Architecture(),
         minicpmArchitecture(),   nosaArchitecture(),     minicpm3Architecture(),   deepseek2Architecture(),
         deepseek3Architecture(), glm4LiteArchitecture(), deepseek32Architecture(), glmDsaArchitecture(),
-        mixtralArchitecture(),   qwen2MoeArchitecture(), qwen3MoeArchitecture(),   sdarArchitecture(),
-        lladaArchitecture(),     dreamArchitecture(),
+        minimaxM3Architecture(), mixtralArchitecture(),  qwen2MoeArchitecture(),   qwen3MoeArchitecture(),
+        sdarArchitecture(),      lladaArchitecture(),    dreamArchitecture(),
     };
     return table;
 }
