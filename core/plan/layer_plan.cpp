@@ -24,6 +24,8 @@ LayerPlans::LayerPlans(const ModelConfig& config, const SelectionSpec& spec, con
     : LayerPlans(config.layers, spec, choices) {
     for (int i = 0; i < config.layers; ++i) {
         const int window = config.windowOf(i);
+        if (spec.denseWithoutIndexer && config.blockIndexer && !config.blockIndexer->runsIn(i))
+            plans_[index(LayerId{i})] = {};
         if (choices.longest == 0 || choices.longest > window) plans_[index(LayerId{i})].window = window;
     }
 }

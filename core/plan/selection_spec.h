@@ -38,8 +38,9 @@ struct SelectionSpec {
     GroupReduce rangeReduce = GroupReduce::Sum;
     SelectionBudget budget;
     AttentionBias bias;
-    int denseBelowTokens = 0; // dense attention while fewer tokens are cached
-    int denseLayers = 0;      // the first layers attend to everything (Quest); readers ask LayerPlans
+    int denseBelowTokens = 0;         // dense attention while fewer tokens are cached
+    int denseLayers = 0;              // the first layers attend to everything (Quest); readers ask LayerPlans
+    bool denseWithoutIndexer = false; // layers without a block indexer of their own attend to everything
     bool sparsePrefill = false;
     bool keepsLayer0 = false;      // layer 0 stays on the device whole, although it chooses (SparDA)
     int deviceSlots = 0;           // device slots per KV head the method itself asks for; 0: as many as the budget

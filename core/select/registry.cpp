@@ -14,7 +14,8 @@
         method(nosaMethod) method(doubleSparsityMethod) method(asyncTlsMethod) method(h2oMethod) method(snapKvMethod)  \
             method(arkValeMethod) method(infLlmMethod) method(shadowKvMethod) method(dmaTokenMethod)                   \
                 method(locretMethod) method(spardaMethod) method(infinigenMethod) method(infinigenTokenMethod)         \
-                    method(dsaMethod) method(losaMethod) method(sparsedMethod) method(sparseDllmMethod)
+                    method(dsaMethod) method(msaMethod) method(losaMethod) method(sparsedMethod)                       \
+                        method(sparseDllmMethod)
 
 namespace kvscope {
 
@@ -68,6 +69,11 @@ ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& co
         values.set(declared, parameter.key, scaled ? *scaled : parameter.defaultValue);
     }
     if (config.indexer && values.has("index_topk")) values.assign("index_topk", std::to_string(config.indexer->tokens));
+    if (config.blockIndexer && values.has("index_topk_blocks")) {
+        values.assign("block_size", std::to_string(config.blockIndexer->blockTokens));
+        values.assign("index_topk_blocks", std::to_string(config.blockIndexer->blocks));
+        values.assign("index_local_blocks", std::to_string(config.blockIndexer->localBlocks));
+    }
     if (config.diffusion && values.has("block")) values.assign("block", std::to_string(config.diffusion->blockLength));
     return values;
 }

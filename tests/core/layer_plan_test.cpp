@@ -18,6 +18,24 @@ ModelConfig shape(int layers) {
     return config;
 }
 
+TEST(LayerPlan, LayersWithoutABlockIndexerAttendToEverythingWhereverTheyStand) {
+    ModelConfig config = shape(4);
+    config.blockIndexer = BlockIndexer{};
+    config.blockIndexer->layers = {true, false, true, false};
+    SelectionSpec spec;
+    EXPECT_EQ(LayerPlans(config, spec, {}).sparse(), 4) << "another method's choice";
+    spec.denseWithoutIndexer = true;
+    const LayerPlans plans(config, spec, {.remembers = true});
+    EXPECT_EQ(plans.sparse(), 2);
+    EXPECT_EQ(plans.offloaded(), 2);
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(plans[LayerId{i}].sparse, i % 2 == 0) << i;
+        EXPECT_EQ(plans[LayerId{i}].indexed, i % 2 == 0) << i;
+        EXPECT_EQ(plans[LayerId{i}].chosen == Chosen::Never, i % 2 == 1) << i;
+    }
+    EXPECT_EQ(LayerPlans(shape(4), spec, {}).sparse(), 4) << "a shape without weights";
+}
+
 TEST(LayerPlan, TheFirstLayersAttendToEverythingAndStayOnTheDevice) {
     SelectionSpec spec;
     spec.denseLayers = 2;

@@ -50,7 +50,7 @@ TEST(ModelSummary, DescribesTheEmbeddedModel) {
     for (const MethodFit& fit : s.methods) {
         const bool denoises = fit.name == "losa" || fit.name == "sparsed" ||
                               fit.name == "sparse-dllm"; // masks; this model decodes token by token
-        const bool needsIndexer = fit.name == "dsa";
+        const bool needsIndexer = fit.name == "dsa" || fit.name == "msa";
         EXPECT_EQ(fit.applies, !denoises && !needsIndexer) << fit.name;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;
     }
@@ -68,8 +68,8 @@ TEST(ModelSummary, SaysWhyAMethodOrTheGpuCannotRunAModel) {
         const MethodEntry& method = findMethod(fit.name);
         const bool lacksHead = !hasWeightsFor(method, *model);
         EXPECT_EQ(lacksHead, method.needsEvictionHead || method.needsForecastHeads || fit.name == "locret" ||
-                                 fit.name == "dsa" || fit.name == "losa" || fit.name == "sparsed" ||
-                                 fit.name == "sparse-dllm");
+                                 fit.name == "dsa" || fit.name == "msa" || fit.name == "losa" ||
+                                 fit.name == "sparsed" || fit.name == "sparse-dllm");
         const bool needsPlainHeads = fit.name == "shadowkv" || fit.name == "infinigen" || fit.name == "infinigen-token";
         EXPECT_EQ(fit.applies, !lacksHead && !needsPlainHeads) << fit.name << ": " << fit.remark;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;

@@ -5,9 +5,11 @@
 #include "tests/core/counting_allocator.h"
 #include "tests/core/random_checkpoint.h"
 #include "tests/core/small_session.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -50,8 +52,30 @@ std::shared_ptr<const Model> modelWithIndexer() {
     return loaded;
 }
 
+/// A checkpoint of MiniMax-M3's form with random weights, whose first layer has no indexer.
+std::shared_ptr<const Model> modelWithBlockIndexer() {
+    static const auto loaded = [] {
+        const auto folder = fs::temp_directory_path() / ("kvscope-block-indexer-" + std::to_string(getpid()));
+        fs::create_directories(folder);
+        std::ifstream file(test::source("tests/golden/block_sparse/blocks-of-16/config.json"));
+        auto config = nlohmann::json::parse(file);
+        config["text_config"].update({{"hidden_size", 192},
+                                      {"dense_intermediate_size", 256},
+                                      {"head_dim", 64},
+                                      {"rotary_dim", 32},
+                                      {"index_head_dim", 64},
+                                      {"max_position_embeddings", 4096},
+                                      {"vocab_size", 4096}});
+        const auto model = Model::load(test::writeCheckpoint(folder.string(), config, 5));
+        fs::remove_all(folder); // the files are mapped
+        return model;
+    }();
+    return loaded;
+}
+
 std::shared_ptr<const Model> modelFor(const MethodEntry& method) {
-    return method.hasIndexer != nullptr ? modelWithIndexer() : model();
+    if (method.hasIndexer == nullptr) return model();
+    return method.hasIndexer(modelWithIndexer()->config()) ? modelWithIndexer() : modelWithBlockIndexer();
 }
 
 struct Measured {
