@@ -2,7 +2,6 @@
 
 #include "core/select/refusal.h"
 #include "core/session/most_attended.h"
-#include "ui/frame/as_written.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/session/run_again.h"
@@ -10,13 +9,13 @@
 #include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
+#include "ui/widgets/session_advanced.h"
+#include "ui/widgets/session_backend.h"
+#include "ui/widgets/session_footer.h"
 
-#include <QCheckBox>
 #include <QComboBox>
-#include <QDoubleSpinBox>
 #include <QFileInfo>
 #include <QMimeDatabase>
-#include <QPushButton>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QToolButton>
@@ -33,45 +32,45 @@ bool isModel(const QString& path) {
 
 void SessionForm::setModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
     rememberSettings();
-    loaded_ = std::move(model);
-    loadedName_ = nameOrPath;
-    modelProblem_.clear();
+    chosen_.loaded = std::move(model);
+    chosen_.loadedName = nameOrPath;
+    chosen_.problem.clear();
     modelMessage_->clear();
     listModel(nameOrPath); // shows the model as chosen; it is loaded and need not be requested
-    const ModelConfig& config = loaded_->config();
+    const ModelConfig& config = chosen_.loaded->config();
     modelFacts_->setText(
         tr("%1 layers · %2 KV heads of %3 · %4 weights · context %5 tokens")
             .arg(config.layers)
             .arg(config.kvHeads)
             .arg(config.headDim)
-            .arg(QString::fromLatin1(nameOf(loaded_->weightType())), formatCount(config.maxPositions)));
+            .arg(QString::fromLatin1(nameOf(chosen_.loaded->weightType())), formatCount(config.maxPositions)));
     modelDetails_->setEnabled(true);
-    if (modelPage_) modelPage_->setModel(loaded_);
-    prompt_->setModel(loaded_);
+    if (modelPage_) modelPage_->setModel(chosen_.loaded);
+    prompt_->setModel(chosen_.loaded);
     shownMethod_.clear();
     showMethod();
 }
 
 void SessionForm::showModelPage() {
     if (!modelPage_) modelPage_ = new ModelPage(this);
-    modelPage_->setModel(loaded_);
+    modelPage_->setModel(chosen_.loaded);
     modelPage_->show();
     modelPage_->raise();
 }
 
 void SessionForm::setModelProblem(const QString& sentence) {
-    modelProblem_ = sentence;
+    chosen_.problem = sentence;
     modelMessage_->show(InlineMessage::Kind::Error, sentence);
     modelFacts_->clear();
     revalidate();
 }
 
-void SessionForm::setRunProblem(const QString& sentence) { runMessage_->show(InlineMessage::Kind::Error, sentence); }
+void SessionForm::setRunProblem(const QString& sentence) { footer_->showError(sentence); }
 
 void SessionForm::setRunning(bool running) {
     if (running_ == running) return;
     running_ = running;
-    if (running) runMessage_->clear();
+    if (running) footer_->clearMessage();
     revalidate();
 }
 
@@ -88,11 +87,12 @@ void SessionForm::showMethod() {
         const MethodEntry& entry = method();
         loading_ = true;
         ParameterValues defaults;
-        if (loaded_)
-            defaults = resolveDefaults(entry, loaded_->config());
+        if (chosen_.loaded)
+            defaults = resolveDefaults(entry, chosen_.loaded->config());
         else
             for (const Parameter& parameter : entry.parameters) defaults.assign(parameter.key, parameter.defaultValue);
-        parameters_->setParameters(loaded_ ? parametersFor(entry, loaded_->config()) : entry.parameters, defaults);
+        parameters_->setParameters(chosen_.loaded ? parametersFor(entry, chosen_.loaded->config()) : entry.parameters,
+                                   defaults);
         parameters_->tabAfter(method_);
         for (const auto& [key, value] : settings_.value(name)) parameters_->setValue(key, value);
         loading_ = false;
@@ -114,25 +114,11 @@ void SessionForm::showMethod() {
 
 SessionOptions SessionForm::options() const {
     SessionOptions options;
-    options.backend = Backend(backend_->currentData().toInt());
+    options.backend = backend_->backend();
     options.method = method().name;
     options.settings = parameters_->settings();
     options.maxNewTokens = maxNewTokens_->value();
-    options.stopAtEos = stopAtEos_->isChecked();
-    options.sampling.temperature = temperature_->value();
-    options.sampling.topP = topP_->value();
-    options.sampling.topK = topK_->value();
-    options.sampling.seed = std::uint64_t(seed_->value());
-    if (deviceSlots_->isEnabledTo(this)) {
-        if (deviceSlots_->value() > 0) options.deviceKvBlocks = deviceSlots_->value();
-        options.cachePolicy = cachePolicy_->currentData().toString().toStdString();
-    }
-    options.offload = offload_->isChecked();
-    options.kvType = kvTypeNamed(kvType_->currentData().toString().toStdString());
-    const QString link = link_->currentData().toString();
-    options.link =
-        Link::parse(link.isEmpty() ? QString::number(linkGbps_->value(), 'g', 10).toStdString() : link.toStdString());
-    options.oracle = oracle_->isChecked();
+    advanced_->read(options);
     return options;
 }
 
@@ -141,10 +127,7 @@ SessionRequest SessionForm::request() const {
     request.model = modelName();
     request.source = prompt_->source();
     request.options = options();
-    request.level = RecordLevel(level_->currentIndex());
-    request.recordGpu = recordGpu_->isChecked();
-    request.recordCalls = recordCalls_->isChecked();
-    request.pcieCounting = PcieCounting(pcieCounting_->currentData().toInt());
+    advanced_->read(request);
     return request;
 }
 
@@ -155,46 +138,46 @@ bool SessionForm::takePrompt(const QString& file, const QWidget* over) {
     return true;
 }
 
-bool SessionForm::hasModel() const { return loaded_ != nullptr && loadedName_ == modelName(); }
+bool SessionForm::hasModel() const { return chosen_.loaded != nullptr && chosen_.loadedName == modelName(); }
 
 QString SessionForm::findProblem() {
     parameterMessage_->clear();
     budget_->hide();
-    estimate_->clear();
-    if (!modelProblem_.isEmpty()) return tr("The model could not be loaded.");
+    footer_->setEstimate({});
+    if (!chosen_.problem.isEmpty()) return tr("The model could not be loaded.");
     if (!hasModel()) return tr("The model is being loaded.");
 
-    if (options().backend == Backend::Cuda && !backendProblem_.isEmpty()) return backendProblem_;
+    if (options().backend == Backend::Cuda && !backend_->problem().isEmpty()) return backend_->problem();
 
     const MethodEntry& entry = method();
     const auto refuse = [&](const QString& words) {
-        const QString sentence = withTitles(words, parametersFor(entry, loaded_->config()));
+        const QString sentence = withTitles(words, parametersFor(entry, chosen_.loaded->config()));
         parameterMessage_->show(InlineMessage::Kind::Error, sentence);
         return tr("The method cannot run like this: %1").arg(sentence);
     };
-    if (!hasWeightsFor(entry, *loaded_))
+    if (!hasWeightsFor(entry, *chosen_.loaded))
         return refuse(tr("%1 needs %2, and %3 has none. Choose another method or a checkpoint trained for it.")
                           .arg(QString::fromStdString(entry.title), QString::fromStdString(entry.needs),
-                               QString::fromStdString(loaded_->name())));
+                               QString::fromStdString(chosen_.loaded->name())));
     SelectionSpec spec;
-    ParameterValues values = resolveDefaults(entry, loaded_->config());
+    ParameterValues values = resolveDefaults(entry, chosen_.loaded->config());
     try {
         for (const auto& [key, value] : parameters_->settings())
-            values.set(parametersFor(entry, loaded_->config()), key, value);
-        spec = entry.make(values, loaded_->config());
+            values.set(parametersFor(entry, chosen_.loaded->config()), key, value);
+        spec = entry.make(values, chosen_.loaded->config());
     } catch (const Error& error) {
         return refuse(QString::fromStdString(oneLine(error)));
     }
     const MethodUse use{
-        values, spec, loaded_->config(), options().backend, offload_->isChecked(), loaded_.get(), options().kvType};
+        values,          spec, chosen_.loaded->config(), options().backend, advanced_->offloads(), chosen_.loaded.get(),
+        options().kvType};
 
     const bool pooled =
-        offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // whether blocks go through the device tier
-    deviceSlots_->setEnabled(pooled);
-    cachePolicy_->setEnabled(pooled);
+        advanced_->offloads() && !spec.dense && !spec.ownDeviceTier; // whether blocks go through the device tier
+    advanced_->setPooled(pooled);
     try {
         if (const std::string policy = options().cachePolicy; !policy.empty())
-            checkCachePolicy(policy, entry, spec, loaded_->config());
+            checkCachePolicy(policy, entry, spec, chosen_.loaded->config());
     } catch (const Error& error) {
         return tr("The session cannot run like this: %1. See Advanced.").arg(QString::fromStdString(oneLine(error)));
     }
@@ -202,20 +185,20 @@ QString SessionForm::findProblem() {
     if (const QString problem = prompt_->problem(); !problem.isEmpty()) return problem;
     const std::optional<int> promptTokens = prompt_->tokens();
     if (!promptTokens) return tr("The prompt's tokens are being counted.");
-    const int context = loaded_->config().maxPositions;
+    const int context = chosen_.loaded->config().maxPositions;
     if (std::int64_t(*promptTokens) + maxNewTokens_->value() - 1 > context)
         return tr("%1 prompt tokens and %2 new ones exceed the context of %3 tokens. Shorten the prompt or ask for "
                   "fewer.")
             .arg(formatCount(*promptTokens), formatCount(maxNewTokens_->value()), formatCount(context));
 
     const int tokens = *promptTokens + maxNewTokens_->value();
-    if (const auto refusal = findRefusal(entry, use, tokens, loaded_.get()))
+    if (const auto refusal = findRefusal(entry, use, tokens, chosen_.loaded.get()))
         return refuse(QString::fromStdString(oneLine(*refusal)));
     const int attended = mostAttended(entry, use, {*promptTokens, maxNewTokens_->value()});
     std::optional<std::int64_t> chosenSlots;
-    if (pooled && deviceSlots_->value() > 0) chosenSlots = deviceSlots_->value();
-    const KvEstimate estimate = estimateKv(*loaded_, entry, use, {*promptTokens, maxNewTokens_->value()},
-                                           sequences_->value(), chosenSlots, oracle_->isChecked());
+    if (pooled && advanced_->deviceSlots() > 0) chosenSlots = advanced_->deviceSlots();
+    const KvEstimate estimate = estimateKv(*chosen_.loaded, entry, use, {*promptTokens, maxNewTokens_->value()},
+                                           sequences_->value(), chosenSlots, advanced_->measuresOracle());
     const std::int64_t onDevice = estimate.deviceBytes + estimate.sharedBytes;
     const QString budgetText =
         attended == 0 ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
@@ -227,7 +210,7 @@ QString SessionForm::findProblem() {
                          ? tr("device %1 (%2 slots)").arg(formatBytes(onDevice), formatCount(estimate.blockSlots))
                          : tr("device %1, all resident").arg(formatBytes(onDevice));
     if (estimate.oracleBytes > 0) device += tr(" and %1 for the oracle").arg(formatBytes(estimate.oracleBytes));
-    estimate_->setText(tr("KV memory: host %1 · %2").arg(formatBytes(estimate.hostBytes), device));
+    footer_->setEstimate(tr("KV memory: host %1 · %2").arg(formatBytes(estimate.hostBytes), device));
     if (estimate.blockSlots < estimate.neededSlots)
         return tr("%1 device KV slots are too few: the method attends %2 blocks at a time. Raise them under Advanced.")
             .arg(estimate.blockSlots)
@@ -245,28 +228,18 @@ void SessionForm::revalidate() {
         sequences_->setValue(recorded);
     }
     prompt_->setSequences(sequences_->value());
-    const bool sampled = temperature_->value() > 0;
-    for (QWidget* widget : {static_cast<QWidget*>(topP_), static_cast<QWidget*>(topK_), static_cast<QWidget*>(seed_)})
-        widget->setEnabled(sampled);
-    linkGbps_->setVisible(link_->currentData().toString().isEmpty());
-    deviceSlots_->setEnabled(offload_->isChecked());
-    cachePolicy_->setEnabled(offload_->isChecked());
+    advanced_->refresh();
 
     const QString requested = findProblem();
     const QString problem = running_ ? tr("A session is running. Stop it or wait for its end.") : requested;
-    reason_->setText(!running_             ? problem
-                     : requested.isEmpty() ? tr("A session is running. Stop it, wait for its end, or queue this one.")
-                                           : requested);
-    reason_->setVisible(!reason_->text().isEmpty());
-    run_->setEnabled(problem.isEmpty());
-    run_->setToolTip(problem.isEmpty() ? tr("Run this session (F5)") : asWritten(problem));
-    for (QPushButton* button : {queue_, sweep_}) {
-        button->setEnabled(requested.isEmpty());
-        button->setToolTip(requested.isEmpty() ? button->whatsThis() : asWritten(requested));
-    }
+    const QString reason = !running_ ? problem
+                           : requested.isEmpty()
+                               ? tr("A session is running. Stop it, wait for its end, or queue this one.")
+                               : requested;
+    footer_->setProblems(reason, problem, requested);
     if (runTakesFocus_ && (prompt_->tokens() || !prompt_->problem().isEmpty())) { // a disabled button takes no focus
         runTakesFocus_ = false;
-        run_->setFocus(Qt::OtherFocusReason);
+        footer_->focusRun();
     }
     if (problem == problem_ && requested == requestProblem_) return;
     problem_ = problem;
@@ -289,7 +262,7 @@ void SessionForm::sweep() {
     if (requestProblem_.isEmpty()) emit sweepRequested();
 }
 
-std::shared_ptr<const Model> SessionForm::model() const { return hasModel() ? loaded_ : nullptr; }
+std::shared_ptr<const Model> SessionForm::model() const { return hasModel() ? chosen_.loaded : nullptr; }
 
 int SessionForm::promptTokens() const { return prompt_->tokens().value_or(0); }
 
@@ -303,38 +276,20 @@ QVariantMap SessionForm::values() const {
             values[QString::fromStdString(key)] = QString::fromStdString(value);
         if (!values.isEmpty()) methodSettings[entry.key()] = values;
     }
-    return {{"model", modelName()},
-            {"prompt", prompt_->values()},
-            {"sequences", sequences_->value()},
-            {"method", method_->currentData()},
-            {"settings", methodSettings},
-            {"maxNewTokens", maxNewTokens_->value()},
-            {"stopAtEos", stopAtEos_->isChecked()},
-            {"temperature", temperature_->value()},
-            {"topP", topP_->value()},
-            {"topK", topK_->value()},
-            {"seed", seed_->value()},
-            {"offload", offload_->isChecked()},
-            {"kvType", kvType_->currentData()},
-            {"deviceSlots", deviceSlots_->value()},
-            {"cachePolicy", cachePolicy_->currentData()},
-            {"link", link_->currentIndex()},
-            {"linkGbps", linkGbps_->value()},
-            {"level", level_->currentIndex()},
-            {"oracle", oracle_->isChecked()},
-            {"recordGpu", recordGpu_->isChecked()},
-            {"recordCalls", recordCalls_->isChecked()},
-            {"pcieCounters", pcieCounting_->currentData()},
-            {"backend", backend_->currentData()},
-            {"advanced", advanced_->isExpanded()}};
+    QVariantMap result = advanced_->values();
+    result.insert({{"model", modelName()},
+                   {"prompt", prompt_->values()},
+                   {"sequences", sequences_->value()},
+                   {"method", method_->currentData()},
+                   {"settings", methodSettings},
+                   {"maxNewTokens", maxNewTokens_->value()},
+                   {"backend", backend_->value()}});
+    return result;
 }
 
 void SessionForm::setValues(const QVariantMap& values) {
     const auto restore = [&](const char* key, auto&& set) {
         if (const auto found = values.constFind(QLatin1String(key)); found != values.constEnd()) set(*found);
-    };
-    const auto choose = [](QComboBox* combo, const QVariant& wanted) {
-        if (const int index = combo->findData(wanted); index >= 0) combo->setCurrentIndex(index);
     };
     loading_ = true;
     restore("settings", [&](const QVariant& saved) {
@@ -351,25 +306,9 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("prompt", [&](const QVariant& v) { prompt_->setValues(v.toMap()); });
     restore("sequences", [&](const QVariant& v) { sequences_->setValue(v.toInt()); });
     restore("maxNewTokens", [&](const QVariant& v) { maxNewTokens_->setValue(v.toInt()); });
-    restore("stopAtEos", [&](const QVariant& v) { stopAtEos_->setChecked(v.toBool()); });
-    restore("temperature", [&](const QVariant& v) { temperature_->setValue(v.toDouble()); });
-    restore("topP", [&](const QVariant& v) { topP_->setValue(v.toDouble()); });
-    restore("topK", [&](const QVariant& v) { topK_->setValue(v.toInt()); });
-    restore("seed", [&](const QVariant& v) { seed_->setValue(v.toInt()); });
-    restore("offload", [&](const QVariant& v) { offload_->setChecked(v.toBool()); });
-    restore("kvType", [&](const QVariant& v) { choose(kvType_, v); });
-    restore("deviceSlots", [&](const QVariant& v) { deviceSlots_->setValue(v.toInt()); });
-    restore("cachePolicy", [&](const QVariant& v) { choose(cachePolicy_, v); });
-    restore("link", [&](const QVariant& v) { link_->setCurrentIndex(v.toInt()); });
-    restore("linkGbps", [&](const QVariant& v) { linkGbps_->setValue(v.toDouble()); });
-    restore("level", [&](const QVariant& v) { level_->setCurrentIndex(v.toInt()); });
-    restore("backend", [&](const QVariant& v) { choose(backend_, v); });
-    restore("recordGpu", [&](const QVariant& v) { recordGpu_->setChecked(v.toBool()); });
-    restore("recordCalls", [&](const QVariant& v) { recordCalls_->setChecked(v.toBool()); });
-    restore("pcieCounters", [&](const QVariant& v) { choose(pcieCounting_, v); });
-    restore("oracle", [&](const QVariant& v) { oracle_->setChecked(v.toBool()); });
-    restore("advanced", [&](const QVariant& v) { advanced_->setExpanded(v.toBool()); });
-    restore("method", [&](const QVariant& v) { choose(method_, v); });
+    advanced_->setValues(values);
+    restore("backend", [&](const QVariant& v) { backend_->setValue(v); });
+    restore("method", [&](const QVariant& v) { chooseData(method_, v); });
     loading_ = false;
     restore("model", [&](const QVariant& v) {
         const QString name = v.toString();
@@ -381,35 +320,17 @@ void SessionForm::setValues(const QVariantMap& values) {
     showMethod();
 }
 
-namespace {
-
-QString wordOf(KvType type) { return QString::fromStdString(std::string(nameOf(type))); }
-
-} // namespace
-
 QVariantMap SessionForm::valuesOf(const SessionOptions& options) const {
     QVariantMap settings;
     for (const auto& [key, value] : options.settings)
         settings[QString::fromStdString(key)] = QString::fromStdString(value);
     const QString method = QString::fromStdString(options.method);
-    int link = link_->findData(QString::fromStdString(options.link.name));
-    if (link < 0) link = link_->count() - 1; // the last one is a bandwidth
-    return {{"settings", QVariantMap{{method, settings}}},
-            {"method", method},
-            {"maxNewTokens", options.maxNewTokens},
-            {"stopAtEos", options.stopAtEos},
-            {"temperature", options.sampling.temperature},
-            {"topP", options.sampling.topP},
-            {"topK", options.sampling.topK},
-            {"seed", QVariant::fromValue(options.sampling.seed)},
-            {"offload", options.offload},
-            {"kvType", options.kvType ? wordOf(*options.kvType) : QString()},
-            {"deviceSlots", int(options.deviceKvBlocks.value_or(0))},
-            {"cachePolicy", QString::fromStdString(options.cachePolicy)},
-            {"link", link},
-            {"linkGbps", options.link.gigabytesPerSecond},
-            {"oracle", options.oracle},
-            {"backend", int(options.backend)}};
+    QVariantMap values = advanced_->valuesOf(options);
+    values.insert({{"settings", QVariantMap{{method, settings}}},
+                   {"method", method},
+                   {"maxNewTokens", options.maxNewTokens},
+                   {"backend", int(options.backend)}});
+    return values;
 }
 
 void SessionForm::fill(const SessionOptions& chosen, const NeedleOptions& needle, int sequences) {
@@ -439,7 +360,7 @@ QString SessionForm::fill(const SessionToRepeat& recorded) {
     QStringList notes{
         tr("As run %1 of %2 was recorded.").arg(recorded.key.runId).arg(QFileInfo(recorded.key.path).fileName())};
     notes += recorded.remarks;
-    runMessage_->show(InlineMessage::Kind::Note, notes.join(QLatin1Char(' ')));
+    footer_->showNote(notes.join(QLatin1Char(' ')));
     runTakesFocus_ = true;
     revalidate();
     return {};
@@ -453,7 +374,7 @@ QString SessionForm::findDifference(const SessionToRepeat& recorded) const {
     };
     const MethodEntry& entry = method();
     ParameterValues here, then;
-    if (loaded_) here = then = resolveDefaults(entry, loaded_->config());
+    if (chosen_.loaded) here = then = resolveDefaults(entry, chosen_.loaded->config());
     for (const auto& [key, value] : now.settings) here.set(entry.parameters, key, value);
     for (const auto& [key, value] : wanted.settings) then.set(entry.parameters, key, value);
     for (const Parameter& parameter : entry.parameters) {

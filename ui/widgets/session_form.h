@@ -15,11 +15,7 @@
 #include <utility>
 #include <vector>
 
-class QCheckBox;
 class QComboBox;
-class QDoubleSpinBox;
-class QFormLayout;
-class QPushButton;
 class QSpinBox;
 class QToolButton;
 class QVBoxLayout;
@@ -31,7 +27,9 @@ class ModelPage;
 class MutedLabel;
 class ParameterPanel;
 class PromptEditor;
-class Section;
+class SessionAdvanced;
+class SessionBackend;
+class SessionFooter;
 struct SessionToRepeat;
 
 /// Whether a path looks like a model: a .gguf file, or a folder with a config.json. Loading it shows whether it is one.
@@ -51,7 +49,7 @@ public:
     void setModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
     /// Shows below the choice of the model why it could not be loaded.
     void setModelProblem(const QString& sentence);
-    QString modelProblem() const { return modelProblem_; }
+    QString modelProblem() const { return chosen_.problem; }
     /// Shows above the Run button why a session failed.
     void setRunProblem(const QString& sentence);
     void setRunning(bool running);
@@ -95,16 +93,8 @@ private:
     void makeModelSection(QVBoxLayout* layout);
     void makePromptSection(QVBoxLayout* layout);
     void makeMethodSection(QVBoxLayout* layout);
-    void makeAdvancedSection(QVBoxLayout* layout);
-    void addSamplingRows(QFormLayout* form);
-    void addTierRows(QFormLayout* form);
-    void addLinkRows(QFormLayout* form);
-    void addRecordRows(QFormLayout* form);
-    void makeFooter(QVBoxLayout* layout);
     void modelPicked(int index);
     void listModel(const QString& nameOrPath);
-    void chooseBackend();
-    void showRecordGpu();
     void showModelPage();
     void showMethod();
     void rememberSettings();
@@ -115,30 +105,38 @@ private:
     QVariantMap valuesOf(const SessionOptions& options) const;
     QString findDifference(const SessionToRepeat& recorded) const;
 
-    QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr,
-              *backend_ = nullptr, *pcieCounting_ = nullptr, *kvType_ = nullptr;
-    MutedLabel *modelFacts_ = nullptr, *backendFacts_ = nullptr, *methodSummary_ = nullptr, *budget_ = nullptr,
-               *estimate_ = nullptr;
-    InlineMessage *modelMessage_ = nullptr, *parameterMessage_ = nullptr, *runMessage_ = nullptr;
-    PromptEditor* prompt_ = nullptr;
-    ParameterPanel* parameters_ = nullptr;
-    QSpinBox *sequences_ = nullptr, *maxNewTokens_ = nullptr, *topK_ = nullptr, *seed_ = nullptr,
-             *deviceSlots_ = nullptr;
-    QDoubleSpinBox *temperature_ = nullptr, *topP_ = nullptr, *linkGbps_ = nullptr;
-    QCheckBox *oracle_ = nullptr, *recordGpu_ = nullptr, *recordCalls_ = nullptr, *stopAtEos_ = nullptr,
-              *offload_ = nullptr;
-    Section* advanced_ = nullptr;
-    MutedLabel* reason_ = nullptr;
-    QPushButton *run_ = nullptr, *queue_ = nullptr, *sweep_ = nullptr;
+    struct ChosenModel {
+        QString name;    // a name or a path
+        QString problem; // why it could not be loaded; empty: nothing is known against it
+        std::shared_ptr<const Model> loaded;
+        QString loadedName; // of `loaded`, which may still be the model chosen before
+    };
+
+    // Model
+    QComboBox* model_ = nullptr;
+    MutedLabel* modelFacts_ = nullptr;
+    InlineMessage* modelMessage_ = nullptr;
     QToolButton* modelDetails_ = nullptr;
     ModelPage* modelPage_ = nullptr; // made when the user first opens it
+    SessionBackend* backend_ = nullptr;
+    // Prompt
+    PromptEditor* prompt_ = nullptr;
+    QSpinBox *sequences_ = nullptr, *maxNewTokens_ = nullptr;
+    // Method
+    QComboBox* method_ = nullptr;
+    MutedLabel *methodSummary_ = nullptr, *budget_ = nullptr;
+    ParameterPanel* parameters_ = nullptr;
+    InlineMessage* parameterMessage_ = nullptr;
 
-    std::shared_ptr<const Model> loaded_;
-    QString loadedName_, pickedName_, modelProblem_, backendProblem_, problem_, requestProblem_;
+    SessionAdvanced* advanced_ = nullptr;
+    SessionFooter* footer_ = nullptr;
+
+    ChosenModel chosen_;
+    QString problem_, requestProblem_;
     QString shownMethod_; // the method whose parameters the panel shows
     /// By method, the parameters that the user changed.
     QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_;
-    bool running_ = false, loading_ = false, backendAsked_ = false;
+    bool running_ = false, loading_ = false;
     // the Run button takes the focus when the tokens of the prompt that fill() brought are counted
     bool runTakesFocus_ = false;
 };
