@@ -15,13 +15,13 @@
 namespace kvscope {
 namespace {
 
-constexpr int kAttendedTogether = 8; // queries of a prompt, whose blocks are attended in one call
-constexpr int kScoredPiece = 512;    // prompt tokens that the engine gives in one piece at most
+constexpr int kQueriesAtOnce = 8; // queries of a prompt, whose blocks are attended in one call
+constexpr int kPieceTokens = 512; // prompt tokens that the engine gives in one piece at most
 
 class Msa final : public Selector {
 public:
     explicit Msa(const SelectorContext& context)
-        : context_(context), index_(context_), full_(context_), itemAt_(kAttendedTogether, context.shape.kvHeads),
+        : context_(context), index_(context_), full_(context_), itemAt_(kQueriesAtOnce, context.shape.kvHeads),
           steps_(itemAt_.size()), views_(itemAt_.size()) {}
 
     void attendPrompt(const PromptChunk& chunk) override;
@@ -50,8 +50,8 @@ void Msa::attendPrompt(const PromptChunk& chunk) {
         return;
     }
     index_.ask(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input);
-    for (int first = 0; first < chunk.n; first += kAttendedTogether)
-        attendQueries(chunk, first, std::min(kAttendedTogether, chunk.n - first));
+    for (int first = 0; first < chunk.n; first += kQueriesAtOnce)
+        attendQueries(chunk, first, std::min(kQueriesAtOnce, chunk.n - first));
 }
 
 /// Attends with `count` queries of the chunk, from its row `first` on.
@@ -137,12 +137,12 @@ std::vector<MemoryNeed> msaMemory(const MethodUse& use, ContextLength length) {
     MemoryNeed keys = select::indexOf("index_keys", "the indexer's keys", Per::Row,
                                       select::IndexedBlocks::keyBytes(use.config, s.tokens));
     keys.layers = LayerSet::None; // it counts all layers, of which not every one has an indexer
-    const std::int64_t rows = std::min(length.prompt, kScoredPiece);
+    const std::int64_t rows = std::min(length.prompt, kPieceTokens);
     return {keys,
             select::scratchOf("index_queries", "the indexer's queries", Lifetime::Session, Per::One,
                               select::IndexedBlocks::scratchBytes(use.config, rows, s.tokens)),
             select::scratchOf("prompt_blocks", "chosen blocks of the prompt", Lifetime::Session, Per::One,
-                              kAttendedTogether * use.config.kvHeads * s.blocks *
+                              kQueriesAtOnce * use.config.kvHeads * s.blocks *
                                   std::int64_t(sizeof(KvBlockView) + sizeof(SelectedBlock) + 3 * sizeof(float)))};
 }
 
