@@ -78,13 +78,8 @@ void CudaSequences::makeSelector() {
                                             level,
                                             options.store,
                                             layers,
-                                            rows.blockFirst,
-                                            rows.windowFirst,
-                                            rows.tokenFirst,
-                                            rows.poolFirst,
-                                            rows.ropeCos,
-                                            rows.ropeSin,
-                                            rows.ropeFirst,
+                                            {rows.blockFirst, rows.windowFirst, rows.tokenFirst, rows.poolFirst,
+                                             rows.ropeCos, rows.ropeSin, rows.ropeFirst},
                                             p_.model,
                                             p_.passes.linear()});
 }

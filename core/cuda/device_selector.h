@@ -61,6 +61,14 @@ struct DeviceLayerState : LayerPlan {
     LayerPlaces places; // all null in a session, whose RowTable says for all layers where heads begin
 };
 
+/// Tables in device memory that all layers have in common (RowTable).
+struct SelectorTables {
+    const std::int64_t *const &blockFirst, *const &windowFirst, *const &tokenFirst; // see cuda::DeviceIndex
+    const std::int64_t* const& poolFirst;         // [sequence*kvHeads] first slot of the head
+    const float *const &ropeCos, *const &ropeSin; // [table rows, dim/2]
+    const std::int32_t* const& ropeFirst;         // [sequence] table row of a sequence's position 0
+};
+
 /// What a selector may use; everything outlives the selector. Pointers to device memory are valid after
 /// DeviceArena::take.
 struct DeviceSelectorContext {
@@ -84,10 +92,7 @@ struct DeviceSelectorContext {
     RecordLevel level = RecordLevel::Counters;
     const PinnedMemory* store = nullptr; // use this memory for what goes to the host, if large enough
     const std::vector<DeviceLayerState>& layers;
-    const std::int64_t *const &blockFirst, *const &windowFirst, *const &tokenFirst; // see cuda::DeviceIndex
-    const std::int64_t* const& poolFirst;         // [sequence*kvHeads] first slot of the head
-    const float *const &ropeCos, *const &ropeSin; // [table rows, dim/2]
-    const std::int32_t* const& ropeFirst;         // [sequence] table row of a sequence's position 0
+    SelectorTables tables;
     const DeviceModel& weights;
     const std::unique_ptr<cuda::Linear>& linear; // made after plan()
     int rows() const { return int(maxTokens.size()); }

@@ -123,7 +123,7 @@ void DoubleSparsity::append(const DeviceStep& step) {
     args.newValue = step.newValue;
     args.labels = labels_.of(step.layer);
     args.store = store_.of(step.layer);
-    args.first = context_.tokenFirst;
+    args.first = context_.tables.tokenFirst;
     cuda::labelToken(context_.launch, args);
 }
 
@@ -158,12 +158,12 @@ void DoubleSparsity::choose(const DeviceStep& step, cuda::SelectArgs&) {
     pack.count = count_;
     pack.capacity = heavy_;
     pack.store = store_.of(step.layer);
-    pack.first = context_.tokenFirst;
+    pack.first = context_.tables.tokenFirst;
     pack.position = step.position;
     pack.newKey = step.newKey;
     pack.newValue = step.newValue;
     if (biased()) pack.bias = context_.layers[std::size_t(step.layer)].index.tokenScores;
-    pack.biasFirst = context_.tokenFirst;
+    pack.biasFirst = context_.tables.tokenFirst;
     pack.packed = packed_;
     pack.packedBias = packedBias_;
     pack.packedBlocks = blocks_;

@@ -26,9 +26,9 @@ const __nv_bfloat16* GuessedQueries::make(const DeviceStep& step, int target) co
     guess.dim = context_.shape.dim;
     guess.projected = projected_;
     guess.interleaved = config.rope.interleaved;
-    guess.cos = context_.ropeCos;
-    guess.sin = context_.ropeSin;
-    guess.ropeFirst = context_.ropeFirst;
+    guess.cos = context_.tables.ropeCos;
+    guess.sin = context_.tables.ropeSin;
+    guess.ropeFirst = context_.tables.ropeFirst;
     guess.position = step.position;
     guess.active = step.active;
     guess.norm = next.headNorms.query;

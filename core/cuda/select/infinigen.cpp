@@ -28,7 +28,7 @@ private:
     std::size_t dim() const { return std::size_t(context_.shape.dim); }
     cuda::PartialKeys partialOf(int layer) const {
         const Layer& kept = layers_[std::size_t(layer)];
-        return {kept.directions, kept.keys, context_.tokenFirst, 0, width_};
+        return {kept.directions, kept.keys, context_.tables.tokenFirst, 0, width_};
     }
     /// Sets the directions [dim, width_] of each head: the right singular vectors of the head's sampled queries,
     /// strongest first. They are the eigenvectors of the Gram matrix of these queries.

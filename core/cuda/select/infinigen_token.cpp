@@ -322,7 +322,7 @@ void InfinigenTokenOnDevice::append(const DeviceStep& step) {
     args.newKey = step.newKey;
     args.newValue = step.newValue;
     args.store = store_.of(step.layer);
-    args.first = context_.tokenFirst;
+    args.first = context_.tables.tokenFirst;
     args.fetched = lists.fetched;
     args.count = lists.unitedCount;
     args.capacity = unitedMost();
@@ -403,7 +403,7 @@ void InfinigenTokenOnDevice::fetch(const DeviceStep& step, int target) {
     args.count = lists.unitedCount;
     args.capacity = unitedMost();
     args.store = store_.of(target);
-    args.first = context_.tokenFirst;
+    args.first = context_.tables.tokenFirst;
     args.to = lists.fetched;
     if (FetchMarks* marks = marksIn(step.report)) { // moved on to the next layer's report
         marks = reinterpret_cast<FetchMarks*>(reinterpret_cast<char*>(marks) + reportBytes());

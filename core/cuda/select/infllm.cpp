@@ -37,9 +37,14 @@ private:
     } // most blocks of a local window
     cuda::FarMemory memoryOf(int layer) const {
         const Layer& of = layers_[std::size_t(layer)];
-        return {context_.shape,   budget_.localTokens, localBlocks() * context_.shape.blockSize,
-                representatives_, of.plainKeys,        of.mass,
-                of.blockKeys,     context_.blockFirst};
+        return {context_.shape,
+                budget_.localTokens,
+                localBlocks() * context_.shape.blockSize,
+                representatives_,
+                of.plainKeys,
+                of.mass,
+                of.blockKeys,
+                context_.tables.blockFirst};
     }
 
     const DeviceSelectorContext context_;
@@ -152,9 +157,9 @@ void DeviceInfLlm::append(const DeviceStep& step) {
     args.qkv = step.qkv;
     args.norms = context_.headNorms[std::size_t(step.layer)];
     args.interleaved = context_.config.rope.interleaved;
-    args.cos = context_.ropeCos;
-    args.sin = context_.ropeSin;
-    args.ropeFirst = context_.ropeFirst;
+    args.cos = context_.tables.ropeCos;
+    args.sin = context_.tables.ropeSin;
+    args.ropeFirst = context_.tables.ropeFirst;
     args.maxTokens = maxTokens_;
     args.blocks = state.blocks;
     if (state.offloaded) {

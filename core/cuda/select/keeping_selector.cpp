@@ -113,7 +113,7 @@ void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed,
     pack.packedBlocks = blocks_;
     if (kept.bias != nullptr) {
         pack.bias = biases(prompt.layer);
-        pack.biasFirst = context_.tokenFirst + head;
+        pack.biasFirst = context_.tables.tokenFirst + head;
         pack.packedBias = kept.bias + head * std::size_t(blocks_ * context_.shape.blockSize);
     }
     cuda::packTokens(context_.launch, pack);
@@ -128,7 +128,7 @@ void KeepingSelector::choose(const DeviceStep& step, cuda::SelectArgs&) {
     args.newKey = step.newKey;
     args.newValue = step.newValue;
     args.tokenScores = evictionScores(step.layer);
-    args.tokenFirst = context_.tokenFirst;
+    args.tokenFirst = context_.tables.tokenFirst;
     args.kept = kept_[std::size_t(step.layer)];
     args.record = report_.at(step);
     comes(args);

@@ -158,7 +158,7 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
     pack.packedBlocks = listedBlocks_;
     if (packedBias_ != nullptr) {
         pack.bias = biases(chunk.layer);
-        pack.biasFirst = context_.tokenFirst + head;
+        pack.biasFirst = context_.tables.tokenFirst + head;
         pack.packedBias = packedBias_;
     }
     cuda::PrefillAttentionArgs piece = args;

@@ -101,9 +101,9 @@ void QuestPerHead::plan(DeviceArena& arena) {
 /// Uploads for each query head where the blocks, slots and tokens of its KV head begin.
 void QuestPerHead::begin() {
     const auto group = std::size_t(context_.shape.group());
-    for (const auto& [to, from] : {std::pair{blockFirst_, context_.blockFirst},
-                                   {poolFirst_, context_.poolFirst},
-                                   {tokenFirst_, context_.tokenFirst}}) {
+    for (const auto& [to, from] : {std::pair{blockFirst_, context_.tables.blockFirst},
+                                   {poolFirst_, context_.tables.poolFirst},
+                                   {tokenFirst_, context_.tables.tokenFirst}}) {
         std::vector<std::int64_t> first(std::size_t(context_.heads())), repeated;
         cuda::check(cudaMemcpy(first.data(), from, first.size() * sizeof(first[0]), cudaMemcpyDeviceToHost),
                     "preparing the session");

@@ -32,7 +32,7 @@ private:
     };
     cuda::PageDigests digestsOf(int layer) const {
         const Layer& of = layers_[std::size_t(layer)];
-        return {context_.shape, cuboidMean_, of.digests, of.openPage, context_.blockFirst};
+        return {context_.shape, cuboidMean_, of.digests, of.openPage, context_.tables.blockFirst};
     }
     cuda::PageScoreArgs scoreArgs(int layer) const;
     cuda::PageScoreArgs stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const;

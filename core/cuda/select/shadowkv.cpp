@@ -237,7 +237,7 @@ cuda::ShadowMemory DeviceShadowKv::memoryOf(int layer) const {
     memory.pool = of.pool;
     memory.poolScores = of.poolScores;
     memory.tokenScores = context_.layers[std::size_t(layer)].index.tokenScores;
-    memory.scoreFirst = context_.tokenFirst;
+    memory.scoreFirst = context_.tables.tokenFirst;
     return memory;
 }
 
@@ -259,9 +259,9 @@ cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(int layer) const {
     args.misses = stepScratch_.misses;
     args.missCount = stepScratch_.missCount;
     args.interleaved = context_.config.rope.interleaved;
-    args.cos = context_.ropeCos;
-    args.sin = context_.ropeSin;
-    args.ropeFirst = context_.ropeFirst;
+    args.cos = context_.tables.ropeCos;
+    args.sin = context_.tables.ropeSin;
+    args.ropeFirst = context_.tables.ropeFirst;
     return args;
 }
 

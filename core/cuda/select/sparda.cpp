@@ -62,14 +62,14 @@ private:
         args.dim = context_.shape.dim;
         args.projected = projected_;
         args.interleaved = context_.config.rope.interleaved;
-        args.cos = context_.ropeCos;
-        args.sin = context_.ropeSin;
+        args.cos = context_.tables.ropeCos;
+        args.sin = context_.tables.ropeSin;
         return args;
     }
     void forecast(const cuda::DeviceMatrix& heads, const DeviceStep& step, cuda::SelectArgs& select) {
         project(heads, step.layer, step.x, context_.rows(), step.stage1Mark);
         cuda::GuessArgs args = guessArgs(context_.rows());
-        args.ropeFirst = context_.ropeFirst;
+        args.ropeFirst = context_.tables.ropeFirst;
         args.position = step.position;
         args.active = step.active;
         args.q = query_;
@@ -81,7 +81,7 @@ private:
     void forecastPrompt(const cuda::DeviceMatrix& heads, const DevicePromptChunk& chunk, __nv_bfloat16* to) {
         project(heads, chunk.layer, chunk.x, chunk.n, nullptr);
         cuda::GuessArgs args = guessArgs(chunk.n);
-        args.ropeFirst = context_.ropeFirst + chunk.sequence;
+        args.ropeFirst = context_.tables.ropeFirst + chunk.sequence;
         args.oneSequence = true;
         args.firstPosition = chunk.first;
         args.q = to;

@@ -18,7 +18,7 @@ public:
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
 
     /// The store of a layer, [tokens of all heads, 2*dim], as the device sees it. Heads begin at
-    /// DeviceSelectorContext::tokenFirst.
+    /// SelectorTables::tokenFirst.
     __nv_bfloat16* of(int layer) const { return layers_[std::size_t(layer)]; }
     /// Where a KV head of a sequence begins in a layer's store, in tokens.
     std::int64_t firstOf(int sequence, int kvHead) const {
