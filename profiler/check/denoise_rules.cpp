@@ -79,6 +79,12 @@ std::span<const SqlRule> denoiseRules() {
              "SELECT id, 'there is no such forward' FROM denoise_token WHERE {} AND (id >> 10 << 10) NOT IN (SELECT"
              " id FROM denoise)",
              kForwards)},
+    };
+    return rules;
+}
+
+std::span<const SqlRule> denoiseLayerRules() {
+    static const std::vector<SqlRule> rules{
         {"denoise-layer",
          "a layer of a forward is dense without, or sparse with active tokens, pages and a density of 0 to 1",
          Concern::Selection, Needs::Nothing, "denoise_layer", Form::Selection,

@@ -53,8 +53,10 @@ std::span<const SqlRule> metaRules(); // run_meta
 std::span<const SqlRule> stepRules();
 std::span<const SqlRule> layerRules();
 std::span<const SqlRule> selectionRules();
-std::span<const SqlRule> denoiseRules();      // each row of a forward by itself
-std::span<const SqlRule> denoiseOrderRules(); // forwards of a block one after the other, and what they leave behind
+std::span<const SqlRule> selectionDetailRules(); // lookahead and oracle: what is known of a selection besides
+std::span<const SqlRule> denoiseRules();         // forwards and their tokens, each row by itself
+std::span<const SqlRule> denoiseLayerRules();    // what KV heads attended to in a forward, each row by itself
+std::span<const SqlRule> denoiseOrderRules();    // forwards of a block one after the other, and what they leave behind
 std::span<const SqlRule> timelineRules();
 std::span<const SqlRule> sumRules();
 std::span<const SqlRule> timeRules();

@@ -99,6 +99,12 @@ std::span<const SqlRule> selectionRules() {
          Form::Layer, sumOfSelections("hits")},
         {"layer-sum-misses", "misses of a layer is the sum over its selections", Concern::Hits, Needs::Hits,
          "selection", Form::Layer, sumOfSelections("misses")},
+    };
+    return rules;
+}
+
+std::span<const SqlRule> selectionDetailRules() {
+    static const std::vector<SqlRule> rules{
         {"lookahead-selection", "a lookahead row is of a selection", Concern::Identity, Needs::Nothing, "lookahead",
          Form::Selection, ofSelection("lookahead")},
         {"lookahead-counts", "used, wasted and late are parts of predicted", Concern::Hits, Needs::Nothing, "lookahead",
