@@ -5,7 +5,7 @@
     venv/bin/python tools/make_block_sparse_checkpoints.py                     writes tests/golden/block_sparse
     venv/bin/python tools/make_block_sparse_checkpoints.py --random 20 -o DIR  other sizes and seeds, for a wider check
 
-Checkpoints of the whole model, images and all, of which the reference reads text. One folder per case, as
+Checkpoints of the whole model, images and all, of which the reference reads text, and of the text model alone. One folder per case, as
 make_family_checkpoints.py writes them (which this uses), with reference.safetensors that holds
     prompt_ids         i32 [P]
     generated_ids      i32 [65]                    greedy: generated_ids[s] is the arg-max of logits[s]
@@ -28,7 +28,8 @@ import make_family_checkpoints as families
 import torch
 from make_family_checkpoints import BASE, STEPS, rope
 from safetensors.torch import load_file, save_file
-from transformers import MiniMaxM3SparseForConditionalGeneration, MiniMaxM3VLConfig
+from transformers import (MiniMaxM3SparseForConditionalGeneration, MiniMaxM3VLConfig, MiniMaxM3VLForCausalLM,
+                          MiniMaxM3VLTextConfig)
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/golden/block_sparse"
 SMALLEST_MARGIN = 1e-5
@@ -39,14 +40,15 @@ EXPERTS = dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=8, 
                dense_intermediate_size=20)
 
 
-def case(prompt, full, dense=(), legacy=False, **config):
-    """full: layers without an indexer; dense: layers without experts; legacy: with the keys of published files."""
+def case(prompt, full, dense=(), legacy=False, alone=False, **config):
+    """full: layers without an indexer; dense: layers without experts; legacy: with the keys of published files; alone: the
+    text model."""
     text = {**BASE, **EXPERTS, "head_dim": 8, "num_hidden_layers": 3, "max_position_embeddings": 2048, **config}
     text["rotary_dim"] = int(text["head_dim"] * text["rope_parameters"].get("partial_rotary_factor", 1.0))
     layers = range(text["num_hidden_layers"])
     text["layer_types"] = ["full_attention" if i in full else "minimax_m3_sparse" for i in layers]
     text["mlp_layer_types"] = ["dense" if i in dense else "sparse" for i in layers]
-    return {"prompt": prompt, "config": text, "legacy": legacy}
+    return {"prompt": prompt, "config": text, "legacy": legacy and not alone, "alone": alone}
 
 
 CASES = {
@@ -59,6 +61,9 @@ CASES = {
     "blocks-of-128": case(900, full=[], num_hidden_layers=2, num_key_value_heads=1, head_dim=16, index_n_heads=1,
                           index_head_dim=8, index_block_size=128, index_topk_blocks=3, tie_word_embeddings=True,
                           **rope("linear", dim=8, partial_rotary_factor=0.5)),
+    "text-alone": case(420, full=[2], dense=[0], alone=True, num_local_experts=4, index_n_heads=1, index_head_dim=8,
+                       index_block_size=16, index_topk_blocks=5, index_local_blocks=2,
+                       **rope("llama3", partial_rotary_factor=0.5)),
 }
 
 
@@ -69,7 +74,7 @@ def random_case(rng):
     partial = rng.choice([1.0, 0.5, 0.25])
     local = rng.choice([1, 1, 2, 4])
     result = case(rng.choice([40, 130, 200, 600]), full=[i for i in range(layers) if rng.random() < 0.3],
-                  dense=[i for i in range(layers) if rng.random() < 0.4], legacy=rng.random() < 0.5,
+                  dense=[i for i in range(layers) if rng.random() < 0.4], legacy=rng.random() < 0.5, alone=rng.random() < 0.3,
                   num_hidden_layers=layers, num_attention_heads=kv * rng.choice([1, 2, 4]), num_key_value_heads=kv,
                   hidden_size=rng.choice([24, 40]), head_dim=dim, index_head_dim=int(dim * partial) + rng.choice([0, 2, 8]),
                   index_n_heads=rng.choice([heads for heads in (1, 2, 4) if kv % heads == 0]),
@@ -84,10 +89,13 @@ def random_case(rng):
 
 def make_model(spec, seed):
     text = spec["config"]
-    config = MiniMaxM3VLConfig(text_config=dict(text), vision_config=dict(VISION), projector_hidden_size=8,
-                               tie_word_embeddings=text["tie_word_embeddings"])
-    model = MiniMaxM3SparseForConditionalGeneration._from_config(
-        config, attn_implementation="eager", experts_implementation="eager").float().eval()
+    if spec["alone"]:
+        kind, config = MiniMaxM3VLForCausalLM, MiniMaxM3VLTextConfig(**text)
+    else:
+        kind = MiniMaxM3SparseForConditionalGeneration
+        config = MiniMaxM3VLConfig(text_config=dict(text), vision_config=dict(VISION), projector_hidden_size=8,
+                                   tie_word_embeddings=text["tie_word_embeddings"])
+    model = kind._from_config(config, attn_implementation="eager", experts_implementation="eager").float().eval()
     generator = torch.Generator().manual_seed(seed)
     dtype = getattr(torch, spec.get("dtype", "bfloat16"))
     with torch.no_grad():
@@ -108,12 +116,16 @@ def make_model(spec, seed):
     return model
 
 
+def text_of(model):
+    """The modules of the text."""
+    return getattr(model.model, "language_model", model.model)
+
+
 def fresh(model, folder, double):
     """The model as a program would load it. Angles stay float32 in either run: they are part of the model."""
     again = type(model).from_pretrained(folder, attn_implementation="eager", experts_implementation="eager")
     again = again.double() if double else again.float()
-    angles = model.model.language_model.rotary_emb.original_inv_freq.clone()
-    again.model.language_model.rotary_emb.inv_freq = angles
+    text_of(again).rotary_emb.inv_freq = text_of(model).rotary_emb.original_inv_freq.clone()
     return again.eval()
 
 
@@ -122,9 +134,9 @@ class Choices:
     from the call of topk inside the library's indexers."""
 
     def __init__(self, model):
-        self.indexers = [layer.self_attn.indexer for layer in model.model.language_model.layers]
+        self.indexers = [layer.self_attn.indexer for layer in text_of(model).layers]
         self.layers = [i for i, indexer in enumerate(self.indexers) if indexer is not None]
-        self.kv_heads = model.config.text_config.num_key_value_heads
+        self.kv_heads = model.config.get_text_config().num_key_value_heads
         self.blocks, self.margins = [], []
         for layer in self.layers:
             self.indexers[layer].register_forward_pre_hook(self.before)

@@ -29,6 +29,9 @@ struct TensorNames {
     std::string latentDown = "kv_a_proj_with_mqa", latentNorm = "kv_a_layernorm.weight", latentUp = "kv_b_proj";
     std::string mlp = "mlp."; // prefix of the feed-forward
     std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+    // For files that hold the gate's rows and behind them the partner's in one matrix, and of all experts one list of
+    // such matrices and one of the ways down (`experts` is then its prefix). Empty: every matrix is a tensor
+    std::string gateUp = "";
     // Experts: prefix of the mixture, its router, and "experts.<e>." with the three names below
     std::string mixture = "mlp.", router = "gate.weight", choiceBias = "gate.e_score_correction_bias";
     std::string blockIndexer = "index_"; // prefix of the block indexer's tensors, within the attention's

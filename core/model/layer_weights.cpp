@@ -8,6 +8,27 @@
 namespace kvscope {
 namespace {
 
+WeightMatrix rowsOf(const WeightMatrix& whole, int first, int rows) {
+    return {static_cast<const std::byte*>(whole.data) + std::size_t(first) * rowBytes(whole.type, whole.cols),
+            whole.type, rows, whole.cols};
+}
+
+/// A feed-forward whose gate and partner lie in one matrix (TensorNames::gateUp). gateUp, down: of this feed-forward
+/// and perhaps others; `at` counts those before it.
+FeedForwardWeights cut(const WeightMatrix& gateUp, const WeightMatrix& down, int at, int width, int hidden) {
+    FeedForwardWeights w;
+    w.gate = rowsOf(gateUp, 2 * at * width, width);
+    w.up = rowsOf(gateUp, (2 * at + 1) * width, width);
+    w.down = rowsOf(down, at * hidden, hidden);
+    return w;
+}
+
+FeedForwardWeights readJoined(const TensorSource& tensors, const std::string& prefix, const TensorNames& names,
+                              int hidden, int width) {
+    return cut(tensors.matrix(prefix + names.gateUp + ".weight", 2 * width, hidden),
+               tensors.matrix(prefix + names.down + ".weight", hidden, width), 0, width, hidden);
+}
+
 FeedForwardWeights readFeedForward(const TensorSource& tensors, const std::string& prefix, const std::string& gate,
                                    const std::string& up, const std::string& down, int hidden, int width, Bias bias) {
     FeedForwardWeights w;
@@ -27,6 +48,15 @@ ExpertWeights readExperts(const TensorSource& tensors, const TensorNames& names,
     ExpertWeights w;
     w.router = tensors.matrix(mixture + names.router, experts.count, c.hidden);
     if (experts.choiceBias) w.choiceBias = tensors.vector(mixture + names.choiceBias, {experts.count});
+    if (!names.gateUp.empty()) {
+        const std::string list = mixture + names.experts;
+        const WeightMatrix gateUp = tensors.stack(list + names.gateUp, experts.count, 2 * experts.width, c.hidden),
+                           down = tensors.stack(list + names.down, experts.count, c.hidden, experts.width);
+        for (int e = 0; e < experts.count; ++e) w.experts.push_back(cut(gateUp, down, e, experts.width, c.hidden));
+        if (experts.sharedWidth > 0)
+            w.shared = readJoined(tensors, mixture + names.sharedExpert, names, c.hidden, experts.sharedWidth);
+        return w;
+    }
     for (int e = 0; e < experts.count; ++e)
         w.experts.push_back(readFeedForward(tensors, fmt::format("{}{}{}.", mixture, names.experts, e),
                                             names.expertGate, names.expertUp, names.expertDown, c.hidden, experts.width,
@@ -171,6 +201,8 @@ LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int in
     w.oBias = tensors.bias(c.outputBias, attention + names.o + ".bias", c.hidden);
     if (c.hasExperts(index))
         w.moe = readExperts(tensors, names, layer, c);
+    else if (!names.gateUp.empty())
+        w.mlp = readJoined(tensors, layer + names.mlp, names, c.hidden, c.ffn);
     else
         w.mlp = readFeedForward(tensors, layer + feedForwardPrefix(tensors, names, layer), names.gate, names.up,
                                 names.down, c.hidden, c.ffn, c.feedForwardBias);

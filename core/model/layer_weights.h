@@ -21,6 +21,8 @@ public:
     virtual bool has(const std::string& name) const = 0;
     /// A view, valid as long as the model. @throws Error(BadInput | Unsupported) naming the tensor
     virtual WeightMatrix matrix(const std::string& name, int rows, int cols) const = 0;
+    /// `count` matrices that lie behind each other in one tensor, as one of count * rows rows; otherwise as `matrix`.
+    virtual WeightMatrix stack(const std::string& name, int count, int rows, int cols) const = 0;
     /// A copy of a vector as float32, with the same checks.
     virtual std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const = 0;
     std::vector<float> vectorIfPresent(const std::string& name, std::initializer_list<std::int64_t> shape) const {

@@ -48,6 +48,12 @@ public:
         used_.insert(name);
         return {view.bytes.data(), type, rows, cols};
     }
+    WeightMatrix stack(const std::string& name, int count, int rows, int cols) const override {
+        const TensorView& view = need(name);
+        const DType type = checked(name, view, {count, rows, cols});
+        used_.insert(name);
+        return {view.bytes.data(), type, count * rows, cols};
+    }
     std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const override {
         const TensorView& view = need(name);
         const DType type = checked(name, view, shape);

@@ -378,6 +378,23 @@ TEST_F(MiniMaxFiles, KeysThatAreLeftOutAreTheLibrarys) {
                      .blockIndexer);
 }
 
+/// The text model alone has gate and partner in one matrix, and the experts of a layer in one list.
+TEST_F(MiniMaxFiles, JoinedMatricesOfAnotherShapeAreNamed) {
+    fs::remove_all(folder_);
+    fs::copy(kFolder / "text-alone", folder_);
+    const auto refusalOf = [&](const char* key, const nlohmann::json& value) {
+        nlohmann::json changed = nlohmann::json::parse(test::contentsOf(kFolder / "text-alone/config.json"));
+        changed[key] = value;
+        return refusal(changed);
+    };
+    EXPECT_EQ(refusalOf("index_topk_blocks", 7), "");
+    EXPECT_THAT(refusalOf("intermediate_size", 9),
+                HasSubstr("experts.gate_up_proj' has shape [4, 16, 24], config.json asks for [4, 18, 24]"));
+    EXPECT_THAT(refusalOf("dense_intermediate_size", 9), HasSubstr("config.json asks for [18, 24]"));
+    EXPECT_THAT(refusalOf("hidden_act", "gelu"), HasSubstr("'gelu'"));
+    EXPECT_THAT(refusalOf("index_block_size", 8), HasSubstr("blocks of 8 tokens"));
+}
+
 TEST_F(MiniMaxFiles, WhatIsOfImagesIsLeftOutInASentence) {
     const auto model = Model::load((kFolder / "blocks-of-16").string());
     EXPECT_THAT(model->config().notes, ::testing::Contains(HasSubstr("of no layer")));

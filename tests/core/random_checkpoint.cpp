@@ -23,6 +23,10 @@ public:
         const auto& values = make(name, {rows, cols}, 0.f, 1.f / std::sqrt(float(cols)));
         return {values.data(), DType::F32, rows, cols};
     }
+    WeightMatrix stack(const std::string& name, int count, int rows, int cols) const override {
+        const auto& values = make(name, {count, rows, cols}, 0.f, 1.f / std::sqrt(float(cols)));
+        return {values.data(), DType::F32, count * rows, cols};
+    }
     std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const override {
         return make(name, shape, name.ends_with(".bias") ? 0.f : 1.f, 0.1f);
     }

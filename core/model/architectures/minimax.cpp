@@ -111,6 +111,32 @@ void readExperts(const ConfigReader& reader, ModelConfig& config) {
     if (std::find(layers.begin(), layers.end(), true) == layers.end()) config.experts.reset();
 }
 
+constexpr const char* kDefaults = R"({"vocab_size": 200064, "hidden_size": 6144, "intermediate_size": 3072,
+        "num_hidden_layers": 60, "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128,
+        "hidden_act": "silu", "max_position_embeddings": 524288, "rms_norm_eps": 1e-6, "bos_token_id": 200034,
+        "eos_token_id": 200020, "tie_word_embeddings": false, "num_experts_per_tok": 4, "num_local_experts": 128,
+        "rope_theta": 5000000.0, "dense_intermediate_size": 12288, "shared_intermediate_size": 3072,
+        "routed_scaling_factor": 2.0, "swiglu_alpha": 1.702, "swiglu_limit": 7.0, "mlp_layer_types": null,
+        "index_n_heads": 4, "index_head_dim": 128, "index_block_size": 128, "index_topk_blocks": 16,
+        "index_local_blocks": 1, "layer_types": null})";
+
+void readText(const ConfigReader& reader, ModelConfig& config) {
+    config.attentionBias = config.outputBias = config.feedForwardBias = config.expertBias = Bias::None;
+    config.queryKeyNorm = config.normsAddOne = true;
+    config.boundedGate =
+        BoundedGate{float(reader.number("swiglu_alpha", -1e6, 1e6)), float(reader.number("swiglu_limit", 1e-6, 1e30))};
+    readExperts(reader, config);
+    readIndexer(reader, config);
+    // The class has this key and computes by partial_rotary_factor alone.
+    if (const int head = reader.integerOr("head_dim", config.hidden / config.queryHeads, 1, 1 << 12);
+        reader.has("rotary_dim") &&
+        reader.integer("rotary_dim", 0, 1 << 12) != int(head * RopeConfig::rotatedShare(reader)))
+        config.notes.push_back(fmt::format("config.json has rotary_dim {}: partial_rotary_factor rotates {} channels, "
+                                           "as transformers does",
+                                           reader.integer("rotary_dim", 0, 1 << 12),
+                                           int(head * RopeConfig::rotatedShare(reader))));
+}
+
 } // namespace
 
 Architecture minimaxM3Architecture() {
@@ -120,14 +146,7 @@ Architecture minimaxM3Architecture() {
     minimax.classes = {"MiniMaxM3SparseForConditionalGeneration"};
     minimax.modelTypes = {"minimax_m3_vl"};
     minimax.aliases = {{"num_experts", "num_local_experts"}};
-    minimax.defaults = R"({"vocab_size": 200064, "hidden_size": 6144, "intermediate_size": 3072,
-        "num_hidden_layers": 60, "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128,
-        "hidden_act": "silu", "max_position_embeddings": 524288, "rms_norm_eps": 1e-6, "bos_token_id": 200034,
-        "eos_token_id": 200020, "tie_word_embeddings": false, "num_experts_per_tok": 4, "num_local_experts": 128,
-        "rope_theta": 5000000.0, "dense_intermediate_size": 12288, "shared_intermediate_size": 3072,
-        "routed_scaling_factor": 2.0, "swiglu_alpha": 1.702, "swiglu_limit": 7.0, "mlp_layer_types": null,
-        "index_n_heads": 4, "index_head_dim": 128, "index_block_size": 128, "index_topk_blocks": 16,
-        "index_local_blocks": 1, "layer_types": null})";
+    minimax.defaults = kDefaults;
     minimax.rotatesPart = true;
     minimax.textPart = textPart;
     TensorNames& names = minimax.names;
@@ -140,22 +159,23 @@ Architecture minimaxM3Architecture() {
     names.expertGate = "w1";
     names.expertUp = "w3";
     names.expertDown = "w2";
-    minimax.read = [](const ConfigReader& reader, ModelConfig& config) {
-        config.attentionBias = config.outputBias = config.feedForwardBias = config.expertBias = Bias::None;
-        config.queryKeyNorm = config.normsAddOne = true;
-        config.boundedGate = BoundedGate{float(reader.number("swiglu_alpha", -1e6, 1e6)),
-                                         float(reader.number("swiglu_limit", 1e-6, 1e30))};
-        readExperts(reader, config);
-        readIndexer(reader, config);
-        // The class has this key and computes by partial_rotary_factor alone.
-        if (const int head = reader.integerOr("head_dim", config.hidden / config.queryHeads, 1, 1 << 12);
-            reader.has("rotary_dim") &&
-            reader.integer("rotary_dim", 0, 1 << 12) != int(head * RopeConfig::rotatedShare(reader)))
-            config.notes.push_back(
-                fmt::format("config.json has rotary_dim {}: partial_rotary_factor rotates {} channels, "
-                            "as transformers does",
-                            reader.integer("rotary_dim", 0, 1 << 12), int(head * RopeConfig::rotatedShare(reader))));
-    };
+    minimax.read = readText;
+    return minimax;
+}
+
+/// The class of the text alone, which transformers writes with the names and the joined matrices of its own modules.
+Architecture minimaxM3TextArchitecture() {
+    Architecture minimax;
+    minimax.family = "minimax-m3-text";
+    minimax.title = "MiniMax-M3's text model";
+    minimax.classes = {"MiniMaxM3VLForCausalLM"};
+    minimax.modelTypes = {"minimax_m3_vl_text"};
+    minimax.aliases = {{"num_experts", "num_local_experts"}};
+    minimax.defaults = kDefaults;
+    minimax.rotatesPart = true;
+    minimax.names.blockIndexer = "indexer.";
+    minimax.names.gateUp = "gate_up_proj";
+    minimax.read = readText;
     return minimax;
 }
 

@@ -23,6 +23,7 @@ Architecture glm4LiteArchitecture();
 Architecture deepseek32Architecture();
 Architecture glmDsaArchitecture();
 Architecture minimaxM3Architecture();
+Architecture minimaxM3TextArchitecture();
 Architecture mixtralArchitecture();
 Architecture qwen2MoeArchitecture();
 Architecture qwen3MoeArchitecture();
@@ -32,11 +33,11 @@ Architecture dreamArchitecture();
 
 std::span<const Architecture> architectures() {
     static const std::array table{
-        llamaArchitecture(),     mistralArchitecture(),  qwen2Architecture(),      qwen3Architecture(),
-        minicpmArchitecture(),   nosaArchitecture(),     minicpm3Architecture(),   deepseek2Architecture(),
-        deepseek3Architecture(), glm4LiteArchitecture(), deepseek32Architecture(), glmDsaArchitecture(),
-        minimaxM3Architecture(), mixtralArchitecture(),  qwen2MoeArchitecture(),   qwen3MoeArchitecture(),
-        sdarArchitecture(),      lladaArchitecture(),    dreamArchitecture(),
+        llamaArchitecture(),     mistralArchitecture(),       qwen2Architecture(),      qwen3Architecture(),
+        minicpmArchitecture(),   nosaArchitecture(),          minicpm3Architecture(),   deepseek2Architecture(),
+        deepseek3Architecture(), glm4LiteArchitecture(),      deepseek32Architecture(), glmDsaArchitecture(),
+        minimaxM3Architecture(), minimaxM3TextArchitecture(), mixtralArchitecture(),    qwen2MoeArchitecture(),
+        qwen3MoeArchitecture(),  sdarArchitecture(),          lladaArchitecture(),      dreamArchitecture(),
     };
     return table;
 }
