@@ -19,15 +19,15 @@ CudaCanvasFeatures::CudaCanvasFeatures(const Parts& parts, std::span<const int> 
       layers_(std::size_t(config_.layers)),
       computed_(std::size_t(config_.layers), std::vector<ComputedTokens>(tokens.size())) {
     for (const RowId sequence : idsUpTo<RowId>(int(tokens_.size()))) {
-        firstKept_.push_back(allTokens_);
-        firstValue_.push_back(allCanvas_ -
+        firstKept_.push_back(sizes_.allTokens);
+        firstValue_.push_back(sizes_.allCanvas -
                               promptOf(sequence)); // the row that position 0 would have: rows begin with the canvas
-        allTokens_ += tokens_[index(sequence)];
-        allCanvas_ += canvasOf(sequence);
-        mostCanvas_ = std::max(mostCanvas_, canvasOf(sequence));
-        mostChanged_ = std::max(mostChanged_, changedOf(sequence));
+        sizes_.allTokens += tokens_[index(sequence)];
+        sizes_.allCanvas += canvasOf(sequence);
+        sizes_.mostCanvas = std::max(sizes_.mostCanvas, canvasOf(sequence));
+        sizes_.mostChanged = std::max(sizes_.mostChanged, changedOf(sequence));
     }
-    if (p_.options.updateRatio > 0) cuda::checkChangedTokens(p_.launch, mostCanvas_);
+    if (p_.options.updateRatio > 0) cuda::checkChangedTokens(p_.launch, sizes_.mostCanvas);
 }
 
 void CudaCanvasFeatures::plan(DeviceArena& arena) {
@@ -36,21 +36,22 @@ void CudaCanvasFeatures::plan(DeviceArena& arena) {
     const auto hidden = std::size_t(config_.hidden), places = CanvasTokens::mostPlaces(tokens_),
                sequences = tokens_.size(), layers = layers_.size();
     for (Layer& layer : layers_) {
-        arena.plan(layer.attention, std::size_t(allTokens_) * hidden, kFeatures);
-        arena.plan(layer.feedForward, std::size_t(allTokens_) * hidden, kFeatures);
+        arena.plan(layer.attention, std::size_t(sizes_.allTokens) * hidden, kFeatures);
+        arena.plan(layer.feedForward, std::size_t(sizes_.allTokens) * hidden, kFeatures);
         if (p_.options.sinceComputed)
-            arena.plan(layer.values, std::size_t(allCanvas_) * std::size_t(config_.kvHeads * config_.headDim),
+            arena.plan(layer.values, std::size_t(sizes_.allCanvas) * std::size_t(config_.kvHeads * config_.headDim),
                        kFeatures);
     }
     arena.plan(rows_, places * hidden, kRows);
     arena.plan(made_, places * hidden, kRows);
     chosen_.plan(arena, tokens_, config_.kvHeads);
-    for (ForwardArray<std::int32_t>* list : {&sources_, &targets_, &identity_, &allRows_}) list->plan(arena, places);
+    for (ForwardArray<std::int32_t>* list : {&sources_, &targets_, &everything_.sources, &everything_.targets})
+        list->plan(arena, places);
     changeRows_.plan(arena, sequences);
-    arena.plan(changes_, layers * sequences * std::size_t(mostCanvas_), "reports");
-    arena.planHost(changesHost_, layers * sequences * std::size_t(mostCanvas_), "reports on the host");
-    arena.plan(positions_, layers * sequences * std::size_t(mostChanged_), "reports");
-    arena.planHost(positionsHost_, layers * sequences * std::size_t(mostChanged_), "reports on the host");
+    arena.plan(report_.changes, layers * sequences * std::size_t(sizes_.mostCanvas), "reports");
+    arena.planHost(report_.changesHost, layers * sequences * std::size_t(sizes_.mostCanvas), "reports on the host");
+    arena.plan(report_.positions, layers * sequences * std::size_t(sizes_.mostChanged), "reports");
+    arena.planHost(report_.positionsHost, layers * sequences * std::size_t(sizes_.mostChanged), "reports on the host");
     if (!p_.options.sinceComputed) return;
     arena.plan(promptDevice_, sequences, kFeatureState);
     arena.plan(firstValueDevice_, sequences, kFeatureState);
@@ -78,7 +79,7 @@ void CudaCanvasFeatures::begin(std::span<const CanvasRow> rows) {
     int longest = 0;
     for (const CanvasRow& row : rows) longest = std::max(longest, countOf(row));
     chosen_.begin(CanvasTokens::tileOf(longest));
-    changing_ = places_ = allPlaces_ = 0;
+    changing_ = places_ = everything_.places = 0;
     all_ = true;
 }
 
@@ -90,15 +91,15 @@ void CudaCanvasFeatures::list(const CanvasRow& row, int firstPlace, int from, in
     }
 }
 
-/// Lists all places of the row in identity_ and allRows_.
+/// Lists all places of the row in everything_.
 void CudaCanvasFeatures::listAll(const CanvasRow& row, int firstPlace, int endPlace) {
     const int tokens = tokens_[index(row.sequence)];
     for (int place = firstPlace; place < endPlace; ++place) {
         const int position = place - firstPlace;
-        identity_.host()[place] = position < tokens ? place : -1;
-        allRows_.host()[place] = position < tokens ? firstKept_[index(row.sequence)] + position : -1;
+        everything_.sources.host()[place] = position < tokens ? place : -1;
+        everything_.targets.host()[place] = position < tokens ? firstKept_[index(row.sequence)] + position : -1;
     }
-    allPlaces_ = endPlace;
+    everything_.places = endPlace;
 }
 
 void CudaCanvasFeatures::add(const CanvasRow& row, int firstPlace, int endPlace) {
@@ -127,8 +128,8 @@ void CudaCanvasFeatures::add(const CanvasRow& row, int firstPlace, int endPlace)
 }
 
 void CudaCanvasFeatures::send() {
-    identity_.send(std::size_t(allPlaces_), p_.launch.stream);
-    allRows_.send(std::size_t(allPlaces_), p_.launch.stream);
+    everything_.sources.send(std::size_t(everything_.places), p_.launch.stream);
+    everything_.targets.send(std::size_t(everything_.places), p_.launch.stream);
     if (chosen_.places() > 0) {
         chosen_.send(p_.launch.stream);
         sources_.send(std::size_t(chosen_.places()), p_.launch.stream);
@@ -143,8 +144,8 @@ void CudaCanvasFeatures::runLayer(const Pass& pass) {
     const bool first = pass.layer == 0;
     if (!first && changing_ > 0) change(pass);
     const CanvasTokens& tokens = first ? pass.all : chosen_;
-    compute(pass, tokens, first ? identity_.device() : sources_.device(),
-            first ? allRows_.device() : targets_.device());
+    compute(pass, tokens, first ? everything_.sources.device() : sources_.device(),
+            first ? everything_.targets.device() : targets_.device());
 }
 
 cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
@@ -152,8 +153,8 @@ cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
     cuda::ChangeArgs args;
     args.shape = p_.shape;
     args.rows = changing_;
-    args.mostTokens = mostCanvas_;
-    args.mostComputed = mostChanged_;
+    args.mostTokens = sizes_.mostCanvas;
+    args.mostComputed = sizes_.mostChanged;
     args.table = changeRows_.device();
     args.qkv = p_.buffers.qkv;
     args.stride = width_;
@@ -161,8 +162,8 @@ cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
     args.blocks = pass.blocks;
     args.headFirst = headFirst_;
     args.compared = layers_[std::size_t(pass.layer)].values;
-    args.changes = changes_ + row * std::size_t(mostCanvas_);
-    args.computed = positions_ + row * std::size_t(mostChanged_);
+    args.changes = report_.changes + row * std::size_t(sizes_.mostCanvas);
+    args.computed = report_.positions + row * std::size_t(sizes_.mostChanged);
     args.places = chosen_.table();
     args.sources = sources_.device();
     args.targets = targets_.device();
@@ -196,7 +197,7 @@ void CudaCanvasFeatures::compute(const Pass& pass, const CanvasTokens& tokens, c
     const int n = tokens.places(), hidden = config_.hidden;
     const cuda::CanvasRowsArgs gather{n, hidden, pass.x, rows_, sources};
     const auto addKept = [&](const float* kept) {
-        cuda::addRows(p_.launch, {pass.all.places(), hidden, kept, pass.x, allRows_.device()});
+        cuda::addRows(p_.launch, {pass.all.places(), hidden, kept, pass.x, everything_.targets.device()});
     };
     if (n == 0) {
         for (std::uint64_t* mark : {marks.qkv, marks.rope, marks.attention, marks.output})
@@ -234,8 +235,8 @@ void CudaCanvasFeatures::collect() {
             cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, p_.launch.stream),
                         "reading which tokens were computed");
     };
-    copy(changesHost_, changes_, rows * std::size_t(mostCanvas_) * sizeof(float));
-    copy(positionsHost_, positions_, rows * std::size_t(mostChanged_) * sizeof(std::int32_t));
+    copy(report_.changesHost, report_.changes, rows * std::size_t(sizes_.mostCanvas) * sizeof(float));
+    copy(report_.positionsHost, report_.positions, rows * std::size_t(sizes_.mostChanged) * sizeof(std::int32_t));
 }
 
 void CudaCanvasFeatures::finish(std::span<const CanvasRow> rows) {
@@ -248,7 +249,7 @@ void CudaCanvasFeatures::finish(std::span<const CanvasRow> rows) {
             if (layer == 0 || row.wholeCanvas) computed.add(prompt, tokens);
             if (chooses(layer, row)) {
                 const std::int32_t* const from =
-                    positionsHost_ + reportRow(layer, row.sequence) * std::size_t(mostChanged_);
+                    report_.positionsHost + reportRow(layer, row.sequence) * std::size_t(sizes_.mostChanged);
                 computed.positions.insert(computed.positions.end(), from, from + changedOf(row.sequence));
             }
             computed.compare(row.block, tokens);
@@ -257,7 +258,7 @@ void CudaCanvasFeatures::finish(std::span<const CanvasRow> rows) {
 
 std::span<const float> CudaCanvasFeatures::changes(int layer, const CanvasRow& row) const {
     if (!chooses(layer, row)) return {};
-    return {changesHost_ + reportRow(layer, row.sequence) * std::size_t(mostCanvas_),
+    return {report_.changesHost + reportRow(layer, row.sequence) * std::size_t(sizes_.mostCanvas),
             std::size_t(canvasOf(row.sequence))};
 }
 

@@ -97,28 +97,43 @@ private:
         __nv_bfloat16* values = nullptr; // [canvas tokens of all, kvHeads*dim]; only where these are compared
     };
 
+    struct Sizes {
+        int allTokens = 0, allCanvas = 0;    // of all sequences: tokens; tokens of the canvases
+        int mostCanvas = 0, mostChanged = 0; // of any sequence: tokens of the canvas; tokens chosen by their changes
+    };
+    /// As sources_ and targets_, for the first layer, which computes all tokens.
+    struct Everything {
+        ForwardArray<std::int32_t> sources, targets; // [places of Pass::all]
+        int places = 0;
+    };
+    /// What layers say of tokens: how much their values changed, and which were chosen. `...Host`: the copy that the
+    /// host reads.
+    struct Report {
+        float *changes = nullptr, *changesHost = nullptr;            // [layers, sequences, mostCanvas]
+        std::int32_t *positions = nullptr, *positionsHost = nullptr; // [layers, sequences, mostChanged]
+    };
+
     const Parts p_;
     const ModelConfig& config_;
     const std::int64_t* headFirst_ = nullptr;
     const std::vector<int> prompts_, tokens_;
     std::vector<std::int32_t> firstKept_,
         firstValue_; // [sequence] row of position 0 in the arrays of a Layer; in Layer::values
-    int allTokens_ = 0, allCanvas_ = 0, mostCanvas_ = 0, mostChanged_ = 0, width_ = 0;
+    Sizes sizes_;
+    int width_ = 0; // of a row of queries, keys and values
 
     CanvasTokens chosen_; // the tokens that all layers but the first compute
     ForwardArray<std::int32_t> sources_,
         targets_; // [places of chosen_] the token's place in Pass::x; its row in the arrays of a Layer
-    ForwardArray<std::int32_t> identity_,
-        allRows_; // [places of Pass::all] the same for the first layer, which computes all tokens
+    Everything everything_;
     ForwardArray<cuda::ChangeRow> changeRows_; // [sequences]
-    int changing_ = 0, places_ = 0, allPlaces_ = 0;
+    int changing_ = 0, places_ = 0;
     bool all_ = false;
 
     std::vector<Layer> layers_;
     float *rows_ = nullptr,
           *made_ = nullptr; // [places, hidden] of the computed tokens: the stream; what the layer adds to it
-    float *changes_ = nullptr, *changesHost_ = nullptr;                  // [layers, sequences, mostCanvas]
-    std::int32_t *positions_ = nullptr, *positionsHost_ = nullptr;       // [layers, sequences, mostChanged]
+    Report report_;
     std::int32_t *promptDevice_ = nullptr, *firstValueDevice_ = nullptr; // [sequences], with Layer::values
     std::vector<std::vector<ComputedTokens>> computed_;                  // [layer][sequence]
 };
