@@ -86,10 +86,11 @@ CudaDenoiser::CudaDenoiser(std::shared_ptr<const DeviceModel> model, const Denoi
     : p_(
           setup.model, std::move(model), engineOptionsOf(setup),
           [&](const BatchLayout& layout) { return productLayout(layout, setup.options.block); }, setup.allowed, launch),
-      options_(setup.options), sampling_(setup.sampling),
-      comparesAlways_(setup.level != RecordLevel::Counters || setup.observer != nullptr),
-      recordsKv_(setup.level != RecordLevel::Counters && !options_.pages), observer_(setup.observer),
-      rules_(options_, comparesAlways_, observer_ != nullptr, sampling_.temperature <= 0 && observer_ == nullptr),
+      options_(setup.options),
+      sampling_(setup.sampling), recorded_{setup.level != RecordLevel::Counters || setup.observer != nullptr,
+                                           setup.level != RecordLevel::Counters && !options_.pages, setup.observer},
+      rules_(options_, recorded_.changes, recorded_.observer != nullptr,
+             sampling_.temperature <= 0 && recorded_.observer == nullptr),
       rows_(p_.layout.rows), block_(options_.block), layers_(std::size_t(p_.config.layers)),
       prompts_({*p_.model,
                 setup.prompts,
@@ -123,8 +124,8 @@ DenoiseReportNeeds CudaDenoiser::reportNeeds() const {
     needs.words = options_.pages ? std::size_t(p_.layout.maxBlocks + 31) / 32 : 0;
     needs.agnostic = options_.agnosticPages > 0;
     needs.queryHeads = p_.config.queryHeads;
-    needs.tileRows = options_.tiles && comparesAlways_ ? (block_ + options_.page - 1) / options_.page : 0;
-    needs.kvChanges = recordsKv_;
+    needs.tileRows = options_.tiles && recorded_.changes ? (block_ + options_.page - 1) / options_.page : 0;
+    needs.kvChanges = recorded_.kvChanges;
     return needs;
 }
 
@@ -137,7 +138,7 @@ void CudaDenoiser::plan() {
     if (options_.choosesPages()) planChoice();
     if (rules_.weighs()) planTiles();
     p_.arena.plan(changes_, rules_.compares() ? tokens * heads : 0, kActivations);
-    p_.arena.plan(kvChanges_, recordsKv_ ? tokens * 2 * std::size_t(p_.config.kvHeads) : 0, kActivations);
+    p_.arena.plan(kvChanges_, recorded_.kvChanges ? tokens * 2 * std::size_t(p_.config.kvHeads) : 0, kActivations);
     const std::size_t parts = std::size_t(shares_.count) * tokens * heads;
     p_.arena.plan(shares_.partial, parts * dim, kActivations);
     p_.arena.plan(shares_.states, parts, kActivations);
@@ -163,7 +164,7 @@ void CudaDenoiser::planLayers() {
         if (rules_.compares()) p_.arena.plan(layer.before, queries * dim, kMemory);
         if (options_.pages && !options_.everyToken) p_.arena.plan(layer.prefix, queries * dim, kMemory);
         p_.arena.plan(layer.prefixSums, queries, kMemory);
-        if (recordsKv_)
+        if (recorded_.kvChanges)
             p_.arena.plan(layer.beforeKv, queries / std::size_t(p_.config.group()) * 2 * dim,
                           {"block_changes", "keys and values of the blocks' forwards before", Holds::Scratch});
     }
@@ -327,7 +328,7 @@ void CudaDenoiser::forward(std::span<const DenoiseRow> rows, StepRecord& record)
     }
     cuda::check(cudaEventSynchronize(entry.done.get()), "denoising");
     keepReport(entry);
-    if (observer_ != nullptr) observeLogits();
+    if (recorded_.observer != nullptr) observeLogits();
     std::vector<std::uint32_t> flags;
     for (const FlightRow& of : entry.flight.rows) flags.push_back(of.flags);
     reader_.fill(entry.report, entry.flight.shape, rows, flags, record);
@@ -345,7 +346,7 @@ void CudaDenoiser::keepReport(const Entry& entry) {
 
 void CudaDenoiser::launchForward(ForwardShape shape) {
     static const bool oneByOne = std::getenv("KVSCOPE_NO_GRAPH") != nullptr;
-    if (oneByOne || observer_ != nullptr) return forwardKernels(shape);
+    if (oneByOne || recorded_.observer != nullptr) return forwardKernels(shape);
     cuda::Executable& graph = graphs_[shape.number()];
     if (!graph) {
         graph = cuda::Executable::of(cuda::Graph::capture(stream_.get(), [&] { forwardKernels(shape); }));
@@ -411,10 +412,10 @@ void CudaDenoiser::layerKernels(int layer, ForwardShape shape) {
                           options_.active, options_.activeThreshold.has_value(), options_.activeThreshold.value_or(0),
                           report.activeOf(layer), report.changesOf(layer), report.mark(layer, kCompression)});
     }
-    if (recordsKv_) cuda::addKvChanges(p_.launch, {place.rows, kvChanges_, report.kvChangesOf(layer)});
+    if (recorded_.kvChanges) cuda::addKvChanges(p_.launch, {place.rows, kvChanges_, report.kvChangesOf(layer)});
     choose(layer, shape);
     attend(layer, shape);
-    if (observer_ != nullptr) observe(layer);
+    if (recorded_.observer != nullptr) observe(layer);
     p_.passes.finish(layer, p_.buffers.x, rows_ * block_, report.mark(layer, kOLinear), report.mark(layer, kFfn));
 }
 
@@ -492,14 +493,14 @@ void CudaDenoiser::observe(int layer) {
                                queries * sizeof(float), cudaMemcpyDeviceToHost),
                     "observing a layer");
         std::transform(merged_.begin(), merged_.end(), merged.begin(), fromBf16);
-        observer_->attended(LayerId{layer}, RowId{sequence}, merged, sums);
+        recorded_.observer->attended(LayerId{layer}, RowId{sequence}, merged, sums);
     }
 }
 
 void CudaDenoiser::observeLogits() {
     const std::size_t numbers = std::size_t(block_) * std::size_t(p_.config.vocab);
     for (std::size_t row = 0; row < sequenceOf_.size(); ++row)
-        observer_->logits(RowId{sequenceOf_[row]}, {logits(int(row), 0).data(), numbers});
+        recorded_.observer->logits(RowId{sequenceOf_[row]}, {logits(int(row), 0).data(), numbers});
 }
 
 std::span<const float> CudaDenoiser::logits(int row, int token) const {

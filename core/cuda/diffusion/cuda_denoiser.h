@@ -76,6 +76,12 @@ private:
         float* partial = nullptr;
         float2* states = nullptr;
     };
+    /// What a run keeps for its trace and for an observer.
+    struct Recorded {
+        bool changes = false;   // of queries, in runs of full attention too
+        bool kvChanges = false; // of keys and values, in runs of full attention
+        DenoiseObserver* observer = nullptr;
+    };
     static constexpr int kEntries = 2; // forwards in flight
 
     // Called once
@@ -98,7 +104,7 @@ private:
     void observe(int layer);
     void observeLogits();
     void keepReport(const Entry& entry);
-    bool namesActive() const { return options_.pages || comparesAlways_; }
+    bool namesActive() const { return options_.pages || recorded_.changes; }
     cuda::BlockRows rowsOf(int layer) const;
     cuda::PageUnionArgs unionOf(int layer) const;
     cuda::BlockRows tileHeads() const;
@@ -107,9 +113,7 @@ private:
     DiffusionParts p_; // p_.products has a row for each token of all sequences' blocks
     const DenoiseOptions options_;
     const CandidateSampling sampling_;
-    const bool comparesAlways_; // compares queries with those of the forward before, in runs of full attention too
-    const bool recordsKv_;      // records the changes of keys and values, in runs of full attention
-    DenoiseObserver* const observer_;
+    const Recorded recorded_;
     const FlightRules rules_;
     const int rows_, block_;
     std::vector<DenoiserLayer> layers_; // the arena sets the pointers
