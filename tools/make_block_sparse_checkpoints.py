@@ -70,10 +70,11 @@ CASES = {
 def random_case(rng):
     kv = rng.choice([1, 2, 4])
     layers = rng.choice([1, 2, 3])
+    indexed = rng.randrange(layers)  # one of them at least
     dim = rng.choice([8, 16, 32])
     partial = rng.choice([1.0, 0.5, 0.25])
     local = rng.choice([1, 1, 2, 4])
-    result = case(rng.choice([40, 130, 200, 600]), full=[i for i in range(layers) if rng.random() < 0.3],
+    result = case(rng.choice([40, 130, 200, 600]), full=[i for i in range(layers) if i != indexed and rng.random() < 0.4],
                   dense=[i for i in range(layers) if rng.random() < 0.4], legacy=rng.random() < 0.5, alone=rng.random() < 0.3,
                   num_hidden_layers=layers, num_attention_heads=kv * rng.choice([1, 2, 4]), num_key_value_heads=kv,
                   hidden_size=rng.choice([24, 40]), head_dim=dim, index_head_dim=int(dim * partial) + rng.choice([0, 2, 8]),
@@ -226,8 +227,7 @@ def write_case(name, spec, seed, root):
     prompt, _ = families.random_prompt(spec, seed)
     ids, logits, layers, taken = decode(fresh(model, folder, False), prompt)
     exact_ids, exact, _, exactly = decode(fresh(model, folder, True), prompt)
-    margins = [value for _, forward in taken for layer in forward for head in layer for value in head]
-    margin = min(margins, default=float("inf"))
+    margin = min(value for _, forward in taken for layer in forward for head in layer for value in head)
     same = all(one[0] == other[0] for one, other in zip(taken, exactly))
     if (exact_ids != ids or not same or families.smallest_gap(logits) < families.SMALLEST_GAP or margin < SMALLEST_MARGIN
             or len(set(ids)) < families.FEWEST_IDS):
@@ -235,16 +235,14 @@ def write_case(name, spec, seed, root):
     dtype = spec.get("dtype", "bfloat16")
     families.save_weights(load_file(folder / "model.safetensors"), folder, getattr(torch, dtype), 1)
     families.write_config(folder, {"dtype": dtype})
-    tensors = {"prompt_ids": torch.tensor(prompt, dtype=torch.int32),
+    width = spec["config"]["index_topk_blocks"]
+    steps = [by_query(step, [0], width) for step in taken[1:]]
+    prompt_blocks, prompt_margins = by_query(taken[0], range(0, len(prompt), EVERY), width)
+    save_file({"prompt_ids": torch.tensor(prompt, dtype=torch.int32),
                "generated_ids": torch.tensor(ids, dtype=torch.int32), "logits": logits.float().contiguous(),
-               "layers": torch.tensor(layers, dtype=torch.int32)}
-    if layers:
-        width = spec["config"]["index_topk_blocks"]
-        steps = [by_query(step, [0], width) for step in taken[1:]]
-        tensors["selected"] = torch.cat([blocks for blocks, _ in steps])
-        tensors["margin"] = torch.cat([gaps for _, gaps in steps])
-        tensors["prompt_selected"], tensors["prompt_margin"] = by_query(taken[0], range(0, len(prompt), EVERY), width)
-    save_file(tensors, folder / "reference.safetensors")
+               "layers": torch.tensor(layers, dtype=torch.int32), "selected": torch.cat([blocks for blocks, _ in steps]),
+               "margin": torch.cat([gaps for _, gaps in steps]), "prompt_selected": prompt_blocks,
+               "prompt_margin": prompt_margins}, folder / "reference.safetensors")
     return {**families.report_of(name, seed, folder, ids, logits, exact), "margin": margin}
 
 
