@@ -182,7 +182,7 @@ TEST_F(WatchedModel, ACalibrationIsRefused) {
         CalibrateOptions options;
         options.forecast = options.retaining = false;
         options.texts = 2;
-        options.tokens = 64;
+        options.tokens = 128;
         options.queriesPerText = 4;
         options.training.threads = 1;
         (void)calibrate(model, options);

@@ -84,6 +84,7 @@ bool paintToFile(const QString& path, const PaintedPicture& picture,
         if (image.isNull()) return false;
         image.setDevicePixelRatio(picture.scale);
         image.setText(QStringLiteral("Title"), picture.title);
+        image.fill(Theme::current().plotBackground); // memory of a new image holds anything
         QPainter painter(&image);
         paint(painter, false);
         painter.end();
