@@ -1,5 +1,7 @@
 #include "base/whole_file.h"
 
+#include "base/writing_end.h"
+
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -134,6 +136,8 @@ std::string writeWholeFile(const std::string& path, const std::function<void(std
     if (std::string database = databaseInTheWay(path); !database.empty()) return database;
     std::optional<WholeFile> whole;
     if (!isSpecial(path)) whole.emplace(path);
+    const WritingEnd pipe(path);
+    if (!pipe.fault().empty()) return pipe.fault();
     std::ofstream file(whole ? whole->aside() : path, std::ios::binary | std::ios::trunc);
     if (!file) return std::strerror(errno);
     write(file);

@@ -1,5 +1,7 @@
 #include "profiler/export/output_file.h"
 
+#include "base/writing_end.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -25,6 +27,10 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
     std::error_code ignored;
     const fs::file_status status = fs::status(path, ignored);
     if (!fs::exists(status) || fs::is_regular_file(status)) whole_.emplace(path);
+    const WritingEnd pipe(path);
+    if (!pipe.fault().empty())
+        throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", path, pipe.fault()),
+                    "start the program that does before this one, or choose another name");
     if (!file_.open(whole_ ? whole_->aside() : path, std::ios::out | std::ios::binary | std::ios::trunc))
         throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", path, std::strerror(errno)),
                     "choose a folder that exists and is writable");

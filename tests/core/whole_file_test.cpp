@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 namespace kvscope {
@@ -82,6 +83,20 @@ TEST_F(WholeFileTest, GoesIntoAPipeAndLeavesItOne) {
     WholeFile whole(path("pipe"));
     EXPECT_EQ(whole.appear(), "it is no regular file");
     EXPECT_TRUE(fs::is_fifo(path("pipe")));
+}
+
+TEST_F(WholeFileTest, WaitsForThePipesReaderButNotForEver) {
+    ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+    const auto text = [](std::ostream& out) { out << "text"; };
+    EXPECT_EQ(writeWholeFile(path("pipe"), text), "it is a pipe from which no program reads");
+    std::string got;
+    std::thread reader([&] { // opens the pipe at any time before or after the writer
+        std::ifstream in(path("pipe"));
+        std::getline(in, got);
+    });
+    EXPECT_EQ(writeWholeFile(path("pipe"), text), "");
+    reader.join();
+    EXPECT_EQ(got, "text");
 }
 
 TEST_F(WholeFileTest, SaysThatADeviceIsFull) {
