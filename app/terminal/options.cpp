@@ -92,7 +92,10 @@ template <class Number> CLI::Validator within(Number lowest, Number highest) {
                 bool inside = false;
                 if constexpr (std::is_integral_v<Number>) {
                     std::int64_t value = 0;
-                    inside = readWhole(text, value) == Whole::Yes && value >= lowest && value <= highest;
+                    const Whole read = readWhole(text, value);
+                    if (read == Whole::NoNumber)
+                        return fmt::format("{} is no whole number from {} to {}", text, lowest, highest);
+                    inside = read == Whole::Yes && value >= lowest && value <= highest;
                 } else {
                     const double value = std::strtod(text.c_str(), nullptr);
                     inside = !whyNoNumber<double>(text).empty() || (value >= lowest && value <= highest);

@@ -38,8 +38,9 @@ double linkRate(const std::string& key, const nlohmann::json& value) {
 Json jsonOfRate(double rate) { return std::isinf(rate) ? Json() : Json(rate); }
 
 int wholeNumber(const std::string& key, const nlohmann::json& value, int least) {
-    const double number = costNumber(key, value, least);
-    if (number != std::floor(number) || number > 1e9) refuseCost(key, "it is no whole number up to 1e9");
+    const double number = costNumber(key, value, -1e15);
+    if (number != std::floor(number) || number < least || number > 1e9)
+        refuseCost(key, fmt::format("{} is no whole number from {} to 1e9", number, least));
     return int(number);
 }
 
@@ -135,6 +136,7 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text, const std::string& or
 
 ServiceCosts ServiceCosts::fromJson(std::string_view text) {
     const nlohmann::json document = parseJson(text);
+    if (document.is_discarded()) refuseCost("the file", "it is no JSON, or a number in it is too large");
     if (!document.is_object()) refuseCost("the file", "it is no JSON object");
     ServiceCosts costs;
     const auto number = [](double& target, double least = 0) -> Read {

@@ -177,6 +177,7 @@ TEST_F(VainOptions, WhatIsNoNumberOrTooLargeIsRefusedInOneSentenceByEveryOption)
     EXPECT_THAT(refusal({"replay", "a.kvtrace", "--cache-blocks", "99999999999999"}),
                 HasSubstr("--cache-blocks: 99999999999999 is too large: the largest is 2147483647"));
     EXPECT_THAT(refusal({"run", "--batch", "300"}), HasSubstr("--batch: 300 is not in the range 1 to 256"));
+    EXPECT_THAT(refusal({"run", "--batch", "1.5"}), HasSubstr("--batch: 1.5 is no whole number from 1 to 256"));
     EXPECT_THAT(refusal({"serve", "--deadline", "0"}), HasSubstr("--deadline: 0 is not in the range 0.001 to 86400"));
 }
 

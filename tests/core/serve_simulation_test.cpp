@@ -306,22 +306,25 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
     EXPECT_THAT(read.offloadUsPerRow, ::testing::ElementsAre(7, 8, 9));
     EXPECT_THAT((std::vector{read.gapUsPerRow, read.admitMs, read.admitUsPerToken}), ::testing::ElementsAre(1, 2, 3));
     EXPECT_EQ(ServiceCosts::fromJson(R"({"plan_ms": 3, "shape": {"layers": 4}})").shape.layers, 4);
-    const std::vector<std::pair<std::string, std::string>> wrong{{"[]", "no JSON object"},
-                                                                 {R"({"plan_mss": 1})", "plan_mss"},
-                                                                 {R"({"plan_ms": -1})", "plan_ms"},
-                                                                 {R"({"decode_ms": []})", "decode_ms"},
-                                                                 {R"({"decode_ms": [[2, 1], [1, 1]]})", "ascend"},
-                                                                 {R"({"lru_hits": [[1, 1.5]]})", "above 1"},
-                                                                 {R"({"shape": {"layers": 0}})", "layers"},
-                                                                 {R"({"shape": {"heads": 2}})", "heads"},
-                                                                 {R"({"overlap": 1})", "overlap"},
-                                                                 {R"({"offload_ms": 1})", "offload_ms"},
-                                                                 {R"({"offload_ms": {"copies": 1}})", "copies"},
-                                                                 {R"({"offload_us_per_row": {"calls": -1}})", "calls"},
-                                                                 {R"({"admit_ms": "1"})", "admit_ms"},
-                                                                 {R"({"version": 0})", "version"},
-                                                                 {R"({"version": "2"})", "version"},
-                                                                 {R"({"link_gbps": {"calls": 0}})", "calls"}};
+    const std::vector<std::pair<std::string, std::string>> wrong{
+        {"[]", "no JSON object"},
+        {R"({"plan_ms": 1e400})", "a number in it is too large"},
+        {R"({"plan_mss": 1})", "plan_mss"},
+        {R"({"plan_ms": -1})", "plan_ms"},
+        {R"({"decode_ms": []})", "decode_ms"},
+        {R"({"decode_ms": [[2, 1], [1, 1]]})", "ascend"},
+        {R"({"lru_hits": [[1, 1.5]]})", "above 1"},
+        {R"({"shape": {"layers": 0}})", "layers"},
+        {R"({"shape": {"heads": 2}})", "heads"},
+        {R"({"overlap": 1})", "overlap"},
+        {R"({"offload_ms": 1})", "offload_ms"},
+        {R"({"offload_ms": {"copies": 1}})", "copies"},
+        {R"({"offload_us_per_row": {"calls": -1}})", "calls"},
+        {R"({"admit_ms": "1"})", "admit_ms"},
+        {R"({"version": 0})", "'version' of the costs: 0 is no whole number from 1"},
+        {R"({"version": 1.5})", "1.5 is no whole number"},
+        {R"({"version": "2"})", "version"},
+        {R"({"link_gbps": {"calls": 0}})", "calls"}};
     for (const auto& [text, says] : wrong) {
         try {
             ServiceCosts::fromJson(text);
