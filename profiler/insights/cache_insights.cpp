@@ -273,17 +273,19 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.impact = everything && wall > 0 ? double(selecting) / double(wall) : 0;
     insight.severity = severityOf(insight.impact);
-    insight.title = fmt::format("The budget of {} blocks is never used: a head attends {:.1f} on average, {} at most",
-                                run.budgetBlocks, mean, largest);
+    const bool reached = largest >= run.budgetBlocks; // by contexts that have as many blocks
+    insight.title = fmt::format("The budget of {} blocks is {}: a head attends {:.1f} on average, {} at most",
+                                run.budgetBlocks, reached ? "seldom used up" : "never used", mean, largest);
     insight.detail = everything
                          ? fmt::format("The context ends at {}, {} of {}, so every block is attended: the selection "
                                        "decides nothing and takes {} of decode time.",
                                        words::many(context, "token"), words::many(blocks, "block"), run.blockSize,
                                        words::percent(insight.impact))
                          : fmt::format("Over {} selections of the decode steps.", words::count(selections));
-    insight.advice = everything
-                         ? "Use a longer prompt or a smaller budget to see sparse attention, or --method full here."
-                         : "Lower the budget to what is used, or look why the method fills it so little.";
+    insight.advice =
+        everything ? "Use a longer prompt or a smaller budget to see sparse attention, or --method full here."
+        : reached  ? "Judge the method where contexts are longer: those that the budget holds are attended as a whole."
+                   : "Lower the budget to what is used, or look why the method fills it so little.";
     insight.evidence = facts.evidence("selection");
     insight.evidence.layer = facts.heads().front().layer;
     insight.figures = {{"budget_blocks", double(run.budgetBlocks), "blocks"},

@@ -7,6 +7,7 @@
 #include "tests/profiler/synthetic_run.h"
 #include "tests/support/places.h"
 
+#include <algorithm>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <set>
@@ -154,6 +155,18 @@ TEST_F(Complaint, TheBudgetIsNeverUsed) {
     const InsightReport report = judge();
     expectFirst(report, "unused-budget", Severity::Alarm); // a third of the step selects what is everything
     EXPECT_THAT(report.insights[0].detail, HasSubstr("every block is attended"));
+}
+
+/// 16 blocks of 64 tokens: a context of 400 to 1,099 tokens has 7 to 18 of them.
+TEST_F(Complaint, ABudgetThatOnlyTheLongestContextsReachIsNotCalledUnused) {
+    test::record(file, {.promptTokens = 400, .newTokens = 700, .link = link(55.5, 1)});
+    const InsightReport report = judge();
+    const auto found = std::find_if(report.insights.begin(), report.insights.end(),
+                                    [](const Insight& insight) { return insight.id == "unused-budget"; });
+    ASSERT_NE(found, report.insights.end());
+    EXPECT_THAT(found->title, HasSubstr("The budget of 16 blocks is seldom used up"));
+    EXPECT_THAT(found->title, HasSubstr("16 at most"));
+    EXPECT_THAT(found->advice, HasSubstr("contexts are longer"));
 }
 
 // Quest#4, ShadowKV#13: fast, but is it still right?
