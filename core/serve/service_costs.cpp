@@ -38,7 +38,8 @@ double linkRate(const std::string& key, const nlohmann::json& value) {
 Json jsonOfRate(double rate) { return std::isinf(rate) ? Json() : Json(rate); }
 
 int wholeNumber(const std::string& key, const nlohmann::json& value, int least) {
-    const double number = costNumber(key, value, -1e15);
+    if (!value.is_number()) refuseCost(key, "it is no number");
+    const double number = value.get<double>();
     if (number != std::floor(number) || number < least || number > 1e9)
         refuseCost(key, fmt::format("{} is no whole number from {} to 1e9", number, least));
     return int(number);

@@ -315,6 +315,7 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
         {R"({"decode_ms": [[2, 1], [1, 1]]})", "ascend"},
         {R"({"lru_hits": [[1, 1.5]]})", "above 1"},
         {R"({"shape": {"layers": 0}})", "layers"},
+        {R"({"shape": {"layers": 1e300}})", "1e+300 is no whole number from 1 to 1e9"},
         {R"({"shape": {"heads": 2}})", "heads"},
         {R"({"overlap": 1})", "overlap"},
         {R"({"offload_ms": 1})", "offload_ms"},
