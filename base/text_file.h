@@ -11,8 +11,8 @@ inline constexpr std::size_t kLongestText = std::size_t(1) << 30; // bytes
 
 /// All bytes of `path`; of a pipe, up to the end that its writer gives it. what: how messages call it, e.g. "the
 /// workload"
-/// @throws Error(BadInput) where it cannot be read, as a folder cannot, is longer than `most` bytes, or is a pipe that no
-/// program has opened to write within three seconds
+/// @throws Error(BadInput) where it cannot be read, as a folder cannot, is longer than `most` bytes, or is a pipe that
+/// no program has opened to write within three seconds
 std::string readTextFile(const std::string& path, std::string_view what, std::size_t most = kLongestText);
 
 } // namespace kvscope

@@ -44,7 +44,8 @@ TunePrompt promptOf(const Tokenizer& tokenizer, const std::string& path, int num
     const nlohmann::json object = parseJson(line);
     if (!object.is_object()) throw badLine(path, number, "is no JSON object");
     for (const auto& [key, value] : object.items()) {
-        if (key != "prompt" && key != "answer") throw badLine(path, number, fmt::format("has '{}', which is neither prompt nor answer", shown(key)));
+        if (key != "prompt" && key != "answer")
+            throw badLine(path, number, fmt::format("has '{}', which is neither prompt nor answer", shown(key)));
         if (!value.is_string() || value.get<std::string>().empty())
             throw badLine(path, number, fmt::format("has a '{}' that is no text", key));
     }
