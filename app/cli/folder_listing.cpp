@@ -139,7 +139,7 @@ int listFolder(const std::string& folder, int depth, bool json) {
         runs += trace.runs.size();
         unreadable += trace.problem.empty() ? 0 : 1;
     }
-    printOut("{} files, {} runs{}\n", traces.size(), runs,
+    printOut("{} {}, {} {}{}\n", traces.size(), traces.size() == 1 ? "file" : "files", runs, runs == 1 ? "run" : "runs",
              unreadable == 0 ? std::string() : fmt::format(", {} unreadable", unreadable));
     return 0;
 }

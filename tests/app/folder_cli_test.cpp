@@ -41,6 +41,12 @@ TEST_F(FolderCli, ListsRunsAndUnreadableFiles) {
     EXPECT_EQ(lines[5], "3 files, 3 runs, 1 unreadable");
 }
 
+TEST_F(FolderCli, OneFileAndOneRunAreCalledSo) {
+    std::filesystem::remove(path("b.kvtrace"));
+    std::filesystem::remove(path("bad.kvtrace"));
+    EXPECT_EQ(linesOf(cli({"info", folder_.string()}).out).back(), "1 file, 1 run");
+}
+
 TEST_F(FolderCli, ALongNameWidensNoColumn) {
     std::string name;
     for (int i = 0; i < 5000; ++i) name += "ä";
