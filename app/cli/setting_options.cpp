@@ -29,6 +29,7 @@ std::vector<std::pair<std::string, std::string>> parseSettings(const char* optio
 }
 
 std::int64_t amountOf(const char* option, const std::string& text) {
+    constexpr auto kLargest = double(std::int64_t(1) << 60); // sums of three such amounts are still whole numbers
     double value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
     const std::string unit(end, text.data() + text.size());
@@ -36,11 +37,14 @@ std::int64_t amountOf(const char* option, const std::string& text) {
         const char *full, *brief;
         int shift;
     } units[] = {{"", "", 0}, {"KiB", "K", 10}, {"MiB", "M", 20}, {"GiB", "G", 30}, {"TiB", "T", 40}};
-    if (code == std::errc() && value > 0 && value < 1e15)
+    if (code == std::errc() && value > 0)
         for (const auto& known : units)
             if (unit == known.full || unit == known.brief) {
                 const double amount = value * double(std::int64_t(1) << known.shift);
-                if (amount >= 1 && amount < 9e18) return std::int64_t(amount);
+                if (amount > kLargest)
+                    throw Error(ErrorKind::BadInput, fmt::format("{} '{}' is too large", option, text),
+                                fmt::format("give at most {}T", kLargest / double(std::int64_t(1) << 40)));
+                if (amount >= 1) return std::int64_t(amount);
             }
     throw Error(ErrorKind::BadInput, fmt::format("cannot read {} '{}'", option, text),
                 "give a number with K, M, G or T, for example 4G");

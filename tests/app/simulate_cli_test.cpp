@@ -178,6 +178,8 @@ TEST_F(Simulate, RefusesWhatItCannotUnderstandInOneSentence) {
     refused({"--workload", "longmix", "--set", "cache=fifo"}, "partition, global-lru");
     refused({"--workload", "longmix", "--slo", "tbt=-3"}, "--slo");
     refused({"--workload", "longmix", "--device-kv", "4X"}, "--device-kv");
+    for (const char* amount : {"99999999999999999999G", "1048577T"})
+        refused({"--workload", "longmix", "--device-kv", amount}, "is too large; give at most 1048576T");
     refused({"--workload", "longmix", "--search", "--rate", "1"}, "--rate");
 }
 
