@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace kvscope::serve {
 namespace {
@@ -67,6 +68,21 @@ Json jsonOf(const Curve& curve) {
     Json out = Json::array();
     for (const auto& [x, y] : curve.points) out.push_back(Json::array({x, y}));
     return out;
+}
+
+/// The document of a text that is JSON. An object that has a key twice is refused: one of its numbers would count
+/// without a word.
+nlohmann::json withoutRepeats(std::string_view text) {
+    std::vector<std::set<std::string>> open; // the keys of each object that is read
+    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+        using Event = nlohmann::json::parse_event_t;
+        if (event == Event::object_start) open.emplace_back();
+        if (event == Event::object_end) open.pop_back();
+        if (event == Event::key && !open.back().insert(value.get<std::string>()).second)
+            refuseCost(shown(value.get<std::string>()), "it is given twice");
+        return true;
+    };
+    return nlohmann::json::parse(text, watch);
 }
 
 using Read = std::function<void(const std::string&, const nlohmann::json&)>;
@@ -136,8 +152,8 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text, const std::string& or
 }
 
 ServiceCosts ServiceCosts::fromJson(std::string_view text) {
-    const nlohmann::json document = parseJson(text);
-    if (document.is_discarded()) refuseCost("the file", "it is no JSON, or a number in it is too large");
+    if (parseJson(text).is_discarded()) refuseCost("the file", "it is no JSON, or a number in it is too large");
+    const nlohmann::json document = withoutRepeats(text);
     if (!document.is_object()) refuseCost("the file", "it is no JSON object");
     ServiceCosts costs;
     const auto number = [](double& target, double least = 0) -> Read {
@@ -175,6 +191,14 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                                               is, kVersion));
     readMembers(document, "the costs",
                 {{"version", [](const std::string&, const nlohmann::json&) {}},
+                 {"fitted", // the keys whose numbers were measured: for those who name or write a table
+                  [](const std::string& key, const nlohmann::json& v) {
+                      const Json terms = Json::parse(ServiceCosts().toJson());
+                      if (!v.is_array()) refuseCost(key, "it is no list of keys");
+                      for (const nlohmann::json& term : v)
+                          if (!term.is_string() || !terms.contains(term.get<std::string>()))
+                              refuseCost(key, fmt::format("{} is no key of the costs", shownJson(term)));
+                  }},
                  {"decode_ms", curve(costs.decodeMs, 1e9)},
                  {"decode_us_per_ktoken", number(costs.decodeUsPerKtoken)},
                  {"full_us_per_ktoken", number(costs.fullUsPerKtoken)},

@@ -306,6 +306,9 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
     EXPECT_THAT(read.offloadUsPerRow, ::testing::ElementsAre(7, 8, 9));
     EXPECT_THAT((std::vector{read.gapUsPerRow, read.admitMs, read.admitUsPerToken}), ::testing::ElementsAre(1, 2, 3));
     EXPECT_EQ(ServiceCosts::fromJson(R"({"plan_ms": 3, "shape": {"layers": 4}})").shape.layers, 4);
+    EXPECT_EQ(ServiceCosts::fromJson(R"({"fitted": ["plan_ms"], "plan_ms": 3})").planMs, 3);
+    EXPECT_EQ(ServiceCosts::fromJson(R"({"link_gbps": {"calls": 3}, "offload_ms": {"calls": 4}})").offloadMs[0], 4)
+        << "two objects may have the same key";
     const std::vector<std::pair<std::string, std::string>> wrong{
         {"[]", "no JSON object"},
         {R"({"plan_ms": 1e400})", "a number in it is too large"},
@@ -325,7 +328,12 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
         {R"({"version": 0})", "'version' of the costs: 0 is no whole number from 1"},
         {R"({"version": 1.5})", "1.5 is no whole number"},
         {R"({"version": "2"})", "version"},
-        {R"({"link_gbps": {"calls": 0}})", "calls"}};
+        {R"({"link_gbps": {"calls": 0}})", "calls"},
+        {R"({"plan_ms": 1, "plan_ms": 2})", "'plan_ms' of the costs: it is given twice"},
+        {R"({"shape": {"layers": 4, "hidden": 64, "layers": 4}})", "'layers' of the costs: it is given twice"},
+        {R"({"fitted": "plan_ms"})", "'fitted' of the costs: it is no list"},
+        {R"({"fitted": ["plan_ms", "plan"]})", "\"plan\" is no key"},
+        {R"({"fitted": [1]})", "1 is no key"}};
     for (const auto& [text, says] : wrong) {
         try {
             ServiceCosts::fromJson(text);
