@@ -75,7 +75,8 @@ void takeNotices() {
 
 /// Whether the file was written since it was mapped, by inotify's events and by what `now` says of the file. A changed
 /// time counts as a write unless inotify told that somebody set the times: inotify may watch the file no longer, and
-/// does not notice bytes that are written through memory or on another machine.
+/// does not notice bytes that are written through memory or on another machine. Linux reports a program that sets the
+/// time of writing without the time of reading (`touch -m`) as one that wrote, so that counts as a write.
 bool isWritten(const FileIdentity& identity, const struct stat& now) {
     if (identity.modified || now.st_size != identity.size) return true;
     const bool sameTime =

@@ -3,9 +3,11 @@
 #include "tests/app/cli_fixture.h"
 #include "tests/support/places.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <pty.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -206,7 +208,9 @@ TEST_F(OutputCli, ARunWhoseFileWasRenamedOrTruncatedIsNoSuccess) {
     std::filesystem::resize_file(file, 4096);
     result = truncated.wait();
     EXPECT_EQ(result.status, 1);
-    EXPECT_THAT(result.err, HasSubstr(file + " was truncated while it was recorded"));
+    // A commit that is being written meanwhile makes the file grow again; SQLite then notices what is missing.
+    EXPECT_THAT(result.err,
+                AnyOf(HasSubstr(file + " was truncated while it was recorded"), HasSubstr(file + " is damaged")));
     EXPECT_THAT(result.err, Not(HasSubstr("recorded in")));
     EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
 }
@@ -234,7 +238,7 @@ TEST_F(OutputCli, AModelThatIsWrittenWhileItDecodesIsNoSuccess) {
     copied();
     test::Process touched(command);
     ASSERT_TRUE(touched.waitForOutput(" "));
-    fs::last_write_time(weights, fs::file_time_type::clock::now());
+    ASSERT_EQ(utimensat(AT_FDCWD, weights.c_str(), nullptr, 0), 0); // as `touch` does
     result = touched.wait();
     EXPECT_EQ(result.status, 0) << result.err;
 

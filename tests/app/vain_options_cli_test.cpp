@@ -203,7 +203,7 @@ TEST_F(VainOptions, WhatIsGivenTwiceIsRefused) {
 
 TEST_F(VainOptions, WhatHasNoEffectIsNotAskedFor) {
     const Finished learned =
-        cli({"calibrate", "--what", "channels", "--texts", "2", "--tokens", "64", "-o", path("out")});
+        cli({"calibrate", "--what", "channels", "--texts", "2", "--tokens", "128", "-o", path("out")});
     EXPECT_EQ(learned.status, 0) << "fewer tokens than --queries, which has no effect here: " << learned.err;
 }
 
