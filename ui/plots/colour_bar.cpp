@@ -3,6 +3,8 @@
 #include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 
+#include <QPointer>
+
 namespace kvscope::ui {
 
 QCPColorScale* addColourBar(PlotCanvas& plot, int row, int column, QCPAxisRect* panel) {
@@ -14,6 +16,15 @@ QCPColorScale* addColourBar(PlotCanvas& plot, int row, int column, QCPAxisRect* 
     plot.plotLayout()->addElement(row, column, bar);
     if (!panel->marginGroup(QCP::msTop)) panel->setMarginGroup(QCP::msTop | QCP::msBottom, new QCPMarginGroup(&plot));
     bar->setMarginGroup(QCP::msTop | QCP::msBottom, panel->marginGroup(QCP::msTop));
+    // The group makes the margins equal that the two elements have inside the row. The colours themselves lie in an
+    // axis rectangle inside the bar, which QCustomPlot places without the group.
+    QObject::connect(&plot, &QCustomPlot::afterLayout, bar, [bar, beside = QPointer<QCPAxisRect>(panel)] {
+        QCPAxisRect& colours = *bar->axis()->axisRect();
+        const QRect wide = colours.rect();
+        if (beside && (wide.top() != beside->top() || wide.bottom() != beside->bottom()))
+            colours.setOuterRect(
+                QRect(wide.left(), beside->top(), wide.width(), beside->height()).marginsAdded(colours.margins()));
+    });
     return bar;
 }
 
