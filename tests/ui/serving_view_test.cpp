@@ -61,7 +61,7 @@ TEST_F(ServingViewTest, DrawsEachRequestInTheColourOfItsState) {
     const Theme& theme = Theme::light();
     const TraceReader reader(file("served.kvtrace").toStdString());
     int seen = 0;
-    const QColor colours[] = {theme.undefinedCell, theme.runB, theme.ok, theme.miss};
+    const QColor colours[] = {theme.undefinedCell, theme.runB, theme.runA, theme.miss};
     for (const RequestSpanRow& span : readServing(reader, 1).spans) {
         if (span.endNs - span.startNs < synthetic::kIterationNs) continue;
         const QColor found = colourAt(double(span.startNs + span.endNs) / 2, double(span.request));
