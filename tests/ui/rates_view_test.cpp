@@ -232,6 +232,32 @@ TEST_F(SloViewTest, AttainmentIsThatOfTheReport) {
         << text("attainment").toStdString();
 }
 
+/// In a small window "Perce…" stood beside P50 and P0, which lay over each other.
+TEST_F(SloViewTest, NamesOnlyThePercentilesThatItHasRoomFor) {
+    openServed(120);
+    show("slo", {720, 800});
+    qsizetype most = 0;
+    for (const int height : {800, 480, 400}) {
+        view->resize(720, height);
+        ASSERT_TRUE(idle());
+        canvas().replot();
+        for (const QCPAxisRect* panel : canvas().panels()) {
+            const QCPAxis& up = *panel->axis(QCPAxis::atLeft);
+            EXPECT_TRUE(up.label() == "Percentile" || up.label() == "%ile")
+                << up.label().toStdString() << " at " << height << ", " << panel->height();
+            const int line = QFontMetrics(up.tickLabelFont()).height();
+            const QVector<double> names = up.tickVector();
+            ASSERT_FALSE(names.isEmpty());
+            for (qsizetype i = 1; i < names.size(); ++i)
+                EXPECT_GE(up.coordToPixel(names[i - 1]) - up.coordToPixel(names[i]), line) << "at " << height;
+            if (height == 800) most = names.size();
+            if (height == 400) {
+                EXPECT_LT(names.size(), most);
+            }
+        }
+    }
+}
+
 TEST_F(SloViewTest, ExplainsTheTokenThatIsClicked) {
     openServed(40);
     show("slo", {1200, 800});

@@ -83,7 +83,10 @@ void fitTitle(QCPAxis& axis, int room) {
     if (!axis.property("kvscopeShownTitle").isValid() || axis.property("kvscopeShownTitle").toString() != axis.label())
         axis.setProperty("kvscopeTitle", axis.label()); // the owner has set another title
     const QString title = axis.property("kvscopeTitle").toString();
-    const QString fitting = shortened(title, QFontMetrics(axis.labelFont()), room);
+    const QFontMetrics metrics(axis.labelFont());
+    const QString brief = axis.property(kShortTitle).toString();
+    const bool whole = brief.isEmpty() || metrics.horizontalAdvance(title) <= room;
+    const QString fitting = shortened(whole ? title : brief, metrics, room);
     axis.setLabel(fitting.isEmpty() && !title.isEmpty() ? QStringLiteral("…") : fitting); // a title keeps its margin
     axis.setProperty("kvscopeShownTitle", axis.label());
 }

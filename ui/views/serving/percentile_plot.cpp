@@ -6,6 +6,7 @@
 #include "ui/look/theme.h"
 #include "ui/plots/log_axis.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/plots/tick_fit.h"
 #include "ui/views/serving/serving_strip.h"
 
 #include <algorithm>
@@ -34,6 +35,32 @@ double placeOfNs(double ns) { return std::log10(std::max(ns, 1e3) / 1e6); } // a
 
 QString percentileName(double p) { return QStringLiteral("P%1").arg(QString::number(100 * p, 'g', 8)); }
 
+/// Names as many percentiles as there is room for, those that tell most of a latency first.
+class PercentileTicker final : public QCPAxisTickerText {
+public:
+    PercentileTicker() {
+        setTickCount(kMostNames);
+        for (int nines = 1; nines <= 6; ++nines) addTick(nines, percentileName(1 - std::pow(10, -nines)));
+        addTick(placeOfTail(0.5), percentileName(0.5));
+        addTick(0, percentileName(0));
+    }
+
+protected:
+    QVector<double> createTickVector(double, const QCPRange& range) override {
+        const double least = range.size() / std::max(tickCount(), 1);
+        QVector<double> taken;
+        for (const double place : {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, placeOfTail(0.5), 0.0})
+            if (range.contains(place) &&
+                std::none_of(taken.begin(), taken.end(), [&](double other) { return std::abs(other - place) < least; }))
+                taken << place;
+        std::sort(taken.begin(), taken.end());
+        return taken;
+    }
+
+private:
+    static constexpr int kMostNames = 16;
+};
+
 } // namespace
 
 PercentilePlot::PercentilePlot(PlotCanvas& canvas, int panel, QString title)
@@ -41,11 +68,8 @@ PercentilePlot::PercentilePlot(PlotCanvas& canvas, int panel, QString title)
     QCPAxis *across = rect_->axis(QCPAxis::atBottom), *up = rect_->axis(QCPAxis::atLeft);
     setLogAxis(across, View::tr("%1 (ms)").arg(title_), 10);
     up->setLabel(View::tr("Percentile"));
-    const QSharedPointer<QCPAxisTickerText> names(new QCPAxisTickerText);
-    names->addTick(0, QStringLiteral("P0"));
-    names->addTick(placeOfTail(0.5), percentileName(0.5));
-    for (int nines = 1; nines <= 6; ++nines) names->addTick(nines, percentileName(1 - std::pow(10, -nines)));
-    up->setTicker(names);
+    up->setProperty(kShortTitle, View::tr("%ile"));
+    up->setTicker(QSharedPointer<PercentileTicker>::create());
     bound_ = new QCPGraph(across, up);
     percentiles_ = new QCPGraph(across, up);
     percentiles_->setLineStyle(QCPGraph::lsNone);
