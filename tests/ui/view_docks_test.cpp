@@ -461,6 +461,74 @@ TEST_F(ViewDocks, InASmallWindowTheInspectorGivesWayToTwoViews) {
     EXPECT_TRUE(until([&] { return inspector->isVisible(); })) << "it comes back with the room";
 }
 
+/// The room that a larger window gives went to the tabs alone: a view beside them stayed as narrow as it was.
+TEST_F(ViewDocks, ViewsKeepTheirSharesWhenTheWindowGrows) {
+    const auto window = windowOnTrace();
+    window->resize(1024, 700);
+    settle(*window);
+    look(*window, "locality");
+    look(*window, "selection");
+    trigger(*window, "splitRight");
+    settle(*window);
+    const auto widthShare = [&] { return placeOf(*window, "selection").width() / double(areaOf(*window).width()); };
+    ASSERT_TRUE(until([&] { return std::abs(widthShare() - 0.5) < 0.05; })) << widthShare();
+    window->resize(1600, 1000);
+    settle(*window);
+    EXPECT_TRUE(until([&] { return std::abs(widthShare() - 0.5) < 0.05; })) << widthShare();
+    // Where the divider was put, it stays in proportion.
+    auto* dock = window->findChild<ViewDock*>();
+    const int there = areaOf(*window).width();
+    areaOf(*window).resizeDocks({dock}, {there * 3 / 4}, Qt::Horizontal);
+    ASSERT_TRUE(until([&] { return widthShare() > 0.7; })) << widthShare();
+    window->resize(2000, 1000);
+    settle(*window);
+    EXPECT_GT(areaOf(*window).width(), there + 300);
+    EXPECT_TRUE(until([&] { return std::abs(widthShare() - 0.75) < 0.04; })) << widthShare();
+    window->resize(1600, 1000);
+    settle(*window);
+    EXPECT_TRUE(until([&] { return std::abs(widthShare() - 0.75) < 0.04; })) << widthShare();
+}
+
+TEST_F(ViewDocks, ViewsBelowTheTabsKeepTheirSharesToo) {
+    const auto window = windowOnTrace();
+    window->resize(1200, 800);
+    settle(*window);
+    look(*window, "locality");
+    look(*window, "transfers");
+    trigger(*window, "splitDown");
+    settle(*window);
+    const auto heightShare = [&] {
+        return window->findChild<ViewDock*>()->height() / double(areaOf(*window).height());
+    };
+    const double before = heightShare();
+    const int there = areaOf(*window).height();
+    window->resize(1200, 1300);
+    settle(*window);
+    EXPECT_GT(areaOf(*window).height(), there + 300);
+    EXPECT_TRUE(until([&] { return std::abs(heightShare() - before) < 0.03; })) << before << ", " << heightShare();
+}
+
+/// Its name was painted over that of its neighbour.
+TEST_F(ViewDocks, ATabThatIsDraggedHidesWhatItPasses) {
+    const auto window = windowOnTrace();
+    look(*window, "locality");
+    QTabBar& bar = *tabsOf(*window).tabBar();
+    const QPoint tab = bar.tabRect(tabsOf(*window).currentIndex()).center();
+    QTest::mousePress(&bar, Qt::LeftButton, {}, tab);
+    QTest::mouseMove(&bar, tab + QPoint(20, 0));
+    QTest::mouseMove(&bar, tab + QPoint(40, 0));
+    QWidget* moving = nullptr;
+    for (auto* child : bar.findChildren<QWidget*>(QString(), Qt::FindDirectChildrenOnly))
+        if (child->isVisible() && child->geometry().contains(tab + QPoint(20, 0))) moving = child;
+    ASSERT_NE(moving, nullptr);
+    QImage picture(moving->size(), QImage::Format_ARGB32);
+    picture.fill(Qt::transparent);
+    moving->render(&picture, {}, {}, {});
+    for (int x = 1; x < picture.width() - 1; ++x) // a pixel at each end lies beyond the tab
+        ASSERT_EQ(picture.pixelColor(x, picture.height() / 2).alpha(), 255) << "at " << x << " of " << picture.width();
+    QTest::mouseRelease(&bar, Qt::LeftButton, {}, tab);
+}
+
 TEST_F(ViewDocks, TheLastTabCannotBeDraggedOut) {
     const auto window = windowOnTrace();
     ViewArea& area = areaOf(*window);

@@ -61,7 +61,7 @@ QDockWidget::title { background: @window; padding: 7px 10px 6px 10px; border-bot
 QTabWidget::pane { border: 0; border-top: 1px solid @border; }
 QTabBar { qproperty-drawBase: 0; outline: 0; }
 QTabBar::scroller { width: 0px; }
-QTabBar::tab { background: transparent; color: @muted; padding: 8px 14px 6px 14px; border: 0;
+QTabBar::tab { background: @window; color: @muted; padding: 8px 14px 6px 14px; border: 0;
                border-bottom: 2px solid transparent; }
 QTabBar::tab:hover { color: @text; background: @hover; }
 QTabBar::tab:selected { color: @text; border-bottom: 2px solid @accent; }

@@ -46,6 +46,7 @@
 #include <QScrollArea>
 #include <QStackedWidget>
 #include <QStatusBar>
+#include <QStyle>
 #include <QTabWidget>
 #include <QTimer>
 #include <QToolBar>
@@ -403,7 +404,7 @@ void MainWindow::collectSession() {
     saved_.filterWaits = filterWaits_;
     saved_.roomyTokens = roomyTokens_;
     saved_.theme = theme_;
-    saved_.view = QLatin1String(views()[std::size_t(area_->inTabs())].id);
+    saved_.view = area_->isChosen() ? QLatin1String(views()[std::size_t(area_->inTabs())].id) : QString();
     saved_.places = area_->places();
     saved_.form = form_->values();
     if (const auto* dialog = findChild<ServeDialog*>()) saved_.server = dialog->values();

@@ -97,10 +97,8 @@ bool MainWindow::inspectorHasRoom() const {
 }
 
 void MainWindow::showInspector(bool shown) {
-    area_->keepShares([this, shown] {
-        inspectorDock_->setVisible(shown);
-        layout()->activate();
-    });
+    inspectorDock_->setVisible(shown);
+    layout()->activate(); // the views keep their shares of what is left
 }
 
 QByteArray MainWindow::layoutState() const { return viewsOnly_ ? aroundViews_ : saveState(); }

@@ -39,6 +39,9 @@ void MainWindow::showCentre() {
     const bool untouched = !focus || focus == form_->focusProxy() || welcome_->isAncestorOf(focus);
     const bool appears = shows && centre_->currentWidget() != area_;
     centre_->setCurrentIndex(shows ? centre_->indexOf(area_) : 0); // index 0 is the start page
+    // The first run becomes the current one.
+    if (appears && !workspace_->runs().empty() && workspace_->runs().front().row.serves())
+        area_->offer(QStringLiteral("serving"));
     shows ? area_->appear() : area_->disappear();
     // The view gets the keyboard so that its keys work. In the form, a typed letter would choose another model.
     if (appears && untouched) currentView()->setFocus();

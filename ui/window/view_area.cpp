@@ -20,6 +20,7 @@
 #include <QTabWidget>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -85,7 +86,7 @@ int indexOfView(const QString& id) {
 
 ViewArea::ViewArea(Workspace& workspace, QWidget* parent)
     : QMainWindow(parent), workspace_(workspace), tabs_(new ViewTabs), views_(views().size()), pages_(views().size()),
-      docks_(views().size()) {
+      docks_(views().size()), shares_(views().size()) {
     setWindowFlags(Qt::Widget); // QMainWindow makes itself a window
     setDockOptions(AllowNestedDocks | AllowTabbedDocks | AnimatedDocks);
     setContextMenuPolicy(Qt::PreventContextMenu); // Qt's own menu would hide views
@@ -131,12 +132,17 @@ void ViewArea::addTabs() {
 void ViewArea::connectTabs() {
     connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
         const int index = indexAt(tab);
-        if (index != tab_) tabBefore_ = std::exchange(tab_, index); // equal: only the tab has moved
+        if (index != tab_) { // equal: only the tab has moved
+            tabBefore_ = std::exchange(tab_, index);
+            chosen_ = true;
+        }
         if (!isHidden()) ensure(index);
         setFront(index);
     });
     connect(tabs_, &QTabWidget::tabBarClicked, this, [this](int tab) {
-        if (tab >= 0 && tab == tabs_->currentIndex()) setFront(tab_); // the view in front may have been another one
+        if (tab < 0 || tab != tabs_->currentIndex()) return;
+        chosen_ = true;
+        setFront(tab_); // the view in front may have been another one
     });
     auto& bar = static_cast<ViewTabs*>(tabs_)->bar();
     connect(&bar, &QTabBar::tabMoved, this, &ViewArea::rearranged);
@@ -238,7 +244,15 @@ void ViewArea::focusFront() {
     if (View* shown = view(front_)) shown->setFocus(Qt::OtherFocusReason);
 }
 
+void ViewArea::offer(const QString& id) {
+    if (const int index = indexOfView(id); index >= 0 && !chosen_) {
+        bringToFront(index);
+        chosen_ = false;
+    }
+}
+
 void ViewArea::bringToFront(int index) {
+    chosen_ = true;
     if (ViewDock* dock = docks_[std::size_t(index)]; !dock)
         tabs_->setCurrentIndex(tabOf(index));
     else if (!isHidden()) {
@@ -274,6 +288,7 @@ ViewDock& ViewArea::takeOut(int index) {
     tabs_->setTabVisible(tabOf(index), false);
     if (QWidget* made = pages_[std::size_t(index)]->takeWidget()) dock->page().setWidget(made);
     docks_[std::size_t(index)] = dock;
+    dock->installEventFilter(this);
     connectDock(*dock, index);
     return *dock;
 }
@@ -335,30 +350,61 @@ void ViewArea::floatView(int index) {
     emit rearranged();
 }
 
-/// @return the docks that stand in columns of their own, beside the tabs and beside each other
-QList<QDockWidget*> ViewArea::docksBeside() const {
-    QList<QDockWidget*> beside;
-    std::vector<int> lefts{tabs_->x()};
-    for (ViewDock* dock : docks_) {
+/// @return the indices of the docks that stand in columns of their own beside the tabs and beside each other
+/// (Qt::Horizontal), or in rows of their own below them (Qt::Vertical)
+std::vector<int> ViewArea::docksBeside(Qt::Orientation direction) const {
+    const auto beginOf = [direction](const QWidget& widget) {
+        return direction == Qt::Horizontal ? widget.x() : widget.y();
+    };
+    std::vector<int> beside, begins{beginOf(*tabs_)};
+    for (std::size_t index = 0; index < docks_.size(); ++index) {
+        const ViewDock* dock = docks_[index];
         // Of docks that lie behind each other, QMainWindow puts all but one out of sight.
         if (!dock || dock->isFloating() || dock->isHidden() || !rect().intersects(dock->geometry())) continue;
-        if (std::find(lefts.begin(), lefts.end(), dock->x()) != lefts.end()) continue; // above or below another one
-        lefts.push_back(dock->x());
-        beside << dock;
+        if (std::find(begins.begin(), begins.end(), beginOf(*dock)) != begins.end()) continue; // in line with another
+        begins.push_back(beginOf(*dock));
+        beside.push_back(int(index));
     }
     return beside;
 }
 
-int ViewArea::columns() const { return 1 + int(docksBeside().size()); }
+int ViewArea::columns() const { return 1 + int(docksBeside(Qt::Horizontal).size()); }
 
-void ViewArea::keepShares(const std::function<void()>& change) {
-    const QList<QDockWidget*> beside = docksBeside();
-    QList<int> widths;
-    for (const QDockWidget* dock : beside) widths << dock->width();
-    const int before = std::max(width(), 1);
-    change();
-    for (int& wide : widths) wide = wide * width() / before;
-    if (!beside.isEmpty()) resizeDocks(beside, widths, Qt::Horizontal);
+/// Remembers the share of a dock that the user has put somewhere, or whose edge was dragged. A new size that the dock
+/// gets because the area has a new one is nobody's wish.
+bool ViewArea::eventFilter(QObject* watched, QEvent* event) {
+    if (event->type() == QEvent::Resize && size() == laidOut_)
+        if (const auto found = std::find(docks_.begin(), docks_.end(), watched); found != docks_.end())
+            rememberShare(int(found - docks_.begin()));
+    return QMainWindow::eventFilter(watched, event);
+}
+
+void ViewArea::rememberShare(int index) {
+    const ViewDock* dock = docks_[std::size_t(index)];
+    if (!dock || dock->isFloating() || dock->isHidden() || !rect().intersects(dock->geometry()) || size().isEmpty())
+        return;
+    shares_[std::size_t(index)] = {double(dock->width()) / width(), double(dock->height()) / height()};
+}
+
+void ViewArea::resizeEvent(QResizeEvent* event) {
+    QMainWindow::resizeEvent(event);
+    laidOut_ = {};
+    for (const Qt::Orientation direction : {Qt::Horizontal, Qt::Vertical}) {
+        QList<QDockWidget*> docks;
+        QList<int> sizes;
+        for (const int index : docksBeside(direction)) {
+            const QSizeF share = shares_[std::size_t(index)];
+            if (!share.isValid()) continue;
+            docks << docks_[std::size_t(index)];
+            sizes << int(
+                std::lround(direction == Qt::Horizontal ? share.width() * width() : share.height() * height()));
+        }
+        if (!docks.isEmpty()) resizeDocks(docks, sizes, direction);
+    }
+    layout()->activate();
+    laidOut_ = size();
+    for (std::size_t index = 0; index < docks_.size(); ++index)
+        if (!shares_[index].isValid()) rememberShare(int(index));
 }
 
 /// The tab of a view was dragged out of the bar. The view becomes a dock beside the tabs whose title is dragged from
@@ -389,6 +435,8 @@ void ViewArea::putBack(int index) {
     ViewDock* dock = std::exchange(docks_[std::size_t(index)], nullptr);
     if (!dock) return;
     dock->disconnect(this);
+    dock->removeEventFilter(this);
+    shares_[std::size_t(index)] = {};
     dock->setObjectName({}); // it lives a little longer, because it may be closing just now
     tabs_->setTabVisible(tabOf(index), true);
     if (QWidget* made = dock->page().takeWidget()) pages_[std::size_t(index)]->setWidget(made);
@@ -449,6 +497,7 @@ ViewPlaces ViewArea::places() const {
 
 void ViewArea::place(const ViewPlaces& places) {
     const int front = front_;
+    const bool chosen = chosen_;
     arrangeTabs(places.order);
     for (const QString& id : places.apart)
         if (const int index = indexOfView(id); index >= 0 && !isApart(index) && canMove(index))
@@ -457,6 +506,7 @@ void ViewArea::place(const ViewPlaces& places) {
     for (int index = 0; index < tabs_->count(); ++index)
         if (isApart(index) && (!known || docks_[std::size_t(index)]->isHidden())) putBack(index);
     bringToFront(front);
+    chosen_ = chosen;
 }
 
 void ViewArea::applyTheme() {

@@ -6,7 +6,6 @@
 
 #include <QMainWindow>
 
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -42,6 +41,9 @@ public:
     /// title was chosen last.
     int front() const { return front_; }
     void bringToFront(int index);
+    /// Brings a view to the front that suits what is shown, unless someone has chosen a view.
+    void offer(const QString& id);
+    bool isChosen() const { return chosen_; } // the view in front was not only there at first, or offered
 
     bool isApart(int index) const { return docks_[std::size_t(index)] != nullptr; } // has left the tabs
     bool isFloating(int index) const;
@@ -55,8 +57,6 @@ public:
     void rejoin(int index);    // into the tabs, and there in front
     void rejoinAll();          // and all tabs to where they were at first
     int columns() const;       // of views that stand side by side, the tabs among them
-    /// Calls `change`, which makes the area wider or narrower at once. The views keep their shares of its width.
-    void keepShares(const std::function<void()>& change);
 
     /// To be called when the area has come into sight. Makes the view in the tabs and puts the views where they were.
     void appear();
@@ -72,6 +72,11 @@ signals:
     void frontChanged();
     void rearranged(); // a view has left the tabs, has come back or has moved
 
+protected:
+    bool eventFilter(QObject* watched, QEvent* event) override;
+    /// The views beside and below the tabs keep their shares of the area.
+    void resizeEvent(QResizeEvent* event) override;
+
 private:
     void addTabs();
     void connectTabs();
@@ -82,7 +87,8 @@ private:
     int tabBeside(int index) const;
     void arrangeTabs(const QStringList& order);
     void pullOut(int index, const QMouseEvent& drag);
-    QList<QDockWidget*> docksBeside() const;
+    std::vector<int> docksBeside(Qt::Orientation direction) const;
+    void rememberShare(int index);
     int indexHolding(const QWidget* widget) const;
     ViewDock& takeOut(int index);
     void connectDock(ViewDock& dock, int index);
@@ -102,6 +108,9 @@ private:
     int front_ = 0;
     int tab_ = 0, tabBefore_ = 0;       // indices of the view in front of the tabs and of the one before it
     std::optional<ViewPlaces> waiting_; // where the views go when the area appears
+    std::vector<QSizeF> shares_;        // [index] of the area's width and height; invalid: in the tabs, or not known
+    QSize laidOut_; // the area's size for which the docks have their sizes; invalid: they get them now
+    bool chosen_ = false;
 };
 
 } // namespace kvscope::ui
