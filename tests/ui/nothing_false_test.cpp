@@ -10,11 +10,13 @@
 #include "profiler/read/step_kind.h"
 #include "profiler/read/summary.h"
 #include "ui/models/format.h"
+#include "ui/plots/plot_canvas.h"
 #include "ui/session/session_controller.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/run_statistics.h"
 #include "ui/widgets/session_form.h"
+#include "ui/widgets/token_strip.h"
 
 #include <QComboBox>
 #include <QFile>
@@ -460,6 +462,58 @@ TEST_F(NothingFalse, AgainstFullAttentionNoPageOfCompareIsSilent) {
             }
         }
     }
+}
+
+/// A run of a server was shown as one that decodes: Locality in front, a prefill at its step 0, and a promise of tokens
+/// that nobody recorded.
+TEST_F(NothingFalse, ARunOfAServerIsShownAsOne) {
+    const QString served = folder.filePath(QStringLiteral("served.kvtrace"));
+    synthetic::recordServing(served.toStdString(), 12, true, RunStatus::Finished, true);
+    {
+        const auto window = makeWindow(false);
+        open(*window, served);
+        settle(*window);
+        ASSERT_NE(window->currentView(), nullptr);
+        EXPECT_EQ(window->currentView()->id(), "serving");
+        EXPECT_EQ(window->findChildren<View*>().size(), 1) << "nobody looks at another one";
+        EXPECT_TRUE(until([&] { return window->tokens().strip()->emptyText().contains("were recorded"); }))
+            << window->tokens().strip()->emptyText().toStdString();
+        EXPECT_TRUE(window->tokens().strip()->emptyText().startsWith("No tokens of "));
+        for (const char* view : {"locality", "selection"}) {
+            show(*window, view);
+            const QCPAxis* steps =
+                window->currentView()->findChild<PlotCanvas*>()->panels().front()->axis(QCPAxis::atBottom);
+            EXPECT_EQ(steps->label(), "Step (iteration of the server)") << view;
+        }
+        window->saveSession();
+    }
+    const auto next = makeWindow(false); // who has chosen a view finds that one
+    ASSERT_TRUE(until([&] { return next->workspace().current() && next->workspace().idle(); }));
+    settle(*next);
+    ASSERT_NE(next->currentView(), nullptr);
+    EXPECT_EQ(next->currentView()->id(), "selection");
+}
+
+TEST_F(NothingFalse, AViewThatNobodyChoseIsNotTakenForAChoice) {
+    const QString served = folder.filePath(QStringLiteral("served.kvtrace"));
+    synthetic::recordServing(served.toStdString());
+    {
+        const auto window = makeWindow(false);
+        open(*window, small("small.kvtrace"));
+        settle(*window);
+        EXPECT_EQ(window->currentView()->id(), "locality");
+        open(*window, served);
+        settle(*window);
+        EXPECT_EQ(window->currentView()->id(), "locality") << "a view that is looked at stays";
+        window->workspace().close(window->workspace().current()->key);
+        window->saveSession();
+        EXPECT_EQ(Settings(false, folder.filePath("desktop.ini")).load().view, QString());
+    }
+    const auto chosen = makeWindow();
+    chosen->showView(QStringLiteral("locality"));
+    open(*chosen, served);
+    settle(*chosen);
+    EXPECT_EQ(chosen->currentView()->id(), "locality");
 }
 
 } // namespace KVSCOPE_TEST_FILE

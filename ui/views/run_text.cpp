@@ -1,5 +1,6 @@
 #include "ui/views/run_text.h"
 
+#include "profiler/read/denoising.h"
 #include "ui/frame/units.h"
 
 #include <QCoreApplication>
@@ -14,6 +15,11 @@ QString tr(const char* text) { return QCoreApplication::translate("Views", text)
 } // namespace
 
 QString stepName(int step) { return step == 0 ? tr("prefill (step 0)") : tr("decode step %1").arg(formatCount(step)); }
+
+QString stepTitle(const RunRow& run) {
+    if (run.serves()) return tr("Step (iteration of the server)");
+    return denoisesCanvas(run) ? tr("Step") : tr("Step (0 is the prefill)"); // a canvas has no prefill
+}
 
 QString timingWord(const RunRow& run) { return run.timing == Timing::Measured ? tr("measured") : tr("modelled"); }
 

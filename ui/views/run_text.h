@@ -9,6 +9,8 @@ namespace kvscope::ui {
 
 /// "decode step 12", "prefill (step 0)".
 QString stepName(int step);
+/// The title of an axis of steps: what step 0 is, or that steps are iterations of a server.
+QString stepTitle(const RunRow& run);
 /// "modelled" or "measured": how the run's transfer times are known.
 QString timingWord(const RunRow& run);
 /// "1 pixel = 62 steps, mean." or "" when every step has its own pixels.

@@ -78,7 +78,7 @@ public:
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(true);
-        setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
+        setIntegerAxis(panel_->axis(QCPAxis::atBottom), stepTitle({}));
         setIntegerAxis(panel_->axis(QCPAxis::atLeft), tr("KV block"));
         mask_ = new MaskPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
         margins_ = new SelectionMargins(canvas(), panel_, data_, this);
@@ -169,6 +169,7 @@ protected:
             return;
         const RunRow& row = run()->row;
         fillPickers(row);
+        panel_->axis(QCPAxis::atBottom)->setLabel(stepTitle(row));
         shown_ = workspace().cursor();
         showPickers();
         needles_->show(run(), shown_.sequence);

@@ -211,6 +211,7 @@ void TokenPanel::restart() {
     followedStep_ = -1;
     shownSequence_ = workspace_.cursor().sequence;
     strip_->clear();
+    strip_->setEmptyText({});
     answer_.clear();
     showHeading();
     fetch();
@@ -265,6 +266,10 @@ void TokenPanel::fetch() {
             for (const StepRow& step : rows.steps) strip_->setMisses(step.step, known ? step.misses : -1);
             strip_->append(toChips(rows.tokens, true));
             if (!rows.steps.empty()) knownSteps_ = rows.steps.back().step + 1;
+            if (shown && !shown->live && shown->row.status != RunStatus::Running)
+                strip_->setEmptyText(shown->row.sequences > 1
+                                         ? tr("No tokens of sequence %1 were recorded.").arg(shownSequence_)
+                                         : tr("No tokens of this run were recorded."));
             if (follow_->isChecked() && knownSteps_ > 0) {
                 moving_ = true;
                 Cursor cursor = workspace_.cursor();

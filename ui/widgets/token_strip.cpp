@@ -46,6 +46,10 @@ TokenStrip::TokenStrip(QWidget* parent) : QAbstractScrollArea(parent) {
     relayout();
 }
 
+void TokenStrip::setEmptyText(const QString& text) {
+    if (std::exchange(emptyText_, text) != text) viewport()->update();
+}
+
 QSize TokenStrip::sizeHint() const { return {600, 3 * lineHeight() + 2 * kMargin}; }
 
 int TokenStrip::lineHeight() const { return fontMetrics().height() + 6 + kBarHeight + kLineGap; }
@@ -200,7 +204,8 @@ void TokenStrip::paintEvent(QPaintEvent*) {
     if (chips_.empty()) {
         painter.setPen(theme.mutedText);
         painter.drawText(viewport()->rect().adjusted(8, 0, -8, 0), Qt::AlignCenter | Qt::TextWordWrap,
-                         tr("Generated tokens appear here. Each one is a step of all views."));
+                         emptyText_.isEmpty() ? tr("Generated tokens appear here. Each one is a step of all views.")
+                                              : emptyText_);
         return;
     }
     painter.setRenderHint(QPainter::Antialiasing);

@@ -39,6 +39,9 @@ public:
 
     static std::vector<ShortcutText> gestures(); // for the list of shortcuts
     void clear();
+    /// What stands in the strip while it has no tokens.
+    void setEmptyText(const QString& text);
+    const QString& emptyText() const { return emptyText_; }
     /// Replaces all chips by the last tokens of the prompt. The generated tokens follow them.
     void setPrompt(std::vector<TokenChip> tail);
     void append(std::vector<TokenChip> chips);
@@ -108,6 +111,7 @@ private:
     int firstOfBlock_ = -1, endOfBlock_ = -1; // positions
     int anchor_ = -1;                         // step at which the marked range began; -1: none
     bool dragging_ = false;
+    QString emptyText_;
 };
 
 /// The token strip with its heading: the sequence, the place of the cursor, and whether the cursor follows a live run.

@@ -146,6 +146,7 @@ void LocalityView::runChanged() {
         return;
     const RunRow& row = run()->row;
     fillSequences(row.sequences);
+    panel_->axis(QCPAxis::atBottom)->setLabel(stepTitle(row));
     if (row.layers <= 0) { // a live run whose row is still to come
         const auto [title, why] = waitingText(
             run(), tr("Waiting for the first step"),
@@ -318,7 +319,7 @@ void LocalityView::buildPlot() {
     panel_ = plot.addPanel(true);
     panel_->axis(QCPAxis::atLeft)->setRangeReversed(true); // layer 0 on top
     panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
-    setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
+    setIntegerAxis(panel_->axis(QCPAxis::atBottom), stepTitle({}));
     heat_ = new HeatPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
     margins_ = new Margins(
         plot, panel_, [this](int) { return heat_->columnMeans(); }, this);
