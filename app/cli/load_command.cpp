@@ -12,6 +12,7 @@
 #include "core/serve/capacity.h"
 #include "profiler/run/run_recording.h"
 
+#include <filesystem>
 #include <fmt/format.h>
 #include <functional>
 #include <memory>
@@ -58,8 +59,35 @@ void printRefusals(const LoadResult& result) {
                  result.rowsApart);
 }
 
-void writeCosts(const std::string& file, const ServiceCosts& costs) {
-    writeResultFile(file, [&](std::ostream& out) { out << costs.toJson() << "\n"; });
+/// Writes the table that is fitted to the run. given: the table of --costs, whose own numbers stay its own. base: the
+/// same numbers with the engine's shape.
+void writeCosts(const std::string& file, const CostFit& fit, const CostTable& given, ServiceCosts base,
+                const SchedulerOptions& options) {
+    CostTable table = given;
+    table.costs = fit.fit(std::move(base), options), table.listed = true;
+    for (std::string& key : fit.fittedKeys(options))
+        if (!table.owns(key)) table.own.push_back(std::move(key));
+    writeResultFile(file, [&](std::ostream& out) { out << table.toJson() << "\n"; });
+}
+
+/// Refuses to write the fitted table over the one that was read. @throws Error(BadInput)
+void refuseOverwriting(const LoadArguments& arguments) {
+    std::error_code ignored;
+    if (arguments.costs.empty() || arguments.costsOut.empty() ||
+        !std::filesystem::equivalent(arguments.costs, arguments.costsOut, ignored))
+        return;
+    throw Error(ErrorKind::BadInput,
+                fmt::format("--costs-out {} would overwrite the table that --costs reads", arguments.costsOut),
+                "name another file");
+}
+
+/// Says where the plans are made from the costs of another model.
+void remarkOnShape(const LoadArguments& arguments, const MemoryShape& table, const Model& model) {
+    const ModelConfig& config = model.config();
+    if (arguments.costs.empty() || (table.layers == config.layers && table.hidden == config.hidden)) return;
+    printErr("plans were made from costs of another model: the shape in {} has {} layers of {} channels, and {} has {} "
+             "of {}\n",
+             arguments.costs, table.layers, table.hidden, model.name(), config.layers, config.hidden);
 }
 
 /// What is said of all points.
@@ -118,9 +146,11 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     checkRunName(arguments.name);
     refuseVainWorkload(command, arguments);
     if (!arguments.ladder.rungs.empty()) return climbRungs(arguments);
+    refuseOverwriting(arguments);
     checkResultFile(arguments.costsOut);
     const Workload workload = workloadOf(arguments, arguments.seed);
-    ServingChoices choices = servingChoices(arguments, costsOf(arguments));
+    const CostTable table = costTableOf(arguments);
+    ServingChoices choices = servingChoices(arguments, table.costs);
     EngineOptions engine = engineOfLoad(arguments, choices);
     const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
     const SplicedPrompts prompts(*model);
@@ -163,7 +193,8 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         document["points"].push_back(std::move(point));
         ServiceCosts base = result.costs; // with the engine's shape
         try {
-            if (!arguments.costsOut.empty()) writeCosts(arguments.costsOut, fit.fit(std::move(base), engine.scheduler));
+            if (!arguments.costsOut.empty())
+                writeCosts(arguments.costsOut, fit, table, std::move(base), engine.scheduler);
             unwritten.reset();
         } catch (const Error& error) {
             unwritten.emplace(error);
@@ -209,6 +240,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     else
         printOut("measured with {} on {}{}: {}\n", arguments.method, model->name(),
                  arguments.planted.empty() ? "" : ", planted selections", document["backend"].get<std::string>());
+    remarkOnShape(arguments, table.costs.shape, *model);
     if (unwritten) throw *unwritten;
     return 0;
 }

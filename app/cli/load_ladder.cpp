@@ -95,7 +95,10 @@ struct LadderEngines {
 
 int climbRungs(const LoadArguments& arguments) {
     Ladder ladder(arguments, arguments.ladder, "--knob");
-    const ServingChoices choices = servingChoices(arguments, costsOf(arguments));
+    const CostTable table = costTableOf(arguments);
+    for (const Rung& rung : ladder.rungs)
+        if (!rung.sparse) refuseFullAttentionBy(table, arguments);
+    const ServingChoices choices = servingChoices(arguments, table.costs);
     LadderEngines engines{engineOfLoad(arguments, choices), engineOfLoad(arguments, choices)};
     engines.full.session.method = "full", engines.full.session.settings.clear();
     engines.full.planted.clear(); // it selects nothing

@@ -6,13 +6,17 @@
 #include "base/error.h"
 #include "base/text_file.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace kvscope::cli {
 namespace {
 
 using namespace serve;
+
+using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLongestCosts = std::size_t(16) << 20; // bytes
 
@@ -64,11 +68,42 @@ void refuseVainWorkload(const Options& command, const ServingArguments& argument
                command, {"--spread"}, "where --arrivals draws the times anew");
 }
 
-ServiceCosts costsOf(const ServingArguments& arguments) {
-    return arguments.costs.empty()
-               ? ServiceCosts()
-               : ServiceCosts::fromJson(readTextFile(arguments.costs, "the table of costs", kLongestCosts),
-                                        arguments.costs);
+bool CostTable::owns(std::string_view key) const { return std::find(own.begin(), own.end(), key) != own.end(); }
+
+std::string CostTable::toJson() const {
+    Json table = Json::parse(costs.toJson());
+    if (listed) table["fitted"] = own;
+    return table.dump(2);
+}
+
+CostTable costTableOf(const ServingArguments& arguments) {
+    CostTable table;
+    if (arguments.costs.empty()) return table;
+    const std::string text = readTextFile(arguments.costs, "the table of costs", kLongestCosts);
+    table.costs = ServiceCosts::fromJson(text, arguments.costs);
+    const nlohmann::json document = nlohmann::json::parse(text);
+    table.listed = document.contains("fitted");
+    if (table.listed) {
+        table.own = document["fitted"].get<std::vector<std::string>>();
+    } else {
+        const Json defaults = Json::parse(ServiceCosts().toJson()), numbers = Json::parse(table.costs.toJson());
+        for (const auto& item : numbers.items())
+            if (item.key() != "shape" && item.value() != defaults[item.key()]) table.own.push_back(item.key());
+    }
+    return table;
+}
+
+ServiceCosts costsOf(const ServingArguments& arguments) { return costTableOf(arguments).costs; }
+
+void refuseFullAttentionBy(const CostTable& table, const ServingArguments& arguments) {
+    constexpr const char* kKey = "full_us_per_ktoken";
+    if (!table.listed || table.owns(kKey)) return;
+    throw Error(
+        ErrorKind::BadInput,
+        fmt::format("the rung full cannot be simulated with {}: its {} was not measured", arguments.costs, kKey),
+        fmt::format("leave full out of --rungs, let load --search --rungs measure both methods, or give {} a "
+                    "number and add it to the list 'fitted'",
+                    kKey));
 }
 
 Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {

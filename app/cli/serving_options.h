@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvscope::cli {
@@ -35,8 +36,26 @@ void addEngineOptions(Options& command, ServingArguments& arguments, KnobOption 
 /// Refuses what says how workloads of another kind are. @throws Error(BadInput) naming the option
 void refuseVainWorkload(const Options& command, const ServingArguments& arguments);
 
+/// A table of costs, and which of its numbers are its own.
+struct CostTable {
+    serve::ServiceCosts costs;
+    /// Keys whose numbers were measured or given by a person: the table's list `fitted`, and without that list all keys
+    /// whose numbers are no defaults.
+    std::vector<std::string> own;
+    bool listed = false; // whether the table has a list `fitted`, so that all other numbers are defaults
+
+    bool owns(std::string_view key) const;
+    /// The table as --costs reads it, with its list where there is one.
+    std::string toJson() const;
+};
+
 /// The table of costs that --costs names, or the default one.
+CostTable costTableOf(const ServingArguments& arguments);
 serve::ServiceCosts costsOf(const ServingArguments& arguments);
+
+/// A ladder's rung `full` takes a number that a fit to a sparse method does not show. @throws Error(BadInput) where the
+/// table has a list `fitted` without it
+void refuseFullAttentionBy(const CostTable& table, const ServingArguments& arguments);
 
 /// The workload that the options name. @throws Error(BadInput) where they name none, or its file cannot be read
 serve::Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed);

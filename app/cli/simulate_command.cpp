@@ -11,9 +11,11 @@
 
 #include "base/error.h"
 #include "core/serve/capacity.h"
+#include "core/serve/engine_checks.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/replay/hit_curves.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -37,20 +39,63 @@ struct SimulateArguments : ServingArguments {
 };
 
 /// The table of costs, with the hits of recorded selections where a trace of them is named.
-ServiceCosts costsAndHits(const SimulateArguments& arguments) {
-    ServiceCosts costs = costsOf(arguments);
-    if (arguments.selections.empty()) return costs;
+CostTable costsAndHits(const SimulateArguments& arguments) {
+    CostTable table = costTableOf(arguments);
+    if (arguments.selections.empty()) return table;
+    ServiceCosts& costs = table.costs;
     const TraceReader reader(arguments.selections);
     const std::vector<RunRow> runs = reader.runs();
     if (runs.empty()) throw Error(ErrorKind::BadInput, fmt::format("'{}' has no runs", arguments.selections));
     const HitCurves hits = hitCurvesOf(loadSelectionTrace(reader, runs.back().runId));
+    std::vector<std::string> recorded{"lru_hits", "drift"};
     costs.lruHits.points = hits.pool, costs.drift = hits.drift;
-    if (!hits.partition.empty()) costs.partitionHits.points = hits.partition;
-    return costs;
+    if (!hits.partition.empty()) costs.partitionHits.points = hits.partition, recorded.emplace_back("partition_hits");
+    for (const std::string& key : recorded)
+        if (!table.owns(key)) table.own.push_back(key);
+    return table;
 }
 
-SimulationOptions simulationOf(const SimulateArguments& arguments) {
-    const ServingChoices choices = servingChoices(arguments, costsAndHits(arguments));
+/// The keys that such a server's times come from and that a table with a list `fitted` does not have in it: defaults.
+std::vector<std::string> unmeasured(const CostTable& table, const std::vector<SchedulerOptions>& servers) {
+    std::vector<std::string> keys{"decode_ms",
+                                  "decode_us_per_ktoken",
+                                  "prefill_us_per_token",
+                                  "prefill_ps_per_token2",
+                                  "plan_ms",
+                                  "gap_ms",
+                                  "gap_us_per_row",
+                                  "admit_ms",
+                                  "admit_us_per_token"};
+    const auto any = [&](auto&& holds) { return std::any_of(servers.begin(), servers.end(), holds); };
+    if (any([](const SchedulerOptions& server) { return server.offload; }))
+        keys.insert(keys.end(), {"link_gbps", "offload_ms", "offload_us_per_row"});
+    if (any([](const SchedulerOptions& server) { return server.offload && server.cache == CachePlan::GlobalLru; }))
+        keys.insert(keys.end(), {"drift", "lru_hits"});
+    if (any([](const SchedulerOptions& server) { return server.offload && server.cache == CachePlan::Partition; }))
+        keys.emplace_back("partition_hits");
+    std::erase_if(keys, [&](const std::string& key) { return !table.listed || table.owns(key); });
+    return keys;
+}
+
+void remarkOnDefaults(const SimulateArguments& arguments, const std::vector<std::string>& keys) {
+    if (!keys.empty())
+        printErr("not measured in {}, and the defaults of a table of an H200: {}\n", arguments.costs,
+                 fmt::join(keys, ", "));
+}
+
+/// The refusal of a prompt of one token with one new token; Limit::None: it fits.
+Refusal smallestRefusal(const SimulationOptions& options) {
+    ServeRequest smallest;
+    smallest.promptTokens = smallest.maxTokens = 1;
+    smallest.needs = options.costs.shape.needsOf(options.scheduler, 1, 1);
+    smallest.workingSetBytes = options.costs.shape.firstWorkingSet(options.scheduler, 2);
+    Budget budget = options.budget;
+    budget.rows = options.scheduler.rows;
+    return Scheduler(options.scheduler, options.costs).neverFits(budget, smallest);
+}
+
+SimulationOptions simulationOf(const SimulateArguments& arguments, const CostTable& table) {
+    const ServingChoices choices = servingChoices(arguments, table.costs);
     SimulationOptions options;
     static_cast<WindowOptions&>(options) = choices.window;
     options.scheduler = choices.scheduler, options.budget = choices.budget, options.costs = choices.costs;
@@ -130,7 +175,10 @@ Json settingsOf(const SimulateArguments& arguments, const SimulationOptions& opt
 
 /// Simulates seed by seed: one rate after the other, or a search for the largest rate that holds.
 int simulateAll(const SimulateArguments& arguments) {
-    SimulationOptions options = simulationOf(arguments);
+    const CostTable table = costsAndHits(arguments);
+    SimulationOptions options = simulationOf(arguments, table);
+    checkSmallestRequest(smallestRefusal(options));
+    const std::vector<std::string> defaults = unmeasured(table, {options.scheduler});
     const CapacityOptions rule = capacityOf(arguments);
     Json document{{"workload", arguments.workload},
                   {"simulated", true},
@@ -142,6 +190,7 @@ int simulateAll(const SimulateArguments& arguments) {
                   {"host_kv_bytes", options.budget.host},
                   {"scratch_bytes", options.budget.scratch},
                   {"costs", Json::parse(options.costs.toJson())},
+                  {"costs_not_measured", defaults},
                   {"seeds", Json::array()}};
     LongAction action;
     const Progress progress = action.stopping();
@@ -195,13 +244,27 @@ int simulateAll(const SimulateArguments& arguments) {
         }
         printOut("all simulated: docs/serving.md says from what\n");
     }
+    remarkOnDefaults(arguments, defaults);
     return 0;
 }
 
 /// Searches the capacity of every rung of the ladder.
 int climbRungs(const SimulateArguments& arguments) {
     Ladder ladder(arguments, arguments.ladder, "--set");
-    const SimulationOptions base = simulationOf(arguments); // the bounds are the same on all rungs
+    const CostTable table = costsAndHits(arguments);
+    const SimulationOptions base = simulationOf(arguments, table); // the bounds are the same on all rungs
+    std::vector<SchedulerOptions> servers;
+    Refusal refusal; // of the last rung, where none holds a request
+    bool holdsAny = false;
+    for (const Rung& rung : ladder.rungs) {
+        if (!rung.sparse) refuseFullAttentionBy(table, arguments);
+        SimulationOptions options = base;
+        options.scheduler = onRung(rung, base.scheduler), options.costs = costsOnRung(rung, base.costs);
+        refusal = smallestRefusal(options), holdsAny |= refusal.limit == Limit::None;
+        servers.push_back(options.scheduler);
+    }
+    if (!holdsAny) checkSmallestRequest(refusal);
+    const std::vector<std::string> defaults = unmeasured(table, servers);
     ladder.rule = capacityOf(arguments);
     Json document = settingsOf(arguments, base);
     FinishedPoints finished(arguments.ladder.resume, document);
@@ -216,12 +279,14 @@ int climbRungs(const SimulateArguments& arguments) {
     ladder.progress = action.stopping();
     ladder.clearProgress = [&] { action.clear(); };
     document["simulated"] = true;
+    document["costs_not_measured"] = defaults;
     document.update(climb(ladder, !arguments.json));
     action.clear();
     if (arguments.json)
         printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
     else
         printOut("all simulated, TBT bound {:.4g} ms: docs/serving.md says from what\n", base.slo.tbtMs);
+    remarkOnDefaults(arguments, defaults);
     return 0;
 }
 

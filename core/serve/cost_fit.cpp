@@ -160,6 +160,18 @@ ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) c
     return costs;
 }
 
+std::vector<std::string> CostFit::fittedKeys(const SchedulerOptions& options) const {
+    std::vector<std::string> keys;
+    if (prefillCost().perToken > 0) keys.insert(keys.end(), {"prefill_us_per_token", "prefill_ps_per_token2"});
+    if (!steps_.empty()) keys.insert(keys.end(), {"decode_ms", "decode_us_per_ktoken"});
+    if (!steps_.empty() && options.offload)
+        keys.insert(keys.end(), {"link_gbps", "offload_ms", "offload_us_per_row"}); // decode_ms holds them
+    if (!quiet_.empty() || !admitting_.empty())
+        keys.insert(keys.end(), {"plan_ms", "gap_ms", "gap_us_per_row", "admit_ms", "admit_us_per_token"});
+    if (selected_ > 0 && options.offload && options.cache == CachePlan::Partition) keys.emplace_back("partition_hits");
+    return keys;
+}
+
 ServiceCosts CostFit::fitOffload(ServiceCosts costs, const SchedulerOptions& options) const {
     fitHost(costs);
     std::vector<Deviation> beyond;

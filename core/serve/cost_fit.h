@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace kvscope::serve {
@@ -29,6 +30,8 @@ public:
     /// (`options`), the times of its steps already include what offloading and its loads cost. In the table the link
     /// then takes no time, and offloading costs nothing beside decode_ms.
     ServiceCosts fit(ServiceCosts base, const SchedulerOptions& options) const;
+    /// The keys of a table (ServiceCosts::toJson) whose numbers fit() takes from the iterations, not from `base`.
+    std::vector<std::string> fittedKeys(const SchedulerOptions& options) const;
     /// For the iterations of a server that offloads. resident: the table of the same server with everything on the
     /// device, whose costs of prompts, steps and hits stay. What the steps took beyond these costs is divided (least
     /// deviations) into a time for each byte that they missed, a time for every step and a time for each row; they

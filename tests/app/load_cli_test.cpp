@@ -61,6 +61,12 @@ TEST_F(Load, MeasuresWhatRequestsWaitedAndWritesCostsForTheSimulator) {
     EXPECT_TRUE(out.at("costs").at("link_gbps").at("kernel").is_null())
         << "likewise in the table that plans were made from";
 
+    fitted.clear(), fitted.seekg(0);
+    const json own = json::parse(fitted).at("fitted");
+    for (const char* key : {"decode_ms", "decode_us_per_ktoken", "prefill_us_per_token", "link_gbps", "gap_ms"})
+        EXPECT_EQ(std::count(own.begin(), own.end(), key), 1) << key;
+    EXPECT_EQ(std::count(own.begin(), own.end(), "full_us_per_ktoken"), 0) << "one method ran";
+
     // The simulator reads the fitted costs, and the engine's own shape is among them.
     const json simulated =
         jsonOf({"simulate", "--workload", workload(), "--costs", costs, "--warm-up", "0", "--warm-up-seconds", "0"});
@@ -204,6 +210,22 @@ TEST_F(Load, FitsCostsToPromptsWhoseFirstTokenIsTheirLast) {
     EXPECT_NE(costs.at("prefill_us_per_token"), planned.at("prefill_us_per_token"));
     EXPECT_GT(costs.at("prefill_us_per_token"), 0);
     EXPECT_EQ(costs.at("decode_ms"), planned.at("decode_ms")) << "no step was made";
+}
+
+TEST_F(Load, SaysWhereCostsAreOfAnotherModelAndOverwritesNoTableThatItReads) {
+    const std::string costs = path("c.json");
+    std::ofstream(costs) << R"({"full_us_per_ktoken": 7})";
+    const test::Finished served = test::cli(command({"--costs", costs, "--costs-out", path("d.json")}));
+    EXPECT_EQ(served.status, 0);
+    EXPECT_THAT(served.err, HasSubstr("costs of another model"));
+    std::ifstream in(path("d.json"));
+    const json table = json::parse(in);
+    const json& own = table.at("fitted");
+    EXPECT_EQ(table.at("full_us_per_ktoken"), 7);
+    EXPECT_EQ(std::count(own.begin(), own.end(), "full_us_per_ktoken"), 1) << "it was given";
+    EXPECT_EQ(std::count(own.begin(), own.end(), "drift"), 0);
+    EXPECT_THAT(test::cli(command({"--costs", path("d.json")})).err, testing::Not(HasSubstr("another model")));
+    expectRefusals(command(), {{{"--costs", costs, "--costs-out", path("./c.json")}, "would overwrite the table"}});
 }
 
 /// The ladder measures each way to offload once, says the tables, and keeps them with its points.

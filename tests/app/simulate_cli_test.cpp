@@ -57,6 +57,56 @@ TEST_F(Simulate, RefusesATableOfCostsByItsName) {
     }
 }
 
+/// Of a table that names what was measured, full attention is not simulated with the default of another machine.
+TEST_F(Simulate, SaysWhichCostsATableDidNotMeasure) {
+    const std::string costs = path("c.json");
+    const auto table = [&](std::vector<std::string> fitted) {
+        std::ofstream(costs) << json{{"decode_us_per_ktoken", 123}, {"fitted", std::move(fitted)}};
+    };
+    const std::vector<std::string> host{"plan_ms", "gap_ms", "gap_us_per_row", "admit_ms", "admit_us_per_token"};
+    std::vector<std::string> fitted{"decode_ms", "decode_us_per_ktoken", "prefill_us_per_token",
+                                    "prefill_ps_per_token2"};
+    fitted.insert(fitted.end(), host.begin(), host.end());
+    const std::vector<std::string> once{"simulate", "--workload", "longmix", "--requests", "16",
+                                        "--rate",   "0.1",        "--costs", costs};
+    std::vector<std::string> lru = once, resident = once;
+    lru.insert(lru.end(), {"--set", "cache=global-lru"});
+    resident.insert(resident.end(), {"--set", "offload=false"});
+    const std::vector<std::string> ladder{"simulate",  "--workload", "longmix",   "--requests", "16",
+                                          "--cap",     "16K",        "--search",  "--costs",    costs,
+                                          "--outputs", "4",          "--warm-up", "8",          "--warm-up-seconds",
+                                          "0",         "--rungs"};
+    const auto climb = [&](const char* rungs) {
+        std::vector<std::string> all = ladder;
+        all.emplace_back(rungs);
+        return all;
+    };
+    table(fitted);
+    EXPECT_EQ(jsonOf(lru).at("costs_not_measured"),
+              json({"link_gbps", "offload_ms", "offload_us_per_row", "drift", "lru_hits"}));
+    EXPECT_THAT(test::cli(lru).err, HasSubstr("not measured in " + costs));
+    EXPECT_EQ(jsonOf(resident).at("costs_not_measured"), json::array());
+    EXPECT_EQ(test::cli(resident).err, "");
+    EXPECT_THAT(refusal(climb("full,+sparse")), HasSubstr("its full_us_per_ktoken was not measured"));
+    EXPECT_EQ(jsonOf(climb("+sparse")).at("costs_not_measured"), json::array());
+    EXPECT_EQ(json::parse(test::cli({"simulate", "--costs", costs, "--print-costs"}).out).at("fitted"), json(fitted));
+
+    fitted.emplace_back("full_us_per_ktoken");
+    table(fitted);
+    EXPECT_EQ(jsonOf(climb("full,+sparse")).at("rungs").size(), 2u);
+    std::ofstream(costs) << R"({"decode_us_per_ktoken": 123})"; // says nothing of what was measured
+    EXPECT_EQ(jsonOf(lru).at("costs_not_measured"), json::array());
+    EXPECT_EQ(jsonOf(climb("full")).at("rungs").size(), 1u);
+}
+
+TEST_F(Simulate, RefusesMemoryInWhichNoRequestCanEverRun) {
+    const std::vector<std::string> simulate{"simulate", "--workload", "longmix", "--requests", "8"};
+    expectRefusals(simulate, {{{"--device-kv", "1"}, "no request can ever run"},
+                              {{"--device-kv", "1", "--search"}, "give --device-kv at least"},
+                              {{"--host-kv", "1"}, "give --host-kv at least"},
+                              {{"--device-kv", "1", "--search", "--rungs", "all"}, "no request can ever run"}});
+}
+
 TEST_F(Simulate, RefusesWhatNeverEndsOrOutlastsItsClock) {
     const std::string costs = path("slow.json");
     const std::vector<std::string> simulate{"simulate", "--workload", "longmix", "--requests",        "12", "--costs",

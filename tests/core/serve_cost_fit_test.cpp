@@ -288,6 +288,13 @@ TEST(CostFit, OfAResidentServerDoesNotSayThatEverythingHits) {
         options.offload = offload;
         const ServiceCosts found = fit.fit(truth, options);
         EXPECT_EQ(found.partitionHits.at(2), offload ? 1 : truth.partitionHits.at(2));
+        const std::vector<std::string> keys = fit.fittedKeys(options);
+        for (const char* key : {"decode_ms", "decode_us_per_ktoken", "plan_ms", "gap_ms"})
+            EXPECT_EQ(std::ranges::count(keys, key), 1) << key;
+        for (const char* key : {"link_gbps", "offload_ms", "offload_us_per_row", "partition_hits"})
+            EXPECT_EQ(std::ranges::count(keys, key), offload ? 1 : 0) << key;
+        for (const char* key : {"full_us_per_ktoken", "prefill_us_per_token", "drift", "lru_hits"})
+            EXPECT_EQ(std::ranges::count(keys, key), 0) << key << ": nothing of it ran";
     }
 }
 
