@@ -12,6 +12,8 @@
 #include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
 
 namespace kvscope::cli {
 namespace {
@@ -37,9 +39,9 @@ nlohmann::ordered_json describe(const Parameter& parameter) {
     return out;
 }
 
-void printJson() {
+void printJson(std::span<const MethodEntry> chosen) {
     auto out = nlohmann::ordered_json::array();
-    for (const MethodEntry& method : methods()) {
+    for (const MethodEntry& method : chosen) {
         nlohmann::ordered_json entry{{"name", method.name},
                                      {"title", method.title},
                                      {"source", method.source},
@@ -112,8 +114,8 @@ void printSettings(const std::vector<Parameter>& parameters) {
 }
 
 /// The tables of docs/methods.md.
-void printMarkdown() {
-    for (const MethodEntry& method : methods()) {
+void printMarkdown(std::span<const MethodEntry> chosen) {
+    for (const MethodEntry& method : chosen) {
         printOut("### `{}`: {}\n\n{}\n\nSource: {}.", method.name, method.title, method.summary, method.source);
         if (!method.needs.empty()) printOut(" Needs {}.", method.needs);
         printTable(method.parameters);
@@ -129,8 +131,8 @@ void printMarkdown() {
     }
 }
 
-void printText() {
-    for (const MethodEntry& method : methods()) {
+void printText(std::span<const MethodEntry> chosen) {
+    for (const MethodEntry& method : chosen) {
         printOut("{:<12} {}\n             {}\n", method.name, method.title, method.summary);
         if (!method.needs.empty()) printOut("             needs {}\n", method.needs);
         printSettings(method.parameters);
@@ -150,19 +152,23 @@ void printText() {
 
 Command addMethods(Options& program) {
     struct Arguments {
+        std::string method;
         bool json = false, markdown = false;
     };
     auto arguments = std::make_shared<Arguments>();
     Options sub = program.command("methods", "List the attention methods and their parameters");
+    sub.add("method", arguments->method, "The method to describe; default: all");
     const Option json = sub.flag("--json", arguments->json, "Print one JSON document");
     sub.flag("--markdown", arguments->markdown, "Print the tables of docs/methods.md").excludes(json);
     return [arguments] {
+        const std::span<const MethodEntry> chosen =
+            arguments->method.empty() ? methods() : std::span(&findMethod(arguments->method), 1);
         if (arguments->json)
-            printJson();
+            printJson(chosen);
         else if (arguments->markdown)
-            printMarkdown();
+            printMarkdown(chosen);
         else
-            printText();
+            printText(chosen);
         return 0;
     };
 }

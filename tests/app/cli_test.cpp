@@ -77,6 +77,13 @@ TEST_F(Cli, HelpAndVersionSucceed) {
         EXPECT_THAT(help.out, HasSubstr(command));
 }
 
+TEST_F(Cli, MethodsDescribesTheOneThatIsNamed) {
+    const Finished one = cli({"methods", "msa", "--json"});
+    const json described = json::parse(one.out, nullptr, false);
+    ASSERT_EQ(described.size(), 1u) << one.err;
+    EXPECT_EQ(described[0].at("name"), "msa");
+}
+
 TEST_F(Cli, MethodsJsonDeclaresEveryParameterCompletely) {
     const Finished result = cli({"methods", "--json"});
     ASSERT_EQ(result.status, 0);

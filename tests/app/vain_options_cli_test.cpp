@@ -113,6 +113,7 @@ TEST_F(VainOptions, OfWhatIsLeftOutAreRefused) {
                 HasSubstr("excludes"));
     EXPECT_THAT(refusal({"serve", "--list-limits", "--port", "0"}), HasSubstr("excludes"));
     EXPECT_THAT(refusal({"methods", "--json", "--markdown"}), HasSubstr("excludes"));
+    EXPECT_THAT(refusal({"methods", "msaa"}), HasSubstr("unknown method 'msaa'"));
     EXPECT_EQ(cli({"simulate", "--list-knobs", "--json"}).status, 0);
     EXPECT_EQ(cli({"simulate", "--print-costs"}).status, 0);
     EXPECT_EQ(cli({"serve", "--list-limits"}).status, 0);
