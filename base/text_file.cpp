@@ -55,7 +55,7 @@ private:
 std::string readTextFile(const std::string& path, std::string_view what, std::size_t most) {
     const auto unreadable = [&](const std::string& why) {
         return Error(ErrorKind::BadInput, fmt::format("cannot read {} {}: {}", what, path, why),
-                     "check its name and permissions; a folder is no text");
+                     "check its name and permissions");
     };
     const OpenFile file(path);
     if (file.number() < 0) throw unreadable(std::strerror(errno));

@@ -4,11 +4,13 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <map>
 #include <memory>
 #include <set>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <thread>
 
 namespace kvscope {
@@ -518,7 +520,7 @@ TEST_F(Serve, AModelThatIsWrittenMeanwhileEndsTheServer) {
     fs::copy(test::source("resources/models/nosa-tiny"), model);
     fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
     start({"--model", model.string()});
-    fs::last_write_time(weights, fs::file_time_type::clock::now());
+    ASSERT_EQ(utimensat(AT_FDCWD, weights.c_str(), nullptr, 0), 0); // as `touch` does
     EXPECT_EQ(complete(bodyOf("one two", 4)).status, 200) << "its time alone is another";
     std::fstream(weights, std::ios::in | std::ios::out | std::ios::binary).seekp(20'000'000).write("other", 5);
     EXPECT_EQ(complete(bodyOf("one two", 4)).status, 503);

@@ -141,7 +141,7 @@ TEST_F(GpuFile, ThatIsMissingOrUnwritableIsNamed) {
         GpuTable::load((folder / "none.json").string());
         FAIL();
     } catch (const Error& error) {
-        EXPECT_THAT(oneLine(error), HasSubstr("none.json; check its name"));
+        EXPECT_THAT(oneLine(error), HasSubstr("none.json: No such file or directory; check its name"));
     }
     try {
         saveGpu(spec("local", 1), "/proc/kvscope/gpus.json");
