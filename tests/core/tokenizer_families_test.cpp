@@ -65,6 +65,8 @@ class TokenizerFamily : public testing::TestWithParam<std::string> {};
 TEST_P(TokenizerFamily, GivesTheIdsAndTextsOfTheReferenceLibrary) {
     const Tokenizer tokenizer = load(GetParam());
     const bool ownMarks = GetParam().starts_with("spm"); // SentencePiece itself adds no BOS
+    if (!std::filesystem::exists(kFolder + "cases.jsonl"))
+        GTEST_SKIP() << "this checkout leaves out " << kFolder << "cases.jsonl";
     const auto cases = casesOf(GetParam());
     ASSERT_GE(cases.size(), 250u);
     for (const Case& c : cases) {
