@@ -111,7 +111,7 @@ struct Recorder::Impl {
     void beat(bool always);
     void lookForFile();
     void tellFailure();
-    void fail(const std::string& sentence);
+    void fail(const std::exception& trouble);
     void fail(const std::string& sentence, const TraceStore::Loss& loss);
     void post(Message message, std::unique_lock<std::mutex>& lock);
     void takeStep(RunEvent step); // an event that holds a step
@@ -225,7 +225,7 @@ void Recorder::Impl::handle(RunEvent& event) {
         if (isStep) ++stepsPending;
         write(event);
     } catch (const std::exception& trouble) {
-        fail(sentenceOf(trouble));
+        fail(trouble);
     }
     if (isStep && !failed && Clock::now() - transactionStart >= kLongestTransaction) commit();
 }
@@ -266,7 +266,7 @@ void Recorder::Impl::handle(Begin& message) {
         store.addPrompts(std::exchange(message.info->prompts, {}));
         commit();
     } catch (const std::exception& trouble) {
-        fail(sentenceOf(trouble));
+        fail(trouble);
     }
 }
 
@@ -290,7 +290,7 @@ void Recorder::Impl::handle(const End& message) {
         store.endRun(message.status, message.text);
         commit();
     } catch (const std::exception& trouble) {
-        fail(sentenceOf(trouble));
+        fail(trouble);
     }
 }
 
@@ -300,7 +300,7 @@ void Recorder::Impl::handle(const std::vector<ClockReading>& readings) {
         if (!store.hasPending()) transactionStart = Clock::now();
         store.addClocks(readings);
     } catch (const std::exception& trouble) {
-        fail(sentenceOf(trouble));
+        fail(trouble);
     }
 }
 
@@ -310,7 +310,7 @@ void Recorder::Impl::commit() {
     try {
         store.commit();
     } catch (const Error& error) {
-        fail(oneLine(error));
+        fail(error);
         return;
     }
     stepsPending = 0;
@@ -330,7 +330,7 @@ void Recorder::Impl::beat(bool always) {
     try {
         store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
     } catch (const Error& error) {
-        fail(oneLine(error));
+        fail(error);
         return;
     }
     commit();
@@ -344,9 +344,9 @@ void Recorder::Impl::lookForFile() {
     if (!loss.sentence.empty()) fail(loss.sentence, loss);
 }
 
-void Recorder::Impl::fail(const std::string& sentence) {
-    const TraceStore::Loss loss = store.loss(); // a file that somebody truncated is "malformed" for SQLite
-    fail(loss.sentence.empty() ? sentence : loss.sentence, loss);
+void Recorder::Impl::fail(const std::exception& trouble) {
+    const TraceStore::Loss loss = store.lossBehind(trouble);
+    fail(loss.sentence.empty() ? sentenceOf(trouble) : loss.sentence, loss);
 }
 
 /// Stops recording this run while the engine goes on. What was committed can still be read, unless somebody took the

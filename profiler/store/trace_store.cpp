@@ -490,6 +490,17 @@ void TraceStore::rollback() noexcept {
     }
 }
 
+TraceStore::Loss TraceStore::lossBehind(const std::exception& trouble) {
+    Loss found = loss();
+    const auto* error = dynamic_cast<const Error*>(&trouble);
+    if (found.sentence.empty() && error && error->kind == ErrorKind::BadInput)
+        found = {fmt::format("{} was truncated while it was recorded, or another program wrote to it ({})",
+                             connection_.path(), error->what()),
+                 true,
+                 {}};
+    return found;
+}
+
 TraceStore::Loss TraceStore::loss() {
     const std::string& path = connection_.path();
     if (FileIdentity::of(path) == identity_) {

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,9 @@ public:
     };
     /// To be called before each commit: a commit could write pages behind the end of a file that was truncated.
     Loss loss();
+    /// The same after writing has failed. SQLite calls a file damaged that was truncated, and a commit that was being
+    /// written meanwhile may have made the file as long as before.
+    Loss lossBehind(const std::exception& trouble);
     /// Puts everything into the one file: no -wal or -shm stays behind, unless somebody is still reading.
     void finish() noexcept;
     /// Puts everything of a finished trace into the one file, where a reader kept finish() from it, and removes -wal

@@ -505,5 +505,14 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     EXPECT_THAT(recorder.health().error, HasSubstr("cannot be numbered"));
 }
 
+/// A commit that is being written can make a file grow again that was truncated meanwhile: its length tells nothing.
+TEST_F(RecorderTest, AFileThatSqliteCallsDamagedWasTruncatedOrWrittenTo) {
+    TraceStore store(file, false);
+    const TraceStore::Loss damaged = store.lossBehind(Error(ErrorKind::BadInput, "the image is malformed"));
+    EXPECT_THAT(damaged.sentence, HasSubstr(file + " was truncated while it was recorded, or another program wrote"));
+    EXPECT_TRUE(damaged.everything);
+    EXPECT_EQ(store.lossBehind(Error(ErrorKind::Storage, "the disk is full")).sentence, "");
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
