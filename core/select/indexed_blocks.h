@@ -1,14 +1,11 @@
-// The block indexers of a model at work (ModelConfig::blockIndexer): one small key for each cached token, and the
-// scores that a query gives to blocks of them.
+// The block indexers of a model at work (ModelConfig::blockIndexer): the scores that a query gives to blocks of keys.
 #pragma once
 
-#include "core/select/selector.h"
-
-#include <vector>
+#include "core/select/indexer_keys.h"
 
 namespace kvscope::select {
 
-/// Keys of every sequence in every layer that has an indexer, kept from call to call. Computes in float32.
+/// The keys of every sequence in every layer that has an indexer, and what queries make of them. Computes in float32.
 class IndexedBlocks {
 public:
     /// The context's model has block indexers; the context outlives this object.
@@ -21,7 +18,7 @@ public:
     /// Makes the queries of n tokens, the first of which stands at position `first`.
     void ask(LayerId layer, RowId sequence, int first, int n, const float* input);
     /// Multiplies the i-th query of the last call of ask with the keys at positions [0, visible).
-    void multiply(int i, int visible);
+    void multiply(int i, int visible) { keys_.multiply(i, visible); }
     /// scores[b] = the largest product of the last call of multiply with a key of block b, for the head that chooses
     /// for this KV head. May be called for several KV heads at a time.
     void score(KvHeadId kvHead, std::vector<float>& scores) const;
@@ -32,19 +29,11 @@ public:
     static std::int64_t scratchBytes(const ModelConfig& config, std::int64_t rows, std::int64_t tokens);
 
 private:
-    void rotate(float* x, RowId sequence, int first, int n, int heads);
     const BlockIndexerWeights& weightsOf(LayerId layer) const { return context_.model.layer(int(layer)).blockIndexer; }
 
     const SelectorContext& context_;
     const BlockIndexer& config_;
-    const Extents<RowId, LayerId> keysAt_;
-    std::vector<std::vector<float>> keys_; // [sequence, layer][token, dim]; reserved, so that no step allocates
-    std::vector<float> queries_;           // [n, heads, dim], of the last call of ask, for this layer and sequence:
-    LayerId layer_{};
-    RowId sequence_{};
-    std::vector<float> products_; // [heads, visible_]
-    int visible_ = 0;
-    std::vector<std::int32_t> rows_;
+    IndexerKeys keys_;
 };
 
 } // namespace kvscope::select

@@ -1,15 +1,13 @@
-// The lightning indexers of a model at work (ModelConfig::indexer): one small key for each cached token, and the scores
-// that a query gives to the tokens.
+// The lightning indexers of a model at work (ModelConfig::indexer): the scores that a query gives to tokens.
 #pragma once
 
-#include "core/select/selector.h"
+#include "core/select/indexer_keys.h"
 
-#include <span>
 #include <vector>
 
 namespace kvscope::select {
 
-/// Keys of every sequence in every layer that has an indexer, kept from call to call. Computes in float32.
+/// The keys of every sequence in every layer that has an indexer, and what queries make of them. Computes in float32.
 class LightningIndex {
 public:
     /// The context's model has indexers; the context outlives this object.
@@ -32,19 +30,13 @@ public:
     static std::int64_t scratchBytes(const ModelConfig& config, std::int64_t rows, std::int64_t tokens);
 
 private:
-    void rotate(float* x, RowId sequence, int first, int n, int heads);
     const IndexerWeights& weightsOf(LayerId layer) const { return context_.model.layer(int(layer)).indexer; }
 
     const SelectorContext& context_;
     const LightningIndexer& config_;
-    const Extents<RowId, LayerId> keysAt_;
-    std::vector<std::vector<float>> keys_; // [sequence, layer][token, dim]; reserved, so that no step allocates
-    // Of the last call of ask: queries [n, heads, dim], what each head counts [n, heads], and of which layer and row.
-    std::vector<float> queries_, counts_;
-    LayerId layer_{};
-    RowId sequence_{};
-    std::vector<float> products_; // [heads, visible]
-    std::vector<std::int32_t> rows_;
+    IndexerKeys keys_;
+    std::vector<float> counts_; // [n, heads], what each head of a query of the last call of ask counts
+    RowId asked_{};             // the row of that call
 };
 
 } // namespace kvscope::select
