@@ -4,192 +4,42 @@
 #include "core/engine/cpu/cpu_engine.h"
 #include "core/select/refusal.h"
 #include "core/select/token_slots.h"
-#include "core/session/decode_session.h"
 #include "core/session/model_summary.h"
-#include "core/session/row_engine.h"
-#include "tests/core/files.h"
-#include "tests/core/golden_file.h"
-#include "tests/core/library_reference.h"
-#include "tests/core/small_session.h"
-#include "tests/support/packed_blocks.h"
+#include "tests/core/indexed_family.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <list>
-#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
-#include <unistd.h>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
 
-namespace fs = std::filesystem;
+using test::Ids;
 using ::testing::HasSubstr;
-using Ids = std::vector<std::int32_t>;
 
-constexpr double kTie = 1e-5; // of the largest score: what float32 sums in another order cannot tell apart
-constexpr int kEvery = 17;    // queries of a prompt, of which the reference has one
+const std::filesystem::path kSparse = test::source("tests/golden/sparse");
 
-const fs::path kSparse = test::source("tests/golden/sparse");
-
-std::vector<std::string> folders() { return test::referenceFolders(kSparse.string(), "KVSCOPE_SPARSE"); }
-
-struct Outcome {
-    std::vector<Ids> ids;                   // [sequence]
-    std::vector<std::vector<float>> logits; // [step] of sequence 0, the prompt's last position first
-    std::vector<StepRecord> steps;          // the prompt first
-    SessionSummary summary;
-    std::map<std::string, std::string> meta;
-};
-
-SessionOptions options(int newTokens) {
-    SessionOptions options;
-    options.method = "dsa";
-    options.stopAtEos = false;
-    options.threads = 1;
-    options.maxNewTokens = newTokens;
-    return options;
-}
-
-/// Greedy when `forced` is empty.
-Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<Ids>& prompts,
-               const SessionOptions& options, const Ids& forced = {}) {
-    CollectingSink sink;
-    DecodeSession session(model, prompts, options, sink);
-    Outcome out;
-    const auto keep = [&] {
-        if (const float* logits = session.logits(0)) out.logits.emplace_back(logits, logits + model->config().vocab);
-    };
-    session.prefill();
-    keep();
-    for (std::size_t next = 0;; ++next) {
-        if (next < forced.size()) session.forceNextTokens({forced[next]});
-        if (!session.step()) break;
-        keep();
-    }
-    out.ids = session.generated();
-    out.summary = session.summary();
-    session.end(RunStatus::Finished);
-    out.steps = std::move(sink.steps);
-    out.meta = {sink.info.meta.begin(), sink.info.meta.end()};
-    return out;
-}
-
-/// The tokens that a layer attends to in a step.
-Ids chosenIn(const StepRecord& step, int layer) {
-    for (const SelectionRecord& selection : step.selections)
-        if (selection.layer == layer && selection.sequence == 0) return test::idsOf(step, selection);
-    return {};
-}
-
-/// Choices of the reference: [query, layers, budget] and [query, layers].
-struct Choices {
-    Choices(const test::GoldenFile& file, const std::string& prefix)
-        : shape(file.shape(prefix + "selected")), tokens(file.ints(prefix + "selected")),
-          margins(file.floats(prefix + "margin")) {}
-    int queries() const { return int(shape[0]); }
-    Ids of(int query, int layer) const {
-        const auto width = std::size_t(shape[2]);
-        const auto begin = tokens.begin() + std::ptrdiff_t(std::size_t(query * shape[1] + layer) * width);
-        return {begin, std::find(begin, begin + std::ptrdiff_t(width), -1)};
-    }
-    double margin(int query, int layer) const { return double(margins[std::size_t(query * shape[1] + layer)]); }
-
-    std::vector<std::int64_t> shape;
-    Ids tokens;
-    std::vector<float> margins;
-};
-
-class SparseFamily : public ::testing::TestWithParam<std::string> {
+class SparseFamily : public test::IndexedFamily {
 protected:
-    SparseFamily()
-        : reference_(GetParam() + "/reference.safetensors"), model_(Model::load(GetParam())),
-          prompt_(reference_.ints("prompt_ids")) {}
-
-    /// Compares a step's choices with the reference's. @return how many differ where the reference has a tie
-    int compare(const StepRecord& step, const Choices& expected, int query) const {
-        int ties = 0;
-        for (int layer = 0; layer < model_->config().layers; ++layer) {
-            const bool tie = expected.margin(query, layer) < kTie;
-            const Ids chosen = chosenIn(step, layer), wanted = expected.of(query, layer);
-            EXPECT_EQ(chosen.size(), wanted.size()) << "layer " << layer;
-            if (tie && chosen != wanted)
-                ++ties;
-            else
-                EXPECT_EQ(chosen, wanted) << "layer " << layer << ", margin " << expected.margin(query, layer);
-        }
-        return ties;
-    }
-
-    const test::GoldenFile reference_;
-    const std::shared_ptr<const Model> model_;
-    const Ids prompt_;
+    SparseFamily() : IndexedFamily("dsa") {}
 };
 
-/// Prompts select too, so that one wrong choice there changes every logit behind it.
-TEST_P(SparseFamily, ChoicesLogitsAndGreedyIdsAreTheLibrarys) {
-    const Ids ids = reference_.ints("generated_ids");
-    const auto logits = reference_.floats("logits");
-    const auto vocab = std::size_t(model_->config().vocab);
-    const Choices expected(reference_, "");
-    for (const int threads : {1, 2}) {
-        SCOPED_TRACE(std::to_string(threads) + " threads");
-        SessionOptions chosen = options(int(ids.size()));
-        chosen.threads = threads;
-        const Outcome out = decode(model_, {prompt_}, chosen);
-        EXPECT_EQ(out.ids.at(0), ids);
-        ASSERT_EQ(out.logits.size(), ids.size());
-        double worst = 0;
-        for (std::size_t step = 0; step < out.logits.size(); ++step) {
-            double difference = 0, scale = 0;
-            for (std::size_t i = 0; i < vocab; ++i) {
-                const double want = double(logits[step * vocab + i]);
-                difference = std::max(difference, std::abs(double(out.logits[step][i]) - want));
-                scale = std::max(scale, std::abs(want));
-            }
-            ASSERT_LT(difference, 1e-4 * scale) << "step " << step;
-            worst = std::max(worst, difference / scale);
-        }
-        ASSERT_EQ(out.steps.size(), std::size_t(expected.queries()) + 1);
-        int ties = 0;
-        for (int query = 0; query < expected.queries(); ++query) {
-            SCOPED_TRACE("step " + std::to_string(query));
-            ties += compare(out.steps[std::size_t(query) + 1], expected, query);
-        }
-        std::printf("largest difference of a logit %.1e of the largest; %d of %d choices differ at a tie\n", worst,
-                    ties, expected.queries() * model_->config().layers);
-    }
-}
+TEST_P(SparseFamily, ChoicesLogitsAndGreedyIdsAreTheLibrarys) { expectTheLibrarysChoicesLogitsAndIds(); }
 
-/// Every token of the prompt but the first ones fed one by one chooses what the library chose when it read the prompt.
 TEST_P(SparseFamily, DecodingThePromptChoosesWhatReadingItChose) {
-    const Choices expected(reference_, "prompt_");
-    const auto cut = prompt_.begin() + kEvery;
-    const Ids rest(cut, prompt_.end());
-    const Outcome out = decode(model_, {{prompt_.begin(), cut}}, options(int(rest.size()) + 1), rest);
-    ASSERT_EQ(out.steps.size(), rest.size() + 1);
-    int ties = 0, compared = 0, chose = 0;
-    for (int query = 1; query < expected.queries(); ++query, ++compared) {
-        SCOPED_TRACE("query " + std::to_string(query * kEvery));
-        ties += compare(out.steps[std::size_t((query - 1) * kEvery) + 1], expected, query);
-        chose += std::isfinite(expected.margin(query, 0)) ? 1 : 0;
-    }
-    EXPECT_GE(compared, int(prompt_.size()) / kEvery - 1);
-    if (int(prompt_.size()) > 2 * model_->config().indexer->tokens + kEvery) {
-        EXPECT_GT(chose, compared / 3) << "most queries saw everything: this shows little";
-    }
-    std::printf("%d of %d choices differ at a tie\n", ties, compared * model_->config().layers);
+    expectDecodingThePromptToChooseWhatReadingItChose(model_->config().indexer->tokens);
 }
 
 /// Which layers share comes from the configuration; that sharing changes a choice at all is seen on the fixture.
 TEST_P(SparseFamily, LayersThatShareAttendToTheirLeadersTokens) {
     const LightningIndexer& indexer = *model_->config().indexer;
-    const Outcome out = decode(model_, {prompt_}, options(12));
+    const test::Outcome out = test::decode(model_, {prompt_}, options(12));
     const bool shares = std::find(indexer.shared.begin(), indexer.shared.end(), true) != indexer.shared.end();
     EXPECT_EQ(out.meta.contains("index_leader"), shares);
     if (shares && GetParam().starts_with(kSparse.string())) {
@@ -198,57 +48,33 @@ TEST_P(SparseFamily, LayersThatShareAttendToTheirLeadersTokens) {
     for (std::size_t step = 1; step < out.steps.size(); ++step)
         for (int layer = 1; layer < model_->config().layers; ++layer)
             if (!indexer.runsIn(layer)) {
-                EXPECT_EQ(chosenIn(out.steps[step], layer), chosenIn(out.steps[step], layer - 1)) << layer;
+                EXPECT_EQ(test::chosenIn(out.steps[step], layer, 0), test::chosenIn(out.steps[step], layer - 1, 0))
+                    << layer;
                 EXPECT_EQ(model_->layer(layer).indexer.query.rows, 0);
             }
 }
 
 TEST_P(SparseFamily, OffloadedAndResidentGiveTheSameBitsAndMissesTravel) {
-    SessionOptions chosen = options(40);
-    const Outcome offloaded = decode(model_, {prompt_}, chosen);
-    chosen.offload = false;
-    const Outcome resident = decode(model_, {prompt_}, chosen);
-    EXPECT_EQ(offloaded.logits, resident.logits);
-    EXPECT_EQ(resident.summary.misses, 0);
-    EXPECT_EQ(resident.summary.h2dBytes, 0);
-    const int tokenBytes = model_->config().headDim * 4; // a key, whose beginning is the value
-    EXPECT_EQ(offloaded.summary.h2dBytes, offloaded.summary.misses * tokenBytes);
-    const int budget = model_->config().indexer->tokens;
-    if (int(prompt_.size()) < 4 * budget) return;
+    const test::Outcome offloaded =
+        expectOffloadingToChangeNoBit(model_->config().headDim * 4); // a key holds its value
+    if (int(prompt_.size()) < 4 * model_->config().indexer->tokens) return;
     EXPECT_GT(offloaded.summary.misses, 0);
-    chosen.offload = true;
+    SessionOptions chosen = options(40);
     chosen.settings = {{"device_tokens", std::to_string(prompt_.size() + 41)}}; // what came once stays
-    const Outcome large = decode(model_, {prompt_}, chosen);
-    EXPECT_EQ(large.logits, resident.logits);
+    const test::Outcome large = test::decode(model_, {prompt_}, chosen);
+    EXPECT_EQ(large.logits, offloaded.logits);
     EXPECT_LE(large.summary.misses, offloaded.summary.misses);
 }
 
 TEST_P(SparseFamily, ABudgetThatCoversEverythingEqualsFullAttention) {
-    SessionOptions full = options(20), covered = options(20);
-    full.method = "full";
-    covered.settings = {{"index_topk", "100000"}};
-    const Outcome expected = decode(model_, {prompt_}, full), out = decode(model_, {prompt_}, covered);
-    EXPECT_EQ(out.ids, expected.ids);
-    ASSERT_EQ(out.logits.size(), expected.logits.size());
-    for (std::size_t step = 0; step < out.logits.size(); ++step)
-        EXPECT_THAT(out.logits[step], ::testing::Pointwise(::testing::FloatNear(1e-4f), expected.logits[step])) << step;
+    expectFullAttention({{"index_topk", "100000"}});
 }
 
-TEST_P(SparseFamily, SequencesOfABatchAreAsAlone) {
-    const Ids other(prompt_.begin() + std::ptrdiff_t(prompt_.size() / 3), prompt_.end());
-    const Outcome together = decode(model_, {prompt_, other}, options(16));
-    EXPECT_EQ(together.ids.at(0), decode(model_, {prompt_}, options(16)).ids.at(0));
-    EXPECT_EQ(together.ids.at(1), decode(model_, {other}, options(16)).ids.at(0));
-}
+TEST_P(SparseFamily, SequencesOfABatchAreAsAlone) { expectSequencesOfABatchAsAlone(); }
 
-std::string nameOfFolder(const ::testing::TestParamInfo<std::string>& tested) {
-    std::string name = fs::path(tested.param).filename().string();
-    std::replace_if(
-        name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-    return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Transformers, SparseFamily, ::testing::ValuesIn(folders()), nameOfFolder);
+INSTANTIATE_TEST_SUITE_P(Transformers, SparseFamily,
+                         ::testing::ValuesIn(test::referenceFolders(kSparse.string(), "KVSCOPE_SPARSE")),
+                         test::nameOfFolder);
 
 // ---- Prompts in turns -----------------------------------------------------------------------------------------------
 
@@ -327,51 +153,8 @@ TEST(Dsa, PromptsReadInTurnsAndInChunksGiveTheSameBits) {
     EXPECT_EQ(chunks, whole);
 }
 
-/// A row's setup: one prompt, with what the small session has for all.
-EngineSetup rowSetup(const EngineSetup& s, const std::vector<Ids>& prompt, int steps) {
-    return {s.model,      prompt,      s.options,     s.spec,  {int(prompt[0].size()) + steps},
-            s.slots,      s.plans,     s.cachePolicy, s.level, s.makeSelector,
-            s.parameters, s.abilities, s.methodMemory};
-}
-
-/// A request that joins while another one decodes, and that has read its prompt in chunks, disturbs neither.
 TEST(Dsa, RowsThatComeAndGoDecodeWhatSessionsDecode) {
-    constexpr int kSteps = 8;
-    const auto model = Turns::model();
-    std::mt19937 random(7);
-    const std::vector<std::vector<Ids>> prompts{{test::randomPrompt(300, random, model->config().vocab)},
-                                                {test::randomPrompt(700, random, model->config().vocab)}};
-    const test::SmallSession session(model, findMethod("dsa"), {.promptTokens = {700}, .newTokens = kSteps});
-    const auto engine =
-        makeCpuRowEngine({.model = model, .abilities = session.setup.abilities, .rows = 2, .threads = 1});
-    std::vector<Ids> written(2);
-    const auto next = [&](int row) {
-        const float* const logits = engine->logits(RowId{row});
-        written[std::size_t(row)].push_back(
-            std::int32_t(std::max_element(logits, logits + model->config().vocab) - logits));
-        return RowToken{RowId{row}, written[std::size_t(row)].back(),
-                        int(prompts[std::size_t(row)][0].size() + written[std::size_t(row)].size()) - 1};
-    };
-    engine->open(RowId{0}, rowSetup(session.setup, prompts[0], kSteps));
-    while (!engine->readLayers(RowId{0}, LayerId{model->config().layers}, 0, {})) {
-    }
-    for (int step = 0; step < 3; ++step) {
-        const RowToken alone[] = {next(0)};
-        engine->decode(alone);
-    }
-    engine->open(RowId{1}, rowSetup(session.setup, prompts[1], kSteps));
-    for (int token = 512; !engine->readChunk(RowId{1}, token, {}); token += 512) {
-        const RowToken meanwhile[] = {next(0)};
-        engine->decode(meanwhile);
-    }
-    for (int step = 0; step < 3; ++step) {
-        const RowToken both[] = {next(0), next(1)};
-        engine->decode(both);
-    }
-    for (std::size_t row = 0; row < 2; ++row) {
-        const Ids expected = decode(model, prompts[row], options(int(written[row].size()))).ids.at(0);
-        EXPECT_EQ(written[row], expected) << row;
-    }
+    test::expectRowsToDecodeWhatSessionsDecode(Turns::model(), "dsa");
 }
 
 // ---- The device's tokens --------------------------------------------------------------------------------------------
@@ -414,30 +197,14 @@ TEST(TokenSlots, KeepTheTokensThatWereChosenLast) {
 
 class DsaRefusals : public ::testing::Test {
 protected:
-    DsaRefusals() : folder_(fs::temp_directory_path() / ("kvscope-dsa-" + std::to_string(getpid()))) {
-        fs::remove_all(folder_);
-        fs::copy(kSparse / "glm-dsa-shared", folder_);
-    }
-    ~DsaRefusals() override { fs::remove_all(folder_); }
-
-    /// What loading says with this configuration.
-    std::string refusal(const std::function<void(nlohmann::json&)>& change) const {
-        nlohmann::json config = nlohmann::json::parse(test::contentsOf(kSparse / "glm-dsa-shared/config.json"));
-        change(config);
-        test::write(folder_ / "config.json", config.dump());
-        try {
-            (void)Model::load(folder_.string());
-        } catch (const Error& error) {
-            return oneLine(error);
-        }
-        return {};
-    }
-    const fs::path folder_;
+    const test::ChangedCheckpoint checkpoint_{kSparse / "glm-dsa-shared", "kvscope-dsa"};
 };
 
 TEST_F(DsaRefusals, ConfigurationsThatAreNotWhatTheyShouldBe) {
     const auto set = [&](const char* key, const nlohmann::json& value) {
-        return refusal([&](nlohmann::json& config) { config[key] = value; });
+        nlohmann::json changed = checkpoint_.config();
+        changed[key] = value;
+        return checkpoint_.refusal(changed);
     };
     EXPECT_EQ(set("index_topk_freq", 4), "") << "indexer_types goes before it";
     EXPECT_THAT(set("indexer_types", {"shared", "full", "full", "full"}), HasSubstr("first layer shares"));
@@ -457,7 +224,7 @@ TEST_F(DsaRefusals, ConfigurationsThatAreNotWhatTheyShouldBe) {
 /// Which layers share, in the three ways in which files say it: as the library reads them.
 TEST_F(DsaRefusals, SharingIsReadInAllItsForms) {
     const auto sharedBy = [&](const std::function<void(nlohmann::json&)>& change) {
-        nlohmann::json config = nlohmann::json::parse(test::contentsOf(kSparse / "glm-dsa-shared/config.json"));
+        nlohmann::json config = checkpoint_.config();
         config.erase("indexer_types");
         config["num_hidden_layers"] = 8;
         config.erase("layer_types");
@@ -481,10 +248,10 @@ TEST_F(DsaRefusals, SharingIsReadInAllItsForms) {
 
 TEST_F(DsaRefusals, SessionsThatCannotBe) {
     const auto model = Turns::model();
-    SessionOptions small = options(4);
+    SessionOptions small = test::optionsOf("dsa", 4);
     small.settings = {{"index_topk", "20"}, {"device_tokens", "20"}};
     try {
-        (void)decode(model, {Ids(50, 5)}, small);
+        (void)test::decode(model, {Ids(50, 5)}, small);
         FAIL() << "20 places hold 20 tokens and the newest one?";
     } catch (const Error& error) {
         EXPECT_THAT(oneLine(error), HasSubstr("device_tokens 20 does not hold 20 chosen tokens"));

@@ -209,14 +209,7 @@ TEST_P(Family, OnTheGpuTheLogitsAreTheLibrarysWithinBf16) {
     std::printf("mean difference %.4f of the largest logit\n", sum / double(ids.size()));
 }
 
-std::string nameOfFolder(const ::testing::TestParamInfo<std::string>& tested) {
-    std::string name = fs::path(tested.param).filename().string();
-    std::replace_if(
-        name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-    return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Transformers, Family, ::testing::ValuesIn(folders()), nameOfFolder);
+INSTANTIATE_TEST_SUITE_P(Transformers, Family, ::testing::ValuesIn(folders()), test::nameOfFolder);
 
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -6,6 +6,7 @@
 #include "tests/core/golden_file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -28,6 +29,14 @@ inline std::vector<std::string> referenceFolders(const std::string& root, const 
                 if (fs::exists(entry.path() / "reference.safetensors")) found.push_back(entry.path().string());
     std::sort(found.begin(), found.end());
     return found;
+}
+
+/// The name of a test whose parameter is one of those folders.
+inline std::string nameOfFolder(const ::testing::TestParamInfo<std::string>& tested) {
+    std::string name = std::filesystem::path(tested.param).filename().string();
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+    return name;
 }
 
 /// The largest difference of a step's logits relative to the largest of `want`.
