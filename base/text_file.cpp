@@ -1,6 +1,6 @@
 #include "base/text_file.h"
 
-#include "base/error.h"
+#include "base/progress.h"
 
 #include <cerrno>
 #include <cstring>
@@ -14,7 +14,8 @@
 namespace kvscope {
 namespace {
 
-constexpr int kPatienceMs = 3000; // for a program that is started beside this one to open the pipe between them
+constexpr int kPatienceMs = 3000;    // for a program that is started beside this one to open the pipe between them
+constexpr int kBetweenLooksMs = 100; // whether a stop was requested, while a pipe's writer has nothing to say
 
 class OpenFile {
 public:
@@ -36,8 +37,7 @@ public:
         while (got < 0 && errno == EINTR);
         return got;
     }
-    /// Waits until there is something to read, or its end. @param milliseconds below 0: without a limit
-    /// @return false: the time is up
+    /// Waits until there is something to read, or its end. @return false: the time is up
     bool wait(int milliseconds) const {
         pollfd one{number_, POLLIN, 0};
         int ready = 0;
@@ -52,7 +52,8 @@ private:
 
 } // namespace
 
-std::string readTextFile(const std::string& path, std::string_view what, std::size_t most) {
+std::string readTextFile(const std::string& path, std::string_view what, std::size_t most,
+                         const std::stop_token& stop) {
     const auto unreadable = [&](const std::string& why) {
         return Error(ErrorKind::BadInput, fmt::format("cannot read {} {}: {}", what, path, why),
                      "check its name and permissions");
@@ -77,7 +78,7 @@ std::string readTextFile(const std::string& path, std::string_view what, std::si
                             "give a shorter file");
             text.append(piece.data(), std::size_t(got));
         } else if (got < 0) { // the writer has nothing to say yet
-            file.wait(-1);
+            while (!file.wait(kBetweenLooksMs)) throwIfCancelled(stop);
         } else if (awaited) {
             unopened = !file.wait(kPatienceMs);
         } else {

@@ -198,10 +198,10 @@ Ladder::Ladder(const ServingArguments& serving, const LadderArguments& arguments
     refuseKnobsOfRungs(serving.knobs, knobOption);
     refuseRepeated("--rungs", listedValues("--rungs", arguments.rungs));
     rungs = rungsNamed(arguments.rungs);
+    std::vector<Workload> bySeed = workloadsOf(serving, serving.seed, arguments.seeds);
     for (int s = 0; s < arguments.seeds; ++s) {
-        const std::uint64_t seed = serving.seed + std::uint64_t(s);
-        seeds.push_back(seed);
-        workloads.emplace(seed, workloadOf(serving, seed));
+        seeds.push_back(serving.seed + std::uint64_t(s));
+        workloads.emplace(seeds.back(), std::move(bySeed[std::size_t(s)]));
     }
 }
 

@@ -48,9 +48,30 @@ Slo sloOf(const std::string& text, const ServingArguments& arguments, const Serv
     return slo;
 }
 
-Workload namedWorkload(const ServingArguments& arguments, std::uint64_t seed) {
-    if (arguments.workload == "longmix") return longmix(arguments.requests > 0 ? arguments.requests : 512, seed);
+bool isDrawn(const ServingArguments& arguments) { return arguments.workload == "longmix"; }
+
+Workload drawn(const ServingArguments& arguments, std::uint64_t seed) {
+    return longmix(arguments.requests > 0 ? arguments.requests : 512, seed);
+}
+
+Workload fileOf(const ServingArguments& arguments) {
     return isTraceName(arguments.workload) ? recordedWorkload(arguments.workload) : loadWorkload(arguments.workload);
+}
+
+/// What the options make of a workload that they name.
+Workload changed(Workload workload, const ServingArguments& arguments, std::uint64_t seed) {
+    if (arguments.spread > 0) spreadArrivals(workload, std::int64_t(arguments.spread * 1000), seed);
+    changeLengths(workload,
+                  {arguments.scale, arguments.outputs,
+                   arguments.cap.empty() ? 0 : int(std::min<std::int64_t>(amountOf("--cap", arguments.cap), 1 << 28))});
+    const double recorded = workload.rate();
+    if (arguments.arrivals == "poisson") drawArrivals(workload, Arrivals::Poisson, 1, seed);
+    if (arguments.arrivals == "gamma") drawArrivals(workload, Arrivals::Gamma, arguments.burst, seed);
+    if (arguments.arrivals == "constant") drawArrivals(workload, Arrivals::Constant, 1, seed);
+    // Arrivals that are drawn anew keep the rate of the file.
+    if (!arguments.arrivals.empty() && arguments.arrivals != "recorded" && workload.rate() > 0)
+        changeRate(workload, recorded / workload.rate());
+    return workload;
 }
 
 } // namespace
@@ -107,21 +128,19 @@ void refuseFullAttentionBy(const CostTable& table, const ServingArguments& argum
 }
 
 Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {
+    return workloadsOf(arguments, seed, 1).front();
+}
+
+std::vector<Workload> workloadsOf(const ServingArguments& arguments, std::uint64_t first, int count) {
     if (arguments.workload.empty())
         throw Error(ErrorKind::BadInput, "no workload is named", "give --workload FILE or --workload longmix");
-    Workload workload = namedWorkload(arguments, seed);
-    if (arguments.spread > 0) spreadArrivals(workload, std::int64_t(arguments.spread * 1000), seed);
-    changeLengths(workload,
-                  {arguments.scale, arguments.outputs,
-                   arguments.cap.empty() ? 0 : int(std::min<std::int64_t>(amountOf("--cap", arguments.cap), 1 << 28))});
-    const double recorded = workload.rate();
-    if (arguments.arrivals == "poisson") drawArrivals(workload, Arrivals::Poisson, 1, seed);
-    if (arguments.arrivals == "gamma") drawArrivals(workload, Arrivals::Gamma, arguments.burst, seed);
-    if (arguments.arrivals == "constant") drawArrivals(workload, Arrivals::Constant, 1, seed);
-    // Arrivals that are drawn anew keep the rate of the file.
-    if (!arguments.arrivals.empty() && arguments.arrivals != "recorded" && workload.rate() > 0)
-        changeRate(workload, recorded / workload.rate());
-    return workload;
+    const Workload file = isDrawn(arguments) ? Workload() : fileOf(arguments);
+    std::vector<Workload> workloads;
+    for (int s = 0; s < count; ++s) {
+        const std::uint64_t seed = first + std::uint64_t(s);
+        workloads.push_back(changed(isDrawn(arguments) ? drawn(arguments, seed) : file, arguments, seed));
+    }
+    return workloads;
 }
 
 ServingChoices servingChoices(const ServingArguments& arguments, const ServiceCosts& costs) {

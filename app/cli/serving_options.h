@@ -57,8 +57,11 @@ serve::ServiceCosts costsOf(const ServingArguments& arguments);
 /// table has a list `fitted` without it
 void refuseFullAttentionBy(const CostTable& table, const ServingArguments& arguments);
 
-/// The workload that the options name. @throws Error(BadInput) where they name none, or its file cannot be read
+/// The workload that the options name, for one seed. @throws Error(BadInput) where they name none, or its file cannot
+/// be read
 serve::Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed);
+/// The same for `count` seeds from `first` on, [seed]. A file is read once: a pipe gives its bytes only once.
+std::vector<serve::Workload> workloadsOf(const ServingArguments& arguments, std::uint64_t first, int count);
 
 struct ServingChoices {
     serve::SchedulerOptions scheduler;

@@ -65,7 +65,10 @@ std::vector<std::string> unmeasured(const CostTable& table, const std::vector<Sc
                                   "gap_ms",
                                   "gap_us_per_row",
                                   "admit_ms",
-                                  "admit_us_per_token"};
+                                  "admit_us_per_token",
+                                  "between_ms",
+                                  "between_us_per_row",
+                                  "request_ms"};
     const auto any = [&](auto&& holds) { return std::any_of(servers.begin(), servers.end(), holds); };
     if (any([](const SchedulerOptions& server) { return server.offload; }))
         keys.insert(keys.end(), {"link_gbps", "offload_ms", "offload_us_per_row"});
@@ -192,6 +195,7 @@ int simulateAll(const SimulateArguments& arguments) {
                   {"costs", Json::parse(options.costs.toJson())},
                   {"costs_not_measured", defaults},
                   {"seeds", Json::array()}};
+    const std::vector<Workload> workloads = workloadsOf(arguments, arguments.seed, arguments.ladder.seeds);
     LongAction action;
     const Progress progress = action.stopping();
     double done = 0;
@@ -200,7 +204,7 @@ int simulateAll(const SimulateArguments& arguments) {
     for (int s = 0; s < arguments.ladder.seeds; ++s) {
         done = double(s) / arguments.ladder.seeds;
         const std::uint64_t seed = arguments.seed + std::uint64_t(s);
-        const Workload workload = workloadOf(arguments, seed);
+        const Workload& workload = workloads[std::size_t(s)];
         Json entry{{"seed", seed}, {"points", Json::array()}};
         if (!arguments.json && arguments.ladder.seeds > 1) printOut("seed {}\n", seed);
         if (arguments.ladder.search) {

@@ -114,7 +114,7 @@ int run(const TuneArguments& arguments, const Options& command) {
     checkResultFile(arguments.output);
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.02), action.stop(), arguments.calibration);
-    const PromptSet prompts = promptSet(*model, arguments.prompts, arguments.size);
+    const PromptSet prompts = promptSet(*model, arguments.prompts, arguments.size, action.stop());
     const TuneResult result =
         tune(model, prompts, requestOf(arguments, prompts.hasAnswers()), {}, action.part(0.02, 1), action.stop());
     action.clear();

@@ -53,12 +53,12 @@ TunePrompt promptOf(const Tokenizer& tokenizer, const std::string& path, int num
     return {tokenizer.encode(object.at("prompt").get<std::string>()), object.value("answer", std::string())};
 }
 
-PromptSet fromFile(const Model& model, const std::string& path) {
+PromptSet fromFile(const Model& model, const std::string& path, const std::stop_token& stop) {
     std::error_code none;
     if (!std::filesystem::exists(path, none))
         throw Error(ErrorKind::BadInput, fmt::format("there is no prompt set '{}'", path),
                     "use needles, document, or a file of JSON lines with prompt and answer");
-    std::istringstream file(readTextFile(path, "the prompt set"));
+    std::istringstream file(readTextFile(path, "the prompt set", kLongestText, stop));
     PromptSet set{path, {}};
     int number = 0;
     for (std::string line; std::getline(file, line);) {
@@ -85,10 +85,11 @@ int PromptSet::longest() const {
     return int(most);
 }
 
-PromptSet promptSet(const Model& model, const std::string& name, const PromptSetSize& size) {
+PromptSet promptSet(const Model& model, const std::string& name, const PromptSetSize& size,
+                    const std::stop_token& stop) {
     if (name == "needles") return needles(model, size);
     if (name == "document") return document(model, size);
-    return fromFile(model, name);
+    return fromFile(model, name, stop);
 }
 
 bool answers(const std::string& generated, const std::string& answer) {

@@ -260,6 +260,45 @@ TEST_F(VainOptions, APipeIsReadToItsEndAndNotWaitedForWhereNobodyWrites) {
                 HasSubstr("cannot read " + path("model/config.json") + ": it is no file but a pipe or a device"));
 }
 
+/// A writer that says nothing keeps its pipe open; eval, quality and tune read while they handle the signal themselves.
+TEST_F(VainOptions, OneInterruptEndsTheWaitForASilentPipe) {
+    const std::string pipe = path("pipe");
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    for (const auto& words : std::vector<std::vector<std::string>>{{"eval", "--text", pipe},
+                                                                   {"quality", "--text", pipe},
+                                                                   {"tune", "--prompts", pipe},
+                                                                   {"simulate", "--workload", pipe}}) {
+        // A command that waits for ever must not make the test wait. In the foreground the signal is passed on once.
+        std::vector<std::string> line{"/usr/bin/timeout", "--foreground", "-s", "KILL", "60", test::kCommandLine};
+        line.insert(line.end(), words.begin(), words.end());
+        test::Process command(line);
+        // This end opens when the command reads the other one, and says nothing.
+        const int end = open(pipe.c_str(), O_WRONLY | O_CLOEXEC);
+        ASSERT_GE(end, 0) << words[0];
+        command.signal(SIGINT);
+        const Finished ended = command.wait();
+        EXPECT_EQ(ended.status, 128 + SIGINT) << words[0] << ended.err;
+        close(end);
+    }
+}
+
+TEST_F(VainOptions, AWorkloadFromAPipeServesEverySeed) {
+    const std::string file = path("w.jsonl");
+    const Finished written = cli({"simulate", "--workload", "longmix", "--requests", "60", "--write", file});
+    ASSERT_EQ(written.status, 0) << written.err;
+    const std::string rest = " --counted 40 --warm-up 10 --rate 0.1 --seeds 2 --arrivals poisson --json";
+    const auto simulated = [&](const std::string& before, const std::string& workload) {
+        const Finished result = test::runProcess(
+            {"/bin/sh", "-c", before + test::kCommandLine + " simulate --workload " + workload + rest});
+        EXPECT_EQ(result.status, 0) << result.err;
+        return nlohmann::json::parse(result.out, nullptr, false).value("seeds", nlohmann::json());
+    };
+    const nlohmann::json seeds = simulated("", file);
+    ASSERT_EQ(seeds.size(), 2U);
+    EXPECT_NE(seeds[0], seeds[1]);
+    EXPECT_EQ(simulated("cat " + file + " | ", "/dev/stdin"), seeds);
+}
+
 /// What a shell makes of an unset variable, and a number that every range would let pass.
 TEST_F(VainOptions, EmptyValuesAndNumbersThatAreNoneAreRefused) {
     EXPECT_THAT(refusal({"run", "--prompt", "a", "--trace", ""}), HasSubstr("--trace: the value is empty"));
