@@ -179,7 +179,7 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
             },
             stop);
     }
-    refuseWrittenWeights(model->path());
+    refuseWrittenWeights(*model);
     say({CalibrateStage::Done, 1, "done", 0, result.losses.empty() ? 0 : result.losses.back(), nan});
     return result;
 }

@@ -187,7 +187,7 @@ BoundSum boundOnBlocks(const std::shared_ptr<const Model>& model, const SessionO
         }
     }
     engine->settle();
-    refuseWrittenWeights(model->path());
+    refuseWrittenWeights(*model);
     return sum;
 }
 

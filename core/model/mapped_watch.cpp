@@ -1,6 +1,7 @@
 #include "core/model/mapped_watch.h"
 
 #include "base/error.h"
+#include "core/model/model.h"
 
 #include <algorithm>
 #include <array>
@@ -147,9 +148,16 @@ void unwatchMapped(std::span<const std::byte> bytes) {
         if (range.begin.load() == addressOf(bytes)) range.end.store(0), range.begin.store(0);
 }
 
-std::string fileWrittenSince(const std::string& model) {
+std::string fileWrittenSince(const Model& model) {
+    std::string file = fileWrittenSince(model.path());
+    // What was calibrated may lie in a folder of its own.
+    if (file.empty() && !model.folder().empty()) file = fileWrittenSince(model.folder());
+    return file;
+}
+
+std::string fileWrittenSince(const std::string& place) {
     std::error_code ignored;
-    const fs::path given = fs::absolute(model, ignored).lexically_normal();
+    const fs::path given = fs::absolute(place, ignored).lexically_normal();
     const auto isPart = [&](const std::string& file) {
         const fs::path path = fs::absolute(file, ignored).lexically_normal();
         return path == given || path.parent_path() == given ||
@@ -167,7 +175,7 @@ std::string fileWrittenSince(const std::string& model) {
     return {};
 }
 
-void refuseWrittenWeights(const std::string& model) {
+void refuseWrittenWeights(const Model& model) {
     if (const std::string file = fileWrittenSince(model); !file.empty())
         throw Error(ErrorKind::Storage,
                     fmt::format("another program wrote to {} while it was read, so that what was computed may be of "

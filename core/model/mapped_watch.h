@@ -10,6 +10,8 @@ struct stat;
 
 namespace kvscope {
 
+class Model;
+
 /// Call it first in main. Where a mapped file becomes shorter, reading what it has lost ends the process: from now on
 /// with a sentence on standard error that names the file, and exit status 1.
 void explainCutFiles();
@@ -21,11 +23,13 @@ void unwatchMapped(std::span<const std::byte> bytes);
 
 /// The name of a file of the model that another program has written to since it was mapped, so that some of its weights
 /// may be others; empty: none. A file that was deleted, or replaced by another file, does not change for those who have
-/// mapped it, and neither does one whose times alone were set. model: Model::path(). Costs microseconds a file.
-std::string fileWrittenSince(const std::string& model);
+/// mapped it, and neither does one whose times alone were set. Costs microseconds a file.
+std::string fileWrittenSince(const Model& model);
+/// The same for a folder, or for a file with those beside it. Empty: none.
+std::string fileWrittenSince(const std::string& place);
 
 /// To be called where something was computed with mapped weights, before it counts as a result. @throws Error(Storage)
 /// that names the file of fileWrittenSince, where there is one
-void refuseWrittenWeights(const std::string& model);
+void refuseWrittenWeights(const Model& model);
 
 } // namespace kvscope

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <stdexcept>
+#include <utility>
 
 namespace kvscope::serve {
 namespace {
@@ -136,8 +137,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     smallest.prompts.push_back({0});
     checkSmallestRequest(scheduler_.neverFits(table_.ledger().budget(), requestOf(smallest, Submission(), 0)));
     for (int row = options_.scheduler.rows; row-- > 0;) freeRows_.push_back(row);
-    if (options_.session.backend == Backend::Cuda)
-        refuseWrittenWeights(model_->path()); // the GPU has a copy of them by now
+    if (options_.session.backend == Backend::Cuda) refuseWrittenWeights(*model_); // the GPU has a copy of them by now
 }
 
 Engine::~Engine() {
@@ -181,6 +181,7 @@ void Engine::take(Submission submission, std::int64_t ns) {
         ServeRequest request = requestOf(*served, submission, ns);
         served_.emplace(submission.id, std::move(served));
         table_.arrive(request);
+        ++cameOrWent_;
     } catch (Error& error) { // this engine cannot serve the request
         error.during(fmt::format("request {}", submission.id));
         observer_.ended(submission.id, Ending::Refused, ns, &error);
@@ -294,6 +295,9 @@ std::int64_t Engine::now() const { return options_.now ? options_.now() : steady
 bool Engine::iterate() {
     takeIn();
     const std::int64_t begin = now();
+    const std::int64_t gap = lastEndNs_ < 0 ? -1 : begin - lastEndNs_;
+    const int gapRequests = std::exchange(cameOrWent_, 0);
+    lastEndNs_ = -1;
     scheduler_.plan(table_.snapshot(begin, hitRate_), plan_);
     failed_.clear();
     for (const Refusal& refusal : plan_.refused)
@@ -315,13 +319,17 @@ bool Engine::iterate() {
     report.decodeNs = now() - decodes;
     // Refuses the iteration before a client gets a token of it if somebody has written the file of the weights. A GPU
     // has its own copy of the weights, which was made with the engine.
-    if (options_.session.backend == Backend::Cpu) refuseWrittenWeights(model_->path());
+    if (options_.session.backend == Backend::Cpu) refuseWrittenWeights(*model_);
     account(report);
     report.members = members_;
     report.poolMisses = poolMisses_;
     report.endNs = now();
+    report.gapNs = gap, report.gapRows = lastRows_, report.gapRequests = gapRequests;
+    cameOrWent_ = 0;
     handOut(report.endNs);
     carriesOut_ = false;
+    if (!table_.idle()) lastEndNs_ = report.endNs;
+    lastRows_ = plan_.decodeRows();
     observer_.iteration(report);
     return true;
 }
@@ -530,6 +538,7 @@ void Engine::end(RequestId id, Ending ending, std::int64_t ns, const Error* erro
     const auto found = served_.find(id);
     const int row = found->second->row;
     table_.finish(id);
+    ++cameOrWent_;
     if (row >= 0) {
         rows_->close(RowId{row});
         pool_.release(row);

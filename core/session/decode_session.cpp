@@ -276,7 +276,7 @@ DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std
         run_ = makeDenoiseRun(std::move(model), std::move(prompts), std::move(options), sink);
     else
         run_ = std::make_unique<TokenRun>(std::move(model), std::move(prompts), std::move(options), sink);
-    if (run_->options.backend == Backend::Cuda) refuseWrittenWeights(run_->model->path()); // those that it has copied
+    if (run_->options.backend == Backend::Cuda) refuseWrittenWeights(*run_->model); // those that it has copied
 }
 
 DecodeSession::~DecodeSession() { run_->end(RunStatus::Stopped, {}); }
@@ -290,7 +290,7 @@ bool DecodeSession::finished() const { return run_->finished(); }
 void DecodeSession::end(RunStatus status, const std::string& message) {
     if (!run_->ended && status == RunStatus::Finished && run_->options.backend == Backend::Cpu) {
         try {
-            refuseWrittenWeights(run_->model->path());
+            refuseWrittenWeights(*run_->model);
         } catch (const Error& error) {
             run_->end(RunStatus::Failed, oneLine(error));
             throw;

@@ -125,7 +125,8 @@ public:
     bool step();
 
     bool finished() const;
-    /// Ends the run in the trace. Further calls do nothing.
+    /// Ends the run in the trace. Further calls do nothing. @throws Error(Storage) on the CPU, where the run was to end
+    /// as Finished and another program has written to the model's files meanwhile: the run has ended as Failed then
     void end(RunStatus status, const std::string& message = {});
 
     const std::vector<std::vector<std::int32_t>>& generated() const; // [sequence], without the prompt

@@ -17,7 +17,7 @@ RecordedSession::~RecordedSession() = default;
 
 void RecordedSession::begin(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts) {
     recording_.open();
-    modelPath_ = model->path();
+    model_ = model;
     session_.emplace(std::move(model), std::move(prompts), options_, recording_.sink());
 }
 
@@ -41,7 +41,7 @@ bool RecordedSession::decode(const Progress& progress, const std::stop_token& st
     session_->prefill(progress, stop);
     bool wanted = goesOn();
     while (wanted && session_->step()) wanted = goesOn();
-    if (!wanted && options_.backend == Backend::Cpu) refuseWrittenWeights(modelPath_); // else the session's end does it
+    if (!wanted && options_.backend == Backend::Cpu) refuseWrittenWeights(*model_); // else the session's end does it
     return wanted;
 }
 

@@ -47,7 +47,7 @@ public:
 private:
     bool decode(const Progress& progress, const std::stop_token& stop, const EachStep& eachStep);
 
-    std::string modelPath_;
+    std::shared_ptr<const Model> model_;
     SessionOptions options_;
     RunRecording recording_;
     std::optional<DecodeSession> session_; // last: it ends first

@@ -143,6 +143,25 @@ TEST_F(WatchedModel, ASessionDoesNotEndAsFinished) {
     });
 }
 
+/// The folder of a calibration may lie anywhere.
+TEST_F(WatchedModel, ASessionWhoseCalibrationIsWrittenDoesNotEndAsFinished) {
+    TinyCheckpoint().writeTo(folder_.path());
+    const test::Folder apart;
+    const fs::path learned = apart / kForecastFile;
+    const std::string bytes = test::safetensors({{"learned", {"F32", {64}, std::string(256, '\0')}}});
+    test::write(learned, bytes);
+    const auto model = Model::load(folder_.path().string(), {}, {}, apart.path().string());
+    const auto decode = [&] {
+        NullSink sink;
+        DecodeSession session(model, {test::randomPrompt(20, 1)}, fullAttention(), sink);
+        session.prefill();
+        session.end(RunStatus::Finished);
+    };
+    EXPECT_EQ(failureOf(decode), "nothing was thrown");
+    overwrite(learned, std::streamoff(bytes.size()) - 20);
+    EXPECT_THAT(failureOf(decode), HasSubstr("another program wrote to " + learned.string() + " while it was read"));
+}
+
 TEST_F(WatchedModel, AScoreIsRefused) {
     expectNoticed(
         [](const auto& model) { (void)scoreText(model, fullAttention(), test::randomPrompt(40, 1), 20, 10); });

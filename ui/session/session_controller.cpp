@@ -173,7 +173,7 @@ struct SessionController::Impl {
     /// On the worker: returns the model, which is loaded unless it is the model loaded last and no file of it has
     /// changed since. announce: it becomes the model that the controller shows. @throws Error
     std::shared_ptr<const Model> obtainModel(const QString& name, const std::stop_token& stop, bool announce = true) {
-        if (cached && cachedName == name && cachedStamp == stampOf(*cached) && fileWrittenSince(cached->path()).empty())
+        if (cached && cachedName == name && cachedStamp == stampOf(*cached) && fileWrittenSince(*cached).empty())
             return cached;
         cached = Model::load(name.toStdString(), progressReporter(), stop);
         cachedName = name;
