@@ -16,9 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+[[noreturn]] void refuse(const std::string& message) {
+    throw Error(ErrorKind::BadInput, message, "kvscope-cli simulate --print-costs shows a complete file");
+}
+
 [[noreturn]] void refuseCost(const std::string& key, const std::string& why) {
-    throw Error(ErrorKind::BadInput, fmt::format("cannot read '{}' of the costs: {}", key, why),
-                "kvscope-cli simulate --print-costs shows a complete file");
+    refuse(fmt::format("cannot read '{}' of the costs: {}", key, why));
 }
 
 double costNumber(const std::string& key, const nlohmann::json& value, double least) {
@@ -152,9 +155,9 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text, const std::string& or
 }
 
 ServiceCosts ServiceCosts::fromJson(std::string_view text) {
-    if (parseJson(text).is_discarded()) refuseCost("the file", "it is no JSON, or a number in it is too large");
+    if (parseJson(text).is_discarded()) refuse("the costs are no JSON, or a number in them is too large");
     const nlohmann::json document = withoutRepeats(text);
-    if (!document.is_object()) refuseCost("the file", "it is no JSON object");
+    if (!document.is_object()) refuse("the costs are no JSON object");
     ServiceCosts costs;
     const auto number = [](double& target, double least = 0) -> Read {
         return
@@ -219,6 +222,9 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                  {"gap_us_per_row", number(costs.gapUsPerRow)},
                  {"admit_ms", number(costs.admitMs)},
                  {"admit_us_per_token", number(costs.admitUsPerToken)},
+                 {"between_ms", number(costs.betweenMs)},
+                 {"between_us_per_row", number(costs.betweenUsPerRow)},
+                 {"request_ms", number(costs.requestMs)},
                  {"drift", number(costs.drift)},
                  {"lru_hits", curve(costs.lruHits, 1)},
                  {"partition_hits", curve(costs.partitionHits, 1)},
@@ -262,6 +268,9 @@ std::string ServiceCosts::toJson() const {
                    {"gap_us_per_row", gapUsPerRow},
                    {"admit_ms", admitMs},
                    {"admit_us_per_token", admitUsPerToken},
+                   {"between_ms", betweenMs},
+                   {"between_us_per_row", betweenUsPerRow},
+                   {"request_ms", requestMs},
                    {"drift", drift},
                    {"lru_hits", jsonOf(lruHits)},
                    {"partition_hits", jsonOf(partitionHits)},

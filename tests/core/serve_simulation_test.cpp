@@ -226,6 +226,31 @@ TEST(Simulation, IterationsHoldAdmissionsAndWhatOffloadingCostsEveryStep) {
     EXPECT_NEAR(rows.tbt.mean - before.tbt.mean, 7, 1e-3);
 }
 
+/// Two requests at once: what the host does between iterations lies between their tokens, and in the first of them.
+TEST(Simulation, TimeBetweenIterationsLiesBetweenTokens) {
+    Workload workload;
+    workload.lines = {{0, 1024, 3, "", 0}, {0, 1024, 3, "", 0}};
+    workload.spanUs = 60'000'000;
+    SimulationOptions options = longmixOptions();
+    options.warmUpRequests = 0, options.warmUpSeconds = 0;
+    const auto with = [&](double each, double row, double request) {
+        SimulationOptions changed = options;
+        changed.costs.betweenMs = each, changed.costs.betweenUsPerRow = row * 1e3, changed.costs.requestMs = request;
+        return simulate(workload, changed);
+    };
+    const ServingResult before = with(0, 0, 0), each = with(5, 0, 0), row = with(0, 2, 0), request = with(0, 0, 3);
+    ASSERT_EQ(before.tbt.samples, 4u);
+    EXPECT_NEAR(each.tbt.mean - before.tbt.mean, 5, 1e-3);
+    EXPECT_NEAR(each.ttft.mean, before.ttft.mean, 1e-3) << "both prompts are read in one iteration";
+    EXPECT_NEAR(row.tbt.mean - before.tbt.mean, (0 + 4) / 2.0, 1e-3) << "nobody decoded beside the prompts";
+    EXPECT_NEAR(request.ttft.mean - before.ttft.mean, 6, 1e-3) << "both are taken in before the first iteration";
+    EXPECT_NEAR(request.tbt.mean, before.tbt.mean, 1e-3);
+    EXPECT_NEAR(each.utilisation - before.utilisation, 2.0 / 60 * 2 * 0.005 / 64, 1e-4);
+    EXPECT_NEAR(request.utilisation - before.utilisation, 2.0 / 60 * 2 * 0.003, 1e-6);
+    EXPECT_THROW(with(1e14, 0, 0), Error);
+    EXPECT_THROW(with(0, 0, 1e14), Error);
+}
+
 TEST(Simulation, ADriftingWorkingSetPausesSomebody) {
     SimulationOptions options = longmixOptions({{"cache", "global-lru"}});
     options.costs.drift = 0.5; // the union of 12 steps is 6.5 selections
@@ -310,8 +335,9 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
     EXPECT_EQ(ServiceCosts::fromJson(R"({"link_gbps": {"calls": 3}, "offload_ms": {"calls": 4}})").offloadMs[0], 4)
         << "two objects may have the same key";
     const std::vector<std::pair<std::string, std::string>> wrong{
-        {"[]", "no JSON object"},
-        {R"({"plan_ms": 1e400})", "a number in it is too large"},
+        {"[]", "the costs are no JSON object"},
+        {"{", "the costs are no JSON"},
+        {R"({"plan_ms": 1e400})", "a number in them is too large"},
         {R"({"plan_mss": 1})", "plan_mss"},
         {R"({"plan_ms": -1})", "plan_ms"},
         {R"({"decode_ms": []})", "decode_ms"},
