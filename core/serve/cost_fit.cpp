@@ -60,6 +60,13 @@ void CostFit::add(const IterationReport& report, const MemoryShape& shape, bool 
         admitting_.push_back({{double(rows), double(admittedTokens.size()),
                                std::accumulate(admittedTokens.begin(), admittedTokens.end(), 0.0)},
                               host});
+    if (report.gapNs >= 0) {
+        const double gap = double(report.gapNs) / kNsOfMs, gapRows = report.gapRows;
+        if (report.gapRequests == 0)
+            quietGaps_.push_back({{1, gapRows}, gap});
+        else
+            requestGaps_.push_back({{gapRows, double(report.gapRequests)}, gap});
+    }
     if (rows == 0) return;
     ++decodes_;
     steps_[rows].push_back(
@@ -131,6 +138,18 @@ void CostFit::fitHost(ServiceCosts& costs) const {
         admissions.push_back({{each.x[1], each.x[2]}, each.y - costs.overhead(int(each.x[0]))});
     const std::array<double, 3> admission = leastDeviations(admissions);
     costs.admitMs = admission[0], costs.admitUsPerToken = admission[1] * 1e3;
+    fitGaps(costs);
+}
+
+/// Fits the time between iterations in the same way: what is beyond that of quiet ones comes from requests.
+void CostFit::fitGaps(ServiceCosts& costs) const {
+    if (quietGaps_.empty() && requestGaps_.empty()) return;
+    const std::array<double, 3> every = leastDeviations(quietGaps_);
+    costs.betweenMs = every[0], costs.betweenUsPerRow = every[1] * 1e3;
+    std::vector<Deviation> requests;
+    for (const Deviation& each : requestGaps_)
+        requests.push_back({{each.x[1]}, each.y - costs.between(int(each.x[0]))});
+    costs.requestMs = leastDeviations(requests)[0];
 }
 
 ServiceCosts CostFit::fit(ServiceCosts costs, const SchedulerOptions& options) const {
@@ -168,6 +187,8 @@ std::vector<std::string> CostFit::fittedKeys(const SchedulerOptions& options) co
         keys.insert(keys.end(), {"link_gbps", "offload_ms", "offload_us_per_row"}); // decode_ms holds them
     if (!quiet_.empty() || !admitting_.empty())
         keys.insert(keys.end(), {"plan_ms", "gap_ms", "gap_us_per_row", "admit_ms", "admit_us_per_token"});
+    if (!quietGaps_.empty() || !requestGaps_.empty())
+        keys.insert(keys.end(), {"between_ms", "between_us_per_row", "request_ms"});
     if (selected_ > 0 && options.offload && options.cache == CachePlan::Partition) keys.emplace_back("partition_hits");
     return keys;
 }

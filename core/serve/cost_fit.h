@@ -14,7 +14,8 @@ namespace kvscope::serve {
 
 /// Collects iterations and fits to them what a layer of a prompt costs by its length (least squares, without prompts
 /// that took far longer than the others), what a decode step costs by rows and context (medians), and what the host
-/// takes: in every iteration, for every row, and for a request that is admitted (least deviations).
+/// takes: in every iteration, for every row, and for a request that is admitted; and between two iterations (least
+/// deviations).
 class CostFit {
 public:
     /// Adds an iteration. shape: the engine's. chunks: whether prompts are read in chunks, each through all layers.
@@ -54,12 +55,15 @@ private:
     PrefillCost prefillCost() const;
     double contextSlope() const;
     void fitHost(ServiceCosts& costs) const;
+    void fitGaps(ServiceCosts& costs) const;
 
     std::vector<Prefill> prefills_;
     std::map<int, std::vector<Step>> steps_; // by rows
     // The host's time in an iteration, in ms: of those that admit nobody by 1 and rows, of the others by rows, admitted
     // requests and their tokens.
     std::vector<Deviation> quiet_, admitting_;
+    // The time between iterations, in ms: where no request came or went by 1 and rows, else by rows and those requests.
+    std::vector<Deviation> quietGaps_, requestGaps_;
     double selected_ = 0, missed_ = 0;
     std::int64_t decodes_ = 0;
 };

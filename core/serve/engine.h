@@ -82,6 +82,11 @@ struct IterationReport {
     /// With global-lru on the CPU: the blocks that the pool did not have. The records of rows say nothing of the pool
     /// there; on a GPU they say it all.
     std::span<const PooledBlock> poolMisses = {};
+    /// The time from the end of the iteration before to the beginning of this one, in which tokens are handed out, rows
+    /// are closed and requests are taken in; -1: the engine had nothing to do in between. And by what it goes: the rows
+    /// of that iteration's step, and how many requests ended or arrived.
+    std::int64_t gapNs = -1;
+    int gapRows = 0, gapRequests = 0;
 };
 
 /// Is told what happens, on the engine's thread. Its functions may submit and cancel.
@@ -191,6 +196,8 @@ private:
     std::unordered_map<RequestId, std::unique_ptr<Served>> served_;
     std::vector<int> freeRows_;
     double hitRate_ = 0.9;
+    std::int64_t lastEndNs_ = -1;       // end of the last iteration, behind which requests were left; else -1
+    int lastRows_ = 0, cameOrWent_ = 0; // rows of its step; requests that ended or arrived since
 
     // What belongs to the iteration that runs now.
     IterationPlan plan_;

