@@ -50,8 +50,10 @@ TEST(SavedFile, APictureOfEveryFormatSaysThatItFoundNoRoom) {
         const QByteArray before = contentOf(path);
         ASSERT_GT(before.size(), 2048) << name;
         {
+            testing::internal::CaptureStderr(); // libpng would print a line of its own
             const FullDisk full(rlim_t(before.size() - 1000));
             EXPECT_FALSE(paintToFile(path, picture, paint)) << name;
+            EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << name;
         }
         const QByteArray after = contentOf(path);
         EXPECT_TRUE(after == before) << name << ": the picture that was there stays; it had " << before.size()

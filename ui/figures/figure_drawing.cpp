@@ -354,7 +354,8 @@ void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres
         QCPPainter painter(&writer);
         drawing.paint(painter);
     } else {
-        if (!imageOf(drawing).save(&file, "PNG")) refuse();
+        const QByteArray png = pngOf(imageOf(drawing));
+        if (png.isEmpty() || file.write(png) != png.size()) refuse();
     }
     if (!commitWhole(file)) refuse();
 }

@@ -4,6 +4,7 @@
 #include "profiler/read/trace_reader.h"
 #include "ui/frame/picture.h"
 #include "ui/frame/run_checks.h"
+#include "ui/frame/saved_file.h"
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
 #include "ui/session/session_controller.h"
@@ -104,6 +105,11 @@ void showRuns(Workspace& workspace, const RenderRequest& request) {
     workspace.setCursor(request.cursor);
 }
 
+[[noreturn]] void refusePicture(const QString& path) {
+    throw Error(ErrorKind::Storage, (path + ": the picture could not be written").toStdString(),
+                "check that the folder exists, is writable and has room");
+}
+
 /// Renders the whole window as the user sees it after the first start of the program. The user's own settings are
 /// neither read nor written.
 void renderWindow(const RenderRequest& request) {
@@ -122,9 +128,7 @@ void renderWindow(const RenderRequest& request) {
         const auto bars = window.currentView()->findChildren<QProgressBar*>();
         return std::none_of(bars.begin(), bars.end(), [](const QProgressBar* bar) { return bar->isVisible(); });
     });
-    if (!window.grab().save(request.output, "PNG"))
-        throw Error(ErrorKind::Storage, (request.output + ": the picture could not be written").toStdString(),
-                    "check that the folder exists and is writable");
+    if (!savePng(window.grab().toImage(), request.output)) refusePicture(request.output);
 }
 
 } // namespace
@@ -186,9 +190,7 @@ void renderView(const RenderRequest& request) {
     waitUntilIdle(workspace);
     if (!failure.isEmpty()) throw Error(ErrorKind::BadInput, failure.toStdString());
     setPictureScale(*view, request.scale);
-    if (!view->exportImage(request.output, request.size))
-        throw Error(ErrorKind::Storage, (request.output + ": the picture could not be written").toStdString(),
-                    "check that the folder exists and is writable");
+    if (!view->exportImage(request.output, request.size)) refusePicture(request.output);
 }
 
 } // namespace kvscope::ui

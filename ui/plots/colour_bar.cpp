@@ -16,8 +16,9 @@ QCPColorScale* addColourBar(PlotCanvas& plot, int row, int column, QCPAxisRect* 
     plot.plotLayout()->addElement(row, column, bar);
     if (!panel->marginGroup(QCP::msTop)) panel->setMarginGroup(QCP::msTop | QCP::msBottom, new QCPMarginGroup(&plot));
     bar->setMarginGroup(QCP::msTop | QCP::msBottom, panel->marginGroup(QCP::msTop));
-    // The group makes the margins equal that the two elements have inside the row. The colours themselves lie in an
-    // axis rectangle inside the bar, which QCustomPlot places without the group.
+    // The group makes the margins equal that the two elements have inside the row. The colours themselves are an axis
+    // rectangle inside the bar with margins of its own, which QCPColorScale::update gives the bar's inner rectangle:
+    // the group does not know it.
     QObject::connect(&plot, &QCustomPlot::afterLayout, bar, [bar, beside = QPointer<QCPAxisRect>(panel)] {
         QCPAxisRect& colours = *bar->axis()->axisRect();
         const QRect wide = colours.rect();
