@@ -4,7 +4,6 @@
 #include "profiler/import/import.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/read/trace_head.h"
-#include "ui/frame/as_written.h"
 #include "ui/frame/cursor_history.h"
 #include "ui/frame/cursor_link.h"
 #include "ui/frame/remembers.h"
@@ -28,7 +27,9 @@
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/screen_room.h"
+#include "ui/window/session_progress.h"
 #include "ui/window/shortcut_list.h"
+#include "ui/window/status_line.h"
 #include "ui/window/view_area.h"
 
 #include <QApplication>
@@ -37,16 +38,12 @@
 #include <QElapsedTimer>
 #include <QFileInfo>
 #include <QHBoxLayout>
-#include <QLabel>
 #include <QMenu>
 #include <QMessageBox>
 #include <QProcess>
-#include <QProgressBar>
 #include <QPushButton>
 #include <QScrollArea>
 #include <QStackedWidget>
-#include <QStatusBar>
-#include <QStyle>
 #include <QTabWidget>
 #include <QTimer>
 #include <QToolBar>
@@ -54,7 +51,6 @@
 #include <QVBoxLayout>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace kvscope::ui {
@@ -218,39 +214,12 @@ void MainWindow::makeDocks() {
 }
 
 void MainWindow::makeStatusBar() {
-    message_ = new QLabel;
-    message_->setObjectName(QStringLiteral("statusMessage"));
-    message_->setTextFormat(Qt::PlainText); // file names may look like markup
-    message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-    message_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
-    dismiss_ = new QToolButton;
-    dismiss_->setText(QStringLiteral("×"));
-    dismiss_->setAutoRaise(true);
-    dismiss_->setStyleSheet(QStringLiteral("padding: 0px 5px;")); // the button must not make the status bar higher
-    dismiss_->setToolTip(tr("Hide this message"));
-    dismiss_->setAccessibleName(tr("Hide this message"));
-    dismiss_->hide();
-    broken_ = new QToolButton;
-    broken_->setObjectName(QStringLiteral("brokenRules"));
-    broken_->setAccessibleName(tr("Rows that break rules of the trace format"));
-    broken_->setAutoRaise(true);
-    broken_->setProperty("role", QStringLiteral("danger"));
-    broken_->setStyleSheet(QStringLiteral("padding: 0px 6px;"));
-    broken_->hide();
-    connect(broken_, &QToolButton::clicked, this, [this] {
+    status_ = new StatusLine(this);
+    setStatusBar(status_);
+    connect(status_, &StatusLine::brokenClicked, this, [this] {
         if (const OpenRun* run = workspace_->current()) showViolations(run->key);
     });
-    busy_ = new MutedLabel(tr("reading…"));
-    busy_->setMinimumWidth(70);
-    busy_->setVisible(false);
-    statusBar()->setSizeGripEnabled(false);
-    statusBar()->setContentsMargins(10, 0, 6, 0);
-    statusBar()->addWidget(message_, 1);
-    statusBar()->addPermanentWidget(dismiss_);
-    statusBar()->addPermanentWidget(broken_);
-    statusBar()->addPermanentWidget(busy_);
-    connect(dismiss_, &QToolButton::clicked, this, [this] { showMessage({}); });
-    connect(workspace_.get(), &Workspace::busyChanged, busy_, &QWidget::setVisible);
+    connect(workspace_.get(), &Workspace::busyChanged, status_, &StatusLine::setBusy);
     connect(workspace_.get(), &Workspace::failed, this, [this](const QString& sentence) {
         banner_->show(InlineMessage::Kind::Error, sentence); // the message stands above the view whose read failed
     });
@@ -268,29 +237,21 @@ void MainWindow::makeStatusBar() {
                 // The sentences about all files that were opened together.
                 const QString all = told->sentences.join(QLatin1Char('\n'));
                 runs_->showProblem(all);
-                openProblem_ = told->sentences.size() == 1 ? sentence
-                                                           : tr("%1 files could not be opened: %2")
-                                                                 .arg(told->sentences.size())
-                                                                 .arg(told->sentences.join(QStringLiteral("; ")));
-                showMessage(openProblem_, true);
-                message_->setToolTip(asWritten(all));
+                status_->say(told->sentences.size() == 1 ? sentence
+                                                         : tr("%1 files could not be opened: %2")
+                                                               .arg(told->sentences.size())
+                                                               .arg(told->sentences.join(QStringLiteral("; "))),
+                             true, StatusLine::About::OpenedFiles);
+                status_->explain(all);
             });
 }
 
-void MainWindow::showMessage(const QString& text, bool isError) {
-    message_->setText(text);
-    message_->setToolTip(asWritten(text));
-    message_->setProperty("role", isError ? "danger" : "muted");
-    message_->style()->unpolish(message_); // only this makes the style sheet look at the property again
-    message_->style()->polish(message_);
-    dismiss_->setVisible(!text.isEmpty());
-}
+void MainWindow::showMessage(const QString& text, bool isError) { status_->say(text, isError); }
 
 void MainWindow::connectSession() {
     SessionController* session = controller_.get();
     connect(form_, &SessionForm::modelRequested, this, [this](const QString& name) {
-        if (message_->text() == modelProblem_) showMessage({}); // the message was about another model
-        modelProblem_.clear();
+        status_->forget(StatusLine::About::Model);                   // the message was about another model
         if (again_ && again_->request.model != name) again_.reset(); // the person chose another model meanwhile
         controller_->loadModel(name);
     });
@@ -311,8 +272,7 @@ void MainWindow::connectSession() {
     });
     connect(session, &SessionController::stateChanged, this, &MainWindow::updateActions);
     connect(session, &SessionController::progress, this, [this](double fraction, const QString& what) {
-        progressBar_->setValue(int(std::lround(fraction * 1000)));
-        progressText_->setText(what);
+        progress_->advance(fraction, what);
         if (controller_->state() != SessionController::State::Prefill) return;
         const OpenRun* run = workspace_->current();
         const bool live = run && run->live; // the session's own run is shown
@@ -330,11 +290,12 @@ void MainWindow::connectSession() {
         again_.reset();
         forked_.reset();
         const bool queued = std::exchange(sessionQueued_, false);
-        if (!std::exchange(sessionActive_, false))
-            form_->setModelProblem(modelProblem_ = sentence);
+        const bool ofModel = !std::exchange(sessionActive_, false);
+        if (ofModel)
+            form_->setModelProblem(sentence);
         else if (!queued) // the queue says it beside the run
             form_->setRunProblem(sentence);
-        showMessage(sentence, true);
+        status_->say(sentence, true, ofModel ? StatusLine::About::Model : StatusLine::About::Other);
         updateActions();
     });
 }

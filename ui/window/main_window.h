@@ -17,8 +17,6 @@
 #include <vector>
 
 class QDockWidget;
-class QLabel;
-class QProgressBar;
 class QStackedWidget;
 class QToolBar;
 class QToolButton;
@@ -45,6 +43,8 @@ class RunQueue;
 class ServerProcess;
 class SessionController;
 class SessionForm;
+class SessionProgress;
+class StatusLine;
 class TokenPanel;
 class View;
 class ViewArea;
@@ -256,16 +256,11 @@ private:
     QString actionGroup_;
     QToolBar* toolBar_ = nullptr;
     FilterBar* filter_ = nullptr;
-    QWidget* progress_ = nullptr;
-    QLabel* progressText_ = nullptr;
-    QProgressBar* progressBar_ = nullptr;
-    QLabel *message_ = nullptr, *busy_ = nullptr;
-    QToolButton *dismiss_ = nullptr, *broken_ = nullptr; // broken_: how many rows of the shown run break rules
-    QToolButton* queued_ = nullptr;                      // says how far the queue is
-    QToolButton* serving_ = nullptr;                     // says that a server runs; null: none was started yet
-    QString theme_, reportProgram_, serverProgram_;      // serverProgram_: empty: the usual one
-    /// What the status bar last said about files that could not be opened and about the model.
-    QString openProblem_, modelProblem_;
+    SessionProgress* progress_ = nullptr;
+    StatusLine* status_ = nullptr;
+    QToolButton* queued_ = nullptr;                 // of status_: says how far the queue is
+    QToolButton* serving_ = nullptr;                // of status_: says that a server runs; null: none was started yet
+    QString theme_, reportProgram_, serverProgram_; // serverProgram_: empty: the usual one
     bool painted_ = false, sessionActive_ = false;
     bool sessionQueued_ = false; // the active session is one of the queue, not of the form
     bool ended_ = false;         // the window was saved for the last time and is closing

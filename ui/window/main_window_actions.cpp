@@ -27,6 +27,7 @@
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/main_window.h"
+#include "ui/window/session_progress.h"
 #include "ui/window/view_area.h"
 
 #include <QApplication>
@@ -39,7 +40,7 @@
 #include <QListView>
 #include <QMenu>
 #include <QMenuBar>
-#include <QProgressBar>
+#include <QStackedWidget>
 #include <QToolBar>
 #include <QToolButton>
 #include <QVBoxLayout>
@@ -453,28 +454,9 @@ void MainWindow::makeToolBar() {
     toolBar_->addWidget(holder);
     toolBar_->addWidget(makeSpacer());
 
-    progress_ = new QWidget;
-    auto* progressRow = new QHBoxLayout(progress_);
-    progressRow->setContentsMargins(4, 0, 4, 0);
-    progressText_ = new MutedLabel;
-    progressBar_ = new QProgressBar;
-    progressBar_->setObjectName(QStringLiteral("progress"));
-    progressBar_->setRange(0, 1000);
-    progressBar_->setTextVisible(false);
-    progressBar_->setFixedSize(180, 6);
-    auto* cancel = new QToolButton;
-    cancel->setObjectName(QStringLiteral("cancel"));
-    cancel->setText(tr("Cancel"));
-    connect(cancel, &QToolButton::clicked, this, [this] { controller_->stop(); });
-    progressRow->addWidget(progressText_);
-    progressRow->addWidget(progressBar_);
-    progressRow->addWidget(cancel);
-    auto* progressHolder = new QWidget;
-    auto* progressLayout = new QHBoxLayout(progressHolder);
-    progressLayout->setContentsMargins(0, 0, 0, 0);
-    progressLayout->addWidget(progress_);
-    progress_->hide();
-    toolBar_->addWidget(progressHolder);
+    progress_ = new SessionProgress;
+    connect(progress_, &SessionProgress::cancelled, this, [this] { controller_->stop(); });
+    toolBar_->addWidget(progress_);
 
     addToolBarBreak();
     addToolBar(filter_);
@@ -502,9 +484,7 @@ void MainWindow::updateActions() {
     action("pause")->setIcon(makeIcon(state == State::Paused ? Icon::Run : Icon::Pause, Theme::current()));
     action("step")->setEnabled(sessionActive_ && decoding);
     action("stop")->setEnabled(sessionActive_ || state == State::Loading);
-    const bool working = state == State::Loading || state == State::Prefill;
-    if (working && progress_->isHidden()) progressBar_->setValue(0);
-    progress_->setVisible(working);
+    progress_->setWorking(state == State::Loading || state == State::Prefill);
     if (state != State::Prefill) promptProgress_->end();
     const bool open = workspace_->current() != nullptr;
     for (const char* name : {"exportReport", "exportFigure", "previousStep", "nextStep", "previousLayer", "nextLayer"})

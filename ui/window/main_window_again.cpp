@@ -8,6 +8,7 @@
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
 #include "ui/window/main_window.h"
+#include "ui/window/status_line.h"
 
 #include "base/error.h"
 #include "core/model/model.h"
@@ -16,7 +17,6 @@
 #include <QDir>
 #include <QDockWidget>
 #include <QFileInfo>
-#include <QToolButton>
 
 #include <utility>
 
@@ -157,11 +157,7 @@ void MainWindow::updateAgain() {
                                             .arg(fork->shortcut().toString(QKeySequence::NativeText))
                                       : asWritten(noFork));
     const QString broken = run ? brokenText(*workspace_, run->key) : QString();
-    broken_->setVisible(!broken.isEmpty());
-    if (broken.isEmpty()) return;
-    broken_->setText(QStringLiteral("⚠ ") + broken);
-    broken_->setToolTip(asWritten(violationText(*workspace_, run->key)));
-    broken_->setAccessibleName(broken);
+    status_->showBroken(broken, broken.isEmpty() ? QString() : violationText(*workspace_, run->key));
 }
 
 void MainWindow::showViolations(const RunKey& key) {

@@ -11,13 +11,13 @@
 #include "ui/widgets/import_bar.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
+#include "ui/window/status_line.h"
 
 #include <QDir>
 #include <QDockWidget>
 #include <QDragEnterEvent>
 #include <QFileDialog>
 #include <QFileInfo>
-#include <QLabel>
 #include <QMimeData>
 #include <QProcess>
 #include <QStatusBar>
@@ -115,8 +115,7 @@ void MainWindow::openFiles(const QStringList& paths) {
 /// Hides the messages about files that could not be opened. Called when the user opens other files.
 void MainWindow::forgetOpenProblems() {
     runs_->showProblem({});
-    if (message_->text() == openProblem_) showMessage({});
-    openProblem_.clear();
+    status_->forget(StatusLine::About::OpenedFiles);
 }
 
 void MainWindow::chooseFiles() {

@@ -7,12 +7,12 @@
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/sweep_dialog.h"
 #include "ui/window/main_window.h"
+#include "ui/window/status_line.h"
 
 #include <QDir>
 #include <QDockWidget>
 #include <QMessageBox>
 #include <QPushButton>
-#include <QStatusBar>
 #include <QToolButton>
 
 #include <algorithm>
@@ -26,13 +26,8 @@ constexpr std::size_t kMostMarked = 26; // runs that are compared at a time: as 
 } // namespace
 
 void MainWindow::connectQueue() {
-    queued_ = new QToolButton;
-    queued_->setObjectName(QStringLiteral("queueProgress"));
+    queued_ = status_->addButton("queueProgress");
     queued_->setAccessibleName(tr("Queue"));
-    queued_->setAutoRaise(true);
-    queued_->setStyleSheet(QStringLiteral("padding: 0px 6px;"));
-    queued_->hide();
-    statusBar()->addPermanentWidget(queued_);
     connect(queued_, &QToolButton::clicked, this, &MainWindow::showQueue);
     connect(form_, &SessionForm::queueRequested, this, &MainWindow::addToQueue);
     connect(form_, &SessionForm::sweepRequested, this, &MainWindow::showSweepDialog);

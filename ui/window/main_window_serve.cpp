@@ -5,11 +5,11 @@
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/trace_facts.h"
 #include "ui/window/main_window.h"
+#include "ui/window/status_line.h"
 
 #include <QAction>
 #include <QMessageBox>
 #include <QPushButton>
-#include <QStatusBar>
 #include <QTimer>
 #include <QToolButton>
 
@@ -26,12 +26,7 @@ ServerProcess& MainWindow::server() {
     if (server_) return *server_;
     server_ = new ServerProcess(this);
     if (!serverProgram_.isEmpty()) server_->setProgram(serverProgram_);
-    serving_ = new QToolButton;
-    serving_->setObjectName(QStringLiteral("servingAt"));
-    serving_->setAutoRaise(true);
-    serving_->setStyleSheet(QStringLiteral("padding: 0px 6px;"));
-    serving_->hide();
-    statusBar()->addPermanentWidget(serving_);
+    serving_ = status_->addButton("servingAt");
     connect(serving_, &QToolButton::clicked, this, &MainWindow::showServeDialog);
     connect(server_, &ServerProcess::changed, this, &MainWindow::followServer);
     connect(server_, &ServerProcess::ready, this, [this] { openServed(server_->trace(), kMostLooks); });
