@@ -130,7 +130,10 @@ private:
             const Capacity capacity = searchCapacity(first, ladder_.rule.tolerance, [&](double rate) {
                 const LadderPoint point = at(rung, seed, rate, false);
                 if (point.broken.empty()) best = point.result;
-                return CapacityPoint{rate, point.broken, {}};
+                CapacityPoint tried{rate, point.broken, {}};
+                tried.result.counted = int(numberIn(point.result, "/requests/counted"));
+                tried.result.busy = numberIn(point.result, "/busy");
+                return tried;
             });
             found.capacities.push_back(capacity.rate);
             if (found.broken.empty()) found.broken = capacity.broken;

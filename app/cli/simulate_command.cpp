@@ -220,9 +220,11 @@ int simulateAll(const SimulateArguments& arguments) {
             capacities.push_back(capacity.rate);
             entry["capacity_per_s"] = capacity.rate;
             entry["broke_first"] = capacity.broken;
-            if (!arguments.json)
+            if (!arguments.json && capacity.rate > 0)
                 printOut("capacity {:.4g} requests/s by {}: above it {}\n", capacity.rate, nameOf(rule.rule),
                          capacity.broken);
+            else if (!arguments.json)
+                printOut("no rate keeps the bounds: {}\n", capacity.broken);
         } else {
             for (const double rate : arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates) {
                 progress(done, fmt::format("{:.4g} requests/s", rate));

@@ -32,11 +32,23 @@ CapacityPoint simulatePoint(const Workload& workload, double rate, const Simulat
     return point;
 }
 
+namespace {
+
+/// Whether the requests of the run met hardly any other, so that a lower rate changes nothing.
+bool ranAlone(const ServingResult& result) {
+    constexpr double kIdle = 0.02; // share of the window in which the server worked
+    return result.counted > 0 && result.busy < kIdle;
+}
+
+} // namespace
+
 Capacity searchCapacity(double firstRate, double tolerance, const std::function<CapacityPoint(double rate)>& at) {
     Capacity capacity;
+    bool noneHolds = false;
     const auto holds = [&](double rate) {
         CapacityPoint point = at(rate);
         const bool kept = point.broken.empty();
+        if (!kept && ranAlone(point.result)) noneHolds = true;
         if (kept)
             capacity.rate = rate;
         else
@@ -51,7 +63,7 @@ Capacity searchCapacity(double firstRate, double tolerance, const std::function<
             low = rate, rate = high > 0 ? high : rate * 2;
         else
             high = rate, rate = low > 0 ? low : rate / 2;
-        if (low > 0 && high > 0) break;
+        if ((low > 0 && high > 0) || noneHolds) break;
     }
     if (low == 0 || high == 0) return capacity;
     while (high - low > tolerance * low) {

@@ -38,8 +38,9 @@ struct Capacity {
     std::vector<CapacityPoint> points; // in the order in which they were tried, without outcomes
 };
 /// Doubles or halves from `firstRate` until one rate holds and the next does not, then halves the interval until it is
-/// as narrow as the tolerance. at: the numbers of a rate and what it breaks; it may throw. The rates that are tried
-/// follow from firstRate and from which rates hold.
+/// as narrow as the tolerance. Where a bound breaks although the requests hardly meet, as one below a single step does,
+/// no lower rate is tried. at: the numbers of a rate, of which `counted` and `busy` matter, and what it breaks; it may
+/// throw. The rates that are tried follow from firstRate and from what `at` says.
 Capacity searchCapacity(double firstRate, double tolerance, const std::function<CapacityPoint(double rate)>& at);
 /// The rate at which the requests need half of the server.
 double halfUsed(const Workload& workload, const SimulationOptions& simulation);

@@ -303,6 +303,18 @@ TEST(Simulation, FasterTransfersAndSegmentsCostNoCapacity) {
     EXPECT_LE(least, 1.0251 * most);
 }
 
+/// A step takes longer than the bound, however few requests there are. The search went on until a request came every
+/// year, and then called the rate too low.
+TEST(Capacity, IsNoneWhereASingleStepBreaksTheBound) {
+    SimulationOptions options = longmixOptions();
+    options.slo.tbtMs = 1;
+    options.warmUpSeconds = 5;
+    const Capacity none = findCapacity(longmixAt(1, 16), options, {});
+    EXPECT_EQ(none.rate, 0);
+    EXPECT_THAT(none.broken, HasSubstr("P99 between tokens"));
+    EXPECT_LT(none.points.size(), 10u);
+}
+
 TEST(Capacity, OfOneServerIsWhereTheMeanWaitMeetsItsBound) {
     // M/D/1 with 1 s of service waits 2 s in the mean at a load of 0.8: rho / (2 (1 - rho)) = 2.
     SimulationOptions options = oneServer();
