@@ -1,6 +1,7 @@
 #include "app/terminal/options.h"
 
 #include "app/terminal/output.h"
+#include "base/nearest_name.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <limits>
-#include <numeric>
 #include <sstream>
 #include <string_view>
 #include <type_traits>
@@ -116,38 +116,6 @@ std::string whyNotPositive(const std::string& text) {
     return number && !(std::strtod(text.c_str(), nullptr) > 0) ? text + " is not above 0" : "";
 }
 
-/// How many letters must be added, left out, replaced or exchanged with the next one to make `a` of `b`.
-std::size_t lettersApart(const std::string& a, const std::string& b) {
-    std::vector<std::size_t> beforeLast, last(b.size() + 1), row(b.size() + 1); // of a's beginnings, by b's
-    std::iota(last.begin(), last.end(), std::size_t(0));
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                row[j] = std::min(row[j], beforeLast[j - 2] + 1);
-        }
-        beforeLast = std::exchange(last, row);
-    }
-    return last.back();
-}
-
-/// " (did you mean --budget?)" with the name that is written most like `wrong`, or nothing where more
-/// than one letter in three would have to change.
-std::string nearestName(const std::string& wrong, const std::vector<std::string>& names) {
-    const auto lettersOf = [](const std::string& name) {
-        return name.substr(std::min(name.find_first_not_of('-'), name.size()));
-    };
-    const std::string letters = lettersOf(wrong);
-    std::size_t least = (letters.size() + 2) / 3;
-    const std::string* nearest = nullptr;
-    for (const std::string& name : names)
-        if (const std::size_t apart = lettersApart(letters, lettersOf(name));
-            apart <= least && (!nearest || apart < least))
-            least = apart, nearest = &name;
-    return nearest ? fmt::format(" (did you mean {}?)", *nearest) : "";
-}
-
 std::vector<std::string> optionNames(const CLI::App& command) {
     std::vector<std::string> names;
     for (const CLI::Option* option : command.get_options())
@@ -166,7 +134,7 @@ std::string unexpected(const std::vector<std::string>& arguments, const CLI::App
     for (const std::string& argument : arguments)
         if (argument.size() > 1 && argument.front() == '-') {
             const std::string name = argument.substr(0, argument.find('='));
-            return "there is no option " + name + nearestName(name, optionNames(command));
+            return "there is no option " + name + didYouMean(name, optionNames(command));
         }
     return "there is no place for the argument '" + (arguments.empty() ? "" : arguments.front()) + "'";
 }
@@ -373,11 +341,14 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
                               owned_->get_subcommands().empty() ? *owned_ : *owned_->get_subcommands().back());
         if (owned_->get_subcommands().empty() && owned_->get_require_subcommand_min() > 0 && argc > 1 &&
             *argv[1] != '-')
-            what = fmt::format("there is no command {}{}", argv[1], nearestName(argv[1], commandNames(*owned_)));
+            what = fmt::format("there is no command {}{}", argv[1], didYouMean(argv[1], commandNames(*owned_)));
         if (const std::size_t twice = what.find(": At Most 1 required but received"); twice != std::string::npos)
             what = what.substr(0, twice) + " is given more than once";
         printErr("{}: {}; see {} --help\n", owned_->get_name(), what, program);
-        return 2;
+        // An option that another one makes vain is refused as where the command itself finds that.
+        const bool vain = dynamic_cast<const CLI::ExcludesError*>(&error) != nullptr ||
+                          dynamic_cast<const CLI::RequiresError*>(&error) != nullptr;
+        return vain ? 1 : 2;
     }
     return std::nullopt;
 }

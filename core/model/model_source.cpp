@@ -1,6 +1,7 @@
 #include "core/model/model_source.h"
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "core/model/bundled_models.h"
 #include "core/model/gguf.h"
 #include "core/model/model.h"
@@ -138,7 +139,8 @@ fs::path modelPath(const std::string& given) {
     if ((given == "~" || given.starts_with("~/")) && home != nullptr && !isThere(path))
         path = fs::path(home) / given.substr(std::min<std::size_t>(given.size(), 2));
     if (!isThere(path))
-        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", given),
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("there is no model '{}'{}", given, didYouMean(given, embeddedModels())),
                     fmt::format("give a Hugging Face folder, a .safetensors or .gguf file, or an embedded model: {}",
                                 fmt::join(embeddedModels(), ", ")));
     if (!isFolder(path) || holdsCheckpoint(path)) return path;

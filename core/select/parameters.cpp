@@ -1,6 +1,7 @@
 #include "core/select/parameters.h"
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 
 #include <algorithm>
 #include <charconv>
@@ -43,7 +44,8 @@ std::vector<std::string> keysOf(const std::vector<Parameter>& declared) {
 void ParameterValues::set(const std::vector<Parameter>& declared, std::string_view key, std::string_view value) {
     const auto found = std::find_if(declared.begin(), declared.end(), [&](const Parameter& p) { return p.key == key; });
     if (found == declared.end())
-        throw Error(ErrorKind::BadInput, fmt::format("unknown parameter '{}'", key),
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("unknown parameter '{}'{}", key, didYouMean(key, keysOf(declared))),
                     fmt::format("there are: {}", fmt::join(keysOf(declared), ", ")));
     const Parameter& parameter = *found;
     switch (parameter.type) {

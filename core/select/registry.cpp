@@ -2,6 +2,7 @@
 #include "core/select/method.h"
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "core/model/model.h"
 
 #include <array>
@@ -45,7 +46,7 @@ const MethodEntry& findMethod(std::string_view name) {
     if (const MethodEntry* entry = knownMethod(name)) return *entry;
     std::vector<std::string> known;
     for (const MethodEntry& entry : methods()) known.push_back(entry.name);
-    throw Error(ErrorKind::BadInput, fmt::format("unknown method '{}'", name),
+    throw Error(ErrorKind::BadInput, fmt::format("unknown method '{}'{}", name, didYouMean(name, known)),
                 fmt::format("known methods: {}", fmt::join(known, ", ")));
 }
 

@@ -23,6 +23,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class VainOptions : public test::CliFixture {
 protected:
@@ -344,6 +345,28 @@ TEST_F(VainOptions, TheOptionThatIsWrittenMostAlikeIsNamed) {
                 HasSubstr("no option --modle (did you mean --model?);"));
     EXPECT_EQ(refusal({"run", "--prompt", "a", "--colour", "red"}),
               "kvscope-cli: there is no option --colour; see kvscope-cli run --help\n");
+}
+
+TEST_F(VainOptions, MethodsSettingsAndModelsThatAreWrittenMostAlikeAreNamed) {
+    EXPECT_THAT(refusal({"methods", "qeust"}), HasSubstr("unknown method 'qeust' (did you mean quest?); known"));
+    EXPECT_THAT(refusalOfRun({"--method", "double_sparsity"}), HasSubstr("(did you mean double-sparsity?)"));
+    EXPECT_THAT(refusalOfRun({"--set", "windw_blocks=3"}), HasSubstr("'windw_blocks' (did you mean window_blocks?);"));
+    EXPECT_THAT(refusal({"info", "nosa-tinny"}),
+                HasSubstr("there is no model 'nosa-tinny' (did you mean nosa-tiny?);"));
+    EXPECT_THAT(refusal({"info", "/etc/no/folder"}), Not(HasSubstr("did you mean")));
+    EXPECT_THAT(refusalOfRun({"--method", std::string(5'000, 'q')}), Not(HasSubstr("did you mean")));
+}
+
+/// 2 is for a command line that cannot be read.
+TEST_F(VainOptions, HaveOneExitStatusWhereverTheyAreNoticed) {
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"run", "--prompt", "a", "--top-k", "3"},                                    // by the run
+             {"run", "--prompt", "a", "--needles", "3"},                                  // without what it needs
+             {"simulate", "--workload", "longmix", "--write", path("w"), "--rate", "1"}}) // beside what excludes it
+        EXPECT_EQ(cli(words).status, 1) << words.back();
+    for (const std::vector<std::string>& words :
+         std::vector<std::vector<std::string>>{{"run", "--colour"}, {"run", "--batch", "0"}, {"paint"}})
+        EXPECT_EQ(cli(words).status, 2) << words.back();
 }
 
 TEST_F(VainOptions, AnEmptyValueInAListIsRefused) {
