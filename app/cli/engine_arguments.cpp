@@ -1,12 +1,22 @@
 #include "app/cli/engine_arguments.h"
 
 #include "app/cli/setting_options.h"
+#include "app/terminal/output.h"
 
 #include "base/error.h"
 
 #include <fmt/format.h>
 
 namespace kvscope::cli {
+
+void remarkOnShape(const ServingArguments& arguments, const serve::ServiceCosts& table, const Model& model) {
+    const ModelConfig& config = model.config();
+    const serve::MemoryShape& shape = table.shape;
+    if (arguments.costs.empty() || (shape.layers == config.layers && shape.hidden == config.hidden)) return;
+    printErr("plans were made from costs of another model: the shape in {} has {} layers of {} channels, and {} has {} "
+             "of {}\n",
+             arguments.costs, shape.layers, shape.hidden, model.name(), config.layers, config.hidden);
+}
 
 void addModelOptions(Options& sub, EngineArguments& arguments) {
     sub.add("--model", arguments.model, "Folder with config.json, or GGUF file").showsDefault();

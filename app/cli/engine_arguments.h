@@ -20,6 +20,10 @@ struct EngineArguments : ServingArguments {
     EngineArguments() { deviceKv = "256M", hostKv = "4G", scratch = "512M"; }
 };
 
+/// Says in a line on standard error where plans are made from a table of costs of another model. table: as --costs
+/// gives it, before an engine writes its own shape into it
+void remarkOnShape(const ServingArguments& arguments, const serve::ServiceCosts& table, const Model& model);
+
 void addModelOptions(Options& command, EngineArguments& arguments);
 
 /// The options of the engine. @throws Error(BadInput) naming the option

@@ -81,15 +81,6 @@ void refuseOverwriting(const LoadArguments& arguments) {
                 "name another file");
 }
 
-/// Says where the plans are made from the costs of another model.
-void remarkOnShape(const LoadArguments& arguments, const MemoryShape& table, const Model& model) {
-    const ModelConfig& config = model.config();
-    if (arguments.costs.empty() || (table.layers == config.layers && table.hidden == config.hidden)) return;
-    printErr("plans were made from costs of another model: the shape in {} has {} layers of {} channels, and {} has {} "
-             "of {}\n",
-             arguments.costs, table.layers, table.hidden, model.name(), config.layers, config.hidden);
-}
-
 /// What is said of all points.
 Json documentOf(const LoadArguments& arguments, const std::string& model, const EngineOptions& engine,
                 const LoadOptions& options) {
@@ -240,7 +231,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     else
         printOut("measured with {} on {}{}: {}\n", arguments.method, model->name(),
                  arguments.planted.empty() ? "" : ", planted selections", document["backend"].get<std::string>());
-    remarkOnShape(arguments, table.costs.shape, *model);
+    remarkOnShape(arguments, table.costs, *model);
     if (unwritten) throw *unwritten;
     return 0;
 }

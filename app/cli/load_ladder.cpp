@@ -103,6 +103,7 @@ int climbRungs(const LoadArguments& arguments) {
     engines.full.session.method = "full", engines.full.session.settings.clear();
     engines.full.planted.clear(); // it selects nothing
     const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
+    remarkOnShape(arguments, table.costs, *model);
     const SplicedPrompts prompts(*model);
     LongAction action;
     const Progress progress = action.stopping();

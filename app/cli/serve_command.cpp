@@ -63,6 +63,7 @@ void printLimits() {
 server::LoadedEngine loadEngine(const ServeArguments& arguments, serve::EngineOptions options, RunRecording& recording,
                                 const std::stop_token& stop) {
     server::LoadedEngine loaded{Model::load(arguments.model, {}, stop, arguments.calibration), std::move(options)};
+    remarkOnShape(arguments, loaded.options.costs, *loaded.model);
     recording.open();
     if (recording.records()) {
         loaded.sink = &recording.sink();

@@ -545,6 +545,13 @@ TEST_F(Serve, ThePageOfServingHasEveryLimit) {
     }
 }
 
+/// The default table is of another model's shape, and a server planned by it without a word.
+TEST_F(Serve, SaysWhereItsCostsAreOfAnotherModel) {
+    start();
+    if (IsSkipped()) return;
+    EXPECT_THAT(stop().err, HasSubstr("costs of another model: the shape in " + path("costs.json")));
+}
+
 TEST_F(Serve, SaysThatItLoadsUntilItCanServe) {
     start({}, false); // measures its costs first
     if (IsSkipped()) return;
