@@ -26,6 +26,7 @@
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
+#include "ui/window/panels.h"
 #include "ui/window/screen_room.h"
 #include "ui/window/session_progress.h"
 #include "ui/window/shortcut_list.h"
@@ -97,7 +98,7 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     makeCentre();
     makeDocks();
     makeActions();
-    followPanelsToggles();
+    panels_->setFilter(*filter_, *action("filter"));
     makeMenus();
     makeToolBar();
     makeNavigation();
@@ -124,7 +125,7 @@ MainWindow::~MainWindow() {
     delete link_;
     controller_.reset(); // waits for the worker, which uses the workspace
     delete centre_;      // destroys the views before the workspace that they use
-    for (QDockWidget* dock : docks()) delete dock;
+    for (QDockWidget* dock : panels_->docks()) delete dock;
 }
 
 void MainWindow::makeCentre() {
@@ -154,7 +155,6 @@ void MainWindow::makeCentre() {
     });
     connect(area_, &ViewArea::frontChanged, this, &MainWindow::updateActions);
     connect(area_, &ViewArea::rearranged, this, &MainWindow::updatePlaceActions);
-    connect(area_, &ViewArea::rearranged, this, &MainWindow::askForRoom);
     const auto showTitle = [this] {
         const OpenRun* run = workspace_->current();
         setWindowTitle(run ? tr("%1 – KVScope").arg(runName(*run, workspace_->runs())) : QStringLiteral("KVScope"));
@@ -175,29 +175,17 @@ void MainWindow::makeDocks() {
     queuePanel_ = new QueuePanel(*queue_, *workspace_);
     tokens_ = new TokenPanel(*workspace_);
     inspector_ = new Inspector(*workspace_);
-    const auto add = [this](const QString& title, const char* name, QWidget* content, Qt::DockWidgetArea area,
-                            QWidget* beside = nullptr) {
-        auto* dock = new QDockWidget(title, this);
-        dock->setObjectName(QLatin1String(name));
-        dock->setFeatures(QDockWidget::DockWidgetMovable | QDockWidget::DockWidgetClosable |
-                          QDockWidget::DockWidgetFloatable);
-        dock->setWidget(content);
-        auto* bar = new DockTitle(title, beside);
-        connect(bar, &DockTitle::closeRequested, dock, &QDockWidget::hide);
-        dock->setTitleBarWidget(bar);
-        addDockWidget(area, dock);
-        return dock;
-    };
-    // The docks at the left and at the right have the full height, and the token strip lies between them.
-    setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
-    setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
-    sessionDock_ = add(tr("Session"), "sessionDock", form_, Qt::LeftDockWidgetArea);
-    runsDock_ = add(tr("Runs"), "runsDock", runs_, Qt::LeftDockWidgetArea);
-    queueDock_ = add(tr("Queue"), "queueDock", queuePanel_, Qt::LeftDockWidgetArea, queuePanel_->heading());
-    tabifyDockWidget(runsDock_, queueDock_);
-    queueDock_->hide(); // until a run is queued
-    tokensDock_ = add(tr("Tokens"), "tokensDock", tokens_, Qt::BottomDockWidgetArea, tokens_->heading());
-    inspectorDock_ = add(tr("Inspector"), "inspectorDock", inspector_, Qt::RightDockWidgetArea);
+    panels_ = new Panels(*this, *area_, *workspace_);
+    panels_->add(Panel::Session, tr("Session"), "sessionDock", form_);
+    panels_->add(Panel::Runs, tr("Runs"), "runsDock", runs_);
+    panels_->add(Panel::Queue, tr("Queue"), "queueDock", queuePanel_, queuePanel_->heading());
+    panels_->add(Panel::Tokens, tr("Tokens"), "tokensDock", tokens_, tokens_->heading());
+    panels_->add(Panel::Inspector, tr("Inspector"), "inspectorDock", inspector_);
+    connect(area_, &ViewArea::rearranged, panels_, &Panels::askForRoom);
+    connect(panels_, &Panels::viewsOnlyChanged, this, [this](bool on) { action("viewsOnly")->setChecked(on); });
+    connect(panels_, &Panels::viewWanted, this, [this] {
+        if (View* view = currentView()) view->setFocus();
+    });
     connect(runs_, &RunList::openRequested, this, &MainWindow::chooseFiles);
     connect(runs_, &RunList::againRequested, this, &MainWindow::runAgain);
     connect(runs_, &RunList::violationsRequested, this, &MainWindow::showViolations);
@@ -309,20 +297,20 @@ void MainWindow::restore() {
     const QSize room = roomFor(*this);
     resize(kRoomy.boundedTo(room));
     layout()->activate(); // gives the docks their sizes
-    arrangeDocks(size());
-    defaultDocks_ = saveState();
+    panels_->arrange(size());
+    panels_->setDefault();
     if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
     // The saved window may be larger than this screen or lie partly outside of it.
     resize(size().boundedTo(room));
     moveOntoScreen(*this);
-    if (!saved_.docks.isEmpty()) {
-        restoreState(saved_.docks);
-        inspectorWaits_ = saved_.inspectorWaits;
-        filterWaits_ = saved_.filterWaits;
-        roomyTokens_ = saved_.roomyTokens;
-    }
+    if (!saved_.panels.docks.isEmpty()) panels_->restore(saved_.panels);
     updateActions();
     form_->setFocus();
+}
+
+void MainWindow::resizeEvent(QResizeEvent* event) {
+    QMainWindow::resizeEvent(event);
+    if (panels_ != nullptr) panels_->askForRoom();
 }
 
 void MainWindow::paintEvent(QPaintEvent* event) {
@@ -360,10 +348,7 @@ QString MainWindow::writeSettings() {
 
 void MainWindow::collectSession() {
     saved_.geometry = saveGeometry();
-    saved_.docks = layoutState();
-    saved_.inspectorWaits = inspectorWaits_;
-    saved_.filterWaits = filterWaits_;
-    saved_.roomyTokens = roomyTokens_;
+    saved_.panels = panels_->layout();
     saved_.theme = theme_;
     saved_.view = area_->isChosen() ? QLatin1String(views()[std::size_t(area_->inTabs())].id) : QString();
     saved_.places = area_->places();

@@ -16,7 +16,6 @@
 #include <optional>
 #include <vector>
 
-class QDockWidget;
 class QStackedWidget;
 class QToolBar;
 class QToolButton;
@@ -35,6 +34,7 @@ class FilterBar;
 class HelpOverlay;
 class InlineMessage;
 class Inspector;
+class Panels;
 class PromptProgress;
 class QueuePanel;
 class RecoveryBar;
@@ -126,17 +126,6 @@ private:
     void makeStatusBar();
     void connectSession();
     void restore();
-    void arrangeDocks(QSize window);
-    void askForRoom();
-    void giveViewsRoom();
-    bool inspectorHasRoom() const;
-    void showInspector(bool shown);
-    void giveViewsHeight();
-    void followPanelsToggles();
-    void setViewsOnly(bool on);
-    /// The layout of the docks; while only the views are shown, the layout to which the window will return.
-    QByteArray layoutState() const;
-    QList<QDockWidget*> docks() const { return {sessionDock_, runsDock_, queueDock_, tokensDock_, inspectorDock_}; }
     void afterFirstPaint();
 
     // These functions keep what a crash must not destroy (main_window_recovery.cpp).
@@ -226,8 +215,7 @@ private:
     Inspector* inspector_ = nullptr;
     HelpOverlay* help_ = nullptr;
     CommandPalette* palette_ = nullptr; // made when it is first opened
-    QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *queueDock_ = nullptr, *tokensDock_ = nullptr,
-                *inspectorDock_ = nullptr;
+    Panels* panels_ = nullptr;
     QMenu *recentMenu_ = nullptr, *backMenu_ = nullptr, *forwardMenu_ = nullptr;
     ColourMapMenu* colourMaps_ = nullptr;
     InlineMessage* banner_ = nullptr;         // above the views: errors of their reads
@@ -240,18 +228,6 @@ private:
     std::optional<RunKey> forked_;           // the fork of this run was asked for and is not there yet
     bool runsFilledForm_ = false;            // the session runs as soon as the form holds it
     QTimer saveTimer_, regularTimer_;
-    QByteArray defaultDocks_;
-    /// Widths of the docks at the sides before the window became too narrow for them, in pixels; empty: the window is
-    /// wide enough.
-    QList<int> roomyColumns_;
-    /// Height of the tokens before the window became too low for it, in pixels; 0: the window is high enough.
-    int roomyTokens_ = 0;
-    /// Waits: the inspector is hidden because the window is small. Wanted: the user opened it in a small window.
-    bool inspectorWaits_ = false, inspectorWanted_ = false;
-    bool filterWaits_ = false, filterWanted_ = false; // the same for the filter bar
-    bool viewsOnly_ = false;                          // the user has hidden everything around the views
-    QByteArray aroundViews_;                          // the layout to which the window returns then
-    bool roomAsked_ = false;
     /// The heading under which the help lists the actions that are being made.
     QString actionGroup_;
     QToolBar* toolBar_ = nullptr;

@@ -27,6 +27,7 @@
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/main_window.h"
+#include "ui/window/panels.h"
 #include "ui/window/session_progress.h"
 #include "ui/window/view_area.h"
 
@@ -273,14 +274,13 @@ void MainWindow::makeViewActions() {
     connect(cold, &QAction::toggled, this, &MainWindow::countCold);
     connect(addNamed("viewsOnly", tr("Only the Views"), keys({"F11"}),
                      tr("Put the panels and the filter away, and bring them back")),
-            &QAction::triggered, this, [this] { setViewsOnly(!viewsOnly_); });
+            &QAction::triggered, this, [this] { panels_->setViewsOnly(!panels_->viewsOnly()); });
     action("viewsOnly")->setCheckable(true);
     connect(addNamed("resetLayout", tr("Reset Layout"), {}, tr("Views and panels where they were at first")),
             &QAction::triggered, this, [this] {
-                setViewsOnly(false);
+                panels_->setViewsOnly(false);
                 area_->rejoinAll();
-                restoreState(defaultDocks_);
-                arrangeDocks(size());
+                panels_->reset();
             });
 }
 
@@ -307,7 +307,7 @@ void MainWindow::makeCursorActions() {
             &QAction::triggered, this, &MainWindow::findInView);
     connect(addNamed("focusTokens", tr("Go to Tokens"), keys({"Ctrl+T"}), tr("Keyboard focus to the token strip")),
             &QAction::triggered, this, [this] {
-                tokensDock_->show();
+                panels_->dock(Panel::Tokens)->show();
                 tokens_->strip()->setFocus();
             });
     connect(addNamed("focusView", tr("Go to View"), keys({"Ctrl+G"}), tr("Keyboard focus to the view in front")),
@@ -322,7 +322,7 @@ void MainWindow::makeCursorActions() {
             });
     connect(addNamed("focusRuns", tr("Go to Runs"), keys({"Ctrl+R"}), tr("Keyboard focus to the list of runs")),
             &QAction::triggered, this, [this] {
-                runsDock_->show();
+                panels_->dock(Panel::Runs)->show();
                 runs_->view()->setFocus();
             });
     QAction* linked = addNamed("linkCursor", tr("Link Windows"), keys({"Ctrl+Shift+L"}),
@@ -380,7 +380,7 @@ void MainWindow::makeMenus() {
     QMenu* view = menuBar()->addMenu(tr("&View"));
     for (const ViewEntry& entry : views()) view->addAction(action((std::string("view_") + entry.id).c_str()));
     view->addSeparator();
-    for (QDockWidget* dock : docks()) view->addAction(dock->toggleViewAction());
+    for (QDockWidget* dock : panels_->docks()) view->addAction(dock->toggleViewAction());
     view->addAction(action("viewsOnly"));
     view->addSeparator();
     for (const char* name : {"splitRight", "splitDown", "floatView", "rejoinView"}) view->addAction(action(name));

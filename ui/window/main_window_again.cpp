@@ -8,6 +8,7 @@
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
 #include "ui/window/main_window.h"
+#include "ui/window/panels.h"
 #include "ui/window/status_line.h"
 
 #include "base/error.h"
@@ -15,7 +16,6 @@
 
 #include <QAction>
 #include <QDir>
-#include <QDockWidget>
 #include <QFileInfo>
 
 #include <utility>
@@ -83,8 +83,7 @@ void MainWindow::runAgain(const RunKey& key) {
         form_->setRunProblem(refusal);
         return showMessage(refusal, true);
     }
-    sessionDock_->show();
-    sessionDock_->raise();
+    panels_->show(Panel::Session);
     if (form_->hasModel() && form_->modelName() == again_->request.model) return fillFormAgain();
     showMessage(tr("Loading the model of the recorded run…"));
     form_->chooseModel(again_->request.model); // goes on when it is there

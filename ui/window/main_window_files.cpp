@@ -11,6 +11,7 @@
 #include "ui/widgets/import_bar.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
+#include "ui/window/panels.h"
 #include "ui/window/status_line.h"
 
 #include <QDir>
@@ -82,7 +83,7 @@ void MainWindow::openFiles(const QStringList& paths) {
     for (const QString& path : paths) {
         const QFileInfo info(path);
         if (isModel(path) && tracesIn(info.absoluteFilePath()).isEmpty()) {
-            sessionDock_->show();
+            panels_->dock(Panel::Session)->show();
             form_->chooseModel(info.absoluteFilePath());
             continue;
         }

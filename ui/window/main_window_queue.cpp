@@ -7,6 +7,7 @@
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/sweep_dialog.h"
 #include "ui/window/main_window.h"
+#include "ui/window/panels.h"
 #include "ui/window/status_line.h"
 
 #include <QDir>
@@ -71,10 +72,10 @@ void MainWindow::showSweepDialog() {
 }
 
 void MainWindow::showQueue() {
-    const bool appears = queueDock_->isHidden();
-    queueDock_->show();
-    queueDock_->raise();
-    if (appears && queueDock_->height() < kQueueHeight) resizeDocks({queueDock_}, {kQueueHeight}, Qt::Vertical);
+    QDockWidget* const dock = panels_->dock(Panel::Queue);
+    const bool appears = dock->isHidden();
+    panels_->show(Panel::Queue);
+    if (appears && dock->height() < kQueueHeight) resizeDocks({dock}, {kQueueHeight}, Qt::Vertical);
 }
 
 /// Says in the status bar how far the queue is, also while the panel is hidden.

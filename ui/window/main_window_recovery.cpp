@@ -9,6 +9,7 @@
 #include "ui/widgets/trace_facts.h"
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/main_window.h"
+#include "ui/window/panels.h"
 #include "ui/window/session_journal.h"
 #include "ui/window/view_area.h"
 
@@ -78,7 +79,7 @@ void MainWindow::keepSaved() {
     connect(workspace_.get(), &Workspace::runsChanged, this, soon);
     connect(area_, &ViewArea::frontChanged, this, soon);
     connect(area_, &ViewArea::rearranged, this, soon);
-    for (const QDockWidget* dock : docks()) {
+    for (const QDockWidget* dock : panels_->docks()) {
         connect(dock, &QDockWidget::visibilityChanged, this, soon);
         connect(dock, &QDockWidget::dockLocationChanged, this, soon);
         connect(dock, &QDockWidget::topLevelChanged, this, soon);

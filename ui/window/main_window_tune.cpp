@@ -4,8 +4,7 @@
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/tune_dialog.h"
 #include "ui/window/main_window.h"
-
-#include <QDockWidget>
+#include "ui/window/panels.h"
 
 namespace kvscope::ui {
 
@@ -34,8 +33,7 @@ void MainWindow::runTuned(const TuneResult& result, std::size_t row) {
     NeedleOptions needle;
     needle.tokens = result.context;
     form_->fill(sessionOf(result.rows[row].candidate, options), needle, result.request.batch);
-    sessionDock_->show();
-    sessionDock_->raise();
+    panels_->show(Panel::Session);
     runWhenReady();
 }
 

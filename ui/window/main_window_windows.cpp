@@ -9,6 +9,7 @@
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/session_form.h"
 #include "ui/window/main_window.h"
+#include "ui/window/panels.h"
 #include "ui/window/screen_room.h"
 #include "ui/window/view_area.h"
 
@@ -174,11 +175,8 @@ void MainWindow::continueFrom(MainWindow& other) {
     const QPoint place = other.pos() + QPoint(36, 36);
     move(place);
     resize(other.size().boundedTo(roomFrom(*this, place)));
-    restoreState(other.layoutState());
-    form_->setFocus(); // restoreState has moved the focus
-    inspectorWaits_ = other.inspectorWaits_;
-    filterWaits_ = other.filterWaits_;
-    roomyTokens_ = other.roomyTokens_;
+    panels_->restore(other.panels_->layout());
+    form_->setFocus(); // restoring the panels has moved the focus
     showView(saved_.view);
     area_->restore({{}, {}, saved_.places.order}); // the views that have left the tabs stay with the other window
     if (other.controller_->model() && other.form_->hasModel())

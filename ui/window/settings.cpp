@@ -27,10 +27,10 @@ SavedSession Settings::load() const {
     const QSettings settings(file_, QSettings::IniFormat);
     if (settings.value("window/layoutVersion").toInt() == kLayoutVersion) {
         session.geometry = settings.value("window/geometry").toByteArray();
-        session.docks = settings.value("window/docks").toByteArray();
-        session.inspectorWaits = settings.value("window/inspectorWaits").toBool();
-        session.filterWaits = settings.value("window/filterWaits").toBool();
-        session.roomyTokens = settings.value("window/roomyTokens").toInt();
+        session.panels.docks = settings.value("window/docks").toByteArray();
+        session.panels.inspectorWaits = settings.value("window/inspectorWaits").toBool();
+        session.panels.filterWaits = settings.value("window/filterWaits").toBool();
+        session.panels.roomyTokens = settings.value("window/roomyTokens").toInt();
     }
     session.theme = settings.value("window/theme", session.theme).toString();
     session.countCold = settings.value("numbers/countCold", session.countCold).toBool();
@@ -55,10 +55,10 @@ QString Settings::save(const SavedSession& session) const {
     QSettings settings(file_, QSettings::IniFormat);
     settings.setValue("window/layoutVersion", kLayoutVersion);
     settings.setValue("window/geometry", session.geometry);
-    settings.setValue("window/docks", session.docks);
-    settings.setValue("window/inspectorWaits", session.inspectorWaits);
-    settings.setValue("window/filterWaits", session.filterWaits);
-    settings.setValue("window/roomyTokens", session.roomyTokens);
+    settings.setValue("window/docks", session.panels.docks);
+    settings.setValue("window/inspectorWaits", session.panels.inspectorWaits);
+    settings.setValue("window/filterWaits", session.panels.filterWaits);
+    settings.setValue("window/roomyTokens", session.panels.roomyTokens);
     settings.setValue("window/theme", session.theme);
     settings.setValue("numbers/countCold", session.countCold);
     settings.setValue("traces/modelPath", session.modelPath);

@@ -16,12 +16,19 @@ struct ViewPlaces {
     bool operator==(const ViewPlaces&) const = default;
 };
 
-struct SavedSession {
-    QByteArray geometry, docks; // empty: the default layout
+/// Where the panels around the views stand (panels.h).
+struct PanelLayout {
+    QByteArray docks = {}; // QMainWindow::saveState; empty: the default layout
     /// Whether the inspector and the filter bar are hidden because the window is small.
     bool inspectorWaits = false, filterWaits = false;
     /// Height of the tokens before the window became too low for it, in pixels; 0: the window is high enough.
     int roomyTokens = 0;
+    bool operator==(const PanelLayout&) const = default;
+};
+
+struct SavedSession {
+    QByteArray geometry; // empty: the default
+    PanelLayout panels;
     QString theme = QStringLiteral("light");
     bool countCold = false;              // whether rates, shares and means include cold steps
     bool modelPath = true;               // whether traces record the path of the model
