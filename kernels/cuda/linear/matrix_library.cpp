@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <map>
+#include <mutex>
 #include <tuple>
 #include <type_traits>
 
@@ -42,6 +43,31 @@ int chosenFor(int n) {
     return n <= kExact ? n : (n + step - 1) / step * step;
 }
 
+/// The algorithms that the library has proposed in this process, by w.rows, w.cols, n, stride and type of y. It proposes
+/// the same to every handle, so that a session need not ask what one before it has asked. Any thread may call this.
+class Proposals {
+public:
+    using Key = std::tuple<int, int, int, int, int>;
+    /// ask: makes the proposal where there is none yet. What it throws leaves the proposals as they are.
+    template <class Ask> cublasLtMatmulAlgo_t of(const Key& key, const Ask& ask) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (const auto known = known_.find(key); known != known_.end()) return known->second;
+        }
+        const cublasLtMatmulAlgo_t proposed = ask(); // without the lock: two threads that ask hear the same
+        const std::lock_guard lock(mutex_);
+        return known_.emplace(key, proposed).first->second;
+    }
+    static Proposals& all() {
+        static Proposals made;
+        return made;
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<Key, cublasLtMatmulAlgo_t> known_;
+};
+
 } // namespace
 
 struct MatrixLibrary::Calls {
@@ -62,12 +88,13 @@ struct MatrixLibrary::Calls {
     decltype(&cublasLtMatmulAlgoCheck) algorithmCheck = nullptr;
     std::byte* workspace = nullptr;
     Owned<cublasLtHandle_t> handle{nullptr, nullptr};
-    std::map<std::tuple<int, int, int, int, int>, Plan> plans; // by w.rows, w.cols, n, stride and type of y
+    std::map<Proposals::Key, Plan> plans;
 
     const Plan& plan(int rows, int cols, int n, int ld, cudaDataType_t type);
     Plan made(int rows, int cols, int n, int ld, cudaDataType_t type) const;
     Plan shaped(int rows, int cols, int n, int ld, cudaDataType_t type) const;
-    cublasLtMatmulAlgo_t proposed(const Plan& plan) const;
+    cublasLtMatmulAlgo_t proposed(const Plan& plan, const Proposals::Key& key) const;
+    cublasLtMatmulAlgo_t asked(const Plan& plan) const;
     bool takes(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const;
     Owned<cublasLtMatrixLayout_t> layout(cudaDataType_t type, int rows, int cols, int ld) const;
 };
@@ -88,13 +115,14 @@ const Plan& MatrixLibrary::Calls::plan(int rows, int cols, int n, int ld, cudaDa
 Plan MatrixLibrary::Calls::made(int rows, int cols, int n, int ld, cudaDataType_t type) const {
     Plan plan = shaped(rows, cols, n, ld, type);
     if (const int rounded = chosenFor(n); rounded != n) {
-        const cublasLtMatmulAlgo_t algorithm = proposed(shaped(rows, cols, rounded, ld, type));
+        const cublasLtMatmulAlgo_t algorithm =
+            proposed(shaped(rows, cols, rounded, ld, type), {rows, cols, rounded, ld, int(type)});
         if (takes(plan, algorithm)) {
             plan.algorithm = algorithm;
             return plan;
         }
     }
-    plan.algorithm = proposed(plan);
+    plan.algorithm = proposed(plan, {rows, cols, n, ld, int(type)});
     return plan;
 }
 
@@ -117,17 +145,21 @@ Plan MatrixLibrary::Calls::shaped(int rows, int cols, int n, int ld, cudaDataTyp
 }
 
 /// The algorithm that the library proposes first for a product.
-cublasLtMatmulAlgo_t MatrixLibrary::Calls::proposed(const Plan& plan) const {
-    cublasLtMatmulPreference_t asked = nullptr;
-    checkLibrary(preferenceCreate(&asked), "planning a product");
-    const Owned<cublasLtMatmulPreference_t> preference(asked, preferenceDestroy);
+cublasLtMatmulAlgo_t MatrixLibrary::Calls::proposed(const Plan& plan, const Proposals::Key& key) const {
+    return Proposals::all().of(key, [&] { return asked(plan); });
+}
+
+cublasLtMatmulAlgo_t MatrixLibrary::Calls::asked(const Plan& plan) const {
+    cublasLtMatmulPreference_t wanted = nullptr;
+    checkLibrary(preferenceCreate(&wanted), "planning a product");
+    const Owned<cublasLtMatmulPreference_t> preference(wanted, preferenceDestroy);
     checkLibrary(
-        preferenceSet(asked, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof kWorkspaceBytes),
+        preferenceSet(wanted, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof kWorkspaceBytes),
         "planning a product");
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
     checkLibrary(heuristic(handle.get(), plan.operation.get(), plan.w.get(), plan.x.get(), plan.y.get(), plan.y.get(),
-                           asked, 1, &result, &found),
+                           wanted, 1, &result, &found),
                  "choosing an algorithm");
     if (found == 0)
         throw Error(ErrorKind::Device, fmt::format("cuBLASLt has no algorithm for {}", plan.words),
