@@ -221,6 +221,7 @@ std::vector<SpanRecord> ActivityLog::collect(std::int64_t originNs, bool all) {
     records_ = std::move(waiting);
     forgetLaunches(newestWork);
     trimWaits(spans, originNs);
+    if (all) threads_.clear(); // the next run begins with the thread that its engine runs on
     return spans;
 }
 

@@ -34,7 +34,8 @@ public:
     /// `activity`: a CUpti_Activity of any kind; those that are not drawn are passed over. An external correlation id
     /// is a LaunchPlace.
     void take(const void* activity);
-    /// Spans of what has come since the last time, relative to `originNs`. all: also of launches that no step claimed.
+    /// Spans of what has come since the last time, relative to `originNs`. all: the run is over; also spans of launches
+    /// that no step claimed, and threads are counted anew.
     std::vector<SpanRecord> collect(std::int64_t originNs, bool all);
     /// Records without times: never drawn, always counted.
     std::int64_t untimed() const { return untimed_; }

@@ -212,6 +212,17 @@ TEST(ActivityLog, GivesThreadsTracksAndUnknownCallsNames) {
                             "CUDA calls|cudaMemcpyAsync|30+10|step -1 layer -1|launch 3"));
 }
 
+TEST(ActivityLog, NumbersThreadsOfEveryRunAnew) {
+    ActivityLog log(nameOfCall);
+    take(log, call(kMemcpy, 1, 10, 20, 4'000)); // a thread that prepares something before the first run
+    (void)log.collect(0, true);
+    take(log, call(kMemcpy, 2, 30, 40, 5'000));
+    take(log, call(kMemcpy, 3, 50, 60, 4'000));
+    EXPECT_THAT(said(log.collect(0, true)),
+                ElementsAre("CUDA calls|cudaMemcpyAsync|30+10|step -1 layer -1|launch 2",
+                            "CUDA calls of thread 2|cudaMemcpyAsync|50+10|step -1 layer -1|launch 3"));
+}
+
 TEST(ActivityLog, LeavesCallsOutWhenNobodyWantsThemAndCountsWhatHasNoTime) {
     ActivityLog log;
     take(log, call(kGraphLaunch, 9, 1'000, 1'040));
