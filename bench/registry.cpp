@@ -21,6 +21,7 @@ nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
 nlohmann::ordered_json servedSteps(const Settings& settings, const Log& log);
 nlohmann::ordered_json gpuKernels(const Settings& settings, const Log& log);
 nlohmann::ordered_json losaAttention(const Settings& settings, const Log& log);
+nlohmann::ordered_json firstPrompt(const Settings& settings, const Log& log);
 nlohmann::ordered_json prefill(const Settings& settings, const Log& log);
 nlohmann::ordered_json transfers(const Settings& settings, const Log& log);
 #endif
@@ -63,6 +64,8 @@ std::span<const BenchEntry> benchmarks() {
 #ifdef KVSCOPE_HAVE_CUDA
         BenchEntry{"decode", "How fast does a published model shape decode on the GPU, beside the floor of its bytes?",
                    nullptr, decodeShapes},
+        BenchEntry{"first-prompt", "What does the first prompt of a process pay that the second does not?", nullptr,
+                   firstPrompt},
         BenchEntry{"gpu-kernels", "How close does each CUDA kernel come to its ceiling?", nullptr, gpuKernels},
         BenchEntry{"losa-attention",
                    "What does attention of a block take with LoSA, with Quest and with the whole prefix?", nullptr,

@@ -3,6 +3,7 @@
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
 #include "core/cuda/gpu_memory.h"
+#include "core/cuda/rehearsal.h"
 #include "core/select/method.h"
 #include "core/session/end_rule.h"
 #include "kernels/cuda/transfer/quantised_blocks.h"
@@ -18,7 +19,7 @@ class CudaSessionEngine final : public DecodeEngine {
 public:
     explicit CudaSessionEngine(const EngineSetup& setup)
         : model_(setup.model), prompts_(setup.prompts), options_(setup.options),
-          engine_(DeviceModel::of(setup.model), gpuEngineOptions(setup)) {
+          engine_(uploadRehearsing(setup.model, gpuEngineOptions(setup)), gpuEngineOptions(setup)) {
         for (const auto& ids : options_.given) givenTokens_ = std::max(givenTokens_, int(ids.size()));
     }
     std::string description() const override { return engine_.description(); }

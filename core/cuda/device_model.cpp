@@ -276,8 +276,8 @@ void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights
 
 } // namespace
 
-std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const Model>& model,
-                                                   const Progress& progress) {
+std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const Model>& model, const Progress& progress,
+                                                   const Beside& beside) {
     static std::mutex mutex;
     static std::map<const Model*, std::weak_ptr<const DeviceModel>> uploaded;
     const std::lock_guard lock(mutex);
@@ -285,7 +285,8 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     std::shared_ptr<DeviceModel> made(new DeviceModel(*model));
     made->planAll(model.get());
     made->takeAll();
-    DeviceUpload upload;
+    DeviceUpload upload; // takes its staging memory before anybody else does
+    if (beside) beside(made);
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
         uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i), made->config.queryHeads);

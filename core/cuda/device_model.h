@@ -7,6 +7,7 @@
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/token/token.h"
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -50,12 +51,15 @@ struct DeviceLayer {
 /// Does not change after it is made; sessions on the same GPU share it.
 class DeviceModel {
 public:
+    /// What is begun beside an upload.
+    using Beside = std::function<void(const std::shared_ptr<const DeviceModel>& model)>;
     /// Uploads a model once: later calls get the same object while any session holds it. f16 and f32 weights are
     /// rounded to bf16. Routers become float32 without rounding, because small differences decide which experts are
     /// chosen.
-    /// @throws Error(OutOfMemory | Unsupported)
+    /// beside: called when the memory of all matrices has been taken and cleared, before they are copied; not where an
+    /// earlier call has uploaded the model. @throws Error(OutOfMemory | Unsupported)
     static std::shared_ptr<const DeviceModel> of(const std::shared_ptr<const Model>& model,
-                                                 const Progress& progress = {});
+                                                 const Progress& progress = {}, const Beside& beside = {});
     /// A model with the shapes and types of all matrices and without their contents, for planning. It takes no memory
     /// and needs no GPU, and its pointers are null. @throws Error(Unsupported)
     static std::shared_ptr<const DeviceModel> shapesOf(const Model& model);

@@ -1,0 +1,182 @@
+#include "core/cuda/rehearsal.h"
+
+#include "core/cuda/cuda_engine.h"
+#include "core/select/method.h"
+#include "core/session/stage_clock.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace kvscope {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double msSince(Clock::time_point begin) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+/// What decides which kernels multiply by a matrix.
+using MatrixKind = std::tuple<int, int, DType, bool>;
+MatrixKind kindOf(const cuda::DeviceMatrix& matrix) {
+    return {matrix.rows, matrix.cols, matrix.type, matrix.rows > 0 && isQuantised(matrix.type)};
+}
+
+/// What decides which kernels a layer launches.
+using LayerKind = std::tuple<bool, bool, bool, bool, Chosen, bool, std::vector<MatrixKind>>;
+LayerKind kindOf(const DeviceLayer& layer, const LayerPlan& plan) {
+    std::vector<MatrixKind> matrices;
+    for (const cuda::DeviceMatrix& part : layer.qkv) matrices.push_back(kindOf(part));
+    for (const cuda::DeviceMatrix* matrix :
+         {&layer.o, &layer.latent.queryUp, &layer.mlp.gateUp, &layer.mlp.down, &layer.experts.gateUp,
+          &layer.experts.down, &layer.experts.shared.gateUp, &layer.experts.shared.down})
+        matrices.push_back(kindOf(*matrix));
+    return {plan.sparse, plan.offloaded, plan.ownTier, plan.indexed, plan.chosen, plan.window > 0, std::move(matrices)};
+}
+
+void replaceSelector(CudaEngineOptions& options, const DeviceModel& model, int longest) {
+    const ModelConfig& config = model.config;
+    const MethodEntry& full = findMethod("full");
+    ParameterValues values = resolveDefaults(full, config);
+    values.set(full.parameters, "block_size", std::to_string(options.spec.blockSize));
+    const AttentionBias bias = options.spec.bias;
+    options.spec = full.make(values, config);
+    options.spec.bias = bias;
+    const MethodUse use{values, options.spec, config, Backend::Cuda, false};
+    options.method = {nullptr, values, abilitiesOf(full, use)};
+    options.offload = false;
+    options.slots = 0;
+    options.leastRecentlyUsed = options.ranksBlocks = false;
+    options.quantised.reset();
+    options.plans = LayerPlans(config, options.spec, {false, false, options.method.abilities.ahead, longest});
+}
+
+} // namespace
+
+std::vector<int> rehearsedLengths(const CudaEngineOptions& session) {
+    constexpr std::size_t kMost = 4;
+    const std::vector<int> prompts =
+        session.promptTokens.empty() ? std::vector{session.maxPrompt} : session.promptTokens;
+    std::vector<int> lengths;
+    const auto add = [&](int tokens) {
+        if (tokens > 0 && lengths.size() < kMost && std::ranges::find(lengths, tokens) == lengths.end())
+            lengths.push_back(tokens);
+    };
+    for (const int prompt : prompts) {
+        const int tokens = std::min(prompt, session.maxPrompt);
+        add(std::min(tokens, BatchLayout::kPrefillChunk));
+        if (tokens > BatchLayout::kPrefillChunk) add(tokens % BatchLayout::kPrefillChunk);
+    }
+    if (lengths.empty()) lengths.push_back(1);
+    std::ranges::sort(lengths, std::greater{});
+    return lengths;
+}
+
+CudaEngineOptions rehearsalOptions(const CudaEngineOptions& session, const DeviceModel& model) {
+    CudaEngineOptions options = session;
+    const int prompt = rehearsedLengths(session).front(), most = prompt + 1; // a token that would be decoded
+    options.maxTokens.assign(session.maxTokens.size(), 2);
+    options.maxTokens.front() = most;
+    options.promptTokens.assign(session.maxTokens.size(), 1);
+    options.promptTokens.front() = prompt;
+    options.maxPrompt = prompt;
+    options.slots = std::min(session.slots, session.spec.grid.blocks(most));
+    options.sampling = {}; // random numbers are drawn for one length of the prompt, and the trial step of a session
+                           // launches the kernel that uses them
+    options.oracle = false;
+    options.oracleObserver = nullptr;
+    options.trace = nullptr;
+    options.planted.clear();
+    options.changes = nullptr;
+    options.store = nullptr;
+    if (options.method.makeSelector != nullptr) replaceSelector(options, model, most);
+    return options;
+}
+
+int layersOfEveryKind(const DeviceModel& model, const LayerPlans& plans) {
+    std::set<LayerKind> kinds;
+    int layers = 0;
+    for (int i = 0; i < model.config.layers; ++i)
+        if (kinds.insert(kindOf(model.layers[std::size_t(i)], plans[LayerId{i}])).second) layers = i + 1;
+    return layers;
+}
+
+Rehearsal::Rehearsal(std::shared_ptr<const DeviceModel> model, CudaEngineOptions session)
+    : model_(std::move(model)), session_(std::move(session)), thread_([this] { run(); }) {}
+
+Rehearsal::~Rehearsal() {
+    givenUp_ = true;
+    if (thread_.joinable()) thread_.join();
+}
+
+void Rehearsal::finish() {
+    waitedFor_ = true;
+    if (thread_.joinable()) thread_.join();
+}
+
+void Rehearsal::run() noexcept {
+    const auto begin = Clock::now();
+    nvtxPush("rehearsal");
+    try {
+        read();
+    } catch (const Error& error) {
+        problem_ = oneLine(error);
+    } catch (const std::exception& error) {
+        problem_ = error.what();
+    }
+    nvtxPop();
+    ms_ = msSince(begin);
+}
+
+void Rehearsal::read() {
+    const CudaEngineOptions options = rehearsalOptions(session_, *model_);
+    const int layers = model_->config.layers, needed = layersOfEveryKind(*model_, options.plans);
+    CudaEngine engine(model_, options); // makes a step, too
+    for (const int length : rehearsedLengths(session_)) {
+        if (givenUp_) return;
+        std::vector<std::vector<std::int32_t>> prompts(options.maxTokens.size(), {0});
+        prompts.front().assign(std::size_t(length), 0);
+        std::stop_source enough;
+        int begun = 0; // layers of this prompt: first those of row 0, whose prompt is the one that counts
+        const Progress count = [&](double, std::string_view) {
+            ++begun;
+            const bool enoughRead = waitedFor_ ? begun >= needed : begun >= layers && prompts.size() > 1;
+            if (givenUp_ || enoughRead) enough.request_stop(); // before the next layer
+        };
+        StepRecord record;
+        try {
+            engine.prefill(prompts, record, count, enough.get_token());
+        } catch (const Error& error) {
+            if (error.kind != ErrorKind::Cancelled) throw;
+        }
+    }
+}
+
+std::shared_ptr<const DeviceModel> uploadRehearsing(const std::shared_ptr<const Model>& model,
+                                                    const CudaEngineOptions& options, UploadTimes* times) {
+    const auto begin = Clock::now();
+    std::optional<Rehearsal> rehearsal;
+    DeviceModel::Beside beside;
+    if (std::getenv("KVSCOPE_NO_REHEARSAL") == nullptr)
+        beside = [&](const std::shared_ptr<const DeviceModel>& taken) { rehearsal.emplace(taken, options); };
+    auto uploaded = DeviceModel::of(model, {}, beside);
+    UploadTimes took;
+    took.upload = msSince(begin);
+    if (rehearsal) {
+        rehearsal->finish();
+        took.waited = msSince(begin) - took.upload;
+        took.rehearsal = rehearsal->ms();
+        took.problem = rehearsal->problem();
+        if (options.trace != nullptr) options.trace->endRun(); // before any run: drops what was recorded
+    }
+    if (times != nullptr) *times = took;
+    return uploaded;
+}
+
+} // namespace kvscope
