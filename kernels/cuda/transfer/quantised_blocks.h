@@ -49,7 +49,9 @@ struct RoundNewestArgs {
 void roundNewest(const Launch& launch, const RoundNewestArgs& args);
 
 /// gatherBlocks with a host store in `format`: a load writes to the slot what comes back, and a write-back leaves in
-/// the slot what a load of the block would bring. `args.store` counts blocks of `format`.
-void gatherQuantised(const Launch& launch, const GatherArgs& args, const KvFormat& format, int blocks = 64);
+/// the slot what a load of the block would bring. `args.store` counts blocks of `format`. Codes and scales come through
+/// rings of bulk copies too; `blocks` is the number of thread blocks, more than gatherBlocks has, because they make
+/// bf16 of what has come.
+void gatherQuantised(const Launch& launch, const GatherArgs& args, const KvFormat& format, int blocks = 16);
 
 } // namespace kvscope::cuda

@@ -4,9 +4,12 @@
 #include "tests/kernels/cuda/device.h"
 
 #include "base/error.h"
+#include "kernels/half.h"
+#include "kernels/quantised_kv.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <tuple>
 
 namespace kvscope::cuda {
@@ -16,10 +19,10 @@ class CudaQuantisedBlocks : public test::CudaTest {
 protected:
     static constexpr int kHeads = 3, kBlocks = 5;
 
-    /// Random blocks of every head whose keys have large channels.
-    std::vector<test::Half> blocksOf(const KvFormat& f) {
+    /// Random blocks whose keys have large channels; without a number, as many as all heads have.
+    std::vector<test::Half> blocksOf(const KvFormat& f, int count = kHeads * kBlocks) {
         std::vector<test::Half> blocks;
-        for (int b = 0; b < kHeads * kBlocks; ++b) {
+        for (int b = 0; b < count; ++b) {
             const std::vector<float> numbers = floats(std::size_t(f.numbers()));
             const auto keys = std::size_t(f.blockTokens * f.dim);
             for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -124,6 +127,282 @@ TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
             check(cudaStreamSynchronize(launch.stream), "moving blocks");
             EXPECT_EQ(again.read(), expected);
         }
+}
+
+/// What a block of the host's format is in the order of the GPU, and the bf16 numbers that come back from it, both from
+/// the CPU's kernels.
+struct HostBlock {
+    std::vector<std::uint8_t> bytes; // [blockBytes], zeros behind the scales
+    std::vector<test::Half> numbers; // keys [tokens][dim], values [dim][tokens]
+};
+
+/// Code number `i` of `count`, of a row in the CPU's order: in INT4 the codes i and i + half a group share a byte.
+std::uint8_t cpuCode(KvType type, const std::uint8_t* row, int i, int count, int width) {
+    if (type != KvType::INT4) return row[i];
+    const int first = i / width * width, half = std::min(width, count - first) / 2, in = i - first;
+    return std::uint8_t(in < half ? row[first / 2 + in] & 15 : row[first / 2 + in - half] >> 4);
+}
+
+void putCode(KvType type, std::uint8_t* codes, int i, std::uint8_t code) {
+    if (type == KvType::INT4)
+        codes[i / 2] = std::uint8_t(codes[i / 2] | code << i % 2 * 4);
+    else
+        codes[i] = code;
+}
+
+HostBlock quantisedOnCpu(const KvFormat& f, const test::Half* block) {
+    const int tokens = f.blockTokens, dim = f.dim, keys = tokens * dim;
+    std::vector<float> k(std::size_t(keys), 0), v(std::size_t(keys), 0); // [dim][tokens], [tokens][dim]
+    for (int t = 0; t < tokens; ++t)
+        for (int c = 0; c < dim; ++c) {
+            k[std::size_t(c * tokens + t)] = test::toFloat(block[t * dim + c]);
+            v[std::size_t(t * dim + c)] = test::toFloat(block[keys + c * tokens + t]);
+        }
+    std::vector<std::uint8_t> cpu(std::size_t(f.blockBytes()), 0);
+    quantiseBlock(f, k.data(), v.data(), nullptr, cpu.data());
+    HostBlock out{std::vector<std::uint8_t>(cpu.size(), 0), std::vector<test::Half>(std::size_t(2 * keys))};
+    std::copy(cpu.begin() + f.keyScalesAt(), cpu.begin() + f.biasAt(), out.bytes.begin() + f.keyScalesAt());
+    readKeys(f, cpu.data(), k.data());
+    readValues(f, cpu.data(), tokens, v.data());
+    const int bits = bitsOf(f.type);
+    for (int t = 0; t < tokens; ++t)
+        for (int c = 0; c < dim; ++c) {
+            putCode(f.type, out.bytes.data(), t * dim + c,
+                    cpuCode(f.type, cpu.data() + c * tokens * bits / 8, t, tokens, KvFormat::kKeyGroup));
+            putCode(f.type, out.bytes.data() + f.valuesAt(), c * tokens + t,
+                    cpuCode(f.type, cpu.data() + f.valuesAt() + t * dim * bits / 8, c, dim, KvFormat::kValueGroup));
+            out.numbers[std::size_t(t * dim + c)] = floatToBfloat(k[std::size_t(c * tokens + t)]);
+            out.numbers[std::size_t(keys + c * tokens + t)] = floatToBfloat(v[std::size_t(t * dim + c)]);
+        }
+    return out;
+}
+
+/// Lists of moves on the device.
+struct Lists {
+    Lists(const std::vector<BlockMove>& toLoad, const std::vector<BlockMove>& toWrite)
+        : loads(toLoad), writeBacks(toWrite),
+          counts(std::vector<std::uint32_t>{std::uint32_t(toLoad.size()), std::uint32_t(toWrite.size())}) {}
+    MoveList list() const { return {loads.get(), writeBacks.get(), counts.get()}; }
+    test::OnDevice<BlockMove> loads, writeBacks;
+    test::OnDevice<std::uint32_t> counts;
+};
+
+/// Sizes whose pieces fill the ring's stages in every way: many small ones, two large ones, columns that a warp divides
+/// and columns that it does not.
+constexpr std::pair<int, int> kSizes[] = {{64, 128}, {64, 64},  {16, 64},   {16, 128}, {32, 128}, {48, 128},
+                                          {80, 64},  {112, 64}, {144, 128}, {240, 64}, {256, 64}, {256, 128}};
+
+TEST_F(CudaQuantisedBlocks, AreQuantisedAsOnTheCpu) {
+    for (const KvType type : kTypes)
+        for (const auto& [tokens, dim] : kSizes) {
+            SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim);
+            const KvFormat f{type, tokens, dim, dim, false};
+            auto blocks = blocksOf(f);
+            for (int i = 0; i < tokens; ++i) blocks[std::size_t(i * dim + 5)] = 0;               // a channel of zeros
+            for (int i = 0; i < tokens; ++i) blocks[std::size_t(i * dim + 6)] = test::toBf16(3); // of one number
+            for (int i = 0; i < tokens; ++i) // whose scale is a half-precision subnormal
+                blocks[std::size_t(i * dim + 7)] = test::toBf16(1e-5f * float(i % 9 - 3));
+            const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
+            const PinnedMemory host(kHeads * kBlocks * bytes, "allocating a store");
+            const test::OnDevice<test::Half> prompt(blocks);
+            StoreQuantisedArgs store;
+            store.format = f, store.from = prompt.bf16(), store.to = host.data();
+            store.fromStride = std::int64_t(kBlocks * numbers), store.toStride = std::int64_t(kBlocks * bytes);
+            store.heads = kHeads, store.blocks = kBlocks;
+            storeQuantised(launch, store);
+            check(cudaStreamSynchronize(launch.stream), "storing blocks");
+            const auto back = rounded(f, blocks);
+            for (std::size_t b = 0; b < kHeads * kBlocks; ++b) {
+                const HostBlock expected = quantisedOnCpu(f, blocks.data() + b * numbers);
+                const auto* got = host.as<const std::uint8_t>() + b * bytes;
+                ASSERT_TRUE(std::equal(got, got + f.biasAt(), expected.bytes.begin())) << b;
+                ASSERT_TRUE(std::equal(expected.numbers.begin(), expected.numbers.end(),
+                                       back.begin() + std::ptrdiff_t(b * numbers)))
+                    << b;
+            }
+        }
+}
+
+TEST_F(CudaQuantisedBlocks, AreLoadedWithTheBitsOfTheCpu) {
+    for (const KvType type : kTypes)
+        for (const auto& [tokens, dim] : kSizes) {
+            const KvFormat f{type, tokens, dim, dim, false};
+            const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
+            constexpr int kStored = 29;
+            const auto blocks = blocksOf(f, kStored);
+            const PinnedMemory host(kStored * bytes, "allocating a store");
+            std::vector<HostBlock> stored;
+            for (std::size_t b = 0; b < kStored; ++b) {
+                stored.push_back(quantisedOnCpu(f, blocks.data() + b * numbers));
+                std::copy(stored[b].bytes.begin(), stored[b].bytes.end(), host.as<std::uint8_t>() + b * bytes);
+            }
+            const int most = tokens * dim <= 2048 ? 5000 : 300; // blocks of one launch
+            for (const auto& [moves, threadBlocks] :
+                 {std::pair{0, 16}, {1, 16}, {1, 1}, {7, 3}, {kStored, 1}, {most / 10, 2}, {most, 16}}) {
+                SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim << ", " << moves
+                                                << " blocks, " << threadBlocks << " thread blocks");
+                std::vector<BlockMove> loads;
+                std::vector<int> slots(std::size_t(moves + 3)); // three are left alone
+                std::iota(slots.begin(), slots.end(), 0);
+                std::shuffle(slots.begin(), slots.end(), random);
+                for (int m = 0; m < moves; ++m) loads.push_back({uniform(0, kStored - 1), slots[std::size_t(m)]});
+                const Lists lists(loads, {});
+                const test::OnDevice<test::Half> pool(slots.size() * numbers);
+                GatherArgs gather;
+                gather.moves = lists.list(), gather.store = host.as<const __nv_bfloat16>(), gather.pool = pool.bf16();
+                gatherQuantised(launch, gather, f, threadBlocks);
+                check(cudaStreamSynchronize(launch.stream), "moving blocks");
+                const auto got = pool.read();
+                for (const BlockMove& move : loads) {
+                    const auto& expected = stored[std::size_t(move.store)].numbers;
+                    ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                                           got.begin() + std::ptrdiff_t(std::size_t(move.slot) * numbers)))
+                        << "store " << move.store << ", slot " << move.slot;
+                }
+                for (int m = moves; m < moves + 3; ++m) {
+                    const auto first = got.begin() + std::ptrdiff_t(std::size_t(slots[std::size_t(m)]) * numbers);
+                    ASSERT_TRUE(
+                        std::all_of(first, first + std::ptrdiff_t(numbers), [](test::Half x) { return x == 0xffff; }));
+                }
+            }
+        }
+}
+
+/// Codes of all values with scales of all sizes, which no block of a test need have.
+TEST_F(CudaQuantisedBlocks, EveryCodeBecomesTheNumberNextToItsProduct) {
+    for (const KvType type : kTypes) {
+        SCOPED_TRACE(nameOf(type));
+        const KvFormat f{type, 64, 128, 128, false};
+        const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
+        constexpr int kStored = 64, kKeys = 64 * 128;
+        const PinnedMemory host(kStored * bytes, "allocating a store");
+        auto* const all = host.as<std::uint8_t>();
+        std::vector<test::Half> expected;
+        for (int b = 0; b < kStored; ++b) {
+            std::uint8_t* const block = all + std::size_t(b) * bytes;
+            for (std::int64_t i = 0; i < f.keyScalesAt(); ++i) block[i] = std::uint8_t(uniform(0, 255));
+            auto* const scales = reinterpret_cast<std::uint16_t*>(block + f.keyScalesAt());
+            for (std::int64_t i = 0; i < (f.biasAt() - f.keyScalesAt()) / 2; ++i) // no sign, no 0, nothing infinite
+                scales[i] =
+                    std::uint16_t(uniform(1, 0x7bff) | (type == KvType::INT4 && i % 2 != 0 ? uniform(0, 1) << 15 : 0));
+            for (int i = 0; i < int(numbers); ++i) {
+                const bool key = i < kKeys;
+                const int at = key ? i : i - kKeys, cols = key ? 128 : 64,
+                          width = key ? KvFormat::kKeyGroup : KvFormat::kValueGroup;
+                const int column = at % cols, row = at / cols, groups = key ? f.keyGroups() : f.valueGroups();
+                const auto* half =
+                    reinterpret_cast<const std::uint16_t*>(block + (key ? f.keyScalesAt() : f.valueScalesAt()));
+                float x = 0;
+                if (type == KvType::INT4) {
+                    const int group = column * groups + row / width;
+                    x = float(block[i / 2] >> i % 2 * 4 & 15) * halfToFloat(half[2 * group]);
+                    x += halfToFloat(half[2 * group + 1]);
+                } else if (type == KvType::INT8) {
+                    x = float(std::int8_t(block[i])) * halfToFloat(half[column]);
+                } else {
+                    if ((block[i] & 0x7f) == 0x7f) block[i] = 0; // NaN, which stands for itself
+                    const int exponent = block[i] >> 3 & 15, mantissa = block[i] & 7;
+                    x = exponent == 0 ? std::ldexp(float(mantissa), -9)
+                                      : std::ldexp(float(8 + mantissa), exponent - 10);
+                    x = (block[i] & 0x80 ? -x : x) * halfToFloat(half[column]);
+                }
+                expected.push_back(floatToBfloat(x));
+            }
+        }
+        std::vector<BlockMove> loads;
+        for (int b = 0; b < kStored; ++b) loads.push_back({b, b});
+        const Lists lists(loads, {});
+        const test::OnDevice<test::Half> pool(expected.size());
+        GatherArgs gather;
+        gather.moves = lists.list(), gather.store = host.as<const __nv_bfloat16>(), gather.pool = pool.bf16();
+        gatherQuantised(launch, gather, f);
+        check(cudaStreamSynchronize(launch.stream), "moving blocks");
+        const auto got = pool.read();
+        for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << i;
+    }
+}
+
+/// A group with a number that is none, or infinite, comes back as no numbers on every way, and its neighbours as ever.
+TEST_F(CudaQuantisedBlocks, WhatIsNotFiniteIsNotHidden) {
+    for (const KvType type : kTypes)
+        for (const test::Half odd : {test::Half(0x7fc0), test::Half(0xffc0), test::Half(0x7f80), test::Half(0xff80)}) {
+            SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << odd);
+            const KvFormat f{type, 64, 128, 128, false};
+            const auto plain = blocksOf(f);
+            auto blocks = plain;
+            blocks[std::size_t(20 * f.dim + 9)] = odd;                     // key of token 20, channel 9
+            blocks[std::size_t(64 * 128 + 70 * f.blockTokens + 11)] = odd; // value of channel 70, token 11
+            const auto back = rounded(f, blocks), before = rounded(f, plain);
+            for (int i = 0; i < int(f.numbers()); ++i) {
+                const bool key = i < 64 * 128, nibbles = type == KvType::INT4;
+                const int at = key ? i : i - 64 * 128;
+                const bool inGroup =
+                    key ? at % 128 == 9 && (!nibbles || at / 128 < 32) : at % 64 == 11 && (!nibbles || at / 64 >= 64);
+                const float x = test::toFloat(back[std::size_t(i)]);
+                if (inGroup)
+                    ASSERT_FALSE(std::isfinite(x)) << i;
+                else
+                    ASSERT_EQ(back[std::size_t(i)], before[std::size_t(i)]) << i;
+            }
+        }
+}
+
+/// Loads and write-backs of one launch, in every division over the thread blocks; and those that the launch leaves out.
+TEST_F(CudaQuantisedBlocks, AreMovedBothWaysInOneLaunch) {
+    for (const KvType type : kTypes)
+        for (const auto& [tokens, dim] : {std::pair{64, 128}, {48, 64}})
+            for (const auto& [loading, writing, threadBlocks] :
+                 {std::tuple{0, 1, 16}, {1, 1, 16}, {5, 3, 4}, {40, 17, 3}, {3, 40, 16}})
+                for (const auto part :
+                     {GatherArgs::Part::Both, GatherArgs::Part::Loads, GatherArgs::Part::WriteBacks}) {
+                    SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim << ", " << loading
+                                                    << " and " << writing << ", part " << int(part));
+                    const KvFormat f{type, tokens, dim, dim, false};
+                    const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
+                    const int all = loading + writing;
+                    const auto blocks = blocksOf(f, all);
+                    const PinnedMemory host(std::size_t(all) * bytes, "allocating a store");
+                    std::fill_n(host.as<std::uint8_t>(), std::size_t(all) * bytes, std::uint8_t(0xee));
+                    std::vector<HostBlock> exact;
+                    std::vector<BlockMove> loads, writeBacks; // block b in slot b, and in the store from behind
+                    std::vector<test::Half> expected = blocks;
+                    for (int b = 0; b < all; ++b) {
+                        exact.push_back(quantisedOnCpu(f, blocks.data() + std::size_t(b) * numbers));
+                        const bool load = b < loading;
+                        (load ? loads : writeBacks).push_back({all - 1 - b, b});
+                        if (load)
+                            std::copy(exact.back().bytes.begin(), exact.back().bytes.end(),
+                                      host.as<std::uint8_t>() + std::size_t(all - 1 - b) * bytes);
+                        if (part != (load ? GatherArgs::Part::WriteBacks : GatherArgs::Part::Loads))
+                            std::copy(exact.back().numbers.begin(), exact.back().numbers.end(),
+                                      expected.begin() + std::ptrdiff_t(std::size_t(b) * numbers));
+                    }
+                    const Lists lists(loads, writeBacks);
+                    const test::OnDevice<test::Half> pool(blocks);
+                    const test::OnDevice<std::uint32_t> recorded(std::vector<std::uint32_t>{77, 77});
+                    const test::OnDevice<std::uint64_t> marks(std::vector<std::uint64_t>{0, 0});
+                    GatherArgs gather;
+                    gather.moves = lists.list(), gather.pool = pool.bf16(), gather.part = part;
+                    gather.store = host.as<const __nv_bfloat16>(), gather.storeOut = host.as<__nv_bfloat16>();
+                    gather.recordCounts = recorded.get();
+                    gather.mark = marks.get(), gather.endMark = marks.get() + 1;
+                    gatherQuantised(launch, gather, f, threadBlocks);
+                    check(cudaStreamSynchronize(launch.stream), "moving blocks");
+                    EXPECT_TRUE(pool.read() == expected);
+                    const bool loaded = part != GatherArgs::Part::WriteBacks, written = part != GatherArgs::Part::Loads;
+                    EXPECT_EQ(recorded.read(), (std::vector<std::uint32_t>{loaded ? std::uint32_t(loading) : 77u,
+                                                                           written ? std::uint32_t(writing) : 77u}));
+                    const auto times = marks.read();
+                    EXPECT_GT(times[0], 0u);
+                    EXPECT_GE(times[1], times[0]);
+                    for (int b = loading; b < all; ++b) {
+                        const auto* got = host.as<const std::uint8_t>() + std::size_t(all - 1 - b) * bytes;
+                        if (written)
+                            ASSERT_TRUE(std::equal(got, got + f.biasAt(), exact[std::size_t(b)].bytes.begin())) << b;
+                        else
+                            ASSERT_TRUE(std::all_of(got, got + bytes, [](std::uint8_t x) { return x == 0xee; })) << b;
+                    }
+                }
 }
 
 TEST_F(CudaQuantisedBlocks, ATokenThatFillsABlockRoundsItAndNoOther) {
