@@ -1,12 +1,15 @@
-// Blocks from host memory, the ways there are, against the size of a block and against the locality of the selection.
+// Blocks from host memory, the ways there are, against the size of a block, against the type of its numbers and against
+// the locality of the selection.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
 #include "bench/settings.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/transfer/gather.h"
+#include "kernels/cuda/transfer/quantised_blocks.h"
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -29,7 +32,7 @@ public:
     Blocks() : host_(kHostBytes, "the pool") {
         arena_.plan(slots_, kDeviceBytes / sizeof(Bf16), "slots");
         arena_.plan(moves_, kMostMoves, "lists");
-        arena_.plan(counts_, 2, "lists");
+        arena_.plan(counts_, 4, "lists");
         arena_.take();
     }
     /// `moves` blocks of `bytes`, from shuffled places to slots in order. @return the list
@@ -40,7 +43,7 @@ public:
             list[i] = {std::uint32_t(random() % (kHostBytes / bytes)), std::uint32_t(i)};
         cuda::check(cudaMemcpy(moves_, list.data(), moves * sizeof(cuda::BlockMove), cudaMemcpyHostToDevice),
                     "preparing a benchmark");
-        const std::uint32_t counts[] = {std::uint32_t(moves), 0};
+        const std::uint32_t counts[] = {std::uint32_t(moves), 0, 0, std::uint32_t(moves)};
         cuda::check(cudaMemcpy(counts_, counts, sizeof counts, cudaMemcpyHostToDevice), "preparing a benchmark");
         return list;
     }
@@ -52,6 +55,12 @@ public:
         args.store = static_cast<const Bf16*>(host_.data());
         args.storeOut = static_cast<Bf16*>(host_.data());
         args.pool = slots_;
+        return args;
+    }
+    /// The same blocks the other way.
+    cuda::GatherArgs writeBack(int tokens) const {
+        cuda::GatherArgs args = gather(tokens);
+        args.moves = {nullptr, moves_, counts_ + 2};
         return args;
     }
     char* host() const { return static_cast<char*>(host_.data()); }
@@ -102,15 +111,8 @@ double batchedCall(Gpu& gpu, const Blocks& blocks, const std::vector<cuda::Block
 #endif
 }
 
-} // namespace
-
-Json transfers(const Settings& given, const Log& log) {
-    const SettingsReader settings(given, {});
-    Gpu gpu;
-    const double copy = gpu.copyBytesPerSecond();
-    log(fmt::format("pinned copy {:.1f} GB/s", copy * 1e-9));
-    Blocks blocks;
-    Json out{{"copy_gb_per_s", copy * 1e-9}, {"by_block_size", Json::array()}, {"by_locality", Json::array()}};
+Json bySize(Gpu& gpu, Blocks& blocks, double copy, const Log& log) {
+    Json out = Json::array();
     for (const int tokens : {8, 16, 32, 64, 128}) {
         const std::size_t bytes = std::size_t(tokens) * 512, moves = std::min(kMoved / bytes, kMostMoves);
         const std::vector<cuda::BlockMove> list = blocks.choose(moves, bytes);
@@ -134,9 +136,59 @@ Json transfers(const Settings& given, const Log& log) {
             text += fmt::format(", one batched call {:.2f}", double(some.size() * bytes) / time * 1e-9);
         }
         log(text);
-        out["by_block_size"].push_back(std::move(row));
+        out.push_back(std::move(row));
     }
-    // The paper's setting: 64 sequences, 2 KV heads, 64 of 64-token blocks selected, a share of them new.
+    return out;
+}
+
+/// Bytes that cross the link, for blocks of 64 tokens, 128 channels: all that a launch may have, and as many as a layer
+/// of a decode step misses. Moves of quantised blocks count the bytes of their format.
+Json byType(Gpu& gpu, Blocks& blocks, double copy, const Log& log) {
+    constexpr int kTokens = 64, kDim = 128;
+    Json out = Json::array();
+    for (const KvType type : {KvType::BF16, KvType::INT8, KvType::FP8, KvType::INT4}) {
+        const KvFormat format{type, kTokens, kDim, kDim, false};
+        const auto bytes = std::size_t(format.blockBytes());
+        const auto move = [&](const cuda::GatherArgs& args, int ctas) {
+            if (type == KvType::BF16)
+                cuda::gatherBlocks(gpu.launch, args, ctas);
+            else
+                cuda::gatherQuantised(gpu.launch, args, format, ctas);
+        };
+        const auto rate = [&](std::size_t moves, int ctas) {
+            blocks.choose(moves, bytes);
+            return double(moves * bytes) / gpu.seconds([&] { move(blocks.gather(kTokens), ctas); }, 9);
+        };
+        const int usual = type == KvType::BF16 ? 4 : 16;
+        const std::size_t all = kMoved / (kTokens * kDim * 4);
+        Json row{{"type", nameOf(type)}, {"block_bytes", bytes}};
+        std::string text = fmt::format("{:4} blocks of {:5} bytes, GB/s:", nameOf(type), bytes);
+        for (const int ctas : {2, 4, 8, 16, 32, 64}) {
+            const double got = rate(all, ctas);
+            row[fmt::format("gather_{}_ctas_gb_per_s", ctas)] = got * 1e-9;
+            row[fmt::format("gather_{}_ctas_share_of_copy", ctas)] = got / copy;
+            text += fmt::format(" {:.1f} = {:.3f} of the copy ({} CTAs)", got * 1e-9, got / copy, ctas);
+        }
+        for (const std::size_t moves : {32, 128, 512}) {
+            const double got = rate(moves, usual);
+            row[fmt::format("gather_of_{}_blocks_gb_per_s", moves)] = got * 1e-9;
+            text += fmt::format(", {:.1f} ({} blocks, {} CTAs)", got * 1e-9, moves, usual);
+        }
+        for (const std::size_t moves : {1, 8, 64}) {
+            blocks.choose(moves, bytes);
+            const double us = gpu.seconds([&] { move(blocks.writeBack(kTokens), usual); }, 9) * 1e6;
+            row[fmt::format("write_back_of_{}_blocks_us", moves)] = us;
+            text += fmt::format(", {} written back in {:.1f} us", moves, us);
+        }
+        log(text);
+        out.push_back(std::move(row));
+    }
+    return out;
+}
+
+/// The paper's setting: 64 sequences, 2 KV heads, 64 of 64-token blocks selected, a share of them new.
+Json byLocality(Gpu& gpu, Blocks& blocks, const Log& log) {
+    Json out = Json::array();
     constexpr int kTokens = 64, kSelected = 64 * 2 * 64;
     for (const double locality : {0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99}) {
         const std::size_t bytes = std::size_t(kTokens) * 512;
@@ -150,8 +202,29 @@ Json transfers(const Settings& given, const Log& log) {
         if (const double time = batchedCall(gpu, blocks, list, bytes); time > 0)
             row["batched_call_gb_per_s"] = rate(time);
         log(fmt::format("locality {:.2f}: {}", locality, row.dump()));
-        out["by_locality"].push_back(std::move(row));
+        out.push_back(std::move(row));
     }
+    return out;
+}
+
+} // namespace
+
+Json transfers(const Settings& given, const Log& log) {
+    const SettingsReader settings(given, {"only"});
+    const std::string only = settings.text("only", "");
+    const std::vector<std::string> parts{"sizes", "types", "locality"};
+    if (!only.empty() && std::find(parts.begin(), parts.end(), only) == parts.end())
+        throw Error(ErrorKind::BadInput, fmt::format("transfers has no part {}", only),
+                    fmt::format("give only={}", fmt::join(parts, ", ")));
+    Gpu gpu;
+    const double copy = gpu.copyBytesPerSecond();
+    log(fmt::format("pinned copy {:.1f} GB/s", copy * 1e-9));
+    Blocks blocks;
+    Json out{{"copy_gb_per_s", copy * 1e-9}};
+    const auto wanted = [&](const char* part) { return only.empty() || only == part; };
+    if (wanted("sizes")) out["by_block_size"] = bySize(gpu, blocks, copy, log);
+    if (wanted("types")) out["by_type"] = byType(gpu, blocks, copy, log);
+    if (wanted("locality")) out["by_locality"] = byLocality(gpu, blocks, log);
     return out;
 }
 
