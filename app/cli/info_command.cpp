@@ -360,8 +360,30 @@ Json describeTrace(const std::string& subject) {
     return out;
 }
 
+/// A few numbers in one line: "samples 25, median 258.822, max 601.427".
+std::string listed(const Json& numbers) {
+    std::vector<std::string> parts;
+    for (const auto& [key, value] : numbers.items())
+        parts.push_back(fmt::format(
+            "{} {}", key, value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : value.dump()));
+    return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+void printServing(const Json& serving, int indent) {
+    printOut("{:{}}serving\n", "", indent);
+    for (const auto& [key, value] : serving.items())
+        printOut("{:{}}{:<24} {}\n", "", indent + 2, key,
+                 value.is_object() ? listed(value)
+                 : value.is_null() ? "undefined"
+                                   : value.dump());
+}
+
 void printText(const Json& object, int indent) {
     for (const auto& [key, value] : object.items()) {
+        if (key == "serving") {
+            printServing(value, indent);
+            continue;
+        }
         if (key == "recording_overhead") {
             printOut("{:{}}{:<24} {}\n", "", indent, key,
                      value.is_object() ? value["text"].get<std::string>() : RecordingCost().text());

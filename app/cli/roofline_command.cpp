@@ -453,7 +453,9 @@ Command addRoofline(Options& program) {
     const Option shape =
         sub.add("--shape", arguments->shape, "A published model shape, e.g. nosa-8b; an unknown name lists all");
     const Option model = sub.add("--model", arguments->model, "Instead: a model's folder or name").excludes(shape);
-    const Option trace = sub.add("--trace", arguments->trace, "A recorded run, beside what is predicted for it");
+    const Option trace = sub.add(
+        "--trace", arguments->trace,
+        "A recorded run, beside what is predicted for it; --measure first where the GPU table lacks its machine");
     sub.add("--run", arguments->run, "Run of the trace; default: the last").needs(trace).range(1, 255);
     std::vector<Option> ofPredictions{
         shape, model, trace,

@@ -18,6 +18,7 @@ void addRequest(ServedClass& sums, const RequestRow& request, const Samples& gap
     ++sums.requests;
     sums.refused += request.status == ServedStatus::Refused;
     sums.pauses += request.pauses;
+    sums.open += !request.ended();
     const bool answered = request.firstTokenNs >= 0;
     const double first = double(request.firstTokenNs) - double(request.arrivalNs);
     if (answered) sums.ttft.push_back({first, request.number, request.firstTokenNs});
@@ -68,7 +69,7 @@ std::vector<ServedClass> servedClasses(const std::vector<RequestRow>& requests, 
 ServedClass allClasses(const std::vector<ServedClass>& classes) {
     ServedClass all;
     for (const ServedClass& each : classes) {
-        all.requests += each.requests, all.refused += each.refused, all.pauses += each.pauses;
+        all.requests += each.requests, all.refused += each.refused, all.pauses += each.pauses, all.open += each.open;
         all.keptFirst += each.keptFirst, all.keptGaps += each.keptGaps, all.good += each.good;
         all.queueNs += each.queueNs;
         for (const auto samples : {&ServedClass::ttft, &ServedClass::gaps, &ServedClass::worst})

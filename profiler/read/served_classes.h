@@ -20,6 +20,7 @@ struct LatencySample {
 struct ServedClass {
     std::string kind; // empty: requests without a class
     std::int64_t requests = 0, refused = 0, pauses = 0;
+    std::int64_t open = 0; // those without an end in the trace, which are not good
     std::int64_t keptFirst = 0, keptGaps = 0, good = 0;
     double queueNs = 0; // from the arrivals to the first iterations, a sum over the requests with a first token
     // Latencies, ascending, of the requests that have them.

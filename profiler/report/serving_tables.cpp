@@ -54,7 +54,7 @@ Table classes(const std::vector<RunData>& runs, const std::vector<ServingRows>& 
                 {{"run", "Run", ""},
                  {"class", "Class", ""},
                  {"requests", "Requests", ""},
-                 {"good", "Good", "share of all requests of the class, refused ones too"},
+                 {"good", "Good", "share of all requests of the class, those refused or without an end too"},
                  {"first_in_time", "First token in time", ""},
                  {"gaps_in_time", "Gaps in time", ""},
                  {"ttft_ns", "Time to first token, mean", ""},

@@ -273,6 +273,10 @@ TEST_F(ServingTraceFile, HasStepsOnlyWhereTheyAreAskedFor) {
     const std::size_t iterations = rows("iterations").size();
     EXPECT_GT(iterations, rows("steps").size()) << "the first iteration reads a prompt and has no step";
     EXPECT_EQ(info.at("serving").at("iterations"), iterations);
+    const std::string text = test::cli({"info", path("s.kvtrace")}).out;
+    EXPECT_THAT(text, HasSubstr(fmt::format("  serving\n    requests                 {}\n",
+                                            info.at("serving").at("requests").get<int>())));
+    EXPECT_THAT(text, ::testing::ContainsRegex("    ttft_ms                  samples [0-9]+, median "));
     const json listed = jsonOf({"info", folder_.string()}).at("runs").at(0);
     EXPECT_EQ(listed.at("iterations"), iterations);
     EXPECT_TRUE(listed.at("steps").is_null()) << "a list counts no rows";

@@ -189,6 +189,12 @@ TEST_F(SloViewTest, DrawsTheLatenciesThatItsStatementFinds) {
         }
         EXPECT_EQ(std::size_t(graphs[3]->dataCount()), even[latency].size()) << "the class even";
         EXPECT_NEAR(graphs[0]->data()->at(0)->key, std::log10(panel == 1 ? 1000 : 25), 1e-9) << "the bound";
+        // Requests without a first token have no sample: the share is of those that have one.
+        const QString share = QStringLiteral("% of %1 within ").arg(formatCount(std::int64_t(wanted.size())));
+        bool said = false;
+        for (int i = 0; i < canvas().itemCount(); ++i)
+            if (const auto* text = qobject_cast<QCPItemText*>(canvas().item(i))) said |= text->text().contains(share);
+        EXPECT_TRUE(said) << share.toStdString();
         // Percentiles with at least ten samples beyond them.
         std::vector<double> shown;
         for (const double p : {0.5, 0.9, 0.99, 0.999})
@@ -229,6 +235,8 @@ TEST_F(SloViewTest, AttainmentIsThatOfTheReport) {
                     .startsWith(QStringLiteral("Attainment %1: %2 of 40 requests are good")
                                     .arg(formatValue(Unit::Percent, 100 * good / 40))
                                     .arg(good)))
+        << text("attainment").toStdString();
+    EXPECT_TRUE(text("attainment").endsWith(QStringLiteral("Not good for want of an end in the trace: 1.")))
         << text("attainment").toStdString();
 }
 

@@ -141,8 +141,9 @@ void PercentilePlot::showChosen() {
     const std::optional<double> share = shareInTime();
     boundText_->setVisible(share.has_value());
     if (share)
-        boundText_->setText(
-            View::tr("%1 within %2").arg(formatValue(Unit::Percent, 100 * *share), servingTime(boundMs_ * 1e6)));
+        boundText_->setText(View::tr("%1 of %2 within %3")
+                                .arg(formatValue(Unit::Percent, 100 * *share),
+                                     formatCount(std::int64_t(samples().size())), servingTime(boundMs_ * 1e6)));
     applyTheme(Theme::current());
 }
 
