@@ -305,6 +305,21 @@ std::shared_ptr<const DeviceModel> DeviceModel::shapesOf(const Model& model) {
     return made;
 }
 
+std::shared_ptr<const DeviceModel> DeviceModel::firstLayers(std::shared_ptr<const DeviceModel> model, int layers) {
+    std::shared_ptr<DeviceModel> made(new DeviceModel());
+    made->config = model->config;
+    made->config.layers = layers;
+    made->layers.assign(model->layers.begin(), model->layers.begin() + layers);
+    made->embedding = model->embedding;
+    made->lmHead = model->lmHead;
+    made->finalNorm = model->finalNorm;
+    made->evictionHead = model->evictionHead;
+    made->forecastHeads = model->forecastHeads;
+    made->weightBytes = model->weightBytes;
+    made->whole_ = std::move(model);
+    return made;
+}
+
 std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
                                                        bool forecastHeads) {
     std::shared_ptr<DeviceModel> made(new DeviceModel());

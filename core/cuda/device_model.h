@@ -63,6 +63,9 @@ public:
     /// A model with the shapes and types of all matrices and without their contents, for planning. It takes no memory
     /// and needs no GPU, and its pointers are null. @throws Error(Unsupported)
     static std::shared_ptr<const DeviceModel> shapesOf(const Model& model);
+    /// The first layers of a model that is on the GPU, or on its way there: matrices of the model itself, which lives
+    /// as long as this one.
+    static std::shared_ptr<const DeviceModel> firstLayers(std::shared_ptr<const DeviceModel> model, int layers);
     /// A shape with seeded random weights, for benchmarks. The embedding is its own tensor (untied).
     static std::shared_ptr<const DeviceModel> random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
                                                      bool forecastHeads = false);
@@ -88,7 +91,8 @@ private:
     void planAttention(DeviceLayer& layer, const LayerWeights* from, bool biases);
     void planFloats(const float*& to, std::size_t count);
     DeviceArena arena_;
-    bool tied_ = false; // the output head is the embedding table
+    bool tied_ = false;                        // the output head is the embedding table
+    std::shared_ptr<const DeviceModel> whole_; // of firstLayers
 };
 
 } // namespace kvscope

@@ -40,8 +40,7 @@ LayerKind kindOf(const DeviceLayer& layer, const LayerPlan& plan) {
     return {plan.sparse, plan.offloaded, plan.ownTier, plan.indexed, plan.chosen, plan.window > 0, std::move(matrices)};
 }
 
-void replaceSelector(CudaEngineOptions& options, const DeviceModel& model, int longest) {
-    const ModelConfig& config = model.config;
+void replaceSelector(CudaEngineOptions& options, const ModelConfig& config) {
     const MethodEntry& full = findMethod("full");
     ParameterValues values = resolveDefaults(full, config);
     values.set(full.parameters, "block_size", std::to_string(options.spec.blockSize));
@@ -54,7 +53,6 @@ void replaceSelector(CudaEngineOptions& options, const DeviceModel& model, int l
     options.slots = 0;
     options.leastRecentlyUsed = options.ranksBlocks = false;
     options.quantised.reset();
-    options.plans = LayerPlans(config, options.spec, {false, false, options.method.abilities.ahead, longest});
 }
 
 } // namespace
@@ -95,7 +93,14 @@ CudaEngineOptions rehearsalOptions(const CudaEngineOptions& session, const Devic
     options.planted.clear();
     options.changes = nullptr;
     options.store = nullptr;
-    if (options.method.makeSelector != nullptr) replaceSelector(options, model, most);
+    if (options.method.makeSelector != nullptr) replaceSelector(options, model.config);
+    // Windows are those of the session's lengths, so that its kernels are launched.
+    const int longest = *std::ranges::max_element(session.maxTokens);
+    const PlanChoices choices{options.offload, false, options.method.abilities.ahead, longest};
+    ModelConfig config = model.config;
+    options.plans = LayerPlans(config, options.spec, choices);
+    config.layers = std::min(layersOfEveryKind(model, options.plans) + 1, config.layers); // one more: lookahead
+    options.plans = LayerPlans(config, options.spec, choices);
     return options;
 }
 
@@ -111,12 +116,11 @@ Rehearsal::Rehearsal(std::shared_ptr<const DeviceModel> model, CudaEngineOptions
     : model_(std::move(model)), session_(std::move(session)), thread_([this] { run(); }) {}
 
 Rehearsal::~Rehearsal() {
-    givenUp_ = true;
+    givenUp_.request_stop();
     if (thread_.joinable()) thread_.join();
 }
 
 void Rehearsal::finish() {
-    waitedFor_ = true;
     if (thread_.joinable()) thread_.join();
 }
 
@@ -136,25 +140,12 @@ void Rehearsal::run() noexcept {
 
 void Rehearsal::read() {
     const CudaEngineOptions options = rehearsalOptions(session_, *model_);
-    const int layers = model_->config.layers, needed = layersOfEveryKind(*model_, options.plans);
-    CudaEngine engine(model_, options); // makes a step, too
+    CudaEngine engine(DeviceModel::firstLayers(model_, options.plans.size()), options); // makes a step, too
     for (const int length : rehearsedLengths(session_)) {
-        if (givenUp_) return;
         std::vector<std::vector<std::int32_t>> prompts(options.maxTokens.size(), {0});
         prompts.front().assign(std::size_t(length), 0);
-        std::stop_source enough;
-        int begun = 0; // layers of this prompt: first those of row 0, whose prompt is the one that counts
-        const Progress count = [&](double, std::string_view) {
-            ++begun;
-            const bool enoughRead = waitedFor_ ? begun >= needed : begun >= layers && prompts.size() > 1;
-            if (givenUp_ || enoughRead) enough.request_stop(); // before the next layer
-        };
         StepRecord record;
-        try {
-            engine.prefill(prompts, record, count, enough.get_token());
-        } catch (const Error& error) {
-            if (error.kind != ErrorKind::Cancelled) throw;
-        }
+        engine.prefill(prompts, record, {}, givenUp_.get_token());
     }
 }
 

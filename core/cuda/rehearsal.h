@@ -10,17 +10,18 @@
 #include "core/cuda/cuda_engine_options.h"
 #include "core/cuda/device_model.h"
 
-#include <atomic>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace kvscope {
 
-/// The options of a rehearsal of a session with these options: as many rows, the first with the longest of
-/// rehearsedLengths(), the others with one token. A method with a selector is replaced by full attention, because a
-/// selector learns from what it sees, and the weights may be zero. Nothing is recorded, and tokens are not drawn.
+/// The options of a rehearsal of a session with these options: the first layers of the model, up to the one behind
+/// layersOfEveryKind(), and as many rows, the first with the longest of rehearsedLengths(), the others with one token.
+/// A method with a selector is replaced by full attention, because a selector learns from what it sees, and the weights
+/// may be zero. Nothing is recorded, and tokens are not drawn.
 CudaEngineOptions rehearsalOptions(const CudaEngineOptions& session, const DeviceModel& model);
 
 /// The lengths of the prompts that a rehearsal reads, in tokens, the longest first: the numbers of tokens that the
@@ -40,8 +41,7 @@ public:
     Rehearsal(const Rehearsal&) = delete;
     Rehearsal& operator=(const Rehearsal&) = delete;
 
-    /// Says that somebody waits now: of each prompt that is left, only so many layers are read that every kind is among
-    /// them. Returns when the rehearsal has ended and has given its memory back.
+    /// Returns when the rehearsal has ended and has given its memory back.
     void finish();
     /// Milliseconds from the beginning to the end. Call this after finish().
     double ms() const { return ms_; }
@@ -54,7 +54,7 @@ private:
 
     const std::shared_ptr<const DeviceModel> model_;
     const CudaEngineOptions session_;
-    std::atomic<bool> waitedFor_{false}, givenUp_{false};
+    std::stop_source givenUp_;
     double ms_ = 0;
     std::string problem_;
     std::thread thread_; // the last member: it uses the others
