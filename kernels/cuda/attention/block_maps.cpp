@@ -65,6 +65,20 @@ BlockMaps blockMaps(const AttentionShape& shape, const __nv_bfloat16* blocks) {
                       {cuuint64_t(tokens) * 2, blockBytes}, {tokens, dim, 1}, byRow)};
 }
 
+TileMaps tileMaps(const AttentionShape& shape, const __nv_bfloat16* blocks) {
+    const auto tokens = cuuint32_t(shape.blockSize), dim = cuuint32_t(shape.dim), rows = dim * tokens / 64,
+               together = 64 / tokens;
+    const cuuint64_t blockBytes = cuda::blockBytes(shape), rowBytes = cuuint64_t(dim) * 2;
+    const __nv_bfloat16* const values = blocks + std::size_t(tokens) * dim;
+    const auto valueMap = [&](cuuint32_t blocksOfCopy) {
+        return encode<3>(values, {64, rows, kMostBlocks}, {128, blockBytes}, {64, rows, blocksOfCopy},
+                         CU_TENSOR_MAP_SWIZZLE_128B);
+    };
+    return {encode<4>(blocks, {64, tokens, kMostBlocks, dim / 64}, {rowBytes, blockBytes, 128},
+                      {64, tokens, together, dim / 64}, CU_TENSOR_MAP_SWIZZLE_128B),
+            valueMap(together), blockMaps(shape, blocks).keys, valueMap(1)};
+}
+
 CUtensorMap queryMap(const AttentionShape& shape, const __nv_bfloat16* queries, int n, int rows) {
     const auto width = cuuint64_t(shape.queryHeads) * cuuint64_t(shape.dim);
     return encode<3>(queries, {64, width / 64, cuuint64_t(n)}, {128, width * 2}, {64, 1, cuuint32_t(rows)},

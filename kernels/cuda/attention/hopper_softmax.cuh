@@ -1,5 +1,5 @@
-// For hopper_prefill: the running softmax of a warpgroup's 64 query tokens, in the registers where its products arrive
-// (see warpgroup.cuh), and how results leave them.
+// For hopper_prefill and hopper_blocks: the running softmax of a warpgroup's 64 queries, in the registers where its
+// products arrive (see warpgroup.cuh), and how results leave them.
 #pragma once
 
 #include "kernels/cuda/device/common.cuh"
@@ -7,7 +7,7 @@
 
 namespace kvscope::cuda {
 
-constexpr int kTileKeys = 128; // tokens of a key tile
+constexpr int kTileKeys = 128; // tokens of a key tile of hopper_prefill
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -44,12 +44,12 @@ __device__ inline void maskLogits(float (&logits)[64], int row, int key, unsigne
 /// Takes a key tile's products into the running maxima. shift: the caller subtracts it from the scaled products before
 /// it takes exponentials. factor: the caller multiplies the results so far by it. scaleLog2: the scale over ln 2.
 /// kMasked: a row may have seen no key yet.
-template <bool kMasked, int kDim>
-__device__ inline void findMaxima(const float (&logits)[64], Running<kDim>& running, float scaleLog2, float (&shift)[2],
-                                  float (&factor)[2]) {
+template <bool kMasked, int kDim, int kCount>
+__device__ inline void findMaxima(const float (&logits)[kCount], Running<kDim>& running, float scaleLog2,
+                                  float (&shift)[2], float (&factor)[2]) {
     float maxima[4] = {running.maximum[0], running.maximum[1], logits[1], logits[3]};
 #pragma unroll
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < kCount; ++i) {
         const int h = i / 2 % 2 + i % 2 * 2;
         maxima[h] = fmaxf(maxima[h], logits[i]);
     }
@@ -65,12 +65,12 @@ __device__ inline void findMaxima(const float (&logits)[64], Running<kDim>& runn
 }
 
 /// Leaves the exponentials of one of this thread's rows in the place of its products, and adds them to the row's sum.
-template <int kRow, int kDim>
-__device__ inline void weigh(float (&logits)[64], Running<kDim>& running, float scaleLog2, const float (&shift)[2],
+template <int kRow, int kDim, int kCount>
+__device__ inline void weigh(float (&logits)[kCount], Running<kDim>& running, float scaleLog2, const float (&shift)[2],
                              const float (&factor)[2]) {
     float sums[2] = {};
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < kCount / 2; ++i) {
         float& logit = logits[i / 2 * 4 + kRow * 2 + i % 2];
         logit = exp2Approx(fmaf(logit, scaleLog2, -shift[kRow]));
         sums[i % 2] += logit;
@@ -78,9 +78,10 @@ __device__ inline void weigh(float (&logits)[64], Running<kDim>& running, float 
     running.sum[kRow] = fmaf(running.sum[kRow], factor[kRow], sums[0] + sums[1]);
 }
 
-__device__ inline void packWeights(const float (&weights)[64], std::uint32_t (&packed)[kTileKeys / 16][4]) {
+template <int kCount>
+__device__ inline void packWeights(const float (&weights)[kCount], std::uint32_t (&packed)[kCount / 8][4]) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) packed[i / 4][i % 4] = packBf16(weights[2 * i], weights[2 * i + 1]);
+    for (int i = 0; i < kCount / 2; ++i) packed[i / 4][i % 4] = packBf16(weights[2 * i], weights[2 * i + 1]);
 }
 
 /// Four lanes hold a row of 32 channels as four times 2 neighbouring channels of every 8; afterwards lane `quad` of

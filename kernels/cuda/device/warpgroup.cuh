@@ -99,6 +99,26 @@ __device__ inline void multiplyRegisters(float (&d)[32], const std::uint32_t (&a
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
 }
 
+/// d[64, 32] = a[64, 16] b[32, 16]^T, or d += the same: a in registers, b in shared memory.
+__device__ inline void multiplyRegisters(float (&d)[16], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+    asm volatile("{ .reg .pred add; setp.ne.b32 add, %21, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+                 "}, {%16, %17, %18, %19}, %20, add, 1, 1, 0; }"
+                 : KVSCOPE_EIGHT(d, 0), KVSCOPE_EIGHT(d, 8)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+
+/// d[64, 16] = a[64, 16] b[16, 16]^T, or d += the same: a in registers, b in shared memory.
+__device__ inline void multiplyRegisters(float (&d)[8], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+    asm volatile("{ .reg .pred add; setp.ne.b32 add, %13, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7"
+                 "}, {%8, %9, %10, %11}, %12, add, 1, 1, 0; }"
+                 : KVSCOPE_EIGHT(d, 0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));
+}
+
 #undef KVSCOPE_EIGHT
 
 } // namespace kvscope::cuda

@@ -4,40 +4,18 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/shared_room.cuh"
 #include "kernels/cuda/diffusion/active_tokens.cuh"
+#include "kernels/cuda/diffusion/block_keys.cuh"
+#include "kernels/cuda/diffusion/hopper_blocks.h"
 
 #include <algorithm>
 
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kKeyTokens = StagePlaces<128>::kTokens;
+static_assert(kKeyTokens == StagePlaces<128>::kTokens);
 constexpr int kRowWarps = 4, kThreads = kRowWarps * kWarp, kQueryRows = kRowWarps * 16;
 // Shared memory would allow three thread blocks of 128 channels, but then a thread has too few registers.
 constexpr int kStages = 2, kBlocksPerProcessor = 2;
-
-/// The keys that a (row, KV head) attends to: [0, tokens) where `pages` is null, else those of the listed pages that
-/// lie below `end`.
-struct Keys {
-    const std::int32_t* pages = nullptr;
-    int tokens = 0, end = 0;
-    __device__ int tiles() const { return (tokens + kKeyTokens - 1) / kKeyTokens; }
-};
-
-__device__ inline Keys keysOf(const BlockRow& row, const std::int32_t* pages, const std::int32_t* pageCount, int item,
-                              int capacity, int blockSize) {
-    if (pageCount == nullptr || !row.is(BlockRow::kSparse)) return {nullptr, row.keys, row.keys};
-    return {pages + std::size_t(item) * capacity, pageCount[item] * blockSize, row.keys};
-}
-
-/// The tiles [begin, end) of split `index`.
-struct Share {
-    int begin, end;
-    __device__ Share(int tiles, int index, int splits)
-        : begin(int(std::int64_t(tiles) * index / splits)), end(int(std::int64_t(tiles) * (index + 1) / splits)) {}
-};
-
-/// Splits that a list of so many tiles fills.
-__device__ inline int filledSplits(int tiles, int splits) { return min(tiles, splits); }
 
 /// Copies keys and values of 64 tokens to shared memory; what lies behind the last one is zero.
 template <int kDim>
@@ -114,8 +92,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     extern __shared__ uint4 shared[]; // [kStages][StagePlaces::kSize]
     __shared__ std::uint8_t tokens[kMostDenoised];
     using S = StagePlaces<kDim>;
-    letNextKernelStart();
     waitForEarlierKernels();
+    letNextKernelStart(); // after the wait: see mergeKernel
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     const AttentionShape& shape = a.rows.shape;
     const int g = int(blockIdx.y), row = int(blockIdx.z) / queryTiles, queryTile = int(blockIdx.z) - row * queryTiles;
@@ -188,17 +166,25 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
 
 // ---- Merge ----------------------------------------------------------------------------------------------------------
 
-// Query heads at a time. One warp merges the splits of each, a second one attends to the block.
+// Query heads at a time. Two warps have each: both merge some of the splits, and the second attends to the block
+// before.
 constexpr int kMergeHeads = 4;
 constexpr int kMergeThreads = 2 * kMergeHeads * kWarp;
 
 /// Keys and values of a block in shared memory, rows apart so that neighbouring lanes meet no bank twice. And what the
-/// warps that attend to the block hand to those that merge.
+/// second warp of a head hands to the first.
 template <int kDim> struct OwnShared {
     static constexpr int kPitch = kDim + 8;
-    Bf16 keys[kMostDenoised * kPitch], values[kMostDenoised * kPitch]; // [token][channel]
     float queries[kMergeHeads][kDim], weights[kMergeHeads][kMostDenoised];
-    float out[kMergeHeads][kDim], logSums[kMergeHeads];
+    float out[2][kMergeHeads][kDim]; // attention to the block; to the second warp's splits
+    float logSums[kMergeHeads];
+    float2 states[kMergeHeads];
+    alignas(16) Bf16 rows[2 * kMostDenoised * kPitch]; // keys, then values, of the block's tokens [token][channel]
+    __device__ Bf16* keys() { return rows; }
+    __device__ Bf16* values(int block) { return rows + block * kPitch; }
+    static std::size_t bytes(int block) {
+        return sizeof(OwnShared) - std::size_t(kMostDenoised - block) * 2 * kPitch * sizeof(Bf16);
+    }
 };
 
 /// Numbers that one load reads.
@@ -211,43 +197,56 @@ template <int kDim> struct Part {
     float logSum = -INFINITY;
 };
 
-/// Merges what the splits left for one query.
-template <int kDim>
-__device__ inline Part<kDim> mergeSplitsOf(const BlockMergeArgs& a, std::size_t first, std::size_t step, int used) {
-    constexpr int kMine = Part<kDim>::kMine;
-    const int lane = int(threadIdx.x) % kWarp;
-    Part<kDim> part;
-#pragma unroll
-    for (int c = 0; c < kMine; ++c) part.out[c] = 0;
-    if (used == 0) return part;
+/// What a warp has of the splits of one query: the largest logit, the sum of exponentials and, channels as in Part, the
+/// weighted sum of values.
+template <int kDim> struct Taken {
+    static constexpr int kMine = Part<kDim>::kMine;
+    float out[kMine];
     float maximum = -INFINITY, sum = 0;
-    for (int s = lane; s < used; s += kWarp) maximum = fmaxf(maximum, a.states[first + std::size_t(s) * step].x);
-    maximum = warpMax(maximum);
-    const float reference = maximum == -INFINITY ? 0.f : maximum;
-    for (int begin = 0; begin < used; begin += kWarp) {
-        const int here = min(kWarp, used - begin);
-        float weight = 0;
-        if (lane < here) {
-            const float2 state = a.states[first + std::size_t(begin + lane) * step];
-            weight = exp2f((state.x - reference) * kLog2e);
-            sum += weight * state.y;
-        }
-#pragma unroll 16
-        for (int s = 0; s < here; ++s) {
-            const float factor = __shfl_sync(0xffffffffu, weight, s);
-            const float* const from = a.partial + (first + std::size_t(begin + s) * step) * kDim + lane * kMine;
-            const Floats<kMine> value = *reinterpret_cast<const Floats<kMine>*>(from);
+
+    __device__ void clear() {
 #pragma unroll
-            for (int c = 0; c < kMine; ++c) part.out[c] += factor * value.of[c];
+        for (float& value : out) value = 0;
+    }
+    /// Takes in the splits [begin, end). Their states and results are read at once, because the warp has nothing else
+    /// to do until they come.
+    __device__ void take(const BlockMergeArgs& a, std::size_t first, std::size_t step, int begin, int end) {
+        constexpr int kAtOnce = 18; // half of the splits of eight KV heads on an H200
+        const int lane = int(threadIdx.x) % kWarp;
+        for (int at = begin; at < end; at += kAtOnce) {
+            float2 state = make_float2(-INFINITY, 0.f);
+            if (lane < min(kAtOnce, end - at)) state = a.states[first + std::size_t(at + lane) * step];
+            Floats<kMine> values[kAtOnce];
+#pragma unroll
+            for (int s = 0; s < kAtOnce; ++s) // what lies behind the last one is read as the last one, with no weight
+                values[s] = *reinterpret_cast<const Floats<kMine>*>(
+                    a.partial + (first + std::size_t(min(at + s, end - 1)) * step) * kDim + lane * kMine);
+            const float next = fmaxf(maximum, warpMax(state.x)), reference = next == -INFINITY ? 0.f : next,
+                        keep = exp2f((maximum - reference) * kLog2e), weight = exp2f((state.x - reference) * kLog2e);
+            sum = sum * keep + warpSum(weight * state.y);
+            maximum = next;
+#pragma unroll
+            for (float& value : out) value *= keep;
+#pragma unroll
+            for (int s = 0; s < kAtOnce; ++s) {
+                const float factor = __shfl_sync(0xffffffffu, weight, s);
+#pragma unroll
+                for (int c = 0; c < kMine; ++c) out[c] = fmaf(factor, values[s].of[c], out[c]);
+            }
         }
     }
-    sum = warpSum(sum);
-    const float inverse = sum > 0 ? 1.f / sum : 0.f;
+    /// What this warp and another one have, which left its part in shared memory. state: its maximum and sum
+    __device__ Part<kDim> with(float2 state, const float* theirs) const {
+        const float most = fmaxf(maximum, state.x), reference = most == -INFINITY ? 0.f : most,
+                    mine = exp2f((maximum - reference) * kLog2e), other = exp2f((state.x - reference) * kLog2e),
+                    all = mine * sum + other * state.y, inverse = all > 0 ? 1.f / all : 0.f;
+        Part<kDim> part;
 #pragma unroll
-    for (int c = 0; c < kMine; ++c) part.out[c] *= inverse;
-    part.logSum = sum > 0 ? maximum + logf(sum) : -INFINITY;
-    return part;
-}
+        for (int c = 0; c < kMine; ++c) part.out[c] = (mine * out[c] + other * theirs[c]) * inverse;
+        part.logSum = all > 0 ? reference + logf(all) : -INFINITY;
+        return part;
+    }
+};
 
 /// Copies the block's keys and values to shared memory. All threads of the thread block call this.
 template <int kDim>
@@ -255,6 +254,7 @@ __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, con
                                 OwnShared<kDim>& shared) {
     constexpr int kPitch = OwnShared<kDim>::kPitch, kRow = kDim / 8;
     const int block = a.rows.block, bs = a.rows.shape.blockSize;
+    Bf16* const values = shared.values(block);
     const auto keyOf = [&](int token) {
         const int entry = byBlock(of.first + token), within = of.first + token - entry * bs;
         return blocks + std::size_t(entry) * blockElements(bs, kDim) + std::size_t(within) * kDim;
@@ -267,7 +267,7 @@ __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, con
 #pragma unroll 2
     for (int i = int(threadIdx.x); i < block * kRow; i += kMergeThreads) {
         const int token = i / kRow, piece = i % kRow;
-        *reinterpret_cast<uint4*>(shared.keys + token * kPitch + piece * 8) =
+        *reinterpret_cast<uint4*>(shared.keys() + token * kPitch + piece * 8) =
             *reinterpret_cast<const uint4*>(keyOf(token) + piece * 8);
     }
     if (block % 8 == 0 && of.first % 8 == 0) { // 8 tokens lie in one KV block
@@ -275,15 +275,15 @@ __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, con
         for (int i = int(threadIdx.x); i < block * kRow; i += kMergeThreads) {
             const int channel = i % kDim, token = i / kDim * 8;
             const uint4 piece = *reinterpret_cast<const uint4*>(valueOf(token, channel));
-            const Bf16* const values = reinterpret_cast<const Bf16*>(&piece);
+            const Bf16* const eight = reinterpret_cast<const Bf16*>(&piece);
 #pragma unroll
-            for (int t = 0; t < 8; ++t) shared.values[(token + t) * kPitch + channel] = values[t];
+            for (int t = 0; t < 8; ++t) values[(token + t) * kPitch + channel] = eight[t];
         }
         return;
     }
     for (int i = int(threadIdx.x); i < block * kDim; i += kMergeThreads) {
         const int token = i % block, channel = i / block;
-        shared.values[token * kPitch + channel] = *valueOf(token, channel);
+        values[token * kPitch + channel] = *valueOf(token, channel);
     }
 }
 
@@ -300,7 +300,7 @@ __device__ inline Part<kDim> attendOwn(const BlockMergeArgs& a, OwnShared<kDim>&
     __syncwarp();
     float maximum = -INFINITY, sum = 0;
     for (int token = lane; token < block; token += kWarp) {
-        const Bf16* const key = shared.keys + token * kPitch;
+        const Bf16* const key = shared.keys() + token * kPitch;
         float dots[4] = {};
 #pragma unroll 4
         for (int c = 0; c < kDim; c += 8) {
@@ -330,7 +330,7 @@ __device__ inline Part<kDim> attendOwn(const BlockMergeArgs& a, OwnShared<kDim>&
 #pragma unroll
         for (int c = 0; c < kMine; c += 2) {
             const std::uint32_t pair =
-                *reinterpret_cast<const std::uint32_t*>(shared.values + token * kPitch + lane * kMine + c);
+                *reinterpret_cast<const std::uint32_t*>(shared.values(block) + token * kPitch + lane * kMine + c);
             part.out[c] = fmaf(weight, lowHalf(pair), part.out[c]);
             part.out[c + 1] = fmaf(weight, highHalf(pair), part.out[c + 1]);
         }
@@ -342,18 +342,19 @@ __device__ inline Part<kDim> attendOwn(const BlockMergeArgs& a, OwnShared<kDim>&
     return part;
 }
 
-/// Grid (block, kvHeads, rows): a thread block takes the query heads of one token, two warps each.
+/// Grid (block, kvHeads, rows): a thread block takes the query heads of one token. It attends to the block before it
+/// waits for the attention to the prefix: the kernels of that let this one start after their own wait, so that what
+/// came before them has ended.
 template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, Divider byBlock) {
     constexpr int kMine = Part<kDim>::kMine;
     extern __shared__ uint4 raw[];
     auto& shared = *reinterpret_cast<OwnShared<kDim>*>(raw);
     letNextKernelStart();
-    waitForEarlierKernels();
     const AttentionShape& shape = a.rows.shape;
     const int token = int(blockIdx.x), g = int(blockIdx.y), row = int(blockIdx.z), block = a.rows.block,
               bs = shape.blockSize, group = shape.queryHeads / shape.kvHeads, item = row * shape.kvHeads + g;
     const BlockRow of = a.rows.table[row];
-    if (!of.is(BlockRow::kTaken)) return;
+    if (!of.is(BlockRow::kTaken)) return waitForEarlierKernels();
     fetchOwn<kDim>(a, of,
                    a.blocks + std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) * blockElements(bs, kDim),
                    byBlock, shared);
@@ -362,39 +363,49 @@ template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel
     const bool anew = (active >> token & 1) != 0;
     const int rank = __popcll(active & ((std::uint64_t(1) << token) - 1));
     const Keys keys = keysOf(of, nullptr, a.pageCount, item, 0, bs);
-    const int used = filledSplits(keys.tiles(), a.splits), lane = int(threadIdx.x) % kWarp,
+    const int used = filledSplits(keys.tiles(), a.splits), half = (used + 1) / 2, lane = int(threadIdx.x) % kWarp,
               slot = int(threadIdx.x) / kWarp % kMergeHeads;
-    const bool merges = int(threadIdx.x) < kMergeHeads * kWarp; // the others attend to the block
+    const bool second = int(threadIdx.x) >= kMergeHeads * kWarp;
     const std::size_t queries = std::size_t(block * group);
     for (int firstHead = 0; firstHead < group; firstHead += kMergeHeads) {
         const int h = firstHead + slot;
-        const std::size_t head = std::size_t(row * block + token) * shape.queryHeads + g * group + h;
+        const std::size_t head = std::size_t(row * block + token) * shape.queryHeads + g * group + h,
+                          cell = std::size_t(item) * a.splits * queries + std::size_t(rank * group + h);
         const bool mine = h < group;
-        Part<kDim> prefix;
         if (firstHead > 0) __syncthreads(); // what was handed over has been read
-        if (mine && !merges) {
+        if (mine && second) {
             const Part<kDim> own = attendOwn<kDim>(a, shared, slot, a.q + head * kDim);
 #pragma unroll
-            for (int c = 0; c < kMine; ++c) shared.out[slot][lane * kMine + c] = own.out[c];
+            for (int c = 0; c < kMine; ++c) shared.out[0][slot][lane * kMine + c] = own.out[c];
             if (lane == 0) shared.logSums[slot] = own.logSum;
-        } else if (mine && anew) {
-            prefix = mergeSplitsOf<kDim>(a, std::size_t(item) * a.splits * queries + std::size_t(rank * group + h),
-                                         queries, used);
+        }
+        waitForEarlierKernels();
+        Taken<kDim> taken;
+        taken.clear();
+        if (mine && anew) taken.take(a, cell, queries, second ? half : 0, second ? used : half);
+        if (mine && second) {
+#pragma unroll
+            for (int c = 0; c < kMine; ++c) shared.out[1][slot][lane * kMine + c] = taken.out[c];
+            if (lane == 0) shared.states[slot] = make_float2(taken.maximum, taken.sum);
+        }
+        __syncthreads();
+        if (!mine || second) continue;
+        Part<kDim> prefix;
+        if (anew) {
+            prefix = taken.with(shared.states[slot], shared.out[1][slot] + lane * kMine);
             if (a.prefix != nullptr)
 #pragma unroll
                 for (int c = 0; c < kMine; ++c) a.prefix[head * kDim + lane * kMine + c] = prefix.out[c];
             if (a.prefixSums != nullptr && lane == 0) a.prefixSums[head] = prefix.logSum;
-        } else if (mine) {
+        } else {
 #pragma unroll
             for (int c = 0; c < kMine; ++c) prefix.out[c] = a.prefix[head * kDim + lane * kMine + c];
             prefix.logSum = a.prefixSums[head];
         }
-        __syncthreads();
-        if (!mine || !merges) continue;
         const float ownSum = shared.logSums[slot], most = fmaxf(prefix.logSum, ownSum),
                     ofPrefix = exp2f((prefix.logSum - most) * kLog2e), ofBlock = exp2f((ownSum - most) * kLog2e),
                     inverse = 1.f / (ofPrefix + ofBlock);
-        const float* const own = shared.out[slot] + lane * kMine;
+        const float* const own = shared.out[0][slot] + lane * kMine;
 #pragma unroll
         for (int c = 0; c < kMine; c += 2)
             *reinterpret_cast<std::uint32_t*>(a.out + head * kDim + lane * kMine + c) =
@@ -419,10 +430,11 @@ template <int kDim> void launchAttention(const Launch& how, const BlockAttention
 }
 
 template <int kDim> void launchMerge(const Launch& how, const BlockMergeArgs& args) {
-    raiseShared(mergeKernel<kDim>, sizeof(OwnShared<kDim>), "preparing the merge of blocks");
+    const std::size_t shared = OwnShared<kDim>::bytes(args.rows.block);
+    raiseShared(mergeKernel<kDim>, shared, "preparing the merge of blocks");
     launch(how,
            {dim3(unsigned(args.rows.block), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
-            dim3(kMergeThreads), sizeof(OwnShared<kDim>)},
+            dim3(kMergeThreads), shared},
            mergeKernel<kDim>, "merging with the blocks", args, Divider(args.rows.shape.blockSize));
 }
 
@@ -437,6 +449,7 @@ int blockSplits(const Launch& how, const BlockRows& rows, int maxKeys) {
 void blockAttention(const Launch& how, const BlockAttentionArgs& args) {
     checkAttentionShape(args.rows.shape);
     if (args.rows.rows == 0) return;
+    if (hopperBlocksFit(how, args)) return hopperBlocks(how, args);
     args.rows.shape.dim == 64 ? launchAttention<64>(how, args) : launchAttention<128>(how, args);
 }
 

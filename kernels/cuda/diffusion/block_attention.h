@@ -51,7 +51,8 @@ struct BlockMergeArgs {
     __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
 };
 /// Attends to the keys of the block itself, which lie at the block's positions, and merges the result with the
-/// attention over the prefix into one softmax.
+/// attention over the prefix into one softmax. Is launched right behind blockAttention: it reads the block while that
+/// still runs.
 void mergeBlocks(const Launch& launch, const BlockMergeArgs& args);
 
 } // namespace kvscope::cuda
