@@ -4,6 +4,7 @@
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
 #include "core/cuda/gpu_memory.h"
+#include "core/cuda/rehearsal.h"
 
 #include <algorithm>
 
@@ -27,6 +28,15 @@ std::unique_ptr<DevicePool> poolOf(const DeviceModel& model, const CudaEngineOpt
     longest.maxTokens.assign(1, kLongest);
     const BatchLayout layout(model.config, longest);
     return std::make_unique<DevicePool>(layout.shape, usual->plans, rows, slots, layout.capacity);
+}
+
+/// A request whose prompt is one whole piece: requests to come are not known, and long prompts consist of such pieces.
+CudaEngineOptions requestToRehearse(CudaEngineOptions usual, const RowTransfers& transfers) {
+    const int piece = PromptReader::pieceTokens(transfers.chunkTokens);
+    usual.promptTokens = {piece};
+    usual.maxTokens = {piece + 1};
+    usual.maxPrompt = piece;
+    return usual;
 }
 
 } // namespace
@@ -141,7 +151,9 @@ std::unique_ptr<RowEngine> makeCudaRowEngine(const RowEngineSetup& setup) {
     requireGpu();
     std::optional<CudaEngineOptions> usual;
     if (setup.usual != nullptr) usual = gpuEngineOptions(*setup.usual);
-    return std::make_unique<CudaRowEngine>(DeviceModel::of(setup.model), setup.abilities, setup.rows, setup.invariant,
+    auto model = usual ? uploadRehearsing(setup.model, requestToRehearse(*usual, setup.transfers))
+                       : DeviceModel::of(setup.model);
+    return std::make_unique<CudaRowEngine>(std::move(model), setup.abilities, setup.rows, setup.invariant,
                                            usual ? &*usual : nullptr, setup.transfers, setup.poolSlots,
                                            setup.hostBytes);
 }

@@ -84,9 +84,8 @@ CudaEngineOptions rehearsalOptions(const CudaEngineOptions& session, const Devic
     options.promptTokens.assign(session.maxTokens.size(), 1);
     options.promptTokens.front() = prompt;
     options.maxPrompt = prompt;
-    options.slots = std::min(session.slots, session.spec.grid.blocks(most));
-    options.sampling = {}; // random numbers are drawn for one length of the prompt, and the trial step of a session
-                           // launches the kernel that uses them
+    // Random numbers are drawn for one length of the prompt, and the session's trial step launches what uses them.
+    options.sampling = {};
     options.oracle = false;
     options.oracleObserver = nullptr;
     options.trace = nullptr;
@@ -101,6 +100,9 @@ CudaEngineOptions rehearsalOptions(const CudaEngineOptions& session, const Devic
     options.plans = LayerPlans(config, options.spec, choices);
     config.layers = std::min(layersOfEveryKind(model, options.plans) + 1, config.layers); // one more: lookahead
     options.plans = LayerPlans(config, options.spec, choices);
+    options.slots = 0;
+    if (options.plans.offloaded() > 0) // a request that serves as an example may have fewer slots than a piece needs
+        options.slots = std::min(std::max(session.slots, options.spec.neededSlots()), options.spec.grid.blocks(most));
     return options;
 }
 
