@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -157,7 +158,12 @@ std::shared_ptr<const DeviceModel> uploadRehearsing(const std::shared_ptr<const 
     std::optional<Rehearsal> rehearsal;
     DeviceModel::Beside beside;
     if (std::getenv("KVSCOPE_NO_REHEARSAL") == nullptr)
-        beside = [&](const std::shared_ptr<const DeviceModel>& taken) { rehearsal.emplace(taken, options); };
+        beside = [&](const std::shared_ptr<const DeviceModel>& taken) {
+            try {
+                rehearsal.emplace(taken, options);
+            } catch (const std::system_error&) { // the system has no thread for it, and the session needs none
+            }
+        };
     auto uploaded = DeviceModel::of(model, {}, beside);
     UploadTimes took;
     took.upload = msSince(begin);
