@@ -13,6 +13,7 @@
 #include "core/model/model_shape.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -118,6 +119,20 @@ std::vector<std::int32_t> promptOf(int tokens, int vocab, unsigned seed) {
     return prompt;
 }
 
+/// Milliseconds of each stage on the GPU, over all layers: where a kernel is loaded before it is launched, the stage is
+/// longer.
+Json stagesOf(const StepRecord& record) {
+    std::array<double, kStageCount> ms{};
+    for (const LayerRecord& layer : record.layers)
+        for (std::size_t s = 0; s < ms.size(); ++s) ms[s] += double(layer.stageNs[s]) * 1e-6;
+    Json stages = Json::object();
+    for (std::size_t s = 0; s < ms.size(); ++s)
+        if (ms[s] > 0) stages[std::string(nameOf(Stage(s)))] = ms[s];
+    for (std::size_t s = 0; s < kStepStageCount; ++s)
+        if (record.stepStageNs[s] > 0) stages[std::string(kStepStageNames[s])] = double(record.stepStageNs[s]) * 1e-6;
+    return stages;
+}
+
 /// What one program measures: a line of the results.
 Json measureHere(const fs::path& folder, DecodeJob job, std::int64_t startedNs) {
     std::int64_t last = steadyNowNs();
@@ -141,7 +156,7 @@ Json measureHere(const fs::path& folder, DecodeJob job, std::int64_t startedNs) 
     CudaEngine engine(uploaded, options);
     out["open_ms"] = lap();
     std::vector<double> prompts;
-    Json tokens;
+    Json tokens, stages;
     for (unsigned i = 0; i < 5; ++i) {
         StepRecord record;
         const auto prompt = promptOf(job.context, model->config().vocab, 1 + i);
@@ -150,8 +165,10 @@ Json measureHere(const fs::path& folder, DecodeJob job, std::int64_t startedNs) 
         prompts.push_back(lap());
         if (i == 0) out["start_to_token_ms"] = double(last - startedNs) * 1e-6;
         tokens.push_back(engine.tokens().front());
+        if (i < 2) stages.push_back(stagesOf(record));
     }
     out["prompt_ms"] = prompts, out["tokens"] = tokens;
+    out["first_two_gpu_stage_ms"] = stages;
     out["first_minus_second_ms"] = prompts[0] - prompts[1];
     return out;
 }
@@ -164,7 +181,7 @@ Json measureInChild(const std::string& self, const fs::path& folder, const Decod
         setenv("KVSCOPE_NO_REHEARSAL", "1", 1);
     std::vector<std::string> command{self, "first-prompt", "--json"};
     for (const std::string& setting :
-         {"shape=" + job.shape, "method=" + job.method, fmt::format("offload={}", int(job.offload)),
+         {"shape=" + job.shape, "method=" + job.method, fmt::format("offload={}", job.offload),
           fmt::format("tokens={}", job.context), "folder=" + folder.string(), fmt::format("started={}", steadyNowNs())})
         command.insert(command.end(), {"--set", setting});
     ChildProgram child(command);

@@ -99,7 +99,7 @@ Json measureLength(DecodeJob job, int tokens, int rounds, bool rehearse,
 } // namespace
 
 /// Settings: shape, method, offload as for `decode`; lengths=4096,16384,32768 prompt tokens; rounds of each length;
-/// rehearse=1: as a session does before its first prompt.
+/// rehearse=true: as a session does before its first prompt.
 Json prefill(const Settings& given, const Log& log) {
     const SettingsReader settings(given, {"shape", "method", "offload", "lengths", "rounds", "rehearse"});
     DecodeJob job;
