@@ -1,5 +1,7 @@
 // How far is the simulator from the engine? A table of costs is fitted to two servers on the CPU, and predicts others
-// that differ in budget, arrivals and method.
+// that differ in budget, arrivals and method. Processor time does not show when others run, but how fast it passes
+// depends on what they do to cache and memory. So a few requests are served before and after every rate, always the
+// same, and the rate's clock runs as fast as they say.
 #include "bench/bench.h"
 #include "bench/serving.h"
 
@@ -47,6 +49,10 @@ const std::vector<Server>& testedServers() {
     return list;
 }
 
+/// So often a rate is served again where the machine's speed was another one behind it.
+constexpr int kRepeats = 2;
+constexpr double kSteady = 0.1; // speeds that differ by less are taken for one
+
 struct Limits {
     int counted = 48;
     double tolerance = 0.025; // of capacities
@@ -63,6 +69,7 @@ public:
                  {"model", model_->name()},
                  {"workload", "longmix --scale 8"},
                  {"counted", limits_.counted}};
+        reference_ = probe();
         const ServiceCosts costs = fitBoth(out);
         double worstTime = 0, worstCapacity = 0;
         for (const Server& server : testedServers()) {
@@ -71,13 +78,55 @@ public:
             worstCapacity = std::max(worstCapacity, std::abs(entry["capacity_error"].get<double>()));
             out["tested"].push_back(std::move(entry));
         }
+        const auto [slowest, fastest] = std::minmax_element(speeds_.begin(), speeds_.end());
+        out["speed"] = {{"lowest", *slowest}, {"highest", *fastest}, {"served_again", again_}, {"unsteady", unsteady_}};
         out["worst_iteration_time_error_p50"] = worstTime;
         out["worst_capacity_error"] = worstCapacity;
-        log_(fmt::format("worst: iteration time {:.1f} %, capacity {:.1f} %", 100 * worstTime, 100 * worstCapacity));
+        log_(fmt::format(
+            "worst: iteration time {:.1f} %, capacity {:.1f} %; the machine's speed was {:.2f} to {:.2f} of that "
+            "at the beginning, {} rates were served again, {} rates count although it changed",
+            100 * worstTime, 100 * worstCapacity, *slowest, *fastest, again_, unsteady_));
         return out;
     }
 
 private:
+    /// Processor time of a few requests, always the same, in ms.
+    double probe() {
+        Workload workload;
+        for (int i = 0; i < 6; ++i) workload.lines.push_back({0, 512, 24, "", std::uint64_t(i)});
+        workload.spanUs = 3'600'000'000;
+        LoadOptions options = loadOptions();
+        options.counted = 0, options.warmUpRequests = 0;
+        EngineOptions engine = engineOf(fittedServers().front());
+        return load(model_, workload, engine, options).numbers.e2e.max;
+    }
+    /// The speed of the machine, 1 at the beginning.
+    double speed() {
+        speeds_.push_back(reference_ / probe());
+        return speeds_.back();
+    }
+    /// Serves the workload by a clock that runs as fast as the machine at present. Where it is another speed behind the
+    /// run than before it, what was measured is thrown away, unless that happened too often.
+    LoadResult serve(const Workload& workload, const EngineOptions& engine, const LoadOptions& options) {
+        double before = speed();
+        for (int again = 0;; ++again) {
+            LoadOptions timed = options;
+            CostFit fit;
+            if (options.fit) fit = *options.fit, timed.fit = &fit;
+            timed.processorSpeed = before;
+            LoadResult result = load(model_, workload, engine, timed);
+            const double after = speed();
+            const bool steady = std::abs(after / before - 1) < kSteady;
+            if (!steady && again < kRepeats) {
+                ++again_, before = after;
+                continue;
+            }
+            unsteady_ += steady ? 0 : 1;
+            if (options.fit) *options.fit = fit;
+            return result;
+        }
+    }
+
     /// Fits one table to both servers at half of what they can do. The first plans come from a short measurement.
     ServiceCosts fitBoth(Json& out) {
         CostFit fit;
@@ -85,11 +134,12 @@ private:
         for (const Server& server : fittedServers()) {
             EngineOptions engine = engineOf(server);
             LoadOptions options = loadOptions();
+            options.processorSpeed = speed();
             engine.costs = measureCosts(model_, engine, options);
             options.fit = &fit;
             const Workload workload = workloadOf(server);
             const double rate = halfUsed(workload, simulationOf(engine, engine.costs));
-            const LoadResult result = load(model_, atRate(workload, rate), engine, options);
+            const LoadResult result = serve(atRate(workload, rate), engine, options);
             costs = result.costs;
             log_(fmt::format("fitted to {} at {:.3g} requests/s: {} iterations", server.name, rate,
                              result.numbers.iterations));
@@ -115,7 +165,7 @@ private:
         const Capacity simulated = findCapacity(workload, simulation, rule);
         double error = 0; // of the largest rate that the engine kept
         const Capacity measured = searchCapacity(halfUsed(workload, simulation), limits_.tolerance, [&](double rate) {
-            LoadResult result = load(model_, atRate(workload, rate), engine, loadOptions());
+            LoadResult result = serve(atRate(workload, rate), engine, loadOptions());
             const std::string broken = brokenBound(result.numbers, simulation, rule);
             if (broken.empty()) error = result.numbers.predictedError;
             log_(fmt::format("{} at {:.3g} requests/s: {}", server.name, rate, broken.empty() ? "holds" : broken));
@@ -189,6 +239,9 @@ private:
     const Log& log_;
     const std::shared_ptr<const Model> model_;
     const SplicedPrompts prompts_;
+    double reference_ = 0;       // the probe at the beginning, ms
+    std::vector<double> speeds_; // of all probes, in units of that one
+    int again_ = 0, unsteady_ = 0;
 };
 
 } // namespace

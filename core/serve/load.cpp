@@ -19,7 +19,7 @@ constexpr std::int64_t kLongestSleepNs = 20'000'000; // so that Ctrl-C is heard
 /// The clock of a load, which begins with 0.
 class LoadClock {
 public:
-    explicit LoadClock(bool processorTime) : processorTime_(processorTime) { begin(); }
+    LoadClock(bool processorTime, double speed) : processorTime_(processorTime), speed_(speed) { begin(); }
 
     void begin() { origin_ = time(); }
     std::int64_t now() const { return time() - origin_; }
@@ -33,9 +33,10 @@ public:
     }
 
 private:
-    std::int64_t time() const { return processorTime_ ? threadNowNs() : steadyNowNs(); }
+    std::int64_t time() const { return processorTime_ ? std::int64_t(double(threadNowNs()) * speed_) : steadyNowNs(); }
 
     const bool processorTime_;
+    const double speed_; // of processor time
     std::int64_t origin_ = 0;
 };
 
@@ -179,7 +180,7 @@ Measured measure(const std::shared_ptr<const Model>& model, const EngineOptions&
     measured.scheduler.rows = rounds * int(std::size(kLengths));
     measured.scheduler.tbtBoundMs = 1e7, measured.scheduler.iterationMs = 0; // whole prompts at once
     measured.scheduler.longPrefills = measured.scheduler.shortTurns = 1;
-    LoadClock clock(options.processorTime);
+    LoadClock clock(options.processorTime, options.processorSpeed);
     measured.now = [&clock] { return clock.now(); };
     Fitting fitting(measured, nullptr);
     Engine engine(model, measured, fitting);
@@ -239,7 +240,7 @@ LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workl
     if (options.processorTime && (timed.session.threads != 1 || timed.session.backend != Backend::Cpu))
         throw Error(ErrorKind::BadInput, "processor time is counted of one thread, and this engine has others",
                     "serve with --backend cpu --threads 1");
-    LoadClock clock(options.processorTime);
+    LoadClock clock(options.processorTime, options.processorSpeed);
     timed.now = [&clock] { return clock.now(); };
     if (options.sink) timed.level = std::max(options.sink->level(), RecordLevel::Selections); // blocks are counted
     Counting counting(timed, tally, options);

@@ -24,6 +24,9 @@ struct LoadOptions : WindowOptions {
     /// The clock counts processor time of the thread that calls load(), and waiting for an arrival takes none: a
     /// machine that does other work beside serves as it would alone. The engine must have one thread, on the CPU.
     bool processorTime = false;
+    /// Seconds of that clock for each second of processor time. Below 1 where the processor is slower for the while
+    /// than when the costs were fitted, because other programs take cache and memory bandwidth.
+    double processorSpeed = 1;
 };
 
 struct LoadResult {

@@ -2,6 +2,7 @@
 // wait, pause and share iterations, and gives back all that they had.
 #include "core/serve/engine.h"
 
+#include "core/serve/load.h"
 #include "core/serve/random_draws.h"
 #include "core/serve/serving_trace.h"
 #include "core/session/engine_setup.h"
@@ -264,6 +265,26 @@ TEST(ServingEngine, TellsTheTimeBetweenIterationsAndWhoCameOrWentInIt) {
     EXPECT_EQ(gaps.told[first].gapRequests, 2) << "the last one of before ended, and one arrived";
     EXPECT_GE(gaps.told[first + 1].gapRequests, 3) << "two arrived, of which one was cancelled at once";
     EXPECT_GE(cameOrWent, 5 + 2);
+}
+
+/// At a millionth of the processor's speed a second of work is a microsecond of the clock, and idle time stays what it
+/// is.
+TEST(ServingLoad, ItsClockRunsByTheSpeedOfTheProcessor) {
+    EngineOptions options = plainOptions();
+    Workload workload;
+    workload.lines = {{0, 20, 3, "", 0}, {400'000, 20, 3, "", 1}};
+    workload.spanUs = 1'000'000;
+    LoadOptions load;
+    load.warmUpRequests = 0, load.warmUpSeconds = 0;
+    load.processorTime = true, load.processorSpeed = 1e-6;
+    load.prompt = [](const WorkloadLine& line, std::int64_t id) {
+        return test::randomPrompt(line.promptTokens, unsigned(id) + 1);
+    };
+    const ServingResult slow = serve::load(model(), workload, options, load).numbers;
+    ASSERT_EQ(slow.finished, 2);
+    EXPECT_GT(slow.e2e.max, 0);
+    EXPECT_LT(slow.e2e.max, 1) << "ms";
+    EXPECT_NEAR(double(slow.outcomes[1].firstScheduledNs), 400e6, 1e6);
 }
 
 TEST(ServingEngine, RefusesWhatCanNeverRunAndNamesTheKnob) {
