@@ -13,7 +13,6 @@
 #include "ui/look/theme.h"
 #include "ui/session/run_again.h"
 #include "ui/session/run_queue.h"
-#include "ui/session/server_process.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/help_overlay.h"
@@ -26,12 +25,14 @@
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
+#include "ui/window/crash_recovery.h"
 #include "ui/window/panels.h"
 #include "ui/window/screen_room.h"
 #include "ui/window/session_progress.h"
 #include "ui/window/shortcut_list.h"
 #include "ui/window/status_line.h"
 #include "ui/window/view_area.h"
+#include "ui/window/window_server.h"
 
 #include <QApplication>
 #include <QCloseEvent>
@@ -106,6 +107,7 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     help_ = new HelpOverlay(this, [this] { return shortcutsOf(*this); });
     connectSession();
     connectQueue();
+    connectServer();
     restore();
     keepSaved();
     qApp->installEventFilter(this); // for the back and forward buttons of the mouse over any widget
@@ -114,11 +116,11 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
 MainWindow::~MainWindow() {
     qApp->removeEventFilter(this);
     // The window is destroyed properly, so no crash is to be reported at the next start.
-    if (journal_) journal_->end();
+    crash_->endJournal();
     controller_->disconnect();
     workspace_->disconnect(this);
     delete findChild<ServeDialog*>(); // the dialog uses the server
-    delete server_;                   // stops the server and waits for its end
+    delete served_;                   // stops the server and waits for its end
     for (QProcess* report : findChildren<QProcess*>())
         report->disconnect(this); // a report's process ends with its window
     delete history_;
@@ -136,8 +138,9 @@ void MainWindow::makeCentre() {
     banner_ = new InlineMessage;
     banner_->setObjectName(QStringLiteral("banner"));
     centre_ = new QStackedWidget;
-    recovery_ = new RecoveryBar;
-    column->addWidget(recovery_);
+    auto* recovery = new RecoveryBar;
+    crash_ = new CrashRecovery(*workspace_, *recovery, this);
+    column->addWidget(recovery);
     column->addWidget(banner_);
     column->addWidget(centre_, 1);
     welcome_ = new WelcomePage;
@@ -239,14 +242,15 @@ void MainWindow::showMessage(const QString& text, bool isError) { status_->say(t
 void MainWindow::connectSession() {
     SessionController* session = controller_.get();
     connect(form_, &SessionForm::modelRequested, this, [this](const QString& name) {
-        status_->forget(StatusLine::About::Model);                   // the message was about another model
-        if (again_ && again_->request.model != name) again_.reset(); // the person chose another model meanwhile
+        status_->forget(StatusLine::About::Model); // the message was about another model
+        if (repeat_.recorded && repeat_.recorded->request.model != name)
+            repeat_.recorded.reset(); // the person chose another model meanwhile
         controller_->loadModel(name);
     });
     connect(form_, &SessionForm::problemChanged, this, &MainWindow::updateActions);
     connect(form_, &SessionForm::runRequested, this, [this](SessionRequest request) {
         request.options.recordModelPath = saved_.modelPath;
-        sessionActive_ = true;
+        session_.active = true;
         showMessage({});
         controller_->start(request);
         updateActions();
@@ -256,7 +260,7 @@ void MainWindow::connectSession() {
         form_->setModel(name, controller_->model());
         if (auto* dialog = findChild<CalibrateDialog*>()) dialog->setModel(name, controller_->model());
         if (auto* dialog = findChild<ServeDialog*>()) dialog->setModel(name, controller_->model());
-        if (again_ && again_->request.model == name) fillFormAgain();
+        if (repeat_.recorded && repeat_.recorded->request.model == name) fillFormAgain();
     });
     connect(session, &SessionController::stateChanged, this, &MainWindow::updateActions);
     connect(session, &SessionController::progress, this, [this](double fraction, const QString& what) {
@@ -267,18 +271,18 @@ void MainWindow::connectSession() {
         promptProgress_->showReading(fraction, live ? run->row.layers : 0, live ? run->row.sequences : 0);
     });
     connect(session, &SessionController::finished, this, [this](bool completed) {
-        sessionActive_ = sessionQueued_ = false;
-        forked_.reset();
+        session_.active = session_.queued = false;
+        session_.forked.reset();
         showMessage(completed ? tr("The session finished.") : tr("The session was stopped."));
         updateActions();
     });
     connect(session, &SessionController::remark, this, [this](const QString& sentence) { showMessage(sentence); });
     connect(workspace_.get(), &Workspace::currentChanged, this, &MainWindow::compareFork);
     connect(session, &SessionController::failed, this, [this](const QString& sentence) {
-        again_.reset();
-        forked_.reset();
-        const bool queued = std::exchange(sessionQueued_, false);
-        const bool ofModel = !std::exchange(sessionActive_, false);
+        repeat_.recorded.reset();
+        session_.forked.reset();
+        const bool queued = std::exchange(session_.queued, false);
+        const bool ofModel = !std::exchange(session_.active, false);
         if (ofModel)
             form_->setModelProblem(sentence);
         else if (!queued) // the queue says it beside the run
@@ -321,7 +325,7 @@ void MainWindow::paintEvent(QPaintEvent* event) {
 }
 
 void MainWindow::afterFirstPaint() {
-    const QStringList offered = isTheOnly(*this) ? findLeftBehind() : QStringList();
+    const QStringList offered = isTheOnly(*this) ? crash_->findLeftBehind() : QStringList();
     for (const QString& path : saved_.openFiles)
         if (QFileInfo::exists(path) && !offered.contains(path)) workspace_->open(path);
     emit firstPainted(); // files that are opened in answer are shown in front of those of the last time
@@ -339,8 +343,8 @@ QString MainWindow::saveSession() {
 /// Says once that the settings cannot be written, and again after they could.
 QString MainWindow::writeSettings() {
     const QString problem = settings_.save(saved_);
-    if (problem.isEmpty()) stored_ = saved_; // else the next turn tries again
-    const bool told = std::exchange(saveProblemTold_, !problem.isEmpty());
+    if (problem.isEmpty()) saving_.stored = saved_; // else the next turn tries again
+    const bool told = std::exchange(saving_.problemTold, !problem.isEmpty());
     if (problem.isEmpty() || told) return {};
     showMessage(problem, true);
     return problem;
@@ -366,15 +370,15 @@ void MainWindow::collectSession() {
 }
 
 void MainWindow::closeEvent(QCloseEvent* event) {
-    if (!ended_ && (!askToStopServer() || !askToClose())) return event->ignore();
-    if (server_) server_->stopAndWait();
+    if (!ended_ && (!served_->askToStop() || !askToClose())) return event->ignore();
+    served_->stopAndWait();
     if (const QString problem = saveSession(); !problem.isEmpty()) { // the window's own line goes with the window
         QMessageBox box(QMessageBox::Warning, tr("Settings not saved"), {}, QMessageBox::Ok, this);
         box.setTextFormat(Qt::PlainText);
         box.setText(problem);
         box.exec();
     }
-    if (journal_) journal_->end();
+    crash_->endJournal();
     ended_ = true;
     area_->disappear(); // the windows of its views close with it
     event->accept();

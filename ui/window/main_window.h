@@ -5,8 +5,6 @@
 
 #include "ui/frame/proposals.h"
 #include "ui/frame/workspace.h"
-#include "ui/widgets/trace_facts.h"
-#include "ui/window/session_journal.h"
 #include "ui/window/settings.h"
 
 #include <QMainWindow>
@@ -28,6 +26,7 @@ namespace kvscope::ui {
 
 class ColourMapMenu;
 class CommandPalette;
+class CrashRecovery;
 class CursorHistory;
 class CursorLink;
 class FilterBar;
@@ -37,7 +36,6 @@ class Inspector;
 class Panels;
 class PromptProgress;
 class QueuePanel;
-class RecoveryBar;
 class RunList;
 class RunQueue;
 class ServerProcess;
@@ -49,6 +47,7 @@ class TokenPanel;
 class View;
 class ViewArea;
 class WelcomePage;
+class WindowServer;
 struct ForkRequest;
 struct PaletteEntry;
 struct SessionRequest;
@@ -128,16 +127,12 @@ private:
     void restore();
     void afterFirstPaint();
 
-    // These functions keep what a crash must not destroy (main_window_recovery.cpp).
+    // These functions keep what a crash must not destroy (main_window_saving.cpp).
     void keepSaved();
     void collectSession();
     void saveChanges();
     QString writeSettings();
     void writeJournal();
-    QStringList findLeftBehind(); // @return the traces that are or will be offered
-    void offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehind>& left,
-                         const std::vector<TraceFacts>& recordings);
-    bool discardTrace(const QString& path);
     void listTraces();
 
     QAction* addNamed(const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip);
@@ -179,9 +174,7 @@ private:
 
     void showViolations(const RunKey& key);
     void showServeDialog();
-    void followServer();
-    void openServed(const QString& trace, int looks);
-    bool askToStopServer();
+    void connectServer();
     void updateActions();
     void updateIcons();
     void updateRecent();
@@ -195,13 +188,28 @@ private:
     void chooseReportExport();
 
     Settings settings_;
-    /// The state of the window as it is now, and as it was last written to the settings.
-    SavedSession saved_, stored_;
-    bool saveProblemTold_ = false; // whether a person knows that the settings cannot be written
+    SavedSession saved_; // the state of the window as it is now
+    struct {
+        SavedSession stored;      // the state as it was last written to the settings
+        bool problemTold = false; // a person knows that the settings cannot be written
+        QTimer soon, regularly;   // until the state is looked at again
+    } saving_;
+    /// The session of controller_.
+    struct {
+        bool active = false;
+        bool queued = false;          // it is one of the queue, not of the form
+        std::optional<RunKey> forked; // it was asked to go on from this run, and its own run is not there yet
+    } session_;
+    /// A recorded run that was asked for again.
+    struct {
+        std::unique_ptr<SessionToRepeat> recorded; // waits for its model; null: none does
+        std::optional<ProposedChange> change;      // what is asked for differently
+        bool runs = false;                         // the session runs as soon as the form holds it
+    } repeat_;
     std::unique_ptr<Workspace> workspace_;
     std::unique_ptr<SessionController> controller_; // after workspace_, which it uses
     RunQueue* queue_ = nullptr;
-    ServerProcess* server_ = nullptr; // null: none was started yet
+    WindowServer* served_ = nullptr;
     CursorHistory* history_ = nullptr;
     CursorLink* link_ = nullptr;
 
@@ -216,30 +224,21 @@ private:
     HelpOverlay* help_ = nullptr;
     CommandPalette* palette_ = nullptr; // made when it is first opened
     Panels* panels_ = nullptr;
-    QMenu *recentMenu_ = nullptr, *backMenu_ = nullptr, *forwardMenu_ = nullptr;
+    QMenu* recentMenu_ = nullptr;
     ColourMapMenu* colourMaps_ = nullptr;
-    InlineMessage* banner_ = nullptr;         // above the views: errors of their reads
-    RecoveryBar* recovery_ = nullptr;         // offers what a program that crashed has left behind
-    std::unique_ptr<SessionJournal> journal_; // null: the window keeps no journal
-    std::vector<std::shared_ptr<SessionJournal::LeftBehind>> leftBehind_;
+    InlineMessage* banner_ = nullptr; // above the views: errors of their reads
+    CrashRecovery* crash_ = nullptr;
     PromptProgress* promptProgress_ = nullptr;
-    std::unique_ptr<SessionToRepeat> again_; // waits for its model
-    std::optional<ProposedChange> change_;   // of the run that is asked for again
-    std::optional<RunKey> forked_;           // the fork of this run was asked for and is not there yet
-    bool runsFilledForm_ = false;            // the session runs as soon as the form holds it
-    QTimer saveTimer_, regularTimer_;
     /// The heading under which the help lists the actions that are being made.
     QString actionGroup_;
     QToolBar* toolBar_ = nullptr;
     FilterBar* filter_ = nullptr;
     SessionProgress* progress_ = nullptr;
     StatusLine* status_ = nullptr;
-    QToolButton* queued_ = nullptr;                 // of status_: says how far the queue is
-    QToolButton* serving_ = nullptr;                // of status_: says that a server runs; null: none was started yet
-    QString theme_, reportProgram_, serverProgram_; // serverProgram_: empty: the usual one
-    bool painted_ = false, sessionActive_ = false;
-    bool sessionQueued_ = false; // the active session is one of the queue, not of the form
-    bool ended_ = false;         // the window was saved for the last time and is closing
+    QToolButton* queued_ = nullptr; // of status_: says how far the queue is
+    QString theme_, reportProgram_;
+    bool painted_ = false;
+    bool ended_ = false; // the window was saved for the last time and is closing
 };
 
 } // namespace kvscope::ui

@@ -473,17 +473,17 @@ void MainWindow::updateActions() {
     using State = SessionController::State;
     const State state = controller_->state();
     const bool decoding = state == State::Decoding || state == State::Paused;
-    form_->setRunning(sessionActive_); // before form_->problem(), which it may change
+    form_->setRunning(session_.active); // before form_->problem(), which it may change
     const QString problem = form_->problem();
-    action("run")->setEnabled(problem.isEmpty() && !sessionActive_);
+    action("run")->setEnabled(problem.isEmpty() && !session_.active);
     action("run")->setToolTip(problem.isEmpty() ? tr("Run the session (F5)") : asWritten(problem));
     welcome_->setRunProblem(problem);
     for (const char* name : {"queueAdd", "sweep"}) action(name)->setEnabled(form_->requestProblem().isEmpty());
-    action("pause")->setEnabled(sessionActive_ && (decoding || state == State::Prefill));
+    action("pause")->setEnabled(session_.active && (decoding || state == State::Prefill));
     action("pause")->setText(state == State::Paused ? tr("Resume") : tr("Pause"));
     action("pause")->setIcon(makeIcon(state == State::Paused ? Icon::Run : Icon::Pause, Theme::current()));
-    action("step")->setEnabled(sessionActive_ && decoding);
-    action("stop")->setEnabled(sessionActive_ || state == State::Loading);
+    action("step")->setEnabled(session_.active && decoding);
+    action("stop")->setEnabled(session_.active || state == State::Loading);
     progress_->setWorking(state == State::Loading || state == State::Prefill);
     if (state != State::Prefill) promptProgress_->end();
     const bool open = workspace_->current() != nullptr;

@@ -48,14 +48,14 @@ void applyChange(SessionToRepeat& recorded, const ProposedChange& change) {
 QString MainWindow::whyNoRun() const {
     const OpenRun* run = workspace_->current();
     if (!run) return tr("No run is open.");
-    return sessionActive_ ? tr("A session is running. Stop it or wait for its end.") : whyNotAgain(*run);
+    return session_.active ? tr("A session is running. Stop it or wait for its end.") : whyNotAgain(*run);
 }
 
 void MainWindow::runWith(const ProposedChange& change) {
     const OpenRun* run = workspace_->current();
     if (!run) return;
-    change_ = change;
-    runsFilledForm_ = true;
+    repeat_.change = change;
+    repeat_.runs = true;
     runAgain(run->key);
 }
 
@@ -63,8 +63,8 @@ void MainWindow::runWith(const ProposedChange& change) {
 void MainWindow::runAgain(const RunKey& key) {
     const OpenRun* run = workspace_->find(key);
     if (!run) return;
-    again_.reset();
-    QString refusal = sessionActive_ ? tr("A session is running. Stop it or wait for its end.") : whyNotAgain(*run);
+    repeat_.recorded.reset();
+    QString refusal = session_.active ? tr("A session is running. Stop it or wait for its end.") : whyNotAgain(*run);
     if (refusal.isEmpty()) {
         auto recorded = std::make_unique<SessionToRepeat>(sessionToRepeat(run->key, run->row));
         const QString model = recorded->request.model;
@@ -74,23 +74,23 @@ void MainWindow::runAgain(const RunKey& key) {
                          "settings in the session form.")
                           .arg(QDir::toNativeSeparators(model));
         else
-            again_ = std::move(recorded);
+            repeat_.recorded = std::move(recorded);
     }
-    if (again_ && change_) applyChange(*again_, *change_);
-    change_.reset();
-    if (!again_) {
-        runsFilledForm_ = false;
+    if (repeat_.recorded && repeat_.change) applyChange(*repeat_.recorded, *repeat_.change);
+    repeat_.change.reset();
+    if (!repeat_.recorded) {
+        repeat_.runs = false;
         form_->setRunProblem(refusal);
         return showMessage(refusal, true);
     }
     panels_->show(Panel::Session);
-    if (form_->hasModel() && form_->modelName() == again_->request.model) return fillFormAgain();
+    if (form_->hasModel() && form_->modelName() == repeat_.recorded->request.model) return fillFormAgain();
     showMessage(tr("Loading the model of the recorded run…"));
-    form_->chooseModel(again_->request.model); // goes on when it is there
+    form_->chooseModel(repeat_.recorded->request.model); // goes on when it is there
 }
 
 void MainWindow::fillFormAgain() {
-    const std::unique_ptr<SessionToRepeat> recorded = std::move(again_);
+    const std::unique_ptr<SessionToRepeat> recorded = std::move(repeat_.recorded);
     QString problem;
     try {
         requireRecordedModel(*recorded, *controller_->model());
@@ -98,7 +98,7 @@ void MainWindow::fillFormAgain() {
     } catch (const Error& error) {
         problem = QString::fromStdString(oneLine(error));
     }
-    const bool runs = std::exchange(runsFilledForm_, false);
+    const bool runs = std::exchange(repeat_.runs, false);
     if (!problem.isEmpty()) {
         form_->setRunProblem(problem);
         return showMessage(problem, true);
@@ -129,7 +129,7 @@ void MainWindow::runAgainWhenOpen(const QString& path) {
     connect(workspace_.get(), &Workspace::currentChanged, waits, [this, waits, file] {
         if (!workspace_->current() || workspace_->current()->key.path != file) return; // a file of the last time
         waits->deleteLater();
-        runsFilledForm_ = true;
+        repeat_.runs = true;
         runAgain(workspace_->current()->key);
     });
     connect(workspace_.get(), &Workspace::openFailed, waits, [waits, file](const QString& failed) {
@@ -140,9 +140,9 @@ void MainWindow::runAgainWhenOpen(const QString& path) {
 
 void MainWindow::updateAgain() {
     const OpenRun* run = workspace_->current();
-    const QString refusal = !run             ? tr("No run is open.")
-                            : sessionActive_ ? tr("A session is running. Stop it or wait for its end.")
-                                             : whyNotAgain(*run);
+    const QString refusal = !run              ? tr("No run is open.")
+                            : session_.active ? tr("A session is running. Stop it or wait for its end.")
+                                              : whyNotAgain(*run);
     QAction* again = action("again");
     again->setEnabled(refusal.isEmpty());
     again->setToolTip(refusal.isEmpty() ? tr("Fill the session form with what the shown run was recorded with "

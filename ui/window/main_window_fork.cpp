@@ -15,7 +15,7 @@ namespace kvscope::ui {
 QString MainWindow::whyNoFork() const {
     const OpenRun* run = workspace_->current();
     if (!run) return tr("No run is open.");
-    if (sessionActive_) return tr("A session is running. Stop it or wait for its end.");
+    if (session_.active) return tr("A session is running. Stop it or wait for its end.");
     return QString::fromStdString(kvscope::whyNoFork(run->row));
 }
 
@@ -39,12 +39,12 @@ void MainWindow::forkHere() {
 }
 
 void MainWindow::runFork(const ForkRequest& fork) {
-    if (sessionActive_) return showMessage(tr("A session is running. Stop it or wait for its end."), true);
+    if (session_.active) return showMessage(tr("A session is running. Stop it or wait for its end."), true);
     SessionRequest request;
     request.fork = fork;
     request.options.recordModelPath = saved_.modelPath;
-    forked_ = fork.key;
-    sessionActive_ = true;
+    session_.forked = fork.key;
+    session_.active = true;
     showMessage(tr("The run is made again up to step %1…").arg(fork.step));
     controller_->start(request);
     updateActions();
@@ -53,9 +53,9 @@ void MainWindow::runFork(const ForkRequest& fork) {
 /// Once the fork is there and shown, it is compared with the run that it goes on from.
 void MainWindow::compareFork() {
     const OpenRun* run = workspace_->current();
-    if (!forked_ || !run || !run->live || !workspace_->find(*forked_)) return;
-    const RunKey recorded = *forked_;
-    forked_.reset();
+    if (!session_.forked || !run || !run->live || !workspace_->find(*session_.forked)) return;
+    const RunKey recorded = *session_.forked;
+    session_.forked.reset();
     workspace_->setCompare(recorded);
     showView(QStringLiteral("compare"));
     showMessage(tr("The fork decodes; it is compared with the run that it goes on from."));

@@ -33,7 +33,7 @@ void MainWindow::connectQueue() {
     connect(form_, &SessionForm::queueRequested, this, &MainWindow::addToQueue);
     connect(form_, &SessionForm::sweepRequested, this, &MainWindow::showSweepDialog);
     connect(queue_, &RunQueue::starting, this, [this] {
-        sessionActive_ = sessionQueued_ = true;
+        session_.active = session_.queued = true;
         showMessage({});
         updateActions();
     });
@@ -106,7 +106,7 @@ void MainWindow::compareRuns(const std::vector<RunKey>& runs) {
 /// @return whether the window may close: no session runs and none waits, or the person gives them up
 bool MainWindow::askToClose() {
     const int waiting = queue_->waiting();
-    const bool runs = sessionActive_ && controller_->state() != SessionController::State::Idle;
+    const bool runs = session_.active && controller_->state() != SessionController::State::Idle;
     if (!runs && waiting == 0) return true;
     const QString wait = waiting == 1 ? tr("One run waits in the queue and will not be made.")
                                       : tr("%1 runs wait in the queue and will not be made.").arg(waiting);

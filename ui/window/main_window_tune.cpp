@@ -22,7 +22,7 @@ void MainWindow::showTuneDialog() {
 
 /// Fills the session form with the row's method, memory and link, and runs it on a needle prompt of the tuned length.
 void MainWindow::runTuned(const TuneResult& result, std::size_t row) {
-    if (sessionActive_) return showMessage(tr("A session is running. Stop it or wait for its end."), true);
+    if (session_.active) return showMessage(tr("A session is running. Stop it or wait for its end."), true);
     const QString model = QString::fromStdString(result.modelPath);
     if (!form_->hasModel() || form_->modelName() != model)
         return showMessage(tr("Choose the model %1 in the session form first: it was tuned.").arg(model), true);

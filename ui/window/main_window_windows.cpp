@@ -12,6 +12,7 @@
 #include "ui/window/panels.h"
 #include "ui/window/screen_room.h"
 #include "ui/window/view_area.h"
+#include "ui/window/window_server.h"
 
 #include <QAction>
 #include <QApplication>
@@ -94,18 +95,19 @@ void MainWindow::setColourMaps(const QString& sequential, const QString& divergi
 }
 
 void MainWindow::makeNavigation() {
-    const auto add = [this](const char* name, QMenu*& menu, const QString& title, QAction* before) {
+    const auto add = [this](const char* name, const QString& title, QAction* before) {
         auto* button = new QToolButton;
         button->setDefaultAction(action(name));
         button->setToolButtonStyle(Qt::ToolButtonIconOnly);
         button->setPopupMode(QToolButton::DelayedPopup); // holding the button opens the list
-        menu = new QMenu(title, this);
+        auto* menu = new QMenu(title, this);
         button->setMenu(menu);
         toolBar_->insertWidget(before, button);
+        return menu;
     };
     QAction* first = toolBar_->actions().value(0);
-    add("cursorBack", backMenu_, tr("Places before"), first);
-    add("cursorForward", forwardMenu_, tr("Places after"), first);
+    QMenu* back = add("cursorBack", tr("Places before"), first);
+    QMenu* forward = add("cursorForward", tr("Places after"), first);
     if (first) toolBar_->insertSeparator(first);
     const auto fill = [this](QMenu* menu, int direction) {
         menu->clear();
@@ -118,8 +120,8 @@ void MainWindow::makeNavigation() {
                             [this, by] { history_->go(by); });
         }
     };
-    connect(backMenu_, &QMenu::aboutToShow, this, [this, fill] { fill(backMenu_, -1); });
-    connect(forwardMenu_, &QMenu::aboutToShow, this, [this, fill] { fill(forwardMenu_, 1); });
+    connect(back, &QMenu::aboutToShow, this, [back, fill] { fill(back, -1); });
+    connect(forward, &QMenu::aboutToShow, this, [forward, fill] { fill(forward, 1); });
     connect(history_, &CursorHistory::changed, this, &MainWindow::updateNavigation);
     updateNavigation();
 }
@@ -159,7 +161,7 @@ MainWindow* MainWindow::newWindow() {
     auto* window = new MainWindow(settings_);
     window->setAttribute(Qt::WA_DeleteOnClose);
     window->setReportProgram(reportProgram_);
-    window->setServerProgram(serverProgram_);
+    window->setServerProgram(served_->program());
     window->continueFrom(*this);
     window->show();
     return window;
