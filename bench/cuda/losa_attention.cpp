@@ -1,7 +1,8 @@
 // Attention of one layer of a block that is denoised, at SDAR-8B's shape: dense, Quest on all tokens, LoSA. Weights are
 // random, so the pages that queries choose are planted: every query has its own best pages, and their unions have the
 // densities of LoSA's Table 2. Times are of the kernels that an engine launches between rotation and output projection,
-// and of LoSA also what the rotation takes longer where it compares queries.
+// and of LoSA also what the rotation takes longer where it compares queries. A part is what a kernel adds to those
+// before it.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
 #include "bench/settings.h"
@@ -52,6 +53,10 @@ std::uint16_t toBf16(float value) {
     std::memcpy(&bits, &value, sizeof bits);
     return std::uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
+
+/// The kernels of a layer in their order.
+enum class Part : std::uint8_t { Active, Scores, Union, Attention, Merge };
+constexpr const char* kParts[] = {"active", "scores", "union", "attention", "merge"};
 
 /// Device memory of one cell: a layer's cache as often as it takes to find none of it in the GPU's caches.
 struct Cell {
@@ -104,14 +109,17 @@ struct Cell {
         choice.pages = list, choice.count = count;
     }
 
-    /// The kernels of copy i.
-    void run(int i, bool sparse) {
+    /// The kernels of copy i, up to the one that is named.
+    void run(int i, bool sparse, Part last = Part::Merge) {
         const std::size_t at = std::size_t(i % copies);
         if (sparse) {
             cuda::nameActive(launch, {rows, changes, false, kActive, false, 0, active, nullptr, nullptr});
+            if (last == Part::Active) return;
             choice.ranges = ranges + at * rangeElements;
             cuda::scoreUnionPages(launch, choice);
+            if (last == Part::Scores) return;
             cuda::unitePages(launch, choice);
+            if (last == Part::Union) return;
         }
         cuda::BlockAttentionArgs attention;
         attention.rows = rows;
@@ -123,9 +131,11 @@ struct Cell {
         attention.capacity = pages;
         attention.scale = 0.088f;
         attention.splits = splits;
+        attention.settled = true;
         attention.partial = partial;
         attention.states = states;
         cuda::blockAttention(launch, attention);
+        if (last == Part::Attention) return;
         cuda::BlockMergeArgs merge;
         merge.rows = attention.rows;
         merge.q = q;
@@ -247,16 +257,34 @@ void plant(Cell& cell, int perQuery, double questDensity, double losaDensity) {
 
 struct Measured {
     double us = 0, density = 0, floorUs = 0;
+    std::vector<double> upTo; // us of a layer's kernels up to each Part; dense: from Part::Attention on
+
+    /// What each kernel adds to those before it.
+    Json parts() const {
+        Json out;
+        const std::size_t first = std::size(kParts) - upTo.size();
+        for (std::size_t i = 0; i < upTo.size(); ++i) out[kParts[first + i]] = upTo[i] - (i > 0 ? upTo[i - 1] : 0);
+        return out;
+    }
+    std::string text() const {
+        std::string text;
+        const Json each = parts();
+        for (const auto& [name, part] : each.items())
+            text += fmt::format("{}{} {:.1f}", text.empty() ? "" : ", ", name, part.get<double>());
+        return text;
+    }
 };
 
 Measured measure(Gpu& gpu, Cell& cell, bool sparse, std::uint32_t flags, double readRate) {
     cell.setFlags(flags);
     const int nodes = std::max(cell.copies, sparse ? 32 : 8);
     Measured out;
-    out.us = gpu.graphSeconds([&] {
-        for (int i = 0; i < nodes; ++i) cell.run(i, sparse);
-    }) / nodes *
-             1e6;
+    for (const Part last : {Part::Active, Part::Scores, Part::Union, Part::Attention, Part::Merge})
+        if (sparse || last >= Part::Attention)
+            out.upTo.push_back(gpu.graphSeconds([&] {
+                for (int i = 0; i < nodes; ++i) cell.run(i, sparse, last);
+            }) / nodes * 1e6);
+    out.us = out.upTo.back();
     const double page = double(cuda::blockBytes(kShape)), rangeBytes = 2.0 * kShape.dim * sizeof(Bf16);
     const double complete = double(cell.prefix / kShape.blockSize) * double(cell.heads); // pages
     double pages = complete, bytes = 0;
@@ -287,10 +315,12 @@ Json cellOf(Gpu& gpu, int block, int prefix, int batch, int onlyBudget, double r
     out["dense_us"] = dense.us;
     out["dense_floor_us"] = dense.floorUs;
     out["dense_over_floor"] = dense.us / dense.floorUs;
+    out["dense_parts_us"] = dense.parts();
     out["comparing_queries_us"] = comparing;
-    log(fmt::format("block {} prefix {} batch {}: dense {:.1f} us, floor {:.1f}, {:.2f} of it; comparing queries "
+    log(fmt::format("block {} prefix {} batch {}: dense {:.1f} us, floor {:.1f}, {:.2f} of it ({}); comparing queries "
                     "{:.2f} us; {} splits",
-                    block, prefix, batch, dense.us, dense.floorUs, dense.us / dense.floorUs, comparing, cell.splits));
+                    block, prefix, batch, dense.us, dense.floorUs, dense.us / dense.floorUs, dense.text(), comparing,
+                    cell.splits));
     for (const Density& density : kDensities) {
         if (onlyBudget > 0 && density.budget != onlyBudget) continue;
         cell.choice.pagesPerQuery = density.budget / kShape.blockSize;
@@ -304,6 +334,7 @@ Json cellOf(Gpu& gpu, int block, int prefix, int batch, int onlyBudget, double r
             to[fmt::format("{}_us", name)] = m.us;
             to[fmt::format("{}_floor_us", name)] = m.floorUs;
             to[fmt::format("{}_density", name)] = m.density;
+            to[fmt::format("{}_parts_us", name)] = m.parts();
         }
         to["dense_over_losa"] = dense.us / losa.us;
         to["dense_over_quest"] = dense.us / quest.us;
@@ -313,6 +344,7 @@ Json cellOf(Gpu& gpu, int block, int prefix, int batch, int onlyBudget, double r
             "density {:.2f} %); dense/losa {:.2f}, quest/losa {:.2f}",
             density.budget, quest.us, quest.floorUs, quest.density * 100, losa.us, losa.floorUs, losa.density * 100,
             dense.us / losa.us, quest.us / losa.us));
+        log(fmt::format("    quest: {}; losa: {}, comparing {:.1f}", quest.text(), losa.text(), comparing));
     }
     return out;
 }

@@ -452,6 +452,7 @@ void CudaDenoiser::attend(int layer, ForwardShape shape) {
     attention.listTokens = underMasks ? options_.page : 0;
     attention.scale = p_.config.attentionScale();
     attention.splits = underMasks ? shares_.ofTiles : shares_.count;
+    attention.settled = true; // the block's own keys lie behind
     attention.partial = shares_.partial;
     attention.states = shares_.states;
     attention.mark = report.mark(layer, kAttention);

@@ -19,7 +19,8 @@ constexpr int kStages = 2, kBlocksPerProcessor = 2;
 
 /// Copies keys and values of 64 tokens to shared memory; what lies behind the last one is zero.
 template <int kDim>
-__device__ inline void fetchTile(uint4* stage, const Bf16* blocks, const Keys& keys, int tile, const Divider& byBlock) {
+__device__ inline void fetchTile(uint4* stage, const Bf16* blocks, const BlockKeys& keys, int tile,
+                                 const Divider& byBlock) {
     using S = StagePlaces<kDim>;
     const int bs = byBlock.divisor;
     const auto blockOf = [&](int token) { // of a token below keys.tokens
@@ -53,7 +54,7 @@ __device__ inline void fetchTile(uint4* stage, const Bf16* blocks, const Keys& k
 
 /// Attends with the 16 queries of a warp to a tile in shared memory.
 template <int kDim>
-__device__ inline void attendStage(const uint4* stage, const std::uint32_t (&q)[kDim / 32][2][4], const Keys& keys,
+__device__ inline void attendStage(const uint4* stage, const std::uint32_t (&q)[kDim / 32][2][4], const BlockKeys& keys,
                                    int tile, float scale, const Divider& byBlock, Accumulator<kDim>& acc) {
     const int lane = int(threadIdx.x) % kWarp, row = lane / 4, quad = lane % 4;
     float logits[8][4] = {};
@@ -106,10 +107,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     if (firstQuery >= queries) return;
     const int lists = a.listTokens > 0 ? queryTiles : 1; // of a (row, KV head)
     const std::int32_t* const firstList = a.pages + (lists > 1 ? std::size_t(queryTile) * a.capacity : 0);
-    const Keys keys = keysOf(of, firstList, a.pageCount, item, lists * a.capacity, bs);
+    const BlockKeys keys = keysOf(of, firstList, a.pageCount, item, lists * a.capacity, bs);
     const int used = filledSplits(keys.tiles(), a.splits);
     if (int(blockIdx.x) >= used) return;
-    const Share share(keys.tiles(), int(blockIdx.x), used);
+    const KeyShare share(keys.tiles(), int(blockIdx.x), used);
     const Bf16* const blocks =
         a.blocks + std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) * blockElements(bs, kDim);
     const auto fetch = [&](int tile) {
@@ -362,7 +363,7 @@ template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel
     const std::uint64_t active = activeOf(a.rows, row, g);
     const bool anew = (active >> token & 1) != 0;
     const int rank = __popcll(active & ((std::uint64_t(1) << token) - 1));
-    const Keys keys = keysOf(of, nullptr, a.pageCount, item, 0, bs);
+    const BlockKeys keys = keysOf(of, nullptr, a.pageCount, item, 0, bs);
     const int used = filledSplits(keys.tiles(), a.splits), half = (used + 1) / 2, lane = int(threadIdx.x) % kWarp,
               slot = int(threadIdx.x) / kWarp % kMergeHeads;
     const bool second = int(threadIdx.x) >= kMergeHeads * kWarp;

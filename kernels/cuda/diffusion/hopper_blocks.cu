@@ -47,7 +47,7 @@ template <int kRing> struct StageTurn {
 /// Asks for the bulk copies of a share's tiles, the last one first. One warp runs it: the pages of a list are copied by
 /// a lane each, tiles of neighbouring pages by one lane.
 template <int kDim, int kPage, int kGroups>
-__device__ inline void loadTiles(BlocksShared<kDim, kGroups>& shared, const Keys& keys, const Share& share,
+__device__ inline void loadTiles(BlocksShared<kDim, kGroups>& shared, const BlockKeys& keys, const KeyShare& share,
                                  int firstBlock, const TileMaps& maps) {
     constexpr int kPages = kKeyTokens / kPage;
     constexpr unsigned kPageBytes = kTileBytes<kDim> / kPages;
@@ -91,7 +91,7 @@ __device__ inline void loadTiles(BlocksShared<kDim, kGroups>& shared, const Keys
 }
 
 /// How many tokens of the list count: of the pages all but the last one are complete.
-__device__ inline int knownOf(const Keys& keys, int page) {
+__device__ inline int knownOf(const BlockKeys& keys, int page) {
     if (keys.pages == nullptr) return keys.tokens;
     int entries = keys.tokens / page;
     while (entries > 0 && keys.pages[entries - 1] * page >= keys.end) --entries;
@@ -115,7 +115,7 @@ public:
     }
 
     /// Attends to the tiles of a share, the last one first. known: tokens of the list that count
-    __device__ void attend(const GroupQueries& of, const Share& share, int known) {
+    __device__ void attend(const GroupQueries& of, const KeyShare& share, int known) {
         Work work;
         float shift[2], factor[2];
         loadQueries(of, work.queries);
@@ -313,26 +313,28 @@ __global__ void __launch_bounds__(threadsOf(kGroups), blocksOf(kGroups))
     const AttentionShape& shape = a.rows.shape;
     const int g = int(blockIdx.y), row = int(blockIdx.z) / queryTiles, queryTile = int(blockIdx.z) - row * queryTiles,
               group = shape.queryHeads / shape.kvHeads, item = row * shape.kvHeads + g, warp = int(threadIdx.x) / kWarp;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0)
         prefetchMap(maps.keyTile), prefetchMap(maps.valueTile), prefetchMap(maps.keys), prefetchMap(maps.values);
-        prefetchLine(a.rows.table + row), prefetchLine(a.rows.headFirst + item);
-    }
-    waitForEarlierKernels();
-    letNextKernelStart(); // after the wait: see mergeKernel
-    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     const BlockRow of = a.rows.table[row];
+    const int firstBlock = int(a.rows.headFirst[of.sequence * shape.kvHeads + g]);
+    const bool sparse = a.pageCount != nullptr && of.is(BlockRow::kSparse);
+    // Whether the keys can be asked for while earlier kernels still make the queries.
+    const bool early = a.settled && !sparse;
+    if (!early) {
+        waitForEarlierKernels();
+        letNextKernelStart(); // after the wait: see mergeKernel
+    }
     // Earlier kernels wrote blocks with ordinary stores, which bulk copies would not see without a fence.
     if (warp == 0) asm volatile("fence.proxy.async;" ::: "memory");
-    if (!of.is(BlockRow::kTaken)) return;
-    const int firstBlock = int(a.rows.headFirst[of.sequence * shape.kvHeads + g]);
-    const std::uint64_t active = activeOf(a.rows, row, g);
+    if (!of.is(BlockRow::kTaken)) return waitForEarlierKernels();
+    const std::uint64_t active = early ? allOf(a.rows.block) : activeOf(a.rows, row, g);
     const int queries = __popcll(active) * group, firstQuery = queryTile * kGroups * kGroupRows;
-    if (firstQuery >= queries) return;
+    if (firstQuery >= queries) return waitForEarlierKernels();
     const int groups = min(kGroups, (queries - firstQuery + kGroupRows - 1) / kGroupRows);
-    const Keys keys = keysOf(of, a.pages, a.pageCount, item, a.capacity, kPage);
+    const BlockKeys keys = keysOf(of, a.pages, a.pageCount, item, a.capacity, kPage);
     const int used = filledSplits(keys.tiles(), a.splits);
-    if (int(blockIdx.x) >= used) return;
-    const Share share(keys.tiles(), int(blockIdx.x), used);
+    if (int(blockIdx.x) >= used) return waitForEarlierKernels();
+    const KeyShare share(keys.tiles(), int(blockIdx.x), used);
     if (threadIdx.x == 0) {
         const unsigned readers = unsigned(groups * kGroupWarps); // a lane of each warp that computes says what was read
         for (int i = 0; i < kStages<kDim, kGroups>; ++i) {
@@ -349,6 +351,9 @@ __global__ void __launch_bounds__(threadsOf(kGroups), blocksOf(kGroups))
     } else {
         takeRegisters<kGroups == 1 ? 232 : 240>();
         const int mine = warp / kGroupWarps - 1; // warpgroup
+        waitForEarlierKernels();
+        letNextKernelStart();
+        if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == kWarpgroup) stamp(a.mark);
         if (mine >= groups) return;
         const GroupQueries its{row, g, item, group, firstQuery + mine * kGroupRows, queries};
         TileReader<kDim, kPage, kGroups> reader(shared, a, its);

@@ -26,29 +26,31 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(Page
     constexpr int kChunks = kDim / 32;
     __shared__ std::uint8_t tokens[kMostDenoised];
     letNextKernelStart();
-    waitForEarlierKernels();
-    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.scoreMark);
     const AttentionShape& shape = a.rows.shape;
     const int g = int(blockIdx.y), row = int(blockIdx.z), group = shape.queryHeads / shape.kvHeads;
     const BlockRow of = a.rows.table[row];
-    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kSparse)) return;
-    const int pages = of.first / shape.blockSize;
-    if (int(blockIdx.x) * kWarps * kPagesOfWarp >= pages) return;
+    const int lane = int(threadIdx.x) % kWarp, rowInTile = lane / 4, quad = lane % 4,
+              pages = of.first / shape.blockSize,
+              page = (int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp) * kPagesOfWarp;
+    const bool taken = of.is(BlockRow::kTaken) && of.is(BlockRow::kSparse);
+    uint4 low[kChunks], high[kChunks];
+    if (taken && page < pages) { // earlier forwards wrote the ranges of complete pages: nothing to wait for
+        const Bf16* const range = a.ranges + (std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) +
+                                              std::size_t(min(page + rowInTile, pages - 1))) *
+                                                 2 * kDim;
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+            low[c] = loadOnce(range + c * 32 + quad * 8);
+            high[c] = loadOnce(range + kDim + c * 32 + quad * 8);
+        }
+    }
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.scoreMark);
+    if (!taken || int(blockIdx.x) * kWarps * kPagesOfWarp >= pages) return;
     const std::uint64_t active = activeOf(a.rows, row, g);
     listActive(active, tokens);
-    const int queries = __popcll(active) * group, lane = int(threadIdx.x) % kWarp, rowInTile = lane / 4,
-              quad = lane % 4;
-    const int page = (int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp) * kPagesOfWarp;
+    const int queries = __popcll(active) * group;
     if (page >= pages) return;
-    const Bf16* const range = a.ranges + (std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) +
-                                          std::size_t(min(page + rowInTile, pages - 1))) *
-                                             2 * kDim;
-    uint4 low[kChunks], high[kChunks];
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-        low[c] = loadOnce(range + c * 32 + quad * 8);
-        high[c] = loadOnce(range + kDim + c * 32 + quad * 8);
-    }
     float* const scores = a.scores + std::size_t(row * shape.kvHeads + g) * std::size_t(a.rows.block * group) * stride;
     const auto queryOf = [&](int i) {
         const int token = tokens[i / group], head = g * group + i % group;
@@ -104,12 +106,12 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int str
     __shared__ BlockCounter<kWarps>::Shared room;
     __shared__ bool last;
     letNextKernelStart();
-    waitForEarlierKernels();
-    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.unionMark);
     const AttentionShape& shape = a.rows.shape;
     const int g = int(blockIdx.y), row = int(blockIdx.z), group = shape.queryHeads / shape.kvHeads;
     const int item = row * shape.kvHeads + g, query = int(blockIdx.x);
     const BlockRow of = a.rows.table[row];
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.unionMark);
     if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kSparse)) return;
     const int queries = __popcll(activeOf(a.rows, row, g)) * group, pages = of.first / shape.blockSize;
     const bool incomplete = of.first % shape.blockSize != 0 && queries > 0;

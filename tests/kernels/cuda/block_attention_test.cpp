@@ -90,7 +90,7 @@ protected:
 
     /// Compares a few queries of every row and head: of the first and the last token among them.
     void expectAttention(const std::vector<std::uint64_t>& active, const std::vector<std::int32_t>& pages,
-                         const std::vector<std::int32_t>& count) {
+                         const std::vector<std::int32_t>& count, bool settled) {
         const auto numbers = std::size_t(rows() * b.block * queryHeads());
         const auto kept = floats(numbers * std::size_t(b.dim)), keptSums = floats(numbers);
         const OnDevice<BlockRow> on(table);
@@ -110,7 +110,8 @@ protected:
             const OnDevice<Half> out(numbers * std::size_t(b.dim));
             BlockAttentionArgs args;
             args.rows = of, args.q = dq.bf16(), args.blocks = blocks.bf16(), args.pages = dpages.get();
-            args.pageCount = dcount.get(), args.capacity = maxPages, args.scale = scale(), args.splits = splits;
+            args.pageCount = dcount.get(), args.capacity = maxPages, args.scale = scale(), args.splits = splits,
+            args.settled = settled;
             args.partial = partial.get(), args.states = reinterpret_cast<float2*>(states.get());
             blockAttention(how, args);
             BlockMergeArgs merge;
@@ -190,8 +191,11 @@ protected:
 
 TEST_P(CudaBlockAttention, OfEveryTokenToTheWholePrefix) {
     const std::size_t items = itemOf(rows(), 0);
-    expectAttention(std::vector<std::uint64_t>(items, all()),
-                    std::vector<std::int32_t>(items * std::size_t(maxPages), 0), std::vector<std::int32_t>(items, 0));
+    const std::vector<std::int32_t> noPages(items * std::size_t(maxPages), 0), none(items, 0);
+    for (const bool settled : {true, false}) {
+        SCOPED_TRACE(settled);
+        expectAttention(std::vector<std::uint64_t>(items, all()), noPages, none, settled);
+    }
 }
 
 /// Every second sequence is sparse; its last listed page may be incomplete. Some heads have no active token.
@@ -211,7 +215,7 @@ TEST_P(CudaBlockAttention, OfSomeTokensToPages) {
             count.push_back(std::int32_t(chosen.size()));
         }
     }
-    expectAttention(active, pages, count);
+    expectAttention(active, pages, count, false);
 }
 
 INSTANTIATE_TEST_SUITE_P(
