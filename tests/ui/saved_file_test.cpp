@@ -61,5 +61,19 @@ TEST(SavedFile, APictureOfEveryFormatSaysThatItFoundNoRoom) {
     }
 }
 
+/// A page of one large picture: QPdfWriter gives it to the file in one piece, of which a part finds room.
+TEST(SavedFile, ADocumentOfOneLargePieceSaysThatItFoundNoRoom) {
+    const QTemporaryDir folder;
+    QImage noise(400, 400, QImage::Format_RGB32);
+    quint32 state = 1;
+    for (int y = 0; y < noise.height(); ++y)
+        for (int x = 0; x < noise.width(); ++x) noise.setPixel(x, y, (state = state * 1664525 + 1013904223) >> 8);
+    const QString path = folder.filePath(QStringLiteral("a.pdf"));
+    const PaintedPicture picture{{400, 400}, 1, {}, {}};
+    const FullDisk full(20'000);
+    EXPECT_FALSE(paintToFile(path, picture, [&](QPainter& painter, bool) { painter.drawImage(0, 0, noise); }));
+    EXPECT_FALSE(QFile::exists(path));
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

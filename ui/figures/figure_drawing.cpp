@@ -326,26 +326,21 @@ QImage figurePicture(const FigureData& data, QSizeF millimetres) {
 
 void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres) {
     const QString suffix = QFileInfo(path).suffix().toLower();
-    QSaveFile file(path);
-    const auto refuse = [&] {
-        throw Error(ErrorKind::Storage, "figure file " + path.toStdString() + ": " + file.errorString().toStdString(),
-                    "choose a folder that exists and is writable");
-    };
     if (suffix != QLatin1String("svg") && suffix != QLatin1String("pdf") && suffix != QLatin1String("png"))
         throw Error(ErrorKind::BadInput, "figure file " + path.toStdString() + " has an unknown suffix",
                     "name it .svg, .pdf or .png");
     Drawing drawing(data, millimetres);
     const QSize size = drawing.size();
-    if (!file.open(QIODevice::WriteOnly)) refuse();
+    QBuffer document;
+    document.open(QIODevice::WriteOnly);
     if (suffix == QLatin1String("svg")) {
         SvgFile svg(size, kDotsPerInch, QStringLiteral("KVScope figure"), QString::fromStdString(data.note));
         QCPPainter painter(&svg.device());
         drawing.paint(painter);
         painter.end();
-        const QByteArray document = svg.document();
-        if (file.write(document) != document.size()) refuse();
+        document.write(svg.document());
     } else if (suffix == QLatin1String("pdf")) {
-        QPdfWriter writer(&file);
+        QPdfWriter writer(&document);
         writer.setResolution(kDotsPerInch);
         writer.setPageSize(QPageSize(QSizeF(size) / kPoint, QPageSize::Point, {}, QPageSize::ExactMatch));
         writer.setPageMargins(QMarginsF(0, 0, 0, 0));
@@ -354,10 +349,11 @@ void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres
         QCPPainter painter(&writer);
         drawing.paint(painter);
     } else {
-        const QByteArray png = pngOf(imageOf(drawing));
-        if (png.isEmpty() || file.write(png) != png.size()) refuse();
+        document.write(pngOf(imageOf(drawing)));
     }
-    if (!commitWhole(file)) refuse();
+    if (const QString why = whyNotSaved(document.data(), path); !why.isEmpty())
+        throw Error(ErrorKind::Storage, ("figure file " + path + ": " + why).toStdString(),
+                    "choose a folder that exists, is writable and has room");
 }
 
 } // namespace kvscope::ui

@@ -88,20 +88,20 @@ bool paintToFile(const QString& path, const PaintedPicture& picture,
         QPainter painter(&image);
         paint(painter, false);
         painter.end();
-        return savePng(image, path);
+        return saveBytes(pngOf(image), path);
     }
-    QSaveFile file(path);
-    if ((suffix != QLatin1String("svg") && suffix != QLatin1String("pdf")) || !file.open(QIODevice::WriteOnly))
-        return false;
     if (suffix == QLatin1String("svg")) {
         SvgFile svg(size, 96, picture.title, picture.description);
         QPainter painter(&svg.device());
         paint(painter, true);
         painter.end();
-        const QByteArray document = svg.document();
-        if (file.write(document) != document.size()) return false;
-    } else {
-        QPdfWriter pdf(&file);
+        return saveBytes(svg.document(), path);
+    }
+    if (suffix != QLatin1String("pdf")) return false;
+    QBuffer document;
+    document.open(QIODevice::WriteOnly);
+    {
+        QPdfWriter pdf(&document);
         pdf.setTitle(picture.title);
         pdf.setCreator(QStringLiteral("KVScope"));
         pdf.setResolution(96);
@@ -110,7 +110,7 @@ bool paintToFile(const QString& path, const PaintedPicture& picture,
         QPainter painter(&pdf);
         paint(painter, true);
     }
-    return commitWhole(file);
+    return saveBytes(document.data(), path);
 }
 
 QString writePicture(View& view, const QString& path, const PictureStyle& style) {

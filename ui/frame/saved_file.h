@@ -12,22 +12,29 @@ namespace kvscope::ui {
 /// finds no room on the disk. @return false: what had the name is as it was
 inline bool commitWhole(QSaveFile& file) { return file.flush() && file.commit(); }
 
-/// The picture as a PNG; empty where it is none. libpng writes to a file through Qt and prints a line of its own where
-/// the disk is full, so pictures become bytes in memory first.
+/// Writes a file. Pictures and documents become bytes in memory first: where a disk is full, libpng prints a line of
+/// its own, and QPdfWriter, which writes through QDataStream, leaves out the rest of a document without an error.
+/// @return empty, or why it could not be written: what had the name is as it was
+inline QString whyNotSaved(const QByteArray& bytes, const QString& path) {
+    if (bytes.isEmpty()) return QStringLiteral("there is nothing to write");
+    QSaveFile file(path);
+    if (!file.open(QIODevice::WriteOnly)) return file.errorString();
+    for (qint64 at = 0; at < bytes.size();) { // a disk that has room for a part takes it, and says why at the next one
+        const qint64 taken = file.write(bytes.constData() + at, bytes.size() - at);
+        if (taken <= 0) return file.errorString();
+        at += taken;
+    }
+    return commitWhole(file) ? QString() : file.errorString();
+}
+inline bool saveBytes(const QByteArray& bytes, const QString& path) { return whyNotSaved(bytes, path).isEmpty(); }
+
+/// The picture as a PNG; empty where it is none.
 inline QByteArray pngOf(const QImage& image) {
     QByteArray bytes;
     QBuffer buffer(&bytes);
     buffer.open(QIODevice::WriteOnly);
     if (!image.save(&buffer, "PNG")) bytes.clear();
     return bytes;
-}
-
-/// Writes a PNG. @return false where it could not be written: what had the name is as it was
-inline bool savePng(const QImage& image, const QString& path) {
-    const QByteArray bytes = pngOf(image);
-    QSaveFile file(path);
-    return !bytes.isEmpty() && file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size() &&
-           commitWhole(file);
 }
 
 } // namespace kvscope::ui

@@ -128,7 +128,7 @@ void renderWindow(const RenderRequest& request) {
         const auto bars = window.currentView()->findChildren<QProgressBar*>();
         return std::none_of(bars.begin(), bars.end(), [](const QProgressBar* bar) { return bar->isVisible(); });
     });
-    if (!savePng(window.grab().toImage(), request.output)) refusePicture(request.output);
+    if (!saveBytes(pngOf(window.grab().toImage()), request.output)) refusePicture(request.output);
 }
 
 } // namespace

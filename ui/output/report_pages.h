@@ -28,7 +28,6 @@ public:
         painter_.setRenderHints(QPainter::Antialiasing | QPainter::SmoothPixmapTransform | QPainter::TextAntialiasing);
         endPage();
     }
-    bool good() const { return painter_.isActive(); }
     QPainter& painter() { return painter_; }
     double y() const { return y_; }
     void skip(double height) { y_ += height; }

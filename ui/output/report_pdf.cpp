@@ -302,21 +302,16 @@ void commands(Pages& pages, const Report& report) {
 } // namespace
 
 void writeReportPdf(const Report& report, const ReportFigures& views, const QString& path) {
-    QSaveFile file(path);
-    const auto refuse = [&] {
-        throw Error(ErrorKind::Storage, "report file " + path.toStdString() + ": " + file.errorString().toStdString(),
-                    "choose a folder that exists and is writable");
-    };
-    if (!file.open(QIODevice::WriteOnly)) refuse();
+    QBuffer document;
+    document.open(QIODevice::WriteOnly);
     {
-        QPdfWriter writer(&file);
+        QPdfWriter writer(&document);
         writer.setResolution(288);
         writer.setPageSize(QPageSize(QPageSize::A4));
         writer.setPageMargins(QMarginsF(0, 0, 0, 0));
         writer.setTitle(QStringLiteral("KVScope report"));
         writer.setCreator(QStringLiteral("KVScope"));
         Pages pages(writer, QStringLiteral("KVScope report · %1").arg(words(report.createdUtc)));
-        if (!pages.good()) refuse();
         cover(pages, report);
         insights(pages, report);
         table(pages, report, "key_numbers");
@@ -343,7 +338,9 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
             pages.paragraph(text, 8.5, kMuted, false, 7);
         }
     }
-    if (!commitWhole(file)) refuse();
+    if (const QString why = whyNotSaved(document.data(), path); !why.isEmpty())
+        throw Error(ErrorKind::Storage, ("report file " + path + ": " + why).toStdString(),
+                    "choose a folder that exists, is writable and has room");
 }
 
 } // namespace kvscope::ui

@@ -421,24 +421,21 @@ bool PlotView::exportImage(const QString& path, QSize size) {
         const bool painted = paintPicture(painter, size, false);
         painter.end();
         image.setText(QStringLiteral("Title"), pictureTitle());
-        return painted && savePng(image, path);
+        return painted && saveBytes(pngOf(image), path);
     }
     if (suffix == QLatin1String("svg")) {
-        QSaveFile file(path);
-        if (!file.open(QIODevice::WriteOnly)) return false;
         SvgFile svg(size, 96, pictureTitle(), fullNote());
         QCPPainter painter;
         if (!painter.begin(&svg.device())) return false;
         const bool painted = paintPicture(painter, size, true);
         painter.end();
-        const QByteArray document = svg.document();
-        return painted && file.write(document) == document.size() && commitWhole(file);
+        return painted && saveBytes(svg.document(), path);
     }
     if (suffix == QLatin1String("pdf")) {
-        QSaveFile file(path);
-        if (!file.open(QIODevice::WriteOnly)) return false;
+        QBuffer document;
+        document.open(QIODevice::WriteOnly);
         {
-            QPdfWriter pdf(&file);
+            QPdfWriter pdf(&document);
             pdf.setTitle(pictureTitle());
             pdf.setCreator(QStringLiteral("KVScope"));
             pdf.setResolution(96);
@@ -450,7 +447,7 @@ bool PlotView::exportImage(const QString& path, QSize size) {
             painter.end();
             if (!painted) return false;
         }
-        return commitWhole(file);
+        return saveBytes(document.data(), path);
     }
     return false;
 }

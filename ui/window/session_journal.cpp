@@ -61,15 +61,12 @@ void SessionJournal::write(const Entry& entry) {
         }
     }
     // If the program is killed while it writes, the file has either the old or the new content.
-    QSaveFile file(file_);
-    if (!file.open(QIODevice::WriteOnly)) return;
     QJsonObject text{{QStringLiteral("open"), QJsonArray::fromStringList(entry.open)},
                      {QStringLiteral("recording"), QJsonArray::fromStringList(entry.recording)}};
     // A longer text would make the journal one that leftBehind() does not read, and the open traces would be lost too.
     if (!entry.waiting.isEmpty() && entry.waiting.size() < kMostBytes / 2)
         text[QStringLiteral("waiting")] = QJsonDocument::fromJson(entry.waiting).array();
-    file.write(QJsonDocument(text).toJson());
-    if (commitWhole(file)) written_ = entry;
+    if (saveBytes(QJsonDocument(text).toJson(), file_)) written_ = entry;
 }
 
 void SessionJournal::end(const QByteArray& waiting) {

@@ -427,24 +427,21 @@ public:
         if (suffix == QLatin1String("png")) {
             QImage image(size * devicePixelRatioF(), QImage::Format_ARGB32_Premultiplied);
             image.setDevicePixelRatio(devicePixelRatioF());
-            done = paint(image) && savePng(image, path);
+            done = paint(image) && saveBytes(pngOf(image), path);
         } else if (suffix == QLatin1String("svg")) {
             SvgFile svg(size, 96, tr("Divergence"), {});
-            QSaveFile file(path);
-            done = paint(svg.device()) && file.open(QIODevice::WriteOnly);
-            const QByteArray document = svg.document();
-            done = done && file.write(document) == document.size() && commitWhole(file);
+            done = paint(svg.device()) && saveBytes(svg.document(), path);
         } else if (suffix == QLatin1String("pdf")) {
-            QSaveFile file(path);
-            done = file.open(QIODevice::WriteOnly);
+            QBuffer document;
+            document.open(QIODevice::WriteOnly);
             {
-                QPdfWriter pdf(&file);
+                QPdfWriter pdf(&document);
                 pdf.setResolution(96);
                 pdf.setPageMargins(QMarginsF());
                 pdf.setPageSize(QPageSize(QSizeF(size) * 72.0 / 96.0, QPageSize::Point, {}, QPageSize::ExactMatch));
-                done = done && paint(pdf);
+                done = paint(pdf);
             }
-            done = done && commitWhole(file);
+            done = done && saveBytes(document.data(), path);
         }
         sheet_->resize(before);
         return done;
