@@ -49,13 +49,16 @@ void FinishedPoints::read(std::istream& in, const Json& settings) {
         if (!entry.is_object()) refuse(number);
         if (number == 1) {
             if (!entry.contains("settings") || !entry["settings"].is_object()) refuse(number);
-            for (const auto& item : settings.items()) {
-                const std::string& key = item.key();
-                if (!entry["settings"].contains(key) || entry["settings"][key] != item.value())
-                    throw Error(ErrorKind::BadInput,
-                                fmt::format("the points in '{}' were found with another '{}'", file_, key),
-                                "give --resume another file, or the settings of that search");
-            }
+            const auto differs = [&](const std::string& key) {
+                throw Error(ErrorKind::BadInput,
+                            fmt::format("the points in '{}' were found with another '{}'", file_, shown(key)),
+                            "give --resume another file, or the settings of that search");
+            };
+            for (const auto& item : settings.items())
+                if (!entry["settings"].contains(item.key()) || entry["settings"][item.key()] != item.value())
+                    differs(item.key());
+            for (const auto& item : entry["settings"].items())
+                if (!settings.contains(item.key())) differs(item.key()); // a setting that this search leaves out
         } else {
             if (!entry.contains("key") || !entry["key"].is_string() || !entry.contains("point") ||
                 !entry["point"].is_object())

@@ -36,6 +36,32 @@ struct Found {
         return std::accumulate(capacities.begin(), capacities.end(), 0.0) / double(capacities.size());
     }
     bool isVoid() const { return *std::min_element(capacities.begin(), capacities.end()) <= 0; }
+    /// The mean, with the lowest and the highest where there are several seeds.
+    std::string text() const {
+        const auto [low, high] = std::minmax_element(capacities.begin(), capacities.end());
+        return fmt::format("{:.4g}", mean()) +
+               (capacities.size() > 1 ? fmt::format(" [{:.4g}, {:.4g}]", *low, *high) : "");
+    }
+};
+
+/// Multiplies the gains of the rungs, each over the one before it.
+class Gains {
+public:
+    /// @return the gain over the rung before; 0: there is none, or one of the two is void
+    double add(const Found& found) {
+        const double now = found.isVoid() ? 0 : found.mean();
+        const double gain = before_ > 0 ? now / before_ : 0;
+        whole_ = whole_ && now > 0;
+        if (gain > 0) product_ *= gain;
+        before_ = now;
+        return gain;
+    }
+    /// null where a rung was void
+    Json product() const { return whole_ ? Json(product_) : Json(nullptr); }
+
+private:
+    double product_ = 1, before_ = 0;
+    bool whole_ = true;
 };
 
 /// @throws Error(BadInput) where a knob is given that the rungs decide
@@ -61,33 +87,40 @@ public:
             say(fmt::format("{:<11} {:>24} {:>6} {:>7} {:>9} {:>9} {:>6}  {}", "rung", "capacity, requests/s", "gain",
                             "rows", "TBT P99", "tokens/s", "hits", "above it"));
         }
-        double product = 1, before = 0;
-        bool whole = true; // no rung was void
+        Gains gains, measuredGains;
         for (std::size_t i = 0; i < ladder_.rungs.size(); ++i) {
             const Rung& rung = ladder_.rungs[i];
             done_ = double(i) / double(ladder_.rungs.size());
             const Found found = search(rung);
             Json entry = jsonOf(rung, found);
-            const bool counts = !found.isVoid() && before > 0;
-            if (counts) product *= found.mean() / before;
-            entry["gain"] = counts ? Json(found.mean() / before) : Json(nullptr);
-            if (print_) printRung(rung, found, counts ? found.mean() / before : 0);
-            if (counts && found.mean() < before && print_)
-                say(fmt::format("  below the rung before it: {}", found.broken));
-            if (ladder_.measured && !found.isVoid())
+            const double gain = gains.add(found);
+            entry["gain"] = gain > 0 ? Json(gain) : Json(nullptr);
+            if (print_) printRung(rung, found, gain);
+            if (gain > 0 && gain < 1 && print_) say(fmt::format("  below the rung before it: {}", found.broken));
+            if (ladder_.measured && ladder_.searchMeasured)
+                entry["measured_search"] = searchedByEngine(rung, found, measuredGains);
+            else if (ladder_.measured && !found.isVoid())
                 entry["measured"] = confirm(rung, found, i == 0 || i + 1 == ladder_.rungs.size());
-            whole = whole && !found.isVoid();
-            before = found.isVoid() ? 0 : found.mean();
             list.push_back(std::move(entry));
         }
-        if (print_ && whole && ladder_.rungs.size() > 1) say(fmt::format("product of the gains {:.3g}", product));
-        return {{"rungs", std::move(list)}, {"product_of_gains", whole ? Json(product) : Json(nullptr)}};
+        if (print_ && ladder_.rungs.size() > 1) sayProduct("", gains);
+        Json out{{"rungs", std::move(list)}, {"product_of_gains", gains.product()}};
+        if (ladder_.searchMeasured) {
+            if (print_ && ladder_.rungs.size() > 1) sayProduct("measured: ", measuredGains);
+            out["product_of_measured_gains"] = measuredGains.product();
+        }
+        return out;
     }
 
 private:
     void say(const std::string& line) {
         ladder_.clearProgress();
         printOut("{}\n", line);
+    }
+
+    void sayProduct(const char* of, const Gains& gains) {
+        if (const Json product = gains.product(); product.is_number())
+            say(fmt::format("{}product of the gains {:.3g}", of, product.get<double>()));
     }
 
     LadderPoint at(const Rung& rung, std::uint64_t seed, double rate, bool measured) {
@@ -126,20 +159,51 @@ private:
                 if (found.broken.empty()) found.broken = lowest.broken;
                 continue;
             }
-            Json best;
-            const Capacity capacity = searchCapacity(first, ladder_.rule.tolerance, [&](double rate) {
-                const LadderPoint point = at(rung, seed, rate, false);
-                if (point.broken.empty()) best = point.result;
-                CapacityPoint tried{rate, point.broken, {}};
-                tried.result.counted = int(numberIn(point.result, "/requests/counted"));
-                tried.result.busy = numberIn(point.result, "/busy");
-                return tried;
-            });
-            found.capacities.push_back(capacity.rate);
-            if (found.broken.empty()) found.broken = capacity.broken;
-            if (found.best.is_null()) found.best = best;
+            searchFrom(first, rung, seed, false, found);
         }
         return found;
+    }
+
+    /// Searches one seed, in the simulator or with the engine.
+    void searchFrom(double first, const Rung& rung, std::uint64_t seed, bool measured, Found& found) {
+        Json best;
+        const Capacity capacity = searchCapacity(first, ladder_.rule.tolerance, [&](double rate) {
+            const LadderPoint point = at(rung, seed, rate, measured);
+            if (point.broken.empty()) best = point.result;
+            CapacityPoint tried{rate, point.broken, {}};
+            tried.result.counted = int(numberIn(point.result, "/requests/counted"));
+            tried.result.busy = numberIn(point.result, "/busy");
+            return tried;
+        });
+        found.capacities.push_back(capacity.rate);
+        if (found.broken.empty()) found.broken = capacity.broken;
+        if (found.best.is_null()) found.best = best;
+    }
+
+    /// Searches with the engine from what the simulator found, seed by seed.
+    Json searchedByEngine(const Rung& rung, const Found& simulated, Gains& gains) {
+        Found found;
+        for (std::size_t s = 0; s < ladder_.seeds.size(); ++s) {
+            if (const double first = simulated.capacities[s]; first > 0)
+                searchFrom(first, rung, ladder_.seeds[s], true, found);
+            else
+                found.capacities.push_back(0), found.broken = simulated.broken;
+        }
+        const double gain = gains.add(found);
+        const double error = found.isVoid() ? 0 : simulated.mean() / found.mean() - 1;
+        if (print_ && found.isVoid()) say(fmt::format("  measured: void: {}", found.broken));
+        if (print_ && !found.isVoid()) {
+            const Json& best = found.best;
+            say(fmt::format("  measured {:>26} {:>6} {:>7.1f} {:>6.1f} ms {:>9.1f} {:>6.3f}  {}; simulated {:+.1f} %",
+                            found.text(), gain > 0 ? fmt::format("x{:.2f}", gain) : "", numberIn(best, "/decode_rows"),
+                            numberIn(best, "/tbt_ms/p99_interpolated"), numberIn(best, "/output_tokens_per_s"),
+                            numberIn(best, "/hit_rate"), found.broken, 100 * error));
+            if (gain > 0 && gain < 1) say(fmt::format("  below the rung before it: {}", found.broken));
+        }
+        Json out = jsonOf(rung, found);
+        out["gain"] = gain > 0 ? Json(gain) : Json(nullptr);
+        out["simulated_error"] = found.isVoid() ? Json(nullptr) : Json(error);
+        return out;
     }
 
     Json confirm(const Rung& rung, const Found& found, bool everySeed) {
@@ -171,11 +235,8 @@ private:
 
     void printRung(const Rung& rung, const Found& found, double gain) {
         if (found.isVoid()) return say(fmt::format("{:<11} void: {}", rung.name, found.broken));
-        const auto [low, high] = std::minmax_element(found.capacities.begin(), found.capacities.end());
-        std::string capacity = fmt::format("{:.4g}", found.mean());
-        if (found.capacities.size() > 1) capacity += fmt::format(" [{:.4g}, {:.4g}]", *low, *high);
         const Json& best = found.best;
-        say(fmt::format("{:<11} {:>24} {:>6} {:>7.1f} {:>6.1f} ms {:>9.1f} {:>6.3f}  {}", rung.name, capacity,
+        say(fmt::format("{:<11} {:>24} {:>6} {:>7.1f} {:>6.1f} ms {:>9.1f} {:>6.3f}  {}", rung.name, found.text(),
                         gain > 0 ? fmt::format("x{:.2f}", gain) : "", numberIn(best, "/decode_rows"),
                         numberIn(best, "/tbt_ms/p99_interpolated"), numberIn(best, "/output_tokens_per_s"),
                         numberIn(best, "/hit_rate"), found.broken));
@@ -197,7 +258,8 @@ Option addLadderOptions(Options& command, LadderArguments& arguments, const char
     return rungs;
 }
 
-Ladder::Ladder(const ServingArguments& serving, const LadderArguments& arguments, const char* knobOption) {
+Ladder::Ladder(const ServingArguments& serving, const LadderArguments& arguments, const char* knobOption)
+    : searchMeasured(arguments.searchEngine) {
     refuseKnobsOfRungs(serving.knobs, knobOption);
     refuseRepeated("--rungs", listedValues("--rungs", arguments.rungs));
     rungs = rungsNamed(arguments.rungs);

@@ -20,6 +20,7 @@ struct LadderArguments {
     std::string rungs, resume;
     int seeds = 1;
     bool search = false;
+    bool searchEngine = false; // search every rung with the engine too, with all seeds
 };
 /// Declares --rungs and --resume. search: the option --search, which --rungs needs. @return the option --rungs
 Option addLadderOptions(Options& command, LadderArguments& arguments, const char* help, const Option& search);
@@ -46,13 +47,16 @@ struct Ladder {
     std::function<serve::SimulationOptions(const serve::Rung&)> simulation;
     /// Runs a rate on a real engine; empty: nothing is measured.
     std::function<LadderPoint(const serve::Rung&, std::uint64_t seed, double rate)> measured;
+    /// Where an engine measures: it searches as well, instead of running around what the simulator found.
+    bool searchMeasured = false;
     /// Is told how far the search is; what it throws ends the search.
     std::function<void(double done, const std::string& text)> progress;
     std::function<void()> clearProgress;
 };
 
 /// Searches in the simulator, rung by rung and seed by seed. Where an engine measures, every rung then runs on it at
-/// 0.9 and 1.1 of the rung's mean capacity: the first and the last rung with all seeds, the others with the first one.
+/// 0.9 and 1.1 of the rung's mean capacity: the first and the last rung with all seeds, the others with the first one;
+/// or it searches from there with all seeds.
 /// @return the document; with `print` also written for people, rung by rung
 /// @throws Error(BadInput | Storage) for the file of finished points
 nlohmann::ordered_json climb(const Ladder& ladder, bool print);

@@ -261,9 +261,12 @@ Command addLoad(Options& program) {
     sub.flag("--overwrite", arguments->overwrite, "Replace the trace file").needs(trace);
     addNameOption(sub, arguments->name, trace);
     sub.flag("--no-model-path", arguments->noModelPath, "Leave out of the trace where the model lies").needs(trace);
-    sub.flag("--processor-time", arguments->processorTime,
-             "Count processor time of one thread and skip waits, for a machine that does other work; needs --threads 1")
-        .excludes(rungs);
+    sub.flag(
+        "--processor-time", arguments->processorTime,
+        "Count processor time of one thread and skip waits, for a machine that does other work; needs --threads 1");
+    sub.flag("--engine", arguments->ladder.searchEngine,
+             "Search the capacity of every rung and seed with the engine as well, not only around the simulated one")
+        .needs(rungs);
     sub.add("--seeds", arguments->ladder.seeds, "Repeat with so many seeds").range(1, 1000).needs(rungs);
     return [arguments, sub] { return runLoad(*arguments, sub); };
 }

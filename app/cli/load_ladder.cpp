@@ -125,6 +125,8 @@ int climbRungs(const LoadArguments& arguments) {
                   {"host_kv", arguments.hostKv},
                   {"costs_from", arguments.costs},
                   {"costs_version", ServiceCosts::kVersion}};
+    options.processorTime = arguments.processorTime;
+    if (options.processorTime) document["clock"] = "processor";
     if (!arguments.planted.empty()) document["planted"] = arguments.planted;
     FinishedPoints finished(arguments.ladder.resume, document);
     ladder.finished = &finished;
@@ -157,8 +159,9 @@ int climbRungs(const LoadArguments& arguments) {
     else
         printOut(
             "capacities simulated with costs measured on {}{}, TBT bound {:.4g} ms; lines that begin with measured "
-            "are the engine's\n",
-            model->name(), arguments.planted.empty() ? "" : ", planted selections", options.slo.tbtMs);
+            "are the engine's{}\n",
+            model->name(), arguments.planted.empty() ? "" : ", planted selections", options.slo.tbtMs,
+            options.processorTime ? ", by processor time" : "");
     return 0;
 }
 

@@ -228,6 +228,39 @@ TEST_F(Load, SaysWhereCostsAreOfAnotherModelAndOverwritesNoTableThatItReads) {
     expectRefusals(command(), {{{"--costs", costs, "--costs-out", path("./c.json")}, "would overwrite the table"}});
 }
 
+/// The engine searches every rung with every seed, by processor time, and a search that goes on finds the same.
+TEST_F(Load, TheLadderIsSearchedWithTheEngineToo) {
+    const std::string points = path("points.jsonl");
+    std::vector<std::string> climb =
+        command({"--search", "--rungs", "+sparse,+partition", "--resume", points, "--engine", "--processor-time",
+                 "--seeds", "2", "--counted", "16", "--queue", "0.2"});
+    const json out = jsonOf(climb);
+    ASSERT_EQ(out.at("rungs").size(), 2u);
+    double product = 1;
+    for (const json& rung : out["rungs"]) {
+        EXPECT_FALSE(rung.contains("measured")) << "no rate is served for the simulator's sake";
+        const json& measured = rung.at("measured_search");
+        ASSERT_EQ(measured.at("capacities_per_s").size(), 2u);
+        double sum = 0;
+        for (const json& capacity : measured["capacities_per_s"]) {
+            EXPECT_GT(capacity, 0);
+            sum += capacity.get<double>();
+        }
+        EXPECT_DOUBLE_EQ(measured.at("capacity_per_s"), sum / 2);
+        EXPECT_EQ(measured.at("at_capacity").at("measured"), true);
+        EXPECT_NE(measured.at("broke_first"), "");
+        EXPECT_NEAR(measured.at("simulated_error"),
+                    rung.at("capacity_per_s").get<double>() / measured["capacity_per_s"].get<double>() - 1, 1e-12);
+        if (measured.at("gain").is_number()) product *= measured["gain"].get<double>();
+    }
+    EXPECT_EQ(out["rungs"][0]["measured_search"]["gain"], nullptr);
+    EXPECT_DOUBLE_EQ(out.at("product_of_measured_gains"), product);
+    EXPECT_EQ(jsonOf(climb), out) << "the file has every point";
+    climb.erase(std::find(climb.begin(), climb.end(), "--processor-time"));
+    EXPECT_THAT(refusal(climb), HasSubstr("clock"));
+    EXPECT_THAT(refusal(command({"--engine"})), HasSubstr("--rungs"));
+}
+
 /// The ladder measures each way to offload once, says the tables, and keeps them with its points.
 TEST_F(Load, TheLadderSaysWhatOffloadingCostsOnEachOfItsWays) {
     const std::string points = path("points.jsonl");
