@@ -20,8 +20,9 @@ struct BlockAttentionArgs {
     int listTokens = 0; // so many tokens of the block share a list of pages; with one query head a KV head. 0: all do
     float scale = 1;
     int splits = 1; // thread blocks that share the keys of a (row, KV head), as blockSplits() says it
-    // Whether earlier forwards wrote all keys and values, those of the tokens [0, BlockRow::keys), and rows that are
-    // not sparse have every token active: the kernel may then read their keys while the kernels before it still run.
+    // Whether earlier forwards wrote all keys and values, those of the tokens [0, BlockRow::keys), copies alone write
+    // the table, and rows that are not sparse have every token active: the kernel may then read the table and the keys
+    // of those rows while the kernels before it still run.
     bool settled = false;
     // The result of every split, for mergeBlocks or mergeShares. Null: the kernel writes `out` itself; there is then
     // one split, and nothing is to be merged with it.

@@ -36,8 +36,6 @@ struct BlockRow {
 struct BlockRows {
     AttentionShape shape;
     int rows = 0, block = 0;
-    // The table and headFirst are written by copies alone, never by a kernel: kernels read both before they wait for
-    // earlier ones.
     const BlockRow* table = nullptr;                      // [rows]
     const std::uint64_t* active = nullptr;                // [rows, kvHeads] tokens that attend; null: all of each block
     const std::int64_t* headFirst = nullptr;              // [sequence*kvHeads + g] first KV block of the head

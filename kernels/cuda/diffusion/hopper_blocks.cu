@@ -315,6 +315,7 @@ __global__ void __launch_bounds__(threadsOf(kGroups), blocksOf(kGroups))
               group = shape.queryHeads / shape.kvHeads, item = row * shape.kvHeads + g, warp = int(threadIdx.x) / kWarp;
     if (threadIdx.x == 0)
         prefetchMap(maps.keyTile), prefetchMap(maps.valueTile), prefetchMap(maps.keys), prefetchMap(maps.values);
+    if (!a.settled) waitForEarlierKernels();
     const BlockRow of = a.rows.table[row];
     const int firstBlock = int(a.rows.headFirst[of.sequence * shape.kvHeads + g]);
     const bool sparse = a.pageCount != nullptr && of.is(BlockRow::kSparse);

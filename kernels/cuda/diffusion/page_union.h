@@ -36,8 +36,8 @@ struct PageUnionArgs {
 void checkPageUnion(const Launch& launch, int maxPages);
 
 /// Writes `scores`: for each query and complete page the sum over the channels of max(q lo, q hi), computed as one
-/// product of [min(q, 0), max(q, 0)] with [lo, hi]. Earlier forwards have written the ranges of complete pages: the
-/// kernel reads them while the kernels before it still run.
+/// product of [min(q, 0), max(q, 0)] with [lo, hi]. Earlier forwards have written the ranges of complete pages, and
+/// copies alone write the table: the kernel reads them while the kernels before it still run.
 void scoreUnionPages(const Launch& launch, const PageUnionArgs& args);
 /// Chooses the `pagesPerQuery` best pages of each query, of equal ones the lower, and writes for each KV head the union
 /// of its queries' pages.
