@@ -20,9 +20,9 @@ QString TimelineView::exportCsv() const {
     if (!isShowing()) return {};
     if (!isComplete()) return textOf(completeTimes());
     beginTimes(); // of what is shown now, and not some of them
-    times_->advance(times_->spans());
+    sum_->times.advance(sum_->times.spans());
     presentTimes();
-    times_.reset();
+    sum_.reset();
     return panel_->timesText(QLatin1Char(','), false);
 }
 

@@ -97,7 +97,8 @@ void TimelineView::addSpanActions(QMenu& menu, SpanRef ref) {
         if (++arrows == kArrowsInMenu) break;
     }
     menu.addSeparator();
-    menu.addAction(tr("Search for this name"), this, [this, name] { search_->setText(QString::fromStdString(name)); });
+    menu.addAction(tr("Search for this name"), this,
+                   [this, name] { tools_->setSearched(QString::fromStdString(name)); });
     Filter filter = workspace_.filter();
     const QString stage = QString::fromStdString(held.index.components()[std::size_t(span.name)]);
     filter.component = stage;

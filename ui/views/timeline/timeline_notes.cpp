@@ -1,16 +1,12 @@
 // Notes and bookmarks: left, changed, taken back and gone to from the timeline; kept in the trace.
-#include "base/error.h"
 #include "ui/models/format.h"
 #include "ui/timeline/time_ticks.h"
-#include "ui/views/note_watch.h"
 #include "ui/views/timeline/timeline_view.h"
 
 #include <QInputDialog>
 #include <QLineEdit>
-#include <QPointer>
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 namespace kvscope::ui {
@@ -22,11 +18,8 @@ void TimelineView::connectNotes() {
     connect(panel_, &TimelinePanel::noteFitRequested, this, &TimelineView::fitNote);
     connect(panel_, &TimelinePanel::noteEditRequested, this, &TimelineView::editNote);
     connect(panel_, &TimelinePanel::noteRemoveRequested, this, &TimelineView::removeTheNote);
-    connect(panel_, &TimelinePanel::noteUndoRequested, this, &TimelineView::undoNote);
-    connect(&NoteWatch::instance(), &NoteWatch::changed, this, [this](const QString& trace, const QObject* by) {
-        const OpenRun* run = workspace_.current();
-        if (by != this && run && run->key.path == trace) readTheNotes();
-    });
+    connect(panel_, &TimelinePanel::noteUndoRequested, &notes_, &NoteTasks::undo);
+    connect(&notes_, &NoteTasks::answered, this, &TimelineView::takeNotes);
 }
 
 const Note* TimelineView::noteOf(qint64 id) const {
@@ -65,7 +58,7 @@ void TimelineView::askNote(std::optional<double> ns) {
         QLineEdit::Normal, {}, &accepted);
     if (!accepted) return;
     note.text = text.trimmed().toStdString();
-    ask({NoteTask::Kind::Write, key, {NoteStep::Kind::Add, std::move(note), {}}});
+    notes_.write(key, {NoteStep::Kind::Add, std::move(note), {}});
 }
 
 void TimelineView::editNote(qint64 id) {
@@ -78,21 +71,13 @@ void TimelineView::editNote(qint64 id) {
     const std::string text = QInputDialog::getText(this, tr("Note"), tr("Text"), QLineEdit::Normal,
                                                    QString::fromStdString(note.text), &accepted)
                                  .toStdString();
-    if (accepted && text != note.text) ask({NoteTask::Kind::Write, key, {NoteStep::Kind::Change, note, text}});
+    if (accepted && text != note.text) notes_.write(key, {NoteStep::Kind::Change, note, text});
 }
 
 void TimelineView::removeTheNote(qint64 id) {
     const OpenRun* run = workspace_.current();
     const Note* note = noteOf(id);
-    if (run && note) ask({NoteTask::Kind::Write, run->key, {NoteStep::Kind::Remove, *note, {}}});
-}
-
-void TimelineView::undoNote() {
-    if (const OpenRun* run = workspace_.current()) ask({NoteTask::Kind::Undo, run->key, {}});
-}
-
-void TimelineView::readTheNotes() {
-    if (const OpenRun* run = workspace_.current()) ask({NoteTask::Kind::Read, run->key, {}});
+    if (run && note) notes_.write(run->key, {NoteStep::Kind::Remove, *note, {}});
 }
 
 /// To the middle, as near as the window is zoomed.
@@ -113,80 +98,15 @@ void TimelineView::fitNote(qint64 id) {
     canvas_->zoomTo({centre - length, centre + length});
 }
 
-struct TimelineView::NoteAnswer {
-    std::vector<Note> notes;
-    std::optional<NoteStep> inverse; // something was written
-    QString problem;
-    bool isOver = false; // the note is another by now: trying again is no use
-};
-
-void TimelineView::ask(NoteTask task) {
-    noteTasks_.push_back(std::move(task));
-    if (noteRequest_ == 0) startNoteTask();
-}
-
-void TimelineView::startNoteTask() {
-    noteRequest_ = 0;
-    while (!noteTasks_.empty() && noteRequest_ == 0) {
-        NoteTask task = std::move(noteTasks_.front());
-        noteTasks_.pop_front();
-        const bool shown = workspace_.current() && workspace_.current()->key == task.run;
-        if (task.kind == NoteTask::Kind::Undo && shown && !noteHistory_.empty())
-            task.step = noteHistory_.last();
-        else if (task.kind != NoteTask::Kind::Write && (task.kind == NoteTask::Kind::Undo || !shown))
-            continue;
-        noteRequest_ = ++noteRequests_;
-        // Destroyed with the request, so that a request which failed, or whose file cannot be opened, counts as
-        // answered.
-        std::shared_ptr<void> turn(nullptr, [view = QPointer(this), request = noteRequest_](void*) {
-            if (!view) return;
-            const auto goOn = [view, request] {
-                if (view && view->noteRequest_ == request) view->startNoteTask();
-            };
-            QMetaObject::invokeMethod(view.data(), goOn, Qt::QueuedConnection);
-        });
-        workspace_.query<NoteAnswer>(
-            this, "notes", task.run,
-            [task](TraceReader& reader) {
-                NoteAnswer answer;
-                try {
-                    if (task.kind != NoteTask::Kind::Read) answer.inverse = makeStep(task.step, reader.path());
-                } catch (const Error& error) {
-                    answer.problem = QString::fromStdString(oneLine(error));
-                    answer.isOver = error.kind == ErrorKind::BadInput;
-                }
-                answer.notes = readNotes(reader, task.run.runId);
-                return answer;
-            },
-            [this, task, turn](NoteAnswer answer) {
-                takeNotes(task, std::move(answer));
-                startNoteTask();
-            });
-    }
-}
-
-void TimelineView::takeNotes(const NoteTask& task, NoteAnswer answer) {
-    if (answer.inverse) emit NoteWatch::instance().changed(task.run.path, this);
-    if (!workspace_.current() || workspace_.current()->key != task.run) {
-        if (!answer.problem.isEmpty()) emit workspace_.failed(answer.problem); // the list of notes is out of sight
-        return;
-    }
-    if (!answer.problem.isEmpty()) {
+void TimelineView::takeNotes(const std::vector<Note>& notes, bool canUndo, const QString& problem) {
+    if (!problem.isEmpty()) {
         panel_->show();
         panel_->setCurrentIndex(2);
     }
-    if (task.kind == NoteTask::Kind::Write && answer.inverse) noteHistory_.push(std::move(*answer.inverse));
-    // otherwise the run was opened anew meanwhile
-    else if (task.kind == NoteTask::Kind::Undo && !noteHistory_.empty()) {
-        if (answer.inverse)
-            noteHistory_.lastWasMade(*answer.inverse);
-        else if (answer.isOver)
-            noteHistory_.dropLast();
-    }
-    panel_->showNoteUndo(!noteHistory_.empty());
-    panel_->showNoteProblem(answer.problem);
-    panel_->showNotes(answer.notes);
-    canvas_->data().notes = std::move(answer.notes);
+    panel_->showNoteUndo(canUndo);
+    panel_->showNoteProblem(problem);
+    panel_->showNotes(notes);
+    canvas_->data().notes = notes;
     canvas_->dataChanged();
 }
 

@@ -32,7 +32,7 @@ void TimelineView::stopReading() {
     feed_.pause();
     showReading();
     updateNote();
-    timesTimer_.start(); // of what is there
+    timers_.times.start(); // of what is there
 }
 
 void TimelineView::readOn() {

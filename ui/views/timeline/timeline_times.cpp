@@ -34,49 +34,48 @@ bool TimelineView::takesLong() const {
 }
 
 void TimelineView::beginTimes() const {
-    timesRange_ = canvas_->scene().range.value_or(canvas_->scene().window);
-    times_ = std::make_unique<SelfTimeSum>(timesOf(timesRange_));
-    timesMoves_ = canvas_->data().index.moves();
-    sinceTimes_.start();
+    const TimeRange range = canvas_->scene().range.value_or(canvas_->scene().window);
+    sum_.emplace(SumUnderWay{timesOf(range), range, canvas_->data().index.moves(), {}});
+    sum_->since.start();
 }
 
 void TimelineView::showTimes() {
     beginTimes();
     const OpenRun* run = workspace_.current();
     const bool grows = feed_.loading() || (run && isGrowing(*run));
-    if (!canvas_->scene().range && grows && times_->spans() > kTimesUnasked) {
+    if (!canvas_->scene().range && grows && sum_->times.spans() > kTimesUnasked) {
         panel_->showTimesHint(
             tr("%1 spans are shown, and more arrive. Shift and drag over a range to see where its time "
                "went, or zoom in.")
-                .arg(formatCount(std::int64_t(times_->spans()))));
-        times_.reset();
+                .arg(formatCount(std::int64_t(sum_->times.spans()))));
+        sum_.reset();
         return;
     }
     addTimes();
 }
 
 void TimelineView::addTimes() {
-    if (!times_) return;
-    if (timesMoves_ != canvas_->data().index.moves()) return showTimes(); // places mean other spans now
+    if (!sum_) return;
+    if (sum_->moves != canvas_->data().index.moves()) return showTimes(); // places mean other spans now
     QElapsedTimer slice;
     slice.start();
     bool done = false;
-    do done = times_->advance(kSpansAtOnce);
+    do done = sum_->times.advance(kSpansAtOnce);
     while (!done && slice.elapsed() < kSliceMs);
     if (done) {
         presentTimes();
-        times_.reset();
+        sum_.reset();
         return;
     }
-    if (sinceTimes_.elapsed() > kTimesPatienceMs) // until then the times of a moment ago are good enough
+    if (sum_->since.elapsed() > kTimesPatienceMs) // until then the times of a moment ago are good enough
         panel_->showTimesProgress(tr("Adding up %1 spans: %2 %.")
-                                      .arg(formatCount(std::int64_t(times_->spans())))
-                                      .arg(int(100.0 * double(times_->looked()) / double(times_->spans()))));
-    sliceTimer_.start();
+                                      .arg(formatCount(std::int64_t(sum_->times.spans())))
+                                      .arg(int(100.0 * double(sum_->times.looked()) / double(sum_->times.spans()))));
+    timers_.slice.start();
 }
 
 void TimelineView::presentTimes() const {
-    panel_->showTimes(times_->rows(), timesRange_, canvas_->scene().range.has_value());
+    panel_->showTimes(sum_->times.rows(), sum_->range, canvas_->scene().range.has_value());
 }
 
 void TimelineView::settle(bool whole) {
@@ -92,10 +91,10 @@ void TimelineView::settle(bool whole) {
         chosen.restore(*canvas_);
         updateHits(); // which of them is chosen counts what lies before it
         canvas_->dataChanged();
-        if (!canvas_->scene().range && !timesTimer_.isActive()) timesTimer_.start();
+        if (!canvas_->scene().range && !timers_.times.isActive()) timers_.times.start();
     }
     updateNote();
-    if (more) settleTimer_.start();
+    if (more) timers_.settle.start();
 }
 
 } // namespace kvscope::ui

@@ -16,13 +16,10 @@
 #include "ui/views/make_views.h"
 
 #include <QHBoxLayout>
-#include <QKeyEvent>
 #include <QLabel>
-#include <QLineEdit>
 #include <QMenu>
 #include <QSplitter>
 #include <QStackedWidget>
-#include <QToolButton>
 #include <QToolTip>
 #include <QVBoxLayout>
 
@@ -42,12 +39,14 @@ constexpr int kTimesPauseMs = 250; // self times follow the window once it rests
 } // namespace
 
 TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
-    : View(parent), workspace_(workspace), feed_(workspace, this), memoryLimit_(availableHostMemory() / 2) {
+    : View(parent), workspace_(workspace), feed_(workspace, this), notes_(workspace, this),
+      memoryLimit_(availableHostMemory() / 2) {
     setAccessibleName(tr("Timeline"));
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(12, 10, 12, 8);
     column->setSpacing(8);
-    column->addWidget(makeTools());
+    tools_ = new TimelineTools;
+    column->addWidget(tools_);
     column->addWidget(makeReadingStrip());
     canvas_ = new TimelineCanvas;
     panel_ = new TimelinePanel;
@@ -74,16 +73,16 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     note_->setWordWrap(true);
     column->addWidget(note_);
     setFocusProxy(canvas_);
-    connect(panelToggle_, &QToolButton::toggled, panel_, &QWidget::setVisible);
-    timesTimer_.setSingleShot(true);
-    timesTimer_.setInterval(kTimesPauseMs);
-    connect(&timesTimer_, &QTimer::timeout, this, &TimelineView::showTimes);
-    sliceTimer_.setSingleShot(true);
-    sliceTimer_.setInterval(0); // when nothing else is to be done
-    connect(&sliceTimer_, &QTimer::timeout, this, &TimelineView::addTimes);
-    settleTimer_.setSingleShot(true);
-    settleTimer_.setInterval(0);
-    connect(&settleTimer_, &QTimer::timeout, this, [this] { settle(); });
+    timers_.times.setSingleShot(true);
+    timers_.times.setInterval(kTimesPauseMs);
+    connect(&timers_.times, &QTimer::timeout, this, &TimelineView::showTimes);
+    timers_.slice.setSingleShot(true);
+    timers_.slice.setInterval(0); // when nothing else is to be done
+    connect(&timers_.slice, &QTimer::timeout, this, &TimelineView::addTimes);
+    timers_.settle.setSingleShot(true);
+    timers_.settle.setInterval(0);
+    connect(&timers_.settle, &QTimer::timeout, this, [this] { settle(); });
+    connectTools();
     connectCanvas();
     connectPanel();
     connect(&workspace_, &Workspace::currentChanged, this, &TimelineView::reload);
@@ -112,12 +111,12 @@ TimelineView::~TimelineView() {
 }
 
 QVariantMap TimelineView::remembered() const {
-    return {{QStringLiteral("gutter"), canvas_->gutter()}, {QStringLiteral("panel"), panelToggle_->isChecked()}};
+    return {{QStringLiteral("gutter"), canvas_->gutter()}, {QStringLiteral("panel"), tools_->wantsPanel()}};
 }
 
 void TimelineView::recall(const QVariantMap& state) {
     canvas_->setGutter(std::clamp(state.value(QStringLiteral("gutter")).toInt(), 0, 2'000));
-    panelToggle_->setChecked(state.value(QStringLiteral("panel"), true).toBool());
+    tools_->setWantsPanel(state.value(QStringLiteral("panel"), true).toBool());
 }
 
 bool TimelineView::isShowing() const {
@@ -131,14 +130,14 @@ void TimelineView::showEvent(QShowEvent* event) {
     } else {
         feed_.advance(); // spans that came while the view was hidden
         cursorMoved();
-        timesTimer_.start(); // the filter may have changed
+        timers_.times.start(); // the filter may have changed
     }
 }
 
 void TimelineView::resizeEvent(QResizeEvent* event) {
     View::resizeEvent(event);
     layout()->activate(); // the tools have their new width
-    fitTools();
+    tools_->fit();
     const int height = split_->height(), below = std::min(kPanelHeight, height / 3);
     if (!splitMoved_) split_->setSizes({height - below, below});
 }
@@ -147,6 +146,18 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
 void TimelineView::makeRoomForTimes() {
     const int all = split_->height(), below = std::min(kTimesHeight, all * 2 / 5);
     if (!splitMoved_ && panel_->height() < below) split_->setSizes({all - below, below});
+}
+
+void TimelineView::connectTools() {
+    connect(tools_, &TimelineTools::panelToggled, panel_, &QWidget::setVisible);
+    connect(tools_, &TimelineTools::searchChanged, this, &TimelineView::search);
+    connect(tools_, &TimelineTools::searchLeft, canvas_, [this] { canvas_->setFocus(); });
+    connect(tools_, &TimelineTools::matchRequested, this, &TimelineView::goToMatch);
+    connect(tools_, &TimelineTools::cursorMoveRequested, this, &TimelineView::moveCursor);
+    connect(tools_, &TimelineTools::decodeRequested, this, &TimelineView::showDecode);
+    connect(tools_, &TimelineTools::fitRequested, canvas_, [this] { canvas_->fit(); });
+    connect(tools_, &TimelineTools::allRequested, canvas_, [this] { canvas_->showAll(); });
+    connect(tools_, &TimelineTools::noteRequested, this, [this] { askNote(); });
 }
 
 void TimelineView::connectCanvas() {
@@ -160,7 +171,7 @@ void TimelineView::connectCanvas() {
         showTimes();
     });
     connect(canvas_, &TimelineCanvas::windowChanged, this, [this] {
-        if (!canvas_->scene().range) timesTimer_.start();
+        if (!canvas_->scene().range) timers_.times.start();
     });
     connect(canvas_, &TimelineCanvas::hovered, this, [this](std::optional<SpanRef> ref, double, QPoint global) {
         ++hovers_;
@@ -180,10 +191,7 @@ void TimelineView::connectCanvas() {
     connect(canvas_, &TimelineCanvas::cursorMoveRequested, this, &TimelineView::moveCursor);
     connect(canvas_, &TimelineCanvas::cursorJumpRequested, this, &TimelineView::jumpCursor);
     connect(canvas_, &TimelineCanvas::decodeRequested, this, &TimelineView::showDecode);
-    connect(canvas_, &TimelineCanvas::searchRequested, this, [this] {
-        search_->setFocus();
-        search_->selectAll();
-    });
+    connect(canvas_, &TimelineCanvas::searchRequested, tools_, &TimelineTools::editSearch);
     connect(canvas_, &TimelineCanvas::matchRequested, this, &TimelineView::goToMatch);
     connect(canvas_, &TimelineCanvas::flowRequested, this, &TimelineView::followFlow);
     connect(canvas_, &TimelineCanvas::menuRequested, this, [this](QPoint global, const TimelinePlace& place) {
@@ -202,7 +210,7 @@ void TimelineView::reload() {
         return;
     }
     stale_ = false;
-    times_.reset(); // self times are read from data that is thrown away now
+    sum_.reset(); // self times are read from data that is thrown away now
     panel_->showTimesHint({});
     sinceDrawn_.invalidate();
     wanted_.reset();
@@ -211,7 +219,7 @@ void TimelineView::reload() {
     forget();
     panel_->showNotes({});
     panel_->showNoteProblem({});
-    noteHistory_.clear();
+    notes_.forgetChanges();
     panel_->showNoteUndo(false);
     QToolTip::hideText();
     const OpenRun* run = workspace_.current();
@@ -230,7 +238,7 @@ void TimelineView::reload() {
         run->key, [this](const SpanBatch& batch, const GaugeBatch& gauges) { take(batch, gauges); },
         [this](const QString& problem) { showEmpty(tr("The trace cannot be read here: %1").arg(problem)); });
     showReading();
-    readTheNotes();
+    notes_.read();
 }
 
 void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
@@ -248,8 +256,8 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
                       .arg(formatValue(Unit::Bytes, double(taken))));
     held.incomplete = workspace_.current() && workspace_.current()->row.droppedSteps > 0;
     chosen.restore(*canvas_);
-    if (!search_->text().isEmpty() && !batch.texts.empty()) findMatches(true);
-    if (held.index.waiting() > 0) settleTimer_.start();
+    if (!tools_->searched().isEmpty() && !batch.texts.empty()) findMatches(true);
+    if (held.index.waiting() > 0) timers_.settle.start();
     showEmpty(held.empty() ? textWithoutSpans() : QString());
     waits_ = held.empty();
     // The drawing knows its spans by their places.
@@ -265,7 +273,7 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
         sinceDrawn_.start(); // reading is what the time is for, until the next picture is due
     }
     held.filter.learn(held.index);
-    if (!canvas_->scene().range && !timesTimer_.isActive()) timesTimer_.start();
+    if (!canvas_->scene().range && !timers_.times.isActive()) timers_.times.start();
     showReading();
     if (batch.atEnd || !feed_.loading()) readRows();
 }
@@ -361,7 +369,7 @@ void TimelineView::updateNote() {
 }
 
 void TimelineView::filterChanged() {
-    times_.reset(); // self times go by the filter of before
+    sum_.reset(); // self times go by the filter of before
     canvas_->data().filter.set(workspace_.filter());
     canvas_->dataChanged();
     updateNote();

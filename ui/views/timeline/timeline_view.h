@@ -11,25 +11,23 @@
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
 #include "ui/views/marks_range.h"
-#include "ui/views/note_history.h"
+#include "ui/views/note_tasks.h"
 #include "ui/views/timeline/timeline_feed.h"
+#include "ui/views/timeline/timeline_tools.h"
 
 #include <QElapsedTimer>
 #include <QTimer>
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 class QLabel;
-class QLineEdit;
 class QMenu;
 class QPainter;
 class QSplitter;
 class QStackedWidget;
-class QToolButton;
 
 namespace kvscope::ui {
 
@@ -65,12 +63,10 @@ public:
 protected:
     void showEvent(QShowEvent* event) override;
     void resizeEvent(QResizeEvent* event) override;
-    bool eventFilter(QObject* watched, QEvent* event) override;
 
 private:
-    QWidget* makeTools();
-    void fitTools();
     void makeRoomForTimes();
+    void connectTools();
     void connectCanvas();
     void connectPanel();
     void reload();
@@ -115,35 +111,22 @@ private:
     /// Puts late spans in their place, between the frames as well; whole: all of them now, for a picture.
     void settle(bool whole = false);
 
-    // Search.
+    // Search (timeline_search.cpp).
     void search();
     void findMatches(bool newOnly); // newOnly: among names that were not there before
     void updateHits();
     void goToMatch(bool forward);
 
     // Notes (timeline_notes.cpp).
-    struct NoteTask {
-        enum class Kind { Read, Write, Undo };
-        Kind kind = Kind::Read;
-        RunKey run;
-        NoteStep step; // Write
-    };
-    struct NoteAnswer;
     void connectNotes();
     const Note* noteOf(qint64 id) const;
     bool isSeen(SpanRef ref) const; // in the window, at least in part
     void askNote(std::optional<double> ns = {});
     void editNote(qint64 id);
     void removeTheNote(qint64 id);
-    void undoNote();
     void showNote(qint64 id);
     void fitNote(qint64 id);
-    /// Tasks are done on a worker one after the other, in the order in which they were asked for: what takes a change
-    /// back is known only when it is written. Each ends with the notes as they are then.
-    void ask(NoteTask task);
-    void startNoteTask();
-    void takeNotes(const NoteTask& task, NoteAnswer answer);
-    void readTheNotes();
+    void takeNotes(const std::vector<Note>& notes, bool canUndo, const QString& problem);
 
     // The menu, by what it is about.
     void addSpanActions(QMenu& menu, SpanRef ref);
@@ -159,37 +142,39 @@ private:
 
     Workspace& workspace_;
     TimelineFeed feed_;
+    NoteTasks notes_;
     std::size_t memoryLimit_;
     TimelineCanvas* canvas_ = nullptr;
     TimelinePanel* panel_ = nullptr;
     QSplitter* split_ = nullptr;
     QStackedWidget* pages_ = nullptr;
-    QLineEdit* search_ = nullptr;
-    QToolButton* panelToggle_ = nullptr;
-    QWidget* tools_ = nullptr;
-    std::vector<QWidget*> optionalTools_; // tools that a narrow window hides, the first one first
+    TimelineTools* tools_ = nullptr;
     LoadingStrip* strip_ = nullptr;
     std::shared_ptr<SpanRows> rows_; // of the run; never null once there is one
     bool readingRows_ = false;
-    QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
-    QTimer timesTimer_, sliceTimer_, settleTimer_;
-    mutable std::unique_ptr<SelfTimeSum> times_; // null: none is under way
-    mutable TimeRange timesRange_;               // of it
-    mutable std::uint64_t timesMoves_ = 0;       // the index's when it began
-    SpanFacts facts_;                            // of the chosen span, as they are shown
-    std::deque<NoteTask> noteTasks_;             // that wait
-    int noteRequests_ = 0;                       // asked so far
-    int noteRequest_ = 0;                        // the number of the one under way; 0: none is
-    NoteHistory noteHistory_;                    // of the shown run
+    QLabel *empty_ = nullptr, *note_ = nullptr;
+    struct {
+        QTimer times;  // until self times are added up anew
+        QTimer slice;  // until the sum under way goes on
+        QTimer settle; // until more late spans get their place
+    } timers_;
+    /// Self times that are being added up.
+    struct SumUnderWay {
+        SelfTimeSum times;
+        TimeRange range;
+        std::uint64_t moves = 0; // of the index when the sum began
+        QElapsedTimer since;     // the sum began
+    };
+    mutable std::optional<SumUnderWay> sum_;
+    SpanFacts facts_; // of the chosen span, as they are shown
     int numberTable_ = 0;
     quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
     QElapsedTimer sinceDrawn_;
-    mutable QElapsedTimer sinceTimes_; // the sum under way began
-    std::optional<TimeRange> wanted_;  // to be shown as soon as it is read
-    bool choosing_ = false;            // the cursor moves because of a click here
-    bool splitMoved_ = false;          // by hand: then it stays
-    bool waits_ = false;               // the run is read, and has nothing to show so far
-    bool stale_ = true;                // reload is due when the view is next shown
+    std::optional<TimeRange> wanted_; // to be shown as soon as it is read
+    bool choosing_ = false;           // the cursor moves because of a click here
+    bool splitMoved_ = false;         // by hand: then it stays
+    bool waits_ = false;              // the run is read, and has nothing to show so far
+    bool stale_ = true;               // reload is due when the view is next shown
 };
 
 } // namespace kvscope::ui
