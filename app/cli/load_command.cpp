@@ -12,6 +12,7 @@
 #include "core/serve/capacity.h"
 #include "profiler/run/run_recording.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <functional>
@@ -61,13 +62,19 @@ void printRefusals(const LoadResult& result) {
 
 /// Writes the table that is fitted to the run. given: the table of --costs, whose own numbers stay its own. base: the
 /// same numbers with the engine's shape.
-void writeCosts(const std::string& file, const CostFit& fit, const CostTable& given, ServiceCosts base,
+void writeCosts(const LoadArguments& arguments, const CostFit& fit, const CostTable& given, ServiceCosts base,
                 const SchedulerOptions& options) {
     CostTable table = given;
     table.costs = fit.fit(std::move(base), options), table.listed = true;
-    for (std::string& key : fit.fittedKeys(options))
+    table.method = arguments.method;
+    std::vector<std::string> keys = fit.fittedKeys(options);
+    if (arguments.method == "full" && std::find(keys.begin(), keys.end(), "decode_us_per_ktoken") != keys.end()) {
+        table.costs.fullUsPerKtoken = table.costs.decodeUsPerKtoken; // this is what full attention reads
+        keys.emplace_back("full_us_per_ktoken");
+    }
+    for (std::string& key : keys)
         if (!table.owns(key)) table.own.push_back(std::move(key));
-    writeResultFile(file, [&](std::ostream& out) { out << table.toJson() << "\n"; });
+    writeResultFile(arguments.costsOut, [&](std::ostream& out) { out << table.toJson() << "\n"; });
 }
 
 /// Refuses to write the fitted table over the one that was read. @throws Error(BadInput)
@@ -184,8 +191,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         document["points"].push_back(std::move(point));
         ServiceCosts base = result.costs; // with the engine's shape
         try {
-            if (!arguments.costsOut.empty())
-                writeCosts(arguments.costsOut, fit, table, std::move(base), engine.scheduler);
+            if (!arguments.costsOut.empty()) writeCosts(arguments, fit, table, std::move(base), engine.scheduler);
             unwritten.reset();
         } catch (const Error& error) {
             unwritten.emplace(error);

@@ -97,7 +97,7 @@ int climbRungs(const LoadArguments& arguments) {
     Ladder ladder(arguments, arguments.ladder, "--knob");
     const CostTable table = costTableOf(arguments);
     for (const Rung& rung : ladder.rungs)
-        if (!rung.sparse) refuseFullAttentionBy(table, arguments);
+        rung.sparse ? refuseSparseBy(table, arguments) : refuseFullAttentionBy(table, arguments);
     const ServingChoices choices = servingChoices(arguments, table.costs);
     LadderEngines engines{engineOfLoad(arguments, choices), engineOfLoad(arguments, choices)};
     engines.full.session.method = "full", engines.full.session.settings.clear();

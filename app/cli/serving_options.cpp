@@ -94,6 +94,7 @@ bool CostTable::owns(std::string_view key) const { return std::find(own.begin(),
 std::string CostTable::toJson() const {
     Json table = Json::parse(costs.toJson());
     if (listed) table["fitted"] = own;
+    if (!method.empty()) table["method"] = method;
     return table.dump(2);
 }
 
@@ -104,6 +105,7 @@ CostTable costTableOf(const ServingArguments& arguments) {
     table.costs = ServiceCosts::fromJson(text, arguments.costs);
     const nlohmann::json document = nlohmann::json::parse(text);
     table.listed = document.contains("fitted");
+    table.method = document.value("method", std::string());
     if (table.listed) {
         table.own = document["fitted"].get<std::vector<std::string>>();
     } else {
@@ -125,6 +127,16 @@ void refuseFullAttentionBy(const CostTable& table, const ServingArguments& argum
         fmt::format("leave full out of --rungs, let load --search --rungs measure both methods, or give {} a "
                     "number and add it to the list 'fitted'",
                     kKey));
+}
+
+void refuseSparseBy(const CostTable& table, const ServingArguments& arguments) {
+    if (table.method != "full") return;
+    throw Error(
+        ErrorKind::BadInput,
+        fmt::format("a rung with a sparse method cannot be simulated with {}: its steps were measured with full "
+                    "attention",
+                    arguments.costs),
+        "measure a sparse method: load --method nosa --costs-out FILE");
 }
 
 Workload workloadOf(const ServingArguments& arguments, std::uint64_t seed) {

@@ -42,6 +42,7 @@ struct CostTable {
     /// Keys whose numbers were measured or given by a person: the table's list `fitted`, and without that list all keys
     /// whose numbers are no defaults.
     std::vector<std::string> own;
+    std::string method;  // that was measured; empty: the table does not say
     bool listed = false; // whether the table has a list `fitted`, so that all other numbers are defaults
 
     bool owns(std::string_view key) const;
@@ -56,6 +57,10 @@ serve::ServiceCosts costsOf(const ServingArguments& arguments);
 /// A ladder's rung `full` takes a number that a fit to a sparse method does not show. @throws Error(BadInput) where the
 /// table has a list `fitted` without it
 void refuseFullAttentionBy(const CostTable& table, const ServingArguments& arguments);
+
+/// The rungs above `full` take a step's cost of context from the table, which one of full attention does not show.
+/// @throws Error(BadInput) where the table was measured with full attention
+void refuseSparseBy(const CostTable& table, const ServingArguments& arguments);
 
 /// The workload that the options name, for one seed. @throws Error(BadInput) where they name none, or its file cannot
 /// be read

@@ -263,7 +263,7 @@ int climbRungs(const SimulateArguments& arguments) {
     Refusal refusal; // of the last rung, where none holds a request
     bool holdsAny = false;
     for (const Rung& rung : ladder.rungs) {
-        if (!rung.sparse) refuseFullAttentionBy(table, arguments);
+        rung.sparse ? refuseSparseBy(table, arguments) : refuseFullAttentionBy(table, arguments);
         SimulationOptions options = base;
         options.scheduler = onRung(rung, base.scheduler), options.costs = costsOnRung(rung, base.costs);
         refusal = smallestRefusal(options), holdsAny |= refusal.limit == Limit::None;

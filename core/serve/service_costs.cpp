@@ -202,6 +202,10 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                           if (!term.is_string() || !terms.contains(term.get<std::string>()))
                               refuseCost(key, fmt::format("{} is no key of the costs", shownJson(term)));
                   }},
+                 {"method", // that was measured: for those too
+                  [](const std::string& key, const nlohmann::json& v) {
+                      if (!v.is_string()) refuseCost(key, "it is no name of a method");
+                  }},
                  {"decode_ms", curve(costs.decodeMs, 1e9)},
                  {"decode_us_per_ktoken", number(costs.decodeUsPerKtoken)},
                  {"full_us_per_ktoken", number(costs.fullUsPerKtoken)},

@@ -228,6 +228,22 @@ TEST_F(Load, SaysWhereCostsAreOfAnotherModelAndOverwritesNoTableThatItReads) {
     expectRefusals(command(), {{{"--costs", costs, "--costs-out", path("./c.json")}, "would overwrite the table"}});
 }
 
+/// A table of full attention was taken for a sparse method's: +sparse read every key and value.
+TEST_F(Load, ATableOfFullAttentionIsNotTakenForASparseMethods) {
+    const std::string costs = path("c.json");
+    jsonOf(command({"--method", "full", "--costs-out", costs}));
+    std::ifstream in(costs);
+    const json table = json::parse(in);
+    EXPECT_EQ(table.at("method"), "full");
+    EXPECT_EQ(table.at("full_us_per_ktoken"), table.at("decode_us_per_ktoken"));
+    const json& own = table.at("fitted");
+    EXPECT_EQ(std::count(own.begin(), own.end(), "full_us_per_ktoken"), 1);
+    EXPECT_THAT(refusal({"simulate", "--workload", workload(), "--costs", costs, "--search", "--rungs", "+sparse"}),
+                HasSubstr("measured with full attention"));
+    EXPECT_THAT(refusal(command({"--costs", costs, "--search", "--rungs", "full,+sparse"})),
+                HasSubstr("measured with full attention"));
+}
+
 /// The engine searches every rung with every seed, by processor time, and a search that goes on finds the same.
 TEST_F(Load, TheLadderIsSearchedWithTheEngineToo) {
     const std::string points = path("points.jsonl");

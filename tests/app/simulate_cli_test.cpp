@@ -96,6 +96,10 @@ TEST_F(Simulate, SaysWhichCostsATableDidNotMeasure) {
     fitted.emplace_back("full_us_per_ktoken");
     table(fitted);
     EXPECT_EQ(jsonOf(climb("full,+sparse")).at("rungs").size(), 2u);
+    std::ofstream(costs) << json{{"method", "full"}, {"full_us_per_ktoken", 123}, {"fitted", fitted}};
+    EXPECT_EQ(jsonOf(climb("full")).at("rungs").size(), 1u);
+    EXPECT_THAT(refusal(climb("full,+sparse")), HasSubstr("its steps were measured with full attention"));
+    EXPECT_EQ(json::parse(test::cli({"simulate", "--costs", costs, "--print-costs"}).out).at("method"), "full");
     std::ofstream(costs) << R"({"decode_us_per_ktoken": 123})"; // says nothing of what was measured
     EXPECT_EQ(jsonOf(lru).at("costs_not_measured"), json::array());
     EXPECT_EQ(jsonOf(climb("full")).at("rungs").size(), 1u);
