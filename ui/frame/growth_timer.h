@@ -14,6 +14,8 @@ namespace kvscope::ui {
 
 class GrowthTimer {
 public:
+    static constexpr int kReadMs = 500;   ///< shortest rest of a view that shows sums of a live run
+    static constexpr int kJudgeMs = 1000; ///< shortest rest of a view that judges a live run
     /// `leastMs`: the shortest rest in milliseconds, even if answers are quick. `ask` asks the question.
     GrowthTimer(int leastMs, std::function<void()> ask) : leastMs_(leastMs), ask_(std::move(ask)) {
         timer_.setSingleShot(true);

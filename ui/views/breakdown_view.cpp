@@ -33,7 +33,6 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kComponents = kStageRows; // the stages, embed, lm_head, sample, other
-constexpr int kRefreshMs = 500;         // the sums of a live run are read again this often
 
 QString componentName(int index) {
     if (index < kStageCount) return QString::fromUtf8(kStageNames[std::size_t(index)].data());
@@ -584,7 +583,7 @@ private:
     QComboBox *mode_ = nullptr, *unit_ = nullptr, *phase_ = nullptr;
     LegendStrip* legend_ = nullptr; // owned by the plot; rebuilt with the panels
     BarStackPlottable* bars_ = nullptr;
-    GrowthTimer sumsTimer_{kRefreshMs, [this] { askSums(); }};
+    GrowthTimer sumsTimer_{GrowthTimer::kReadMs, [this] { askSums(); }};
 };
 
 } // namespace

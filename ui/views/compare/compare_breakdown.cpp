@@ -25,10 +25,9 @@ namespace kvscope::ui {
 namespace {
 
 using Sample = SampleFeed::Sample;
-constexpr int kRefreshMs = 1000; // runs that grow are judged again this often at most
 
 /// The repeats of one setting.
-struct Group {
+struct RunGroup {
     std::size_t letter = 0; // index of its first run
     std::vector<RunSample> runs;
     QString problem;                      // why it cannot be compared with A
@@ -37,11 +36,11 @@ struct Group {
 };
 
 /// A's group first. Repeats: the same settings, on the same prompt.
-std::vector<Group> grouped(const std::vector<Sample>& samples) {
-    std::vector<Group> groups;
+std::vector<RunGroup> grouped(const std::vector<Sample>& samples) {
+    std::vector<RunGroup> groups;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         const RunSample& sample = *samples[i];
-        const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
+        const auto same = std::find_if(groups.begin(), groups.end(), [&](const RunGroup& group) {
             const RunSample& first = group.runs.front();
             const auto differences = settingDifferences(first.run, sample.run);
             return std::all_of(differences.begin(), differences.end(),
@@ -57,9 +56,9 @@ std::vector<Group> grouped(const std::vector<Sample>& samples) {
     return groups;
 }
 
-std::vector<Group> judged(std::vector<Group> groups) {
+std::vector<RunGroup> judged(std::vector<RunGroup> groups) {
     for (std::size_t i = 1; i < groups.size(); ++i) {
-        Group& group = groups[i];
+        RunGroup& group = groups[i];
         QStringList hard;
         group.onlyForNow = true;
         for (const Obstacle& obstacle : findObstacles(groups[0].runs, group.runs)) {
@@ -101,7 +100,7 @@ public:
         if (onlyGlanced()) return {};
         QString csv = QStringLiteral("component,run,repeats,a_ns,run_ns,difference_ns,low_ns,high_ns\n");
         bool any = false;
-        for (const Group& group : groups_) {
+        for (const RunGroup& group : groups_) {
             if (!group.comparison) continue;
             for (const ComponentDelta& d : rowsOf(*group.comparison)) {
                 csv += QStringLiteral("%1,\"%2\",%3,%4,%5,%6,%7,%8\n")
@@ -166,7 +165,7 @@ protected:
         const int index = int(std::lround(at.x()));
         if (index < 0 || index >= components_.size()) return {};
         QString html = QStringLiteral("<b>%1</b><table>").arg(components_[index].toHtmlEscaped());
-        for (const Group& group : groups_) {
+        for (const RunGroup& group : groups_) {
             if (!group.comparison) continue;
             for (const ComponentDelta& d : rowsOf(*group.comparison))
                 if (QString::fromStdString(d.component) == components_[index])
@@ -184,12 +183,12 @@ protected:
                                                 : tr("%1 is not comparable: %2."))
                              .arg(runLetter(groups_[i].letter), groups_[i].problem);
         const auto first =
-            std::find_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.comparison.has_value(); });
+            std::find_if(groups_.begin(), groups_.end(), [](const RunGroup& g) { return g.comparison.has_value(); });
         QString how, glance;
         if (first != groups_.end()) {
             if (onlyGlanced()) glance = glanceNote(first->comparison->steps);
             const bool repeats =
-                std::any_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.runs.size() > 1; });
+                std::any_of(groups_.begin(), groups_.end(), [](const RunGroup& g) { return g.runs.size() > 1; });
             how = tr("Mean per decode step over the steps that all have (%1), without the first and those that open a "
                      "block; "
                      "95 % intervals by block bootstrap%2.")
@@ -224,7 +223,7 @@ private:
         const bool narrow = std::max(-d.deltaNs.low, d.deltaNs.high) <= kTellable * std::abs(d.aNs);
         return decided || d.aNs == d.bNs || narrow ? signedTime(d.deltaNs.value) : tr("cannot tell");
     }
-    QString nameOf(const Group& group) const {
+    QString nameOf(const RunGroup& group) const {
         QString name = letteredName(group.letter, workspace());
         if (group.runs.size() > 1) name += tr(" (%1 repeats)").arg(group.runs.size());
         return name;
@@ -262,10 +261,10 @@ private:
 
     void askJudgement(const std::vector<RunKey>& keys, const std::vector<Sample>& samples, SampleFeed::Part part) {
         strip_->show(samples_);
-        workspace().query<std::vector<Group>>(
+        workspace().query<std::vector<RunGroup>>(
             this, "compare breakdown judgement", keys.front(),
             [samples](TraceReader&) { return judged(grouped(samples)); },
-            [this, keys, part](std::vector<Group> groups) {
+            [this, keys, part](std::vector<RunGroup> groups) {
                 if (part == SampleFeed::Part::All) again_.answered();
                 if (keys != wanted()) return; // others are compared by now
                 groups_ = std::move(groups);
@@ -278,8 +277,8 @@ private:
 
     void present() {
         canvas().clearPlottables();
-        std::vector<const Group*> shown;
-        for (const Group& group : groups_)
+        std::vector<const RunGroup*> shown;
+        for (const RunGroup& group : groups_)
             if (group.comparison) shown.push_back(&group);
         if (shown.empty()) {
             table_->hide();
@@ -298,7 +297,7 @@ private:
         showEmpty({}, {});
         components_.clear();
         const Filter& filter = workspace().filter();
-        for (const Group* group : shown)
+        for (const RunGroup* group : shown)
             for (const ComponentDelta& d : rowsOf(*group->comparison)) {
                 const QString name = QString::fromStdString(d.component);
                 if (!components_.contains(name) && (filter.hasComponent(name) || name == QLatin1String("step")))
@@ -312,13 +311,13 @@ private:
         replot();
     }
 
-    void fillTable(const std::vector<const Group*>& shown) {
-        const auto repeats = [this](const QString& letter, const Group& group) {
+    void fillTable(const std::vector<const RunGroup*>& shown) {
+        const auto repeats = [this](const QString& letter, const RunGroup& group) {
             return group.runs.size() > 1 ? tr("%1 (%2 repeats)").arg(letter).arg(group.runs.size()) : letter;
         };
         QStringList headers{tr("Mean per decode step"), repeats(QStringLiteral("A"), groups_[0])};
         QStringList full{tr("Mean over the compared decode steps"), nameOf(groups_[0])};
-        for (const Group* group : shown) {
+        for (const RunGroup* group : shown) {
             const QString letter = runLetter(group->letter);
             headers << repeats(letter, *group) << tr("%1 − A").arg(letter) << tr("95 % interval");
             full << nameOf(*group) << tr("How much longer %1 takes than A").arg(nameOf(*group))
@@ -345,7 +344,7 @@ private:
         table_->show();
     }
 
-    void fillBars(const std::vector<const Group*>& shown) {
+    void fillBars(const std::vector<const RunGroup*>& shown) {
         const auto places = double(shown.size() + 1);
         QVector<Swatch> swatches{Swatch{nameOf(groups_[0]), runColour(0), Swatch::Mark::Fill, {}}};
         double high = 0, above = 0, below = 0;
@@ -407,10 +406,10 @@ private:
     ComparisonTable* table_ = nullptr;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect *times_ = nullptr, *deltas_ = nullptr;
-    std::vector<Group> groups_;
+    std::vector<RunGroup> groups_;
     QStringList components_;
     bool waits_ = false; // for a run's description
-    GrowthTimer again_{kRefreshMs, [this] { ask(); }};
+    GrowthTimer again_{GrowthTimer::kJudgeMs, [this] { ask(); }};
 };
 
 } // namespace

@@ -33,7 +33,6 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kRefreshMs = 1000; // a live run is judged again this often
 constexpr int kPlotHeight = 230;
 constexpr int kHidden = kExposureCount; // the reasons of exposed time, then what is hidden
 constexpr int kPictureRoom = 240;       // of a picture's height, for the plot
@@ -425,7 +424,7 @@ private:
     unsigned question_ = 0;               // answers to an older one are dropped
     bool stopped_ = false;                // by the person: not all rules were asked
     LoadingStrip* strip_ = nullptr;
-    GrowthTimer timer_{kRefreshMs, [this] { ask(); }};
+    GrowthTimer timer_{GrowthTimer::kJudgeMs, [this] { ask(); }};
     Headline* headline_ = nullptr;
     InsightCards* cards_ = nullptr;
     LegendStrip* legend_ = nullptr;

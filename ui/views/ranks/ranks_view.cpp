@@ -28,8 +28,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kRefreshMs = 1000; // a live run is read again this often
-constexpr int kAtOnce = 4096;    // steps that are written in one piece
+constexpr int kAtOnce = 4096; // steps that are written in one piece
 
 Unit unitOf(const RankNumberInfo& info) {
     const std::string_view unit = info.unit;
@@ -48,7 +47,7 @@ QString withStop(const QString& sentence) { return sentence.isEmpty() ? sentence
 } // namespace
 
 RanksView::RanksView(Workspace& workspace, QWidget* parent)
-    : PlotView(workspace, tr("Ranks"), parent), timer_(kRefreshMs, [this] { ask(); }) {
+    : PlotView(workspace, tr("Ranks"), parent), timer_(GrowthTimer::kJudgeMs, [this] { ask(); }) {
     number_ = addPicker(QStringLiteral("rankNumber"), tr("Show"), tr("What the colour of a cell shows"));
     aggregate_ =
         addPicker(QStringLiteral("aggregate"), tr("Zoomed out"), tr("What a pixel shows that covers several steps"));

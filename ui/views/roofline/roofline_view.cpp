@@ -28,7 +28,6 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kRefreshMs = 1000;   // a live run's point follows this often
 constexpr double kReach = 12;      // pixels around a point that are its own
 constexpr double kNear = 0.1;      // relative: a run's context or batch that counts as the curves' own
 constexpr double kNearHits = 0.02; // absolute, of a hit rate
@@ -659,7 +658,7 @@ private:
         workspace(), this,
         [this](const RunKey& key, const MeasuredRun& read, const QString& problem) { takeParts(key, read, problem); },
         [this] { strip_->show(parts_); }};
-    GrowthTimer refresh_{kRefreshMs, [this] {
+    GrowthTimer refresh_{GrowthTimer::kJudgeMs, [this] {
                              if (run()) ask(run()->key);
                          }};
 };

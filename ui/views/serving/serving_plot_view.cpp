@@ -5,15 +5,11 @@
 #include <utility>
 
 namespace kvscope::ui {
-namespace {
-
-constexpr int kRefreshMs = 500;
-
-} // namespace
+namespace {} // namespace
 
 ServingPlotView::ServingPlotView(Workspace& workspace, const QString& title, const QString& whatItShows,
                                  QWidget* parent)
-    : PlotView(workspace, title, parent), whatItShows_(whatItShows), timer_(kRefreshMs, [this] { ask(); }) {}
+    : PlotView(workspace, title, parent), whatItShows_(whatItShows), timer_(GrowthTimer::kReadMs, [this] { ask(); }) {}
 
 void ServingPlotView::runChanged() {
     data_ = {};

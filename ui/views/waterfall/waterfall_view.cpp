@@ -31,7 +31,6 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kRefreshMs = 1000;       // a live run is judged again this often
 constexpr int kPlotHeight = 340;       // at least, for a name in every row: a low window scrolls
 constexpr double kRoomForValues = 1.3; // of the longest bar, for the values beside it
 
@@ -384,7 +383,7 @@ private:
 
     std::optional<Waterfall> shown_;
     int bar_ = -1; // the chosen one
-    GrowthTimer timer_{kRefreshMs, [this] { ask(); }};
+    GrowthTimer timer_{GrowthTimer::kJudgeMs, [this] { ask(); }};
     Headline* headline_ = nullptr;
     QWidget* chosenRow_ = nullptr;
     QLabel* chosen_ = nullptr;
