@@ -11,6 +11,7 @@ namespace kvscope::bench {
 nlohmann::ordered_json cpuDecode(const Settings& settings, const Log& log);
 nlohmann::ordered_json cpuPrefill(const Log& log);
 nlohmann::ordered_json firstToken(const Log& log);
+nlohmann::ordered_json headline(const Settings& settings, const Log& log);
 nlohmann::ordered_json recording(const Log& log);
 nlohmann::ordered_json replay(const Log& log);
 nlohmann::ordered_json serving(const Settings& settings, const Log& log);
@@ -45,6 +46,8 @@ std::span<const BenchEntry> benchmarks() {
                    cpuPrefill},
         BenchEntry{"first-token", "How long from nothing to the first decoded token of a 600-token prompt?",
                    firstToken},
+        BenchEntry{"headline", "What do the rows of bench/results measure on this machine, each twice?", nullptr,
+                   nullptr, headline, false, true},
         BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
         BenchEntry{"replay", "How long do the miss curves of 100 million block references take?", replay},
         BenchEntry{"serving", "What do plans, recording and HTTP add to the engine's work? (its steps: served-steps)",

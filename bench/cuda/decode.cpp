@@ -55,8 +55,9 @@ DecodeJob jobOf(const SettingsReader& settings) {
 Json decodeShapes(const Settings& given, const Log& log) {
     const SettingsReader settings(given, {"grid", "shape", "method", "context", "batch", "steps", "offload", "record",
                                           "planted", "slots", "policy", "trace", "level", "pcie", "ahead-blocks",
-                                          "transfer-loop", "stored-sequences", "parameters"});
+                                          "transfer-loop", "stored-sequences", "parameters", "rounds"});
     const bool single = !given.empty() && !given.contains("grid");
+    const int rounds = settings.integer("rounds", 1, 1, 100); // all jobs in turns, so that drift shows as spread
     const DecodeGrid& grid = findDecodeGrid(settings.text("grid", "steps"));
     std::vector<DecodeJob> jobs = single ? std::vector{jobOf(settings)} : grid.jobs();
     if (!single && given.contains("context"))
@@ -72,6 +73,9 @@ Json decodeShapes(const Settings& given, const Log& log) {
         job.steps = settings.integer("steps", job.steps, 4, 100'000);
         job.storedSequences = settings.integer("stored-sequences", job.storedSequences, 0, 256);
     }
+
+    const std::size_t once = jobs.size();
+    for (std::size_t i = once; i < once * std::size_t(rounds); ++i) jobs.push_back(jobs[i - once]);
 
     Gpu gpu;
     const Ceilings ceilings{gpu.readBytesPerSecond(), gpu.copyBytesPerSecond()};

@@ -202,6 +202,43 @@ Json recordingConclusions(const Json& rows) {
     return {{"recording", std::move(out)}};
 }
 
+// ---- The headline's rows (bench/headline)
+
+std::vector<DecodeJob> batchOneJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const char* shape : {"nosa-8b", "nosa-3b", "nosa-1b"}) {
+        jobs.push_back(job("full", 512, 1));
+        jobs.back().shape = shape;
+        jobs.back().steps = 200;
+    }
+    return jobs;
+}
+
+std::vector<DecodeJob> contextJobs() { return {job("nosa", 16384, 4), job("nosa", 98304, 4)}; }
+
+std::vector<DecodeJob> batchJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const int batch : {1, 2, 4, 8, 16, 32, 64, 128, 256}) jobs.push_back(job("nosa", 4096, batch));
+    for (const int batch : {1, 2, 4, 8, 16, 32, 64, 128, 192, 256}) jobs.push_back(job("nosa", 16384, batch));
+    for (const int batch : {1, 2, 4, 8, 16, 32}) jobs.push_back(job("nosa", 98304, batch));
+    return jobs;
+}
+
+/// Each batch with its misses and without, so that computing alone is known.
+std::vector<DecodeJob> offloadedJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const int batch : {16, 64, 128})
+        for (const double locality : {kNosaLocality, kEverythingHits})
+            jobs.push_back(job("nosa", 16384, batch, locality));
+    return jobs;
+}
+
+std::vector<DecodeJob> recordedJobs() {
+    std::vector<DecodeJob> jobs = recordingJobs();
+    std::erase_if(jobs, [](const DecodeJob& each) { return each.note.starts_with("sampled"); });
+    return jobs;
+}
+
 // ---- A long answer
 
 std::vector<DecodeJob> longJobs() {
@@ -378,6 +415,14 @@ std::span<const DecodeGrid> decodeGrids() {
         DecodeGrid{"exposure", "Is the reported exposed transfer time what transfers really cost?", exposureJobs,
                    exposureConclusions},
         DecodeGrid{"recording", "What do recording and kernel tracing cost?", recordingJobs, recordingConclusions},
+        DecodeGrid{"one", "How close do steps of one sequence come to the floor of their bytes?", batchOneJobs,
+                   noConclusions},
+        DecodeGrid{"contexts", "What does a context of 96K cost beside one of 16K?", contextJobs, noConclusions},
+        DecodeGrid{"batches", "What does a step take from one sequence to 256?", batchJobs, noConclusions},
+        DecodeGrid{"offloaded", "What do transfers add to a step, and how fast is it beside the paper's?",
+                   offloadedJobs, noConclusions},
+        DecodeGrid{"recorded", "What do recording and kernel tracing cost, without the GPU's counters?", recordedJobs,
+                   noConclusions},
         DecodeGrid{"long", "Does throughput hold over a long answer?", longJobs, noConclusions},
         DecodeGrid{"lookahead", "What does fetching one layer ahead hide of the transfers?", lookaheadJobs,
                    lookaheadConclusions},

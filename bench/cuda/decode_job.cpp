@@ -268,6 +268,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
              {"tokens_per_s", job.batch / stepTime},
              {"floor_ms", floor * 1e3},
              {"floor_over_step", floor / stepTime},
+             {"us_a_layer_above_floor", (stepTime - floor) / config.layers * 1e6},
              {"gpu_gib", double(engine.deviceBytes()) / (1 << 30)},
              {"host_gib", double(engine.hostBytes()) / (1 << 30)}};
     for (const auto& [key, value] : job.parameters) out["parameters"][key] = value;

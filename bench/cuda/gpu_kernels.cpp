@@ -222,7 +222,7 @@ Json linear(Gpu& gpu, double readRate, const Log& log) {
     } layers[] = {{"8b_qkv", 4608, 4096, false},   {"8b_o", 4096, 4096, false},    {"8b_gate_up", 32768, 4096, true},
                   {"8b_down", 4096, 16384, false}, {"1b_qkv", 2560, 2048, false},  {"1b_gate_up", 12288, 2048, true},
                   {"1b_down", 2048, 6144, false},  {"lm_head", 73448, 4096, false}};
-    for (const int n : {1, 4, 16, 64})
+    for (const int n : {1, 2, 4, 8, 16, 32, 64})
         for (const auto& layer : layers) {
             const std::size_t size = std::size_t(layer.rows) * std::size_t(layer.cols);
             const int copies = int(std::max<std::size_t>(4, (std::size_t(1) << 30) / size / 2)); // cold weights

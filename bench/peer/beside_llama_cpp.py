@@ -93,7 +93,9 @@ def their_turn(args, llama) -> dict[str, float]:
     return {"prompt": args.prompt / (middle - start), "decode": args.steps / (time.perf_counter() - begin)}
 
 
-def compare_speed(args, llama) -> None:
+def compare_speed(args, llama) -> dict[str, float]:
+    """How many times as fast ours is, by medians."""
+    ratios = {}
     ours, theirs = [], []
     for turn in range(args.rounds):
         if turn % 2 == 0:  # who goes first changes, so that a machine growing slower favours nobody
@@ -107,10 +109,12 @@ def compare_speed(args, llama) -> None:
     for what in ("prompt", "decode"):
         a, b = [turn[what] for turn in ours], [turn[what] for turn in theirs]
         each = [x / y for x, y in zip(a, b)]
+        ratios[what] = statistics.median(a) / statistics.median(b)
         print(f"{what}: median {statistics.median(a):.1f} against {statistics.median(b):.1f} tokens/s "
               f"({statistics.median(a) / statistics.median(b):.2f}x), best {max(a):.1f} against {max(b):.1f} "
               f"({max(a) / max(b):.2f}x), turns {min(each):.2f}x to {max(each):.2f}x; {args.prompt} tokens of prompt, "
               f"{args.threads} threads")
+    return ratios
 
 
 def main() -> None:
@@ -124,6 +128,7 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=64)
     parser.add_argument("--ids-only", action="store_true")
     parser.add_argument("--speed-only", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the ratios of the speeds as the last line")
     args = parser.parse_args()
     import llama_cpp
     context = args.prompt + 2 * args.steps + args.ids + 64
@@ -134,7 +139,9 @@ def main() -> None:
     if not args.speed_only:
         compare_ids(args, make(True))
     if not args.ids_only:
-        compare_speed(args, make(False))
+        ratios = compare_speed(args, make(False))
+        if args.json:
+            print(json.dumps(ratios))
 
 
 if __name__ == "__main__":

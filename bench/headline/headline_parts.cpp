@@ -1,0 +1,199 @@
+#include "bench/headline/headline_parts.h"
+
+#include "base/error.h"
+#include "bench/child_program.h"
+#include "bench/desktop_program.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sstream>
+
+namespace kvscope::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Runs a benchmark of the registry. @throws Error(Unsupported) where this build has none of the name
+Json benchmark(std::string_view name, const Settings& settings, const Log& log) {
+    for (const BenchEntry& entry : benchmarks()) {
+        if (entry.name != name) continue;
+        if (entry.inDesktop) return runInDesktop(name, settings);
+        return entry.runOnGpu != nullptr ? entry.runOnGpu(settings, log) : entry.runWith(settings, log);
+    }
+    throw Error(ErrorKind::Unsupported, fmt::format("this build has no benchmark {}", name),
+                "build with CUDA: docs/building.md");
+}
+
+std::string settingOf(const HeadlineRun& run, const char* key, const std::string& fallback) {
+    const auto found = run.settings.find(key);
+    return found == run.settings.end() ? fallback : found->second;
+}
+
+/// A file of bench/peer, looked for below this folder and in those above the program; empty where there is none.
+std::string peerScript(const HeadlineRun& run, const std::string& name) {
+    std::vector<std::filesystem::path> places{settingOf(run, "peers", "bench/peer")};
+    for (std::filesystem::path at = programBeside(""); at.has_relative_path(); at = at.parent_path())
+        places.push_back(at / "bench" / "peer");
+    for (const auto& place : places)
+        if (std::error_code none; std::filesystem::is_regular_file(place / name, none)) return (place / name).string();
+    return {};
+}
+
+/// The lines of JSON that a peer prints; none where it cannot run, and then the run says why.
+PeerLines peerLines(HeadlineRun& run, const std::string& name, const std::vector<std::string>& arguments) {
+    if (run.peerFailed) return {};
+    const std::string script = peerScript(run, name);
+    PeerLines lines;
+    int status = -1;
+    if (script.empty()) {
+        run.peer = fmt::format("bench/peer/{} is not here; name its folder with peers=", name);
+    } else {
+        std::vector<std::string> command{"/usr/bin/env", settingOf(run, "python", "python3"), script};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        run.log(fmt::format("peer: {}", name));
+        ChildProgram peer(command);
+        status = peer.wait();
+        std::istringstream text(peer.output());
+        for (std::string line; std::getline(text, line);)
+            if (Json value = Json::parse(line, nullptr, false); value.is_object()) lines.push_back(std::move(value));
+        run.peer = name;
+        if (status != 0 || lines.empty())
+            run.peer += fmt::format(" ended with status {}; its own message is above", status);
+        else if (lines.front().contains("torch"))
+            run.peer += fmt::format(", torch {}", lines.front()["torch"].get<std::string>());
+    }
+    run.peerFailed = status != 0 || lines.empty();
+    if (run.peerFailed) {
+        run.log(fmt::format("no peer: {}; rows that need it are left out", run.peer));
+        return {};
+    }
+    return lines;
+}
+
+/// Ours and the peer's, one after the other; who begins changes from run to run.
+template <class Ours>
+std::pair<Json, PeerLines> inTurns(HeadlineRun& run, const Ours& ours, const std::string& script,
+                                   const std::vector<std::string>& arguments) {
+    PeerLines peer;
+    if (run.peerFirst) peer = peerLines(run, script, arguments);
+    Json measured = ours();
+    if (!run.peerFirst) peer = peerLines(run, script, arguments);
+    return {std::move(measured), std::move(peer)};
+}
+
+Json promptAttention(HeadlineRun& run) {
+    const auto [kernels, peer] = inTurns(run,
+                                         [&] {
+                                             return benchmark("gpu-kernels", {{"only", "prefill"}}, run.log);
+                                         },
+                                         "attention_torch.py", {});
+    return promptAttentionRows(kernels, peer);
+}
+
+Json wholePrompts(HeadlineRun& run) {
+    const auto [prompts, peer] =
+        inTurns(run, [&] { return benchmark("prefill", {}, run.log); }, "prefill_torch.py", {"--rounds", "3"});
+    return wholePromptRows(prompts, peer);
+}
+
+/// The only part that needs a new process of ours: the first prompt loads libraries and kernels.
+Json firstPrompt(HeadlineRun& run) {
+    ChildProgram child(
+        {programBeside("kvscope-bench"), "prefill", "--json", "--set", "lengths=4096", "--set", "rounds=1"});
+    const int status = child.wait();
+    const Json all = Json::parse(child.output(), nullptr, false);
+    if (status != 0 || !all.is_object())
+        throw Error(ErrorKind::Unsupported, "benchmark prefill failed in a process of its own",
+                    "its own message is above");
+    Json rows = firstPromptRows(all.at("prefill"));
+    run.log(
+        fmt::format("first prompt of a process minus the second: {:.1f} ms", rows["first-prompt"][""].get<double>()));
+    return rows;
+}
+
+Json kernelsAlone(HeadlineRun& run) {
+    Json rows = projectionRows(benchmark("gpu-kernels", {{"only", "linear"}}, run.log));
+    rows.update(selectionRows(benchmark("gpu-kernels", {{"only", "select"}}, run.log)));
+    rows.update(sparseAttentionRows(benchmark("gpu-kernels", {{"only", "attention"}}, run.log)));
+    return rows;
+}
+
+Json batchOne(HeadlineRun& run) {
+    Json rows = batchOneRows(benchmark("decode", {{"grid", "one"}, {"rounds", "2"}}, run.log));
+    rows.update(residentRows(benchmark("decode", {{"grid", "contexts"}, {"rounds", "2"}}, run.log)));
+    return rows;
+}
+
+template <int kContext> Json batchCurve(HeadlineRun& run) {
+    return batchCurveRows(
+        benchmark("decode", {{"grid", "batches"}, {"context", fmt::format("{}", kContext)}, {"rounds", "2"}}, run.log));
+}
+
+Json offloaded(HeadlineRun& run) {
+    return offloadedRows(benchmark("decode", {{"grid", "offloaded"}, {"rounds", "2"}}, run.log));
+}
+
+Json recordedSteps(HeadlineRun& run) { return recordingRows(benchmark("decode", {{"grid", "recorded"}}, run.log)); }
+
+Json movedBlocks(HeadlineRun& run) { return gatherRows(benchmark("transfers", {}, run.log)); }
+
+Json blockDiffusion(HeadlineRun& run) {
+    return blockDiffusionRows(benchmark("losa-attention", {{"block", "16"}, {"prefix", "65536"}}, run.log));
+}
+
+Json fullServers(HeadlineRun& run) { return planRows(benchmark("serving", {{"only", "plans"}}, run.log)); }
+
+Json shownViews(HeadlineRun& run) {
+    return viewRows(benchmark("ui-timeline", {}, run.log), benchmark("ui-heatmap", {}, run.log),
+                    benchmark("ui-live", {}, run.log));
+}
+
+Json besideLlama(HeadlineRun& run) {
+    const std::string model = settingOf(run, "llama-model", "");
+    if (model.empty())
+        throw Error(ErrorKind::BadInput, "part llama has no model", "name a GGUF file with --set llama-model=FILE");
+    const PeerLines lines =
+        peerLines(run, "beside_llama_cpp.py", {programBeside("kvscope-cli"), model, "--speed-only", "--json"});
+    return lines.empty() ? Json::object() : llamaRows(lines.back());
+}
+
+constexpr HeadlineMachine kGpu = HeadlineMachine::Gpu, kHost = HeadlineMachine::Host,
+                          kDesktop = HeadlineMachine::Desktop;
+
+} // namespace
+
+std::span<const HeadlinePart> headlineParts() {
+    static constexpr std::array table{
+        HeadlinePart{"first", kGpu, 0.5, "the first prompt of a process", "first-prompt", firstPrompt},
+        HeadlinePart{"attention", kGpu, 1, "attention of prompts, beside cuDNN's",
+                     "prefill-attention-rate,prefill-attention", promptAttention},
+        HeadlinePart{"prompts", kGpu, 2.5, "whole prompts of the 3B Llama shape, beside transformers'",
+                     "whole-prompts-time,whole-prompts", wholePrompts},
+        HeadlinePart{"kernels", kGpu, 0.7, "projections, selection and sparse attention, each alone",
+                     "projections,projections-1b,selection,sparse-attention", kernelsAlone},
+        HeadlinePart{"steps", kGpu, 0.7, "steps of batch 1 of three shapes; 16K beside 96K",
+                     "batch-1,batch-1-layer,resident-nosa", batchOne, true},
+        HeadlinePart{"curve-4k", kGpu, 0.7, "resident nosa at 4K, batch 1 to 256",
+                     "batch-curve-4k,batch-curve-4k-layer", batchCurve<4096>, true},
+        HeadlinePart{"curve-16k", kGpu, 1, "resident nosa at 16K, batch 1 to 256",
+                     "batch-curve-16k,batch-curve-16k-layer", batchCurve<16384>, true},
+        HeadlinePart{"curve-96k", kGpu, 1, "resident nosa at 96K, batch 1 to 32",
+                     "batch-curve-96k,batch-curve-96k-layer", batchCurve<98304>, true},
+        HeadlinePart{"offloaded", kGpu, 2.5, "offloaded nosa at 16K, EB 16, 64 and 128: 65 GiB of pinned memory",
+                     "offloaded-step,paper-16k", offloaded, true},
+        HeadlinePart{"recording", kGpu, 1, "steps with and without recording", "recording,cupti", recordedSteps, true},
+        HeadlinePart{"gather", kGpu, 1.5, "blocks out of 32 GiB of pinned memory", "gather,gather-over-calls",
+                     movedBlocks},
+        HeadlinePart{"diffusion", kGpu, 0.5, "a layer of block diffusion at 64K", "block-diffusion", blockDiffusion},
+        HeadlinePart{"plans", kHost, 0.5, "plans of full servers", "plans", fullServers},
+        HeadlinePart{"views", kDesktop, 15, "frames of timeline and heatmap, and a run that is watched",
+                     "views,live-views", shownViews},
+        HeadlinePart{"llama", kHost, 8, "prompts and decoding of a GGUF file, beside llama.cpp", "llama-cpp",
+                     besideLlama},
+    };
+    return table;
+}
+
+} // namespace kvscope::bench
