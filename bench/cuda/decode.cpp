@@ -25,6 +25,12 @@ DecodeJob jobOf(const SettingsReader& settings) {
     job.batch = settings.integer("batch", job.batch, 1, 256);
     job.steps = settings.integer("steps", job.steps, 4, 100'000);
     job.offload = settings.flag("offload", job.offload);
+    if (const std::string type = settings.text("kv-type", ""); !type.empty()) {
+        job.kvType = kvTypeNamed(type);
+        if (!job.kvType || job.kvType == KvType::F32)
+            throw Error(ErrorKind::BadInput, fmt::format("no KV block of a GPU is of the type {}", type),
+                        "give kv-type=bf16, fp8, int8 or int4");
+    }
     job.record = settings.flag("record", job.record);
     job.gamma = settings.number("planted", job.gamma);
     job.slots = settings.integer("slots", job.slots, 0, 1 << 20);
@@ -53,9 +59,26 @@ DecodeJob jobOf(const SettingsReader& settings) {
 } // namespace
 
 Json decodeShapes(const Settings& given, const Log& log) {
-    const SettingsReader settings(given, {"grid", "shape", "method", "context", "batch", "steps", "offload", "record",
-                                          "planted", "slots", "policy", "trace", "level", "pcie", "ahead-blocks",
-                                          "transfer-loop", "stored-sequences", "parameters", "rounds"});
+    const SettingsReader settings(given, {"grid",
+                                          "shape",
+                                          "method",
+                                          "context",
+                                          "batch",
+                                          "steps",
+                                          "offload",
+                                          "record",
+                                          "planted",
+                                          "slots",
+                                          "policy",
+                                          "trace",
+                                          "level",
+                                          "pcie",
+                                          "ahead-blocks",
+                                          "transfer-loop",
+                                          "stored-sequences",
+                                          "parameters",
+                                          "rounds",
+                                          "kv-type"});
     const bool single = !given.empty() && !given.contains("grid");
     const int rounds = settings.integer("rounds", 1, 1, 100); // all jobs in turns, so that drift shows as spread
     const DecodeGrid& grid = findDecodeGrid(settings.text("grid", "steps"));

@@ -8,6 +8,7 @@
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
 #include "core/session/gpu_bus_id.h"
+#include "kernels/cuda/transfer/quantised_blocks.h"
 #include "profiler/nvml/pcie_counters.h"
 #include "profiler/roofline/cost_model.h"
 #include "profiler/run/run_recording.h"
@@ -68,7 +69,8 @@ public:
         info.sequences = job.batch;
         info.deviceSlots = job.offload ? options.slots : 0;
         info.budgetBlocks = options.spec.dense ? 0 : options.spec.budgetBlocks();
-        info.blockBytes = std::int64_t(cuda::blockBytes(options.spec.blockSize, config.headDim));
+        info.blockBytes = options.quantised ? options.quantised->blockBytes()
+                                            : std::int64_t(cuda::blockBytes(options.spec.blockSize, config.headDim));
         info.level = job.level;
         recording_.sink().beginRun(info);
         if (gpuTrace() == nullptr) return;
@@ -167,6 +169,15 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     options.offload = job.offload;
     options.transfers.aheadBlocks = job.aheadBlocks;
     options.transfers.loop = job.transferLoop;
+    if (job.kvType.value_or(KvType::BF16) != KvType::BF16) {
+        const std::vector<KvType> types = kvTypesOf(method, Backend::Cuda);
+        if (std::find(types.begin(), types.end(), *job.kvType) == types.end())
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("method {} keeps no blocks in {} on a GPU", method.name, nameOf(*job.kvType)),
+                        "leave kv-type out, or choose a method that is data, such as nosa");
+        options.quantised = kvFormat(Backend::Cuda, config, options.spec, job.kvType);
+        cuda::checkQuantisedFormat(*options.quantised);
+    }
     const SelectionSpec& spec = options.spec;
     if (!model.evictionHead) options.spec.bias.scale = 0;
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
@@ -211,7 +222,7 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
     const int stored = job.storedSequences > 0 ? std::min(job.storedSequences, job.batch) : job.batch;
     return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(stored) * std::size_t(blocks) *
-           std::size_t(kvFormat(Backend::Cuda, config, spec).blockBytes());
+           std::size_t(kvFormat(Backend::Cuda, config, spec, job.kvType).blockBytes());
 }
 
 Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model, const Ceilings& ceilings,
@@ -271,6 +282,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
              {"us_a_layer_above_floor", (stepTime - floor) / config.layers * 1e6},
              {"gpu_gib", double(engine.deviceBytes()) / (1 << 30)},
              {"host_gib", double(engine.hostBytes()) / (1 << 30)}};
+    if (options.quantised) out["kv_type"] = nameOf(options.quantised->type);
     for (const auto& [key, value] : job.parameters) out["parameters"][key] = value;
     if (job.aheadBlocks > 0) out["ahead_blocks"] = job.aheadBlocks;
     if (engine.transferLoop()) out["transfers"] = "one kernel per step";

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,8 @@ struct DecodeJob {
     std::string shape = "nosa-8b", method = "nosa";
     int context = 16384, batch = 1, steps = 64;
     bool offload = false, record = true;
-    int slots = 0; // block slots per head of an offloaded run; 0: the method's budget
+    std::optional<KvType> kvType; // of full blocks on the host and the link; nothing: bf16
+    int slots = 0;                // block slots per head of an offloaded run; 0: the method's budget
     bool leastRecentlyUsed = false;
     bool moveBlocks = true;                                      // false: as PlantedSteps::moveBlocks
     std::vector<std::pair<std::string, std::string>> parameters; // of the method, beside its defaults
