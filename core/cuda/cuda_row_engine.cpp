@@ -76,59 +76,62 @@ CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abi
 }
 
 void CudaRowEngine::decode(std::span<const RowToken> tokens) {
-    tokens_.assign(tokens.begin(), tokens.end());
-    std::sort(tokens_.begin(), tokens_.end(), [](const RowToken& a, const RowToken& b) { return a.row < b.row; });
-    step_.clear(), numbers_.clear();
-    for (const RowToken& token : tokens_) {
-        step_.push_back(&at(token.row));
-        numbers_.push_back(int(token.row));
-        step_.back()->beginStep(token);
+    step_.tokens.assign(tokens.begin(), tokens.end());
+    std::sort(step_.tokens.begin(), step_.tokens.end(),
+              [](const RowToken& a, const RowToken& b) { return a.row < b.row; });
+    step_.rows.clear(), step_.numbers.clear();
+    for (const RowToken& token : step_.tokens) {
+        step_.rows.push_back(&at(token.row));
+        step_.numbers.push_back(int(token.row));
+        step_.rows.back()->beginStep(token);
     }
     const std::int64_t begin = steadyNowNs();
-    order_.clear();
+    step_.order.clear();
     for (const RowToken& token : tokens)
-        order_.push_back(int(std::find(numbers_.begin(), numbers_.end(), int(token.row)) - numbers_.begin()));
-    shared_ = allPlaced();
-    if (shared_) {
-        batch_->decode(step_, tokens_, order_);
+        step_.order.push_back(
+            int(std::find(step_.numbers.begin(), step_.numbers.end(), int(token.row)) - step_.numbers.begin()));
+    step_.batched = allPlaced();
+    if (step_.batched) {
+        batch_->decode(step_.rows, step_.tokens, step_.order);
         if (pool_) pool_->check();
         const std::int64_t took = steadyNowNs() - begin;
-        for (CudaRow* row : step_)
-            if (step_.size() > 1) row->record.durationNs = took;
+        for (CudaRow* row : step_.rows)
+            if (step_.rows.size() > 1) row->record.durationNs = took;
         return;
     }
     if (batch_) batch_->settle();
-    const bool together = (step_.size() > 1 || pool_) && !invariant_;
-    for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->takePosition(tokens_[i]);
+    const bool together = (step_.rows.size() > 1 || pool_) && !invariant_;
+    for (std::size_t i = 0; i < step_.rows.size(); ++i) step_.rows[i]->takePosition(step_.tokens[i]);
     if (together) {
-        for (std::size_t i = 0; i < step_.size(); ++i) hostIds_[i] = tokens_[i].id;
-        cuda::check(
-            cudaMemcpyAsync(ids_, hostIds_, step_.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream_.get()),
-            "copying the tokens");
+        for (std::size_t i = 0; i < step_.rows.size(); ++i) hostIds_[i] = step_.tokens[i].id;
+        cuda::check(cudaMemcpyAsync(ids_, hostIds_, step_.rows.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+                                    stream_.get()),
+                    "copying the tokens");
     } else {
-        for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->feed(tokens_[i]);
+        for (std::size_t i = 0; i < step_.rows.size(); ++i) step_.rows[i]->feed(step_.tokens[i]);
     }
     if (pool_) {
-        for (std::size_t i = 0; i < step_.size(); ++i) step_[i]->takePlace(int(i));
-        for (std::size_t n = 0; n < order_.size(); ++n) step_[std::size_t(order_[n])]->putIntoPool(int(n));
-        pool_->begin(int(step_.size()), true, stream_.get());
+        for (std::size_t i = 0; i < step_.rows.size(); ++i) step_.rows[i]->takePlace(int(i));
+        for (std::size_t n = 0; n < step_.order.size(); ++n)
+            step_.rows[std::size_t(step_.order[n])]->putIntoPool(int(n));
+        pool_->begin(int(step_.rows.size()), true, stream_.get());
     }
     const auto launchRows = [&] {
         if (together)
             launchTogether();
         else
-            for (CudaRow* row : step_) row->launchStep();
+            for (CudaRow* row : step_.rows) row->launchStep();
     };
     if (transfers_.loads == TransferPlan::Kernel)
-        graph_.launch(numbers_, stream_.get(), launchRows);
+        graph_.launch(step_.numbers, stream_.get(), launchRows);
     else
         launchRows(); // the host reads lists of blocks in the middle of the step, which no graph can hold
-    for (const CudaRow* row : step_) row->copyReport();
+    for (const CudaRow* row : step_.rows) row->copyReport();
     if (pool_) pool_->end(stream_.get());
     cuda::check(cudaStreamSynchronize(stream_.get()), "decoding");
     if (pool_) pool_->check();
     const std::int64_t took = steadyNowNs() - begin;
-    for (CudaRow* row : step_) {
+    for (CudaRow* row : step_.rows) {
         row->finishStep(!together);
         if (together) row->record.durationNs = took;
     }
@@ -136,11 +139,11 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
 
 /// Whether the kernels of a step reach all of its rows.
 bool CudaRowEngine::allPlaced() const {
-    return std::all_of(numbers_.begin(), numbers_.end(), [&](int row) { return placed_[std::size_t(row)]; });
+    return std::all_of(step_.numbers.begin(), step_.numbers.end(), [&](int row) { return placed_[std::size_t(row)]; });
 }
 
 void CudaRowEngine::launchTogether() {
-    stages_.begin(step_);
+    stages_.begin(step_.rows);
     runStep(stages_, model_->config.layers);
     stages_.sample();
 }

@@ -67,7 +67,7 @@ public:
     std::int32_t chosenToken(RowId row) const override { return rows_[index(row)]->chosenToken(); }
     std::int64_t rowsApart() const override { return apart_; }
     /// Where the time of the last step went; null: its rows launched kernels of their own.
-    const RowStepTimes* stepTimes() const { return shared_ ? &batch_->times() : nullptr; }
+    const RowStepTimes* stepTimes() const { return step_.batched ? &batch_->times() : nullptr; }
 
 private:
     CudaRow& take(RowId row, std::unique_ptr<CudaRow> opened) {
@@ -107,14 +107,16 @@ private:
     std::vector<std::unique_ptr<CudaRow>> rows_;
     std::vector<bool> placed_; // [row] whether batch_ takes the row
     std::int64_t apart_ = 0;   // rows opened so far that batch_ did not take
-    bool shared_ = false;      // the last step ran on batch_
     CudaRowStages stages_;
     RowGraph graph_;
-    // What belongs to the step that runs now.
-    std::vector<RowToken> tokens_;
-    std::vector<CudaRow*> step_;
-    std::vector<int> numbers_;
-    std::vector<int> order_; // [token, as decode() was given them] its place in step_
+    /// The step that runs now, its rows in ascending order.
+    struct {
+        std::vector<RowToken> tokens;
+        std::vector<CudaRow*> rows;
+        std::vector<int> numbers; // of the rows
+        std::vector<int> order;   // [token, as decode() was given them] its place in rows
+        bool batched = false;     // it runs on batch_, whose kernels reach all rows
+    } step_;
 };
 
 } // namespace kvscope

@@ -96,14 +96,14 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
       method_(findMethod(checked(options_.session).method)),
       parameters_(methodParameters(method_, *model_, options_.session.settings)),
       spec_(methodSpec(method_, parameters_, *model_)), planted_(makePlanted()),
-      plans_(layersOf(*model_, options_, method_, parameters_, spec_)),
-      pooled_(options_.scheduler.offload && options_.scheduler.cache == CachePlan::GlobalLru &&
-              plans_.offloaded() + plans_.ownTiers() > 0),
-      modelled_(pooled_ && options_.session.backend == Backend::Cpu), scheduler_(options_.scheduler, options_.costs),
+      plans_(layersOf(*model_, options_, method_, parameters_, spec_)), scheduler_(options_.scheduler, options_.costs),
       table_(budgetOf(options_)) {
+    pool_.used = options_.scheduler.offload && options_.scheduler.cache == CachePlan::GlobalLru &&
+                 plans_.offloaded() + plans_.ownTiers() > 0;
+    pool_.modelled = pool_.used && options_.session.backend == Backend::Cpu;
     const bool movesItself =
         plans_.ownTiers() > 0 || abilitiesWith(*model_, options_, method_, parameters_, spec_).ahead != Ahead::No;
-    checkServable(*model_, options_, method_, spec_, pooled_, movesItself);
+    checkServable(*model_, options_, method_, spec_, pool_.used, movesItself);
     RowEngineSetup setup{model_,
                          abilitiesWith(*model_, options_, method_, parameters_, spec_),
                          options_.scheduler.rows,
@@ -117,7 +117,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
         EngineSetup usual = engineSetup(model_, anyPrompt, anyOptions, method_, parameters_, spec_, options_.level);
         usual.plans = plans_;
         setup.usual = &usual;
-        if (pooled_) setup.poolSlots = options_.budget.device / blockBytesOf(*model_, options_, spec_);
+        if (pool_.used) setup.poolSlots = options_.budget.device / blockBytesOf(*model_, options_, spec_);
         setup.hostBytes = options_.budget.host;
         rows_ = makeCudaRowEngine(setup);
     } else {
@@ -181,7 +181,7 @@ void Engine::take(Submission submission, std::int64_t ns) {
         ServeRequest request = requestOf(*served, submission, ns);
         served_.emplace(submission.id, std::move(served));
         table_.arrive(request);
-        ++cameOrWent_;
+        ++gap_.cameOrWent;
     } catch (Error& error) { // this engine cannot serve the request
         error.during(fmt::format("request {}", submission.id));
         observer_.ended(submission.id, Ending::Refused, ns, &error);
@@ -210,7 +210,7 @@ SessionOptions Engine::rowOptions() const {
     options.deviceKvBlocks.reset();
     if (planted_) options.planted = PlantedSequence{planted_};
     // With a modelled pool, which only counts what would be copied, rows attend to their blocks where these lie.
-    options.offload = options_.scheduler.offload && !modelled_;
+    options.offload = options_.scheduler.offload && !pool_.modelled;
     if (options.offload && plans_.offloaded() > 0 && options.cachePolicy.empty()) options.cachePolicy = "lru";
     return options;
 }
@@ -218,7 +218,7 @@ SessionOptions Engine::rowOptions() const {
 /// Slots that a row has for each layer and KV head, unless its request has fewer blocks; 0: rows have no slots of their
 /// own.
 int Engine::rowSlots() const {
-    const bool own = options_.scheduler.offload && !pooled_ && plans_.offloaded() > 0;
+    const bool own = options_.scheduler.offload && !pool_.used && plans_.offloaded() > 0;
     return own ? int(costs().shape.partitionBlocks(options_.scheduler)) : 0;
 }
 
@@ -235,7 +235,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     if (const int slots = rowSlots(); slots > 0) options.deviceKvBlocks = slots;
     const EngineSetup setup = engineSetup(model_, served.prompts, options, method_, parameters_, spec_, options_.level);
     served.sampler = std::make_unique<Sampler>(options.sampling, 0);
-    if (pooled_)
+    if (pool_.used)
         served.sets.assign(std::size_t(plans_.offloaded() * model_->config().kvHeads),
                            WorkingSet(options_.scheduler.window));
 
@@ -252,7 +252,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     request.needs.deviceBytes += indexBytes(length) - length.tokens() * shape.indexBytesPerToken;
     if (plans_.ownTiers() > 0) { // the method keeps a fixed amount on the device
         request.needs.stepBytes = request.needs.hardBytes = 0;
-    } else if (setup.slots > 0 && !pooled_) { // a short request has no more slots than blocks
+    } else if (setup.slots > 0 && !pool_.used) { // a short request has no more slots than blocks
         request.workingSetBytes = setup.slots * std::int64_t(plans_.offloaded()) * shape.kvHeads * shape.blockBytes;
         request.needs.hardBytes = std::min(request.needs.hardBytes, request.workingSetBytes);
     } else {
@@ -264,7 +264,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
         request.needs.deviceBytes = row->device - row->slots;
         request.needs.scratchBytes = row->prompt;
         request.needs.chunkTokenBytes = 0; // in chunks row->prompt holds the keys and values of all layers
-        if (pooled_) return request;       // the slots are not the row's
+        if (pool_.used) return request;    // the slots are not the row's
         request.needs.hardBytes = request.workingSetBytes = row->slots;
         request.needs.stepBytes = std::min(request.needs.stepBytes, row->slots);
     }
@@ -295,53 +295,54 @@ std::int64_t Engine::now() const { return options_.now ? options_.now() : steady
 bool Engine::iterate() {
     takeIn();
     const std::int64_t begin = now();
-    const std::int64_t gap = lastEndNs_ < 0 ? -1 : begin - lastEndNs_;
-    const int gapRequests = std::exchange(cameOrWent_, 0);
-    lastEndNs_ = -1;
-    scheduler_.plan(table_.snapshot(begin, hitRate_), plan_);
-    failed_.clear();
-    for (const Refusal& refusal : plan_.refused)
-        failed_.emplace_back(refusal.request.id, whyRefused(refusal, *table_.find(refusal.request.id)));
+    const std::int64_t gap = gap_.lastEndNs < 0 ? -1 : begin - gap_.lastEndNs;
+    const int gapRequests = std::exchange(gap_.cameOrWent, 0);
+    gap_.lastEndNs = -1;
+    scheduler_.plan(table_.snapshot(begin, hitRate_), running_.plan);
+    running_.failed.clear();
+    for (const Refusal& refusal : running_.plan.refused)
+        running_.failed.emplace_back(refusal.request.id, whyRefused(refusal, *table_.find(refusal.request.id)));
     pauseAndResume(begin);
-    table_.begin(plan_, begin);
-    for (const auto& [id, error] : failed_) end(id, Ending::Refused, begin, &error);
-    failed_.clear();
-    if (plan_.empty()) {
+    table_.begin(running_.plan, begin);
+    for (const auto& [id, error] : running_.failed) end(id, Ending::Refused, begin, &error);
+    running_.failed.clear();
+    if (running_.plan.empty()) {
         if (!table_.idle()) throw std::logic_error("the scheduler has requests and no work");
         return false;
     }
-    carriesOut_ = true;
+    running_.carriesOut = true;
     admit(begin);
     readSegments();
     const std::int64_t decodes = now();
     decode();
-    IterationReport report{plan_, begin, 0, 0, segmentNs_, 0, 0, 0, 0, 0, 0, table_.ledger().used(), {}, decodes, {}};
+    IterationReport report{running_.plan,          begin, 0,       0, running_.segmentNs, 0, 0, 0, 0, 0, 0,
+                           table_.ledger().used(), {},    decodes, {}};
     report.decodeNs = now() - decodes;
     // Refuses the iteration before a client gets a token of it if somebody has written the file of the weights. A GPU
     // has its own copy of the weights, which was made with the engine.
     if (options_.session.backend == Backend::Cpu) refuseWrittenWeights(*model_);
     account(report);
-    report.members = members_;
-    report.poolMisses = poolMisses_;
+    report.members = running_.members;
+    report.poolMisses = pool_.misses;
     report.endNs = now();
-    report.gapNs = gap, report.gapRows = lastRows_, report.gapRequests = gapRequests;
-    cameOrWent_ = 0;
+    report.gapNs = gap, report.gapRows = gap_.lastRows, report.gapRequests = gapRequests;
+    gap_.cameOrWent = 0;
     handOut(report.endNs);
-    carriesOut_ = false;
-    if (!table_.idle()) lastEndNs_ = report.endNs;
-    lastRows_ = plan_.decodeRows();
+    running_.carriesOut = false;
+    if (!table_.idle()) gap_.lastEndNs = report.endNs;
+    gap_.lastRows = running_.plan.decodeRows();
     observer_.iteration(report);
     return true;
 }
 
 void Engine::pauseAndResume(std::int64_t ns) {
-    for (const Member& member : plan_.paused) {
+    for (const Member& member : running_.plan.paused) {
         const int row = served_.at(member.id)->row;
-        pool_.release(row);
-        if (pooled_) rows_->leavePool(RowId{row});
+        pool_.slots.release(row);
+        if (pool_.used) rows_->leavePool(RowId{row});
         observer_.paused(member.id, ns);
     }
-    for (const Member& member : plan_.resumed) {
+    for (const Member& member : running_.plan.resumed) {
         served_.at(member.id)->cold = true;
         observer_.resumed(member.id, ns);
     }
@@ -349,29 +350,29 @@ void Engine::pauseAndResume(std::int64_t ns) {
 
 /// Opens rows for the requests that the plan admits: takes the memory that the table has reserved.
 void Engine::admit(std::int64_t ns) {
-    for (const Member& member : plan_.admitted) {
+    for (const Member& member : running_.plan.admitted) {
         Served& served = *served_.at(member.id);
         const int row = freeRows_.back();
         try {
             rows_->open(RowId{row}, engineSetup(model_, served.prompts, served.options, method_, parameters_, spec_,
                                                 options_.level));
         } catch (const Error& error) {
-            failed_.emplace_back(member.id, error);
+            running_.failed.emplace_back(member.id, error);
             continue;
         }
         served.row = row;
         freeRows_.pop_back();
         observer_.admitted(member.id, row, ns);
     }
-    for (const auto& [id, error] : failed_) end(id, Ending::Failed, now(), &error);
-    failed_.clear();
+    for (const auto& [id, error] : running_.failed) end(id, Ending::Failed, now(), &error);
+    running_.failed.clear();
 }
 
 void Engine::readSegments() {
-    segmentNs_.assign(plan_.segments.size(), 0);
-    members_.clear();
-    for (std::size_t i = 0; i < plan_.segments.size(); ++i) {
-        const PrefillSegment& segment = plan_.segments[i];
+    running_.segmentNs.assign(running_.plan.segments.size(), 0);
+    running_.members.clear();
+    for (std::size_t i = 0; i < running_.plan.segments.size(); ++i) {
+        const PrefillSegment& segment = running_.plan.segments[i];
         const auto found = served_.find(segment.id);
         if (found == served_.end()) continue; // its row could not be opened
         Served& served = *found->second;
@@ -383,8 +384,8 @@ void Engine::readSegments() {
                               : rows_->readLayers(RowId{served.row}, LayerId{segment.to.layer}, segment.to.token, {});
         if (read != segment.last) throw std::logic_error("a plan and a prompt disagree about the prompt's end");
         if (read) choose(served);
-        segmentNs_[i] = now() - begin;
-        MemberReport& member = members_.emplace_back();
+        running_.segmentNs[i] = now() - begin;
+        MemberReport& member = running_.members.emplace_back();
         member.id = segment.id, member.row = served.row, member.prefill = true;
         member.madeToken = read && !hasFailed(segment.id);
         const bool chunks = options_.scheduler.prefill == PrefillPlan::Chunks;
@@ -399,17 +400,17 @@ void Engine::readSegments() {
 
 /// Makes one token for every request that decodes. The record of its row says what the row selected and moved.
 void Engine::decode() {
-    decoding_.clear(), step_.clear();
-    for (const auto* members : {&plan_.decode, &plan_.resumed})
+    running_.decoding.clear(), running_.step.clear();
+    for (const auto* members : {&running_.plan.decode, &running_.plan.resumed})
         for (const Member& member : *members) {
             Served& served = *served_.at(member.id);
-            decoding_.push_back(&served);
-            step_.push_back({RowId{served.row}, served.last, served.position()});
+            running_.decoding.push_back(&served);
+            running_.step.push_back({RowId{served.row}, served.last, served.position()});
         }
-    if (step_.empty()) return;
-    if (pooled_) rows_->setPoolSlots(poolSlots());
-    rows_->decode(step_);
-    for (Served* served : decoding_) choose(*served);
+    if (running_.step.empty()) return;
+    if (pool_.used) rows_->setPoolSlots(poolSlots());
+    rows_->decode(running_.step);
+    for (Served* served : running_.decoding) choose(*served);
 }
 
 /// Chooses the row's next token with the random numbers of its request.
@@ -424,37 +425,37 @@ void Engine::choose(Served& served) {
             return;
         }
     }
-    failed_.emplace_back(served.id,
-                         Error(ErrorKind::BadInput,
-                               fmt::format("{}: the logits of request {} are not all finite numbers, so that no next "
-                                           "token can be chosen",
-                                           model_->name(), served.id),
-                               "weights of the model are infinite or NaN, or too large for their type: check its "
-                               "files, or download them again"));
+    running_.failed.emplace_back(
+        served.id, Error(ErrorKind::BadInput,
+                         fmt::format("{}: the logits of request {} are not all finite numbers, so that no next "
+                                     "token can be chosen",
+                                     model_->name(), served.id),
+                         "weights of the model are infinite or NaN, or too large for their type: check its "
+                         "files, or download them again"));
 }
 
 /// Counts the blocks that the decoded rows selected, and those of them that were on the device.
 void Engine::account(IterationReport& report) {
     const std::int64_t unitBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
     std::int64_t warmHits = 0, warmMisses = 0;
-    missesOf_.assign(std::size_t(options_.scheduler.rows), 0);
-    poolMisses_.clear();
-    if (modelled_) accountPool();
-    for (Served* decoded : decoding_) {
+    pool_.missesOf.assign(std::size_t(options_.scheduler.rows), 0);
+    pool_.misses.clear();
+    if (pool_.modelled) accountPool();
+    for (Served* decoded : running_.decoding) {
         Served& served = *decoded;
         const StepRecord& record = rows_->record(RowId{served.row});
-        std::int64_t selected = 0, misses = missesOf_[std::size_t(served.row)], bytes = misses * unitBytes;
+        std::int64_t selected = 0, misses = pool_.missesOf[std::size_t(served.row)], bytes = misses * unitBytes;
         for (const LayerRecord& layer : record.layers) {
             selected += layer.hits + layer.misses;
-            if (!modelled_) misses += layer.misses, bytes += layer.h2dBytes;
+            if (!pool_.modelled) misses += layer.misses, bytes += layer.h2dBytes;
         }
         report.hits += selected - misses, report.misses += misses;
         report.selectedBytes += selected * unitBytes, report.missedBytes += bytes;
         report.contextTokens += served.position() + 1;
         if (!served.cold) warmHits += selected - misses, warmMisses += misses;
-        if (pooled_) report.surprises += keepWorkingSet(served, record);
+        if (pool_.used) report.surprises += keepWorkingSet(served, record);
         served.cold = false;
-        MemberReport& member = members_.emplace_back();
+        MemberReport& member = running_.members.emplace_back();
         member.id = served.id, member.row = served.row, member.madeToken = !hasFailed(served.id);
         member.hits = selected - misses, member.misses = misses, member.missedBytes = bytes;
         member.workingSetBytes = table_.find(served.id)->workingSetBytes;
@@ -467,29 +468,29 @@ void Engine::account(IterationReport& report) {
 void Engine::accountPool() {
     const std::int64_t slots = poolSlots();
     const int size = spec_.blockSize;
-    std::vector<std::size_t> next(decoding_.size(), 0); // [row] index of the next selection in the row's record
+    std::vector<std::size_t> next(running_.decoding.size(), 0); // [row] index of the next selection in the row's record
     for (int layer = 0; layer < plans_.size(); ++layer) {
-        wanted_.clear();
-        for (std::size_t i = 0; i < decoding_.size(); ++i) {
-            const Served& served = *decoding_[i];
+        pool_.wanted.clear();
+        for (std::size_t i = 0; i < running_.decoding.size(); ++i) {
+            const Served& served = *running_.decoding[i];
             const StepRecord& record = rows_->record(RowId{served.row});
             for (; next[i] < record.selections.size() && record.selections[next[i]].layer == layer; ++next[i]) {
                 if (!plans_[LayerId{layer}].offloaded) continue;
                 const SelectionRecord& selection = record.selections[next[i]];
                 for (const PackedBlock block : record.blocksOf(selection))
                     if (block.id() != served.position() / size)
-                        wanted_.push_back({served.row, layer, selection.kvHead, block.id()});
+                        pool_.wanted.push_back({served.row, layer, selection.kvHead, block.id()});
             }
         }
-        for (const PooledBlock& missed : pool_.select(wanted_, slots)) {
-            ++missesOf_[std::size_t(missed.row)];
-            poolMisses_.push_back(missed);
+        for (const PooledBlock& missed : pool_.slots.select(pool_.wanted, slots)) {
+            ++pool_.missesOf[std::size_t(missed.row)];
+            pool_.misses.push_back(missed);
         }
         if (!plans_[LayerId{layer}].offloaded) continue;
-        for (const Served* served : decoding_)
+        for (const Served* served : running_.decoding)
             if ((served->position() + 1) % size == 0)
                 for (int g = 0; g < costs().shape.kvHeads; ++g)
-                    pool_.keep({served->row, layer, g, served->position() / size});
+                    pool_.slots.keep({served->row, layer, g, served->position() / size});
     }
 }
 
@@ -514,13 +515,14 @@ std::int64_t Engine::keepWorkingSet(Served& served, const StepRecord& record) {
 
 /// Whether the request failed in this iteration.
 bool Engine::hasFailed(RequestId id) const {
-    return std::any_of(failed_.begin(), failed_.end(), [id](const auto& failed) { return failed.first == id; });
+    return std::any_of(running_.failed.begin(), running_.failed.end(),
+                       [id](const auto& failed) { return failed.first == id; });
 }
 
 /// Ends the iteration: hands tokens to the clients, and ends the requests that are done.
 void Engine::handOut(std::int64_t ns) {
     std::vector<std::pair<RequestId, Ending>> done;
-    for (const RequestTable::Token& token : table_.end(plan_, ns)) {
+    for (const RequestTable::Token& token : table_.end(running_.plan, ns)) {
         Served& served = *served_.at(token.id);
         if (hasFailed(token.id)) continue;
         served.generated = token.generated;
@@ -530,20 +532,20 @@ void Engine::handOut(std::int64_t ns) {
             done.emplace_back(token.id, token.generated >= served.options.maxNewTokens ? Ending::Length : Ending::Stop);
     }
     for (const auto& [id, ending] : done) end(id, ending, ns);
-    for (const auto& [id, error] : failed_) end(id, Ending::Failed, ns, &error);
-    failed_.clear();
+    for (const auto& [id, error] : running_.failed) end(id, Ending::Failed, ns, &error);
+    running_.failed.clear();
 }
 
 void Engine::end(RequestId id, Ending ending, std::int64_t ns, const Error* error) {
     const auto found = served_.find(id);
     const int row = found->second->row;
     table_.finish(id);
-    ++cameOrWent_;
+    ++gap_.cameOrWent;
     if (row >= 0) {
         rows_->close(RowId{row});
-        pool_.release(row);
+        pool_.slots.release(row);
         freeRows_.push_back(row);
-        observer_.released(id, row, carriesOut_, ns);
+        observer_.released(id, row, running_.carriesOut, ns);
     }
     served_.erase(found);
     observer_.ended(id, ending, ns, error);

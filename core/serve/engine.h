@@ -183,33 +183,43 @@ private:
     const ParameterValues parameters_;
     const SelectionSpec spec_;
     const std::shared_ptr<const PlantedSelections> planted_; // null: the method selects
-    const LayerPlans plans_; // which layers are offloaded, to the rows' own slots or to the pool
-    const bool pooled_;      // cache=global-lru, and at least one layer is offloaded
-    const bool modelled_;    // pooled_, and nothing is copied: pool_ says what would be
+    const LayerPlans plans_; // which layers are offloaded, to the rows' own slots or to pool_
     Scheduler scheduler_;
     RequestTable table_;
     std::unique_ptr<RowEngine> rows_;
-    SlotPool pool_;
+
+    /// The slots that all rows share.
+    struct {
+        bool used = false;     // cache=global-lru, and at least one layer is offloaded
+        bool modelled = false; // used, and nothing is copied: `slots` says what would be
+        SlotPool slots;
+        std::vector<PooledBlock> wanted;    // of one layer
+        std::vector<std::int64_t> missesOf; // [row], in the present iteration
+        std::vector<PooledBlock> misses;
+    } pool_;
 
     std::mutex mutex_;
     Inbox inbox_; // under mutex_
     std::unordered_map<RequestId, std::unique_ptr<Served>> served_;
     std::vector<int> freeRows_;
     double hitRate_ = 0.9;
-    std::int64_t lastEndNs_ = -1;       // end of the last iteration, behind which requests were left; else -1
-    int lastRows_ = 0, cameOrWent_ = 0; // rows of its step; requests that ended or arrived since
+    /// What the time between two iterations depends on.
+    struct {
+        std::int64_t lastEndNs = -1; // end of the last iteration, behind which requests were left; else -1
+        int lastRows = 0;            // of its step
+        int cameOrWent = 0;          // requests that ended or arrived since
+    } gap_;
 
-    // What belongs to the iteration that runs now.
-    IterationPlan plan_;
-    std::vector<std::int64_t> segmentNs_;
-    std::vector<MemberReport> members_;
-    std::vector<Served*> decoding_;
-    std::vector<RowToken> step_;
-    std::vector<PooledBlock> wanted_;    // of one layer
-    std::vector<std::int64_t> missesOf_; // [row], of the pool
-    std::vector<PooledBlock> poolMisses_;
-    bool carriesOut_ = false; // a plan
-    std::vector<std::pair<RequestId, Error>> failed_;
+    /// The iteration that runs now.
+    struct {
+        IterationPlan plan;
+        std::vector<std::int64_t> segmentNs;
+        std::vector<MemberReport> members;
+        std::vector<Served*> decoding;
+        std::vector<RowToken> step;
+        bool carriesOut = false; // the plan
+        std::vector<std::pair<RequestId, Error>> failed;
+    } running_;
 };
 
 } // namespace kvscope::serve

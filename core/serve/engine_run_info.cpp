@@ -56,7 +56,7 @@ RunInfo Engine::runInfo() const {
     const SchedulerOptions& knobs = options_.scheduler;
     auto params = nlohmann::ordered_json::parse(parameters_.toJson(parametersFor(method_, config)));
     params["offload"] = knobs.offload;
-    if (knobs.offload && plans_.offloaded() > 0) params["cache_policy"] = pooled_ ? "lru" : rowOptions().cachePolicy;
+    if (knobs.offload && plans_.offloaded() > 0) params["cache_policy"] = pool_.used ? "lru" : rowOptions().cachePolicy;
     if (planted_) params["planted_localities"] = options_.planted;
     info.paramsJson = params.dump();
     info.backend = nameOf(session.backend);
