@@ -98,6 +98,7 @@ __global__ void __launch_bounds__(kThreads) placeKernel(BlockPlaceArgs a) {
 __device__ inline float changeOf(const float2* sums, int heads, int dim) {
     constexpr double kSameNumbers = 1e-10;
     double change = 0, size = 0;
+#pragma unroll 16
     for (int h = 0; h < heads; ++h) change += double(sums[h].x), size += double(sums[h].y);
     return change < kSameNumbers * size ? 0.f : float(change / (double(heads) * double(dim)));
 }

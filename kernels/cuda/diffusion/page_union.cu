@@ -58,7 +58,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(Page
     };
     for (int first = 0; first < queries; first += kQueryTile) {
         const int upper = first + rowInTile, lower = upper + 8;
-        float sums[4] = {};
+        float sums[2][4] = {}; // two chains of products
 #pragma unroll
         for (int c = 0; c < kChunks; ++c) {
             uint4 x = make_uint4(0, 0, 0, 0), y = x;
@@ -67,18 +67,20 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(Page
 #pragma unroll
             for (int positive = 0; positive < 2; ++positive) {
                 const uint4 r = positive ? high[c] : low[c];
-                mma16816(sums, lowest(x.x, positive), lowest(y.x, positive), lowest(x.y, positive),
+                mma16816(sums[positive], lowest(x.x, positive), lowest(y.x, positive), lowest(x.y, positive),
                          lowest(y.y, positive), r.x, r.y);
-                mma16816(sums, lowest(x.z, positive), lowest(y.z, positive), lowest(x.w, positive),
+                mma16816(sums[positive], lowest(x.z, positive), lowest(y.z, positive), lowest(x.w, positive),
                          lowest(y.w, positive), r.z, r.w);
             }
         }
         const int at = page + quad * 2; // both lie below the stride, which is even
         if (at < stride) {
             if (upper < queries)
-                *reinterpret_cast<float2*>(scores + std::size_t(upper) * stride + at) = make_float2(sums[0], sums[1]);
+                *reinterpret_cast<float2*>(scores + std::size_t(upper) * stride + at) =
+                    make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
             if (lower < queries)
-                *reinterpret_cast<float2*>(scores + std::size_t(lower) * stride + at) = make_float2(sums[2], sums[3]);
+                *reinterpret_cast<float2*>(scores + std::size_t(lower) * stride + at) =
+                    make_float2(sums[0][2] + sums[1][2], sums[0][3] + sums[1][3]);
         }
     }
 }
@@ -100,10 +102,70 @@ __device__ inline void listUnion(const PageUnionArgs& a, int item, int words, in
     if (threadIdx.x == 0) a.count[item] = count;
 }
 
+/// Finds the `count` largest of many keys with three barriers, where count is small. Pairs of threads know the largest
+/// of their keys: of these kPairs numbers the one of rank `count` is a bound that at least `count` keys reach, and
+/// hardly more, which are then ranked among each other.
+struct FewLargest {
+    static constexpr int kPairs = kThreads / 2, kMost = kPairs;
+    struct Shared {
+        std::uint32_t largest[kPairs], keys[kMost];
+        std::int32_t places[kMost];
+        std::uint32_t bound;
+        int found;
+    };
+
+    /// Calls take(i), each on some thread, for the `count` largest of keys[0, n) in shared memory; of equal ones the
+    /// lower. mine: the largest key that this thread has written, at the places i with i / 2 % kThreads == threadIdx.x.
+    /// All threads of the thread block call this. @return whether it did; else takeLargest has to
+    template <class Take>
+    static __device__ bool take(Shared& shared, const std::uint32_t* keys, int n, int count, std::uint32_t mine,
+                                Take&& take) {
+        if (count > kMost / 2) return false;
+        const int thread = int(threadIdx.x), pair = thread / 2;
+        mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, 1));
+        if (thread % 2 == 0) shared.largest[pair] = mine;
+        if (thread == 0) shared.found = 0;
+        __syncthreads();
+        int before = 0; // larger ones among those that this thread compares
+#pragma unroll 8
+        for (int i = 0; i < kPairs / 2; i += 4) {
+            const int first = thread % 2 * (kPairs / 2) + i;
+            const uint4 four = *reinterpret_cast<const uint4*>(shared.largest + first);
+            const std::uint32_t others[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (int j = 0; j < 4; ++j) before += others[j] > mine || (others[j] == mine && first + j < pair) ? 1 : 0;
+        }
+        before += __shfl_xor_sync(0xffffffffu, before, 1);
+        if (before == count - 1 && thread % 2 == 0) shared.bound = mine;
+        __syncthreads();
+        const std::uint32_t bound = shared.bound;
+        if (bound == 0) return false; // a key of 0 is never taken
+        if (mine >= bound)
+            for (int i = 2 * thread; i < n; i += 2 * kThreads)
+                for (int j = i; j < min(i + 2, n); ++j) {
+                    if (keys[j] < bound) continue;
+                    const int place = atomicAdd(&shared.found, 1);
+                    if (place < kMost) shared.keys[place] = keys[j], shared.places[place] = j;
+                }
+        __syncthreads();
+        const int found = shared.found;
+        if (found > kMost) return false; // many are equal
+        if (thread >= found) return true;
+        const std::uint32_t key = shared.keys[thread];
+        const int place = shared.places[thread];
+        int rank = 0;
+        for (int i = 0; i < found && found > count; ++i)
+            rank += shared.keys[i] > key || (shared.keys[i] == key && shared.places[i] < place) ? 1 : 0;
+        if (rank < count) take(place);
+        return true;
+    }
+};
+
 /// Grid (block * group, kvHeads, rows): a thread block chooses the pages of one query.
 __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int stride, int words) {
     extern __shared__ std::uint32_t keys[]; // [complete pages]
     __shared__ BlockCounter<kWarps>::Shared room;
+    __shared__ FewLargest::Shared few;
     __shared__ bool last;
     letNextKernelStart();
     const AttentionShape& shape = a.rows.shape;
@@ -128,10 +190,30 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int str
             atomicOr(bits + w, pages - w * 32 >= 32 ? 0xffffffffu : (1u << (pages - w * 32)) - 1);
     } else {
         const std::uint32_t* const always = a.always != nullptr ? a.always + std::size_t(item) * words : nullptr;
-        for (int i = int(threadIdx.x); i < pages; i += kThreads)
-            keys[i] = always != nullptr && (always[i / 32] >> (i % 32) & 1) != 0 ? 0 : rankingKey(scores[i]);
-        __syncthreads();
-        takeLargest(keys, pages, a.pagesPerQuery, counter, [&](int i) { atomicOr(bits + i / 32, 1u << (i % 32)); });
+        std::uint32_t mine = 0;                          // the largest
+        constexpr int kAtOnce = 8, kStep = 2 * kThreads; // loads that are under way together
+        for (int first = 2 * int(threadIdx.x); first < pages; first += kAtOnce * kStep) {
+            float2 two[kAtOnce];
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) // the stride is even
+                two[u] = *reinterpret_cast<const float2*>(scores + (first + u * kStep < pages ? first + u * kStep : 0));
+#pragma unroll
+            for (int u = 0; u < kAtOnce; ++u) {
+                const int i = first + u * kStep;
+                if (i >= pages) break;
+                const std::uint32_t word = always != nullptr ? always[i / 32] >> (i % 32) : 0u;
+                const std::uint32_t low = (word & 1) != 0 ? 0 : rankingKey(two[u].x),
+                                    high = (word & 2) != 0 || i + 1 >= pages ? 0 : rankingKey(two[u].y);
+                keys[i] = low;
+                if (i + 1 < pages) keys[i + 1] = high;
+                mine = max(mine, max(low, high));
+            }
+        }
+        const auto take = [&](int i) { atomicOr(bits + i / 32, 1u << (i % 32)); };
+        if (!FewLargest::take(few, keys, pages, a.pagesPerQuery, mine, take)) {
+            __syncthreads();
+            takeLargest(keys, pages, a.pagesPerQuery, counter, take);
+        }
     }
     __threadfence();
     __syncthreads();

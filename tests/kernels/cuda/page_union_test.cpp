@@ -1,0 +1,100 @@
+// The union of the best pages of many queries, where a prefix has thousands of pages and some have equal scores: the
+// choice is compared with a stable sort of the kernel's own scores. diffusion_test.cpp compares the scores.
+#include "tests/kernels/cuda/device.h"
+
+#include "kernels/cuda/diffusion/page_union.h"
+
+#include <bit>
+#include <numeric>
+#include <ostream>
+
+namespace kvscope::cuda {
+namespace KVSCOPE_TEST_FILE {
+
+using namespace test;
+
+struct Union {
+    int pages, different; // complete pages; ranges that differ from each other
+};
+void PrintTo(const Union& u, std::ostream* out) {
+    *out << u.pages << " pages, " << u.different << " of them different";
+}
+
+class CudaPageUnion : public CudaTest, public ::testing::WithParamInterface<Union> {};
+
+TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
+    constexpr int kHeads = 2, kGroup = 4, kDim = 128, kPage = 16, kBlock = 16;
+    const auto [pages, different] = GetParam();
+    const int first = pages * kPage + 3, maxPages = pages + 2;
+    const std::vector<Half> kinds = halves(std::size_t(different * 2 * kDim));
+    std::vector<Half> ranges;
+    for (int page = 0; page < kHeads * maxPages; ++page) {
+        const auto from = kinds.begin() + std::ptrdiff_t(random() % unsigned(different)) * 2 * kDim;
+        ranges.insert(ranges.end(), from, from + 2 * kDim);
+    }
+    const std::vector<std::uint64_t> active{0xb011, 0xffff};
+    const OnDevice<BlockRow> table(std::vector<BlockRow>{{0, first, first, BlockRow::kTaken | BlockRow::kSparse}});
+    const OnDevice<std::int64_t> headFirst(std::vector<std::int64_t>{maxPages, 0});
+    const OnDevice<Half> q(halves(std::size_t(kBlock * kHeads * kGroup * kDim))), dranges(ranges);
+    const OnDevice<std::uint64_t> dactive(active);
+    PageUnionArgs args;
+    args.rows = {{kHeads * kGroup, kHeads, kDim, kPage}, 1, kBlock, table.get(), dactive.get(), headFirst.get()};
+    args.q = q.bf16(), args.ranges = dranges.bf16(), args.maxPages = maxPages;
+    const auto words = std::size_t(args.wordsOf()), queries = std::size_t(args.rows.queries()),
+               stride = std::size_t(args.scoreStride());
+    std::vector<std::uint32_t> always(kHeads * words, 0);
+    for (int i = 0; i < 20; ++i) always[random() % (kHeads * words - 1)] |= 1u << random() % 32;
+    for (int g = 0; g < kHeads; ++g)
+        for (int page = pages; page < int(words) * 32; ++page) // there are none of these
+            always[std::size_t(g) * words + std::size_t(page / 32)] &= ~(1u << page % 32);
+    const OnDevice<std::uint32_t> dalways(always);
+    for (const bool some : {false, true})
+        for (const int pagesPerQuery : {1, 8, 32, 64, 65, 200}) {
+            SCOPED_TRACE(::testing::Message() << pagesPerQuery << " of each query" << (some ? ", some always" : ""));
+            args.pagesPerQuery = pagesPerQuery;
+            args.always = some ? dalways.get() : nullptr;
+            const OnDevice<float> scores(kHeads * queries * stride);
+            const OnDevice<std::uint32_t> bits(std::vector<std::uint32_t>(kHeads * words, 0)),
+                arrivals(std::vector<std::uint32_t>(kHeads, 0));
+            const OnDevice<std::int32_t> list(std::size_t(kHeads * maxPages)),
+                count(std::vector<std::int32_t>(kHeads, -1));
+            args.scores = scores.get(), args.words = bits.get(), args.arrivals = arrivals.get();
+            args.pages = list.get(), args.count = count.get();
+            scoreUnionPages(launch, args);
+            unitePages(launch, args);
+            const auto gotScores = scores.read();
+            const auto gotList = list.read(), gotCount = count.read();
+            for (int g = 0; g < kHeads; ++g) {
+                const auto head = std::size_t(g);
+                const auto isAlways = [&](int page) {
+                    return some && (always[head * words + std::size_t(page / 32)] >> page % 32 & 1) != 0;
+                };
+                std::vector<int> others;
+                std::set<std::int32_t> want{pages}; // the incomplete one
+                for (int page = 0; page < pages; ++page)
+                    if (isAlways(page))
+                        want.insert(page);
+                    else
+                        others.push_back(page);
+                for (int query = 0; query < std::popcount(active[head]) * kGroup; ++query) {
+                    const float* const mine = &gotScores[(head * queries + std::size_t(query)) * stride];
+                    std::vector<int> order = others;
+                    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return mine[a] > mine[b]; });
+                    order.resize(std::min(order.size(), std::size_t(pagesPerQuery)));
+                    want.insert(order.begin(), order.end());
+                }
+                const auto from = gotList.begin() + std::ptrdiff_t(g) * maxPages;
+                ASSERT_EQ(std::vector<std::int32_t>(from, from + gotCount[head]),
+                          std::vector<std::int32_t>(want.begin(), want.end()))
+                    << "head " << g;
+            }
+            for (const std::uint32_t word : bits.read()) ASSERT_EQ(word, 0u);
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaPageUnion,
+                         ::testing::Values(Union{4096, 20000}, Union{4097, 700}, Union{4095, 20}, Union{300, 20000},
+                                           Union{257, 60}, Union{8191, 3000}));
+
+} // namespace KVSCOPE_TEST_FILE
+} // namespace kvscope::cuda
