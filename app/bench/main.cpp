@@ -64,7 +64,7 @@ int runProgram(int argc, char** argv) {
                 "prompt, steps, rounds; serving: only, backend, model, streams, tokens; of the GPU benchmarks, decode: "
                 "grid, or shape, method, context, batch, steps, "
                 "offload, planted, slots, policy, parameters, ahead-blocks, transfer-loop, stored-sequences, record, "
-                "trace, level; gpu-kernels: only, rows");
+                "trace, level, kv-type; gpu-kernels: only, rows; transfers: only");
     program.flag("--json", arguments.json, "Print one JSON document");
     if (const std::optional<int> status = program.parse(argc, argv)) return *status;
     try {
