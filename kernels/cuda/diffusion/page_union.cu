@@ -192,19 +192,20 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int str
         const std::uint32_t* const always = a.always != nullptr ? a.always + std::size_t(item) * words : nullptr;
         std::uint32_t mine = 0;                          // the largest
         constexpr int kAtOnce = 8, kStep = 2 * kThreads; // loads that are under way together
-        for (int first = 2 * int(threadIdx.x); first < pages; first += kAtOnce * kStep) {
+        for (int begin = 0; begin < pages; begin += kAtOnce * kStep) {
+            const int first = begin + 2 * int(threadIdx.x);
             float2 two[kAtOnce];
 #pragma unroll
             for (int u = 0; u < kAtOnce; ++u) // the stride is even
                 two[u] = *reinterpret_cast<const float2*>(scores + (first + u * kStep < pages ? first + u * kStep : 0));
+            __syncwarp(); // the compiler would move loads behind the use of others
 #pragma unroll
             for (int u = 0; u < kAtOnce; ++u) {
                 const int i = first + u * kStep;
-                if (i >= pages) break;
-                const std::uint32_t word = always != nullptr ? always[i / 32] >> (i % 32) : 0u;
-                const std::uint32_t low = (word & 1) != 0 ? 0 : rankingKey(two[u].x),
+                const std::uint32_t word = always != nullptr && i < pages ? always[i / 32] >> (i % 32) : 0u;
+                const std::uint32_t low = (word & 1) != 0 || i >= pages ? 0 : rankingKey(two[u].x),
                                     high = (word & 2) != 0 || i + 1 >= pages ? 0 : rankingKey(two[u].y);
-                keys[i] = low;
+                if (i < pages) keys[i] = low;
                 if (i + 1 < pages) keys[i + 1] = high;
                 mine = max(mine, max(low, high));
             }
