@@ -18,7 +18,8 @@ public:
     /// Adds or changes a row. An empty value hides it.
     void set(const QString& name, const QString& value, const char* definition = nullptr);
     QString value(const QString& name) const;
-    /// Rows that are not set while it lives are hidden at its end: rows that stay are not laid out anew.
+    /// Changes the whole table at once. Rows that are set while the Update exists are shown, and when it ends all
+    /// others are hidden. So the rows that stay are not laid out anew.
     class Update {
     public:
         explicit Update(FactTable* table);

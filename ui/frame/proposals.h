@@ -13,7 +13,7 @@ namespace kvscope::ui {
 
 struct RunKey;
 
-/// A change of a recorded run; what it does not name stays as it was recorded.
+/// A change of a recorded run. Whatever the change does not name stays as it was recorded.
 struct ProposedChange {
     int deviceSlots = 0;   // block slots per sequence, layer and KV head; 0: as recorded
     QString cachePolicy;   // empty: as recorded
@@ -25,7 +25,7 @@ struct ProposedChange {
 class TriesCaches {
 public:
     virtual ~TriesCaches() = default;
-    /// Asks the replay of the current run for this change; later, where the selections are still read.
+    /// Replays the current run with this change, or does so as soon as the selections of the run are read.
     virtual void tryChange(const ProposedChange& change) = 0;
 };
 

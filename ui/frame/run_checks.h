@@ -25,11 +25,11 @@ public:
     /// The run's rules and those of its file, with the first kExamples violations of each. Null: not tested, or not
     /// yet.
     const RunCheck* find(const RunKey& key) const;
-    /// Rows that break rules; 0 where none is known to.
+    /// The number of rows that break rules; 0 if no such row is known.
     std::int64_t violations(const RunKey& key) const;
     /// True while a run is being tested or waits for it.
     bool busy() const;
-    /// The run's file may be another one by now.
+    /// Forgets what was found for the run, because its file may have been replaced.
     void forget(const RunKey& key);
 
     static constexpr int kExamples = 100;

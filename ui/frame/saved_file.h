@@ -9,12 +9,12 @@
 namespace kvscope::ui {
 
 /// In place of QSaveFile::commit, which does not notice that the last part of the file, which is still in its buffer,
-/// finds no room on the disk. @return false: what had the name is as it was
+/// finds no room on the disk. @return false: the file was not written, and a file that had the name before is unchanged
 inline bool commitWhole(QSaveFile& file) { return file.flush() && file.commit(); }
 
 /// Writes a file. Pictures and documents become bytes in memory first: where a disk is full, libpng prints a line of
 /// its own, and QPdfWriter, which writes through QDataStream, leaves out the rest of a document without an error.
-/// @return empty, or why it could not be written: what had the name is as it was
+/// @return empty, or why the file could not be written; then a file that had the name before is unchanged
 inline QString whyNotSaved(const QByteArray& bytes, const QString& path) {
     if (bytes.isEmpty()) return QStringLiteral("there is nothing to write");
     QSaveFile file(path);
@@ -28,7 +28,7 @@ inline QString whyNotSaved(const QByteArray& bytes, const QString& path) {
 }
 inline bool saveBytes(const QByteArray& bytes, const QString& path) { return whyNotSaved(bytes, path).isEmpty(); }
 
-/// The picture as a PNG; empty where it is none.
+/// The bytes of the picture as a PNG; empty if the picture cannot be written as one.
 inline QByteArray pngOf(const QImage& image) {
     QByteArray bytes;
     QBuffer buffer(&bytes);

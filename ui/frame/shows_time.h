@@ -7,7 +7,8 @@ namespace kvscope::ui {
 class ShowsTime {
 public:
     virtual ~ShowsTime() = default;
-    /// Shows the stretch of the current run's time, in nanoseconds of its clock; later, where its spans are still read.
+    /// Shows this stretch of the current run's time, in nanoseconds of the run's clock, or shows it as soon as its
+    /// spans are read.
     virtual void showTime(double fromNs, double toNs) = 0;
 };
 

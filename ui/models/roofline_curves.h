@@ -16,7 +16,7 @@ enum class RooflineAxis { Batch, Context, HitRate, QueryShare };
 enum class RooflineFamily { Placements, Batches };
 
 struct RooflineChoice {
-    bool known = true; // model and machine are; else there is no roof, and `shape` and `gpu` mean nothing
+    bool known = true; // model and machine are known; if not, there is no roof, and `shape` and `gpu` mean nothing
     ModelShape shape;
     GpuSpec gpu;
     SelectionSpec method;
@@ -46,7 +46,7 @@ struct RooflineCurve {
 std::pair<double, double> rooflineRange(RooflineAxis axis);
 /// The batch sizes whose curves RooflineFamily::Batches shows.
 const std::vector<int>& rooflineBatches();
-/// None where the choice is not known. @throws Error(BadInput)
+/// Empty where the model or the machine of the choice is not known. @throws Error(BadInput)
 std::vector<RooflineCurve> rooflineCurves(const RooflineChoice& choice);
 
 } // namespace kvscope::ui

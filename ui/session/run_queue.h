@@ -44,7 +44,7 @@ public:
     void addSweep(const std::vector<std::pair<QString, SessionRequest>>& runs, const QString& trace = {});
 
     bool isHeld() const { return held_; }
-    void setHeld(bool held); // the running one goes on
+    void setHeld(bool held); // held: no waiting run is started; the running one goes on
     bool stopsAtFailure() const { return stopsAtFailure_; }
     void setStopsAtFailure(bool stops);
     /// Moves a waiting run before (by < 0) or behind (by > 0) the next waiting one.

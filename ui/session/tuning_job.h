@@ -29,7 +29,7 @@ public:
 
     bool isRunning() const { return running_; }
     void start(std::shared_ptr<const Model> model, TuningTask task);
-    /// Ends it; what was measured is handed over as the result.
+    /// Ends the tuning. What was measured until then is handed over as the result.
     void cancel() { worker_.request_stop(); }
 
 signals:

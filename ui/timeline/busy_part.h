@@ -1,5 +1,5 @@
 // The part of a timeline where nearly everything happened. A few spans far from all others, such as one whose clock was
-// never set, would leave everybody else a pixel of the map and of the opening window.
+// never set, would leave all other spans a single pixel of the map and of the opening window.
 #pragma once
 
 #include "profiler/read/span_index.h"

@@ -13,7 +13,8 @@ namespace kvscope::ui {
 class ChosenPlaces {
 public:
     explicit ChosenPlaces(const TimelineCanvas& canvas);
-    /// Finds them again, if anything has moved since.
+    /// Gives the canvas the same span and the same arrows at their new places, if spans have moved since this object
+    /// was made.
     void restore(TimelineCanvas& canvas) const;
 
 private:

@@ -1,4 +1,4 @@
-// Where the time of a stretch went, as text.
+// The self times of a stretch of time as text.
 #pragma once
 
 #include "profiler/read/self_time.h"
@@ -12,7 +12,7 @@
 
 namespace kvscope::ui {
 
-/// A line per name below a header line. separator: a comma, which quotes names that need it, or a tab.
+/// A header line, and below it a line for each name. separator: a comma, which quotes names that need it, or a tab.
 QString selfTimesText(const std::vector<SelfTime>& rows, double rangeNs, QChar separator);
 
 /// Self times over the part's range, which the writer reads from the trace: for a view that has not read or sorted all

@@ -24,17 +24,19 @@ struct SpanContext {
     SpanDetail detail;               // of imported runs
     std::optional<SpanKind> kind;    // of what is read so far; readSpanContext does not know it
 };
-/// Worker thread. Empty parts where the span has no step or layer, or they were not recorded.
+/// To be called on a worker thread. Parts of the result are empty if the span has no step or layer, or if the trace
+/// does not have them.
 SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer,
                             const SpanRows* rows = nullptr);
 
-/// Where a span lies, and back: the span may not be read yet, or be another by now.
+/// The place of a span in the file, by which it is found again after the index has changed; and the span at a place,
+/// absent while it is not read.
 SpanPlace placeOfSpan(const SpanIndex& index, SpanRef ref);
 std::optional<SpanRef> spanAtPlace(const SpanIndex& index, const SpanPlace& place);
 /// The recorded flows as arrows from or to `ref`, as far as their other ends are read.
 std::vector<SpanFlow> arrowsOf(const SpanIndex& index, SpanRef ref, const std::vector<RecordedFlow>& flows);
 
-/// The run's knowledge of its link.
+/// What a run says of its link.
 struct LinkKnowledge {
     QString timing;  // "measured" or "modelled"
     double gbps = 0; // 10^9 bytes a second at most; 0: not known
@@ -53,7 +55,7 @@ QStringList spanFactNames();
 /// The most telling facts as HTML: those that the span itself has, and what another tool said of it.
 QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detail = {});
 
-/// "attention over the selected blocks" of stage2; empty: nobody knows.
+/// What a component does, such as "attention over the selected blocks" for stage2; empty if that is not known.
 QString meaningOf(std::string_view component);
 
 } // namespace kvscope::ui

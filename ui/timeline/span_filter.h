@@ -17,8 +17,8 @@ public:
     /// Judges the names of the index that are new. Must have seen a span's name before `keeps` is asked.
     void learn(const SpanIndex& index);
     bool active() const { return active_; }
-    /// A span without a layer or step is in no set of them; with a component, the steps and layers themselves are
-    /// `other`, and transfers belong to offloading.
+    /// Whether a span matches the filter. A span without a layer or a step is in no set of layers or steps. A filter
+    /// for a component counts the spans of whole steps and layers as `other` and transfers as offloading.
     bool keeps(const IndexedSpan& span) const {
         return !active_ ||
                (names_[std::size_t(span.name)] && filter_.hasLayer(span.layer) && filter_.hasStep(span.step));

@@ -43,19 +43,20 @@ public:
     void paintPicture(QPainter& painter, QSize size, double ratio, bool vector);
 
     void select(std::optional<SpanRef> ref, bool reveal = false);
-    /// Arrows that were recorded; those from calls take the place of what step and stage suggest.
+    /// Adds arrows that were recorded. If there are any, they replace the arrows of launches that step and stage
+    /// suggest.
     void addRecordedFlows(const std::vector<SpanFlow>& flows);
     void setFlows(std::vector<SpanFlow> flows); // the same arrows, found again
     void setRange(std::optional<TimeRange> range);
     /// Measures the range, like a drag over it; none: gives the range up.
     void measure(std::optional<TimeRange> range);
     void setCursorStep(std::optional<TimeRange> step);
-    /// Shows this and remembers what was shown before.
+    /// Zooms to a stretch of time and remembers what was shown before, for undoZoom.
     void zoomTo(TimeRange window);
     /// Pans, and scrolls, by the least that shows the span; zooms in where it would be too small to see.
     void reveal(SpanRef ref);
-    /// The opening window: the decode steps only, or all of them. follow: a window that shows all of the one goes on to
-    /// show all of the other.
+    /// Sets the opening window: the decode steps only, or all steps. follow: if the canvas shows the whole opening
+    /// window, it then shows the whole of the new one.
     void setHomeIsDecode(bool decode, bool follow);
     void resetZoom(); // to the opening window: all steps
     void showAll();   // also shows the time before and after the runs' spans
@@ -83,9 +84,9 @@ public:
 signals:
     void spanClicked(SpanRef ref);
     void emptyClicked();
-    void rangeSelected(); // by hand; scene().range is none when it was given up
+    void rangeSelected(); // by a person, who measured a range or gave it up: then scene().range is absent
     void windowChanged();
-    void hovered(std::optional<SpanRef> ref, double ns, QPoint global); // span or not
+    void hovered(std::optional<SpanRef> ref, double ns, QPoint global); // ref: absent where no span is
     void curveHovered(int curve, double ns, QPoint global);
     void hoverEnded();
     void cursorMoveRequested(int steps, int layers);
@@ -116,7 +117,7 @@ private:
     enum class Change { Wheel, Key, Other };
 
     void setWindow(TimeRange wanted);
-    double leastNs() const; // of a window
+    double leastNs() const; // the shortest time that the window can show
     void setScroll(int scroll);
     void remember(Change change);
     void layOut();
@@ -129,12 +130,12 @@ private:
     void hoverAt(QPointF at, QPoint global);
     void hoverAgain();
     void endHover();
-    QPointF hoverAt_;          // where the pointer was last
-    bool pointerOver_ = false; // and it is still there
+    QPointF hoverAt_;          // the last place of the pointer
+    bool pointerOver_ = false; // whether the pointer is still over the canvas
     void findHome();
     double mapTimeAt(double x) const;
     void centreMinimap(double x);
-    Gesture endGesture(); // @return what it was
+    Gesture endGesture(); // @return the gesture that has ended
 
     TimelineData data_;
     TimelineScene scene_;

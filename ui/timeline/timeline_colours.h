@@ -15,10 +15,10 @@ namespace kvscope::ui {
 struct Theme;
 
 QRgb spanColour(std::string_view name, const Theme& theme);
-/// a where t is 0, b where it is 1; opaque.
+/// The opaque colour between a (at t = 0) and b (at t = 1).
 QRgb mixed(QRgb a, QRgb b, double t);
 
-/// Dark or light, whichever can be read on this.
+/// A dark or a light colour for text, whichever can be read on this colour.
 QRgb textOn(QRgb colour);
 
 /// Colours of all names of a run, by the name's number; extended as names arrive, and made anew for the names of

@@ -33,7 +33,7 @@ QRgb curveColour(const TimelineData& data, int curve, const Theme& theme);
 /// The values at the lower and upper edge of the row.
 std::pair<double, double> curveScale(const TimelineData& data, int curve);
 double curveLargest(const TimelineData& data, int curve);
-/// Extremes within [fromNs, toNs); false: there is no value.
+/// Finds the lowest and the highest value within [fromNs, toNs). @return false: there is no value
 bool curveRange(const TimelineData& data, int curve, std::int64_t fromNs, std::int64_t toNs, float& low, float& high);
 double curveAt(const TimelineData& data, int curve, double ns); // NaN: no value
 /// "1.2 GB/s at 3 ms", its largest and what it is, as HTML.

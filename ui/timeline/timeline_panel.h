@@ -38,8 +38,9 @@ public:
     void showNoteUndo(bool possible);
     static std::vector<ShortcutText> gestures(); // for the help
     SelfTimeBy grouping() const;
-    /// The table as it is sorted, tab separated, with its header; the chosen rows only where there are some. All names,
-    /// longest self time first, where the table shows only some of them.
+    /// The table of self times as text with its header. chosenOnly: if rows are chosen, only those. The rows stand in
+    /// the order of the table. If the table shows only some of the names, the text has all names, the longest self time
+    /// first.
     QString timesText(QChar separator = QLatin1Char('\t'), bool chosenOnly = true) const;
 
 signals:

@@ -40,8 +40,8 @@ struct Gauge {
 struct TimelineData {
     TimelineData();
 
-    /// Tells the table of names in `index` from that of every other run that this program shows: what is kept by a
-    /// name's number is worth something only together with it.
+    /// The number of the table of names in `index`, which no other run in this program has. What a caller keeps by the
+    /// number of a name is valid only for the table of this number.
     std::uint64_t table = 0;
     SpanIndex index;
     StepCounters counters;
@@ -60,7 +60,8 @@ struct TimelineData {
     void append(const GaugeBatch& batch);
 
 private:
-    /// Found once for the spans there are: it looks at thousands of them, and is asked for at every search too.
+    /// The busy time, kept until there are more spans: to find it takes a look at thousands of spans, and every search
+    /// asks for it too.
     struct Busy {
         std::size_t spans = 0;
         std::uint64_t moves = 0;
@@ -126,7 +127,7 @@ struct TimelineScene {
     TimeRange home;                   // the opening window: the steps of the run
     bool homeIsDecode = false;        // only the decode steps, where the prompt would hide them
     TimeRange busy;                   // data->busy()
-    std::optional<TimeRange> heldMap; // while somebody drags on the map, which would change under the pointer
+    std::optional<TimeRange> heldMap; // the map's time during a drag on it: it must not change under the pointer
     int scroll = 0;                   // pixels of rows above the body's top
     int gutter = TimelineAreas::kGutter;
     std::optional<SpanRef> selected;
@@ -134,7 +135,7 @@ struct TimelineScene {
     std::optional<TimeRange> range;
     std::optional<TimeRange> cursorStep; // the step the other views look at
     std::optional<double> hoverNs;
-    quint64 revision = 0; // changes with the data: what was drawn of all of them is then old
+    quint64 revision = 0; // grows when the data change: what was drawn at another revision is out of date
 };
 
 /// The time that the map at the top covers: everything, or the busy part while a piece of that is shown. During a drag

@@ -7,7 +7,8 @@
 namespace kvscope::ui {
 
 enum class ColourRange {
-    Natural, // the metric's own, such as 0 to 1; else from 0, but not as far as a few that stand out
+    Natural, // the range that the metric has by nature, such as 0 to 1; if it has none, from 0 to the highest cell,
+             // without a few that stand out
     Data,    // lowest to highest cell
     Robust   // first to 99th percentile of the cells
 };

@@ -26,7 +26,8 @@ struct KeyNumber {
     /// "+1.2 MiB (+8 %)", then the interval; a dash where undefined. An interval that holds 0 says that nothing can be
     /// told, or, if it is narrow (kTellable), that there is no difference.
     QString difference() const;
-    /// +1: the other is better, -1: worse, 0: nothing can be told (without an interval: within 1 %), neither, undefined
+    /// +1: b is better than a, -1: b is worse, 0: nothing can be told (without an interval: they are within 1 %),
+    /// neither is better, or a number is undefined
     int verdict() const;
 };
 

@@ -1,4 +1,4 @@
-// The makers of the views, one per file; the registry lists them.
+// Declares the functions that make the views, one per file. registry.cpp lists them.
 #pragma once
 
 class QWidget;

@@ -26,7 +26,7 @@ public:
 
     /// Shows the facts of a sequence of the current run, and reads what is new.
     void show(const OpenRun* run, int sequence);
-    /// The run has grown.
+    /// To be called when the run has grown.
     void advance();
     void applyTheme(const Theme& theme);
     int panel() const { return panel_; }

@@ -24,7 +24,7 @@ public:
     void clear() { undo_.clear(); }
     const NoteStep& last() const { return undo_.back(); }
     void push(NoteStep undo) { undo_.push_back(std::move(undo)); }
-    /// The last step can never be made: the note is another by now.
+    /// Drops the last step, which can never be made because the note was changed elsewhere.
     void dropLast() { undo_.pop_back(); }
     /// The last step was made, `inverse` is what makeStep() said of it. A note that came back under another id has that
     /// id in the older steps too.

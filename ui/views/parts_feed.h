@@ -17,9 +17,10 @@ public:
     PartsFeed(Workspace& workspace, QObject* context, Done done, std::function<void()> progress)
         : workspace_(workspace), context_(context), done_(std::move(done)), progress_(std::move(progress)) {}
 
-    /// Reads the parts of this run, after those that are waiting. Again for a run that has grown: begins anew.
+    /// Reads the parts of this run, after those that are waiting. If a run that has grown is added again, it is read
+    /// anew.
     void add(const RunKey& key, const MeasuredRun& run);
-    /// Runs that are closed by now are not read.
+    /// Drops the waiting runs that were closed meanwhile.
     void keepOpen();
     void pause();
     void resume();

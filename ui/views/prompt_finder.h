@@ -35,9 +35,9 @@ public:
     QWidget* results() const { return results_; }
     /// Searches the prompt of the cursor's sequence in the current run.
     void restart();
-    /// The run has grown.
+    /// To be called when the run has grown.
     void advance();
-    /// The cursor stands elsewhere in the same sequence.
+    /// To be called when the cursor has moved within its sequence.
     void moved();
     void applyTheme(const Theme& theme);
     const std::vector<FoundBlock>& found() const { return matches_.blocks; }

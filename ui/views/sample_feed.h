@@ -18,7 +18,8 @@ public:
     SampleFeed(Workspace& workspace, QObject* context, const char* slot)
         : workspace_(workspace), context_(context), slot_(slot) {}
 
-    /// How much of the runs the samples are: all, or of long runs first some five hundred steps, in a moment.
+    /// Of which steps the samples are. All: of every step. Glance: of some five hundred steps of a long run, which are
+    /// read in a moment.
     enum class Part { Glance, All };
     using Done = std::function<void(std::vector<Sample>, Part)>;
     /// The samples in the order of the runs, to `done`; or to `failed` a run's place and why it cannot be read.

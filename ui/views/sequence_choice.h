@@ -7,7 +7,8 @@
 
 namespace kvscope::ui {
 
-/// "All", then a row for each of `count`; what was chosen stays chosen while it is there.
+/// Fills the picker with "All" and a row for each of `count` sequences. What was chosen stays chosen if it is still
+/// there.
 inline void fillSequences(QComboBox& picker, int count) {
     if (picker.count() == count + 1) return;
     const QSignalBlocker quiet(&picker);
@@ -19,7 +20,7 @@ inline void fillSequences(QComboBox& picker, int count) {
     picker.setEnabled(count > 1);
 }
 
-/// -1: all.
+/// The chosen sequence; -1: all of them.
 inline int chosenSequence(const QComboBox& picker) {
     return picker.currentIndex() > 0 ? picker.currentData().toInt() : -1;
 }

@@ -42,9 +42,9 @@ public:
         feed_.stop();
         columns_.reset(0);
     }
-    /// The run may have more steps now.
+    /// To be called when the run may have more steps.
     void advance() { feed_.advance(); }
-    /// Steps that are read before the others.
+    /// Reads these steps before the others.
     void prefer(double first, double last) { feed_.prefer(first, last); }
     const StepPyramid& columns() const { return columns_; }
     const TileFeed<HeatTile>& feed() const { return feed_; }

@@ -18,9 +18,9 @@ namespace kvscope::ui {
 
 template <class Tile> class TileFeed {
 public:
-    /// Worker thread: steps [first, last], within one tile.
+    /// Called on a worker thread. Reads the steps [first, last], which lie within one tile.
     using Read = std::function<std::shared_ptr<Tile>(TraceReader&, int first, int last)>;
-    /// Worker thread: steps 0, stride, 2 * stride, ...
+    /// Called on a worker thread. Reads the steps 0, stride, 2 * stride, ...
     using Preview = std::function<std::shared_ptr<Tile>(TraceReader&, int steps, int stride)>;
     /// A piece that has come, on the GUI thread.
     struct Arrival {
@@ -54,7 +54,7 @@ public:
         plan_ = {};
         error_.clear();
     }
-    /// The run may have more steps now.
+    /// To be called when the run may have more steps.
     void advance() {
         if (!active_ || paused_) return;
         if (asking_)
@@ -64,7 +64,7 @@ public:
     }
     /// Tiles with these steps are read before the others.
     void prefer(double firstStep, double lastStep) { plan_.view = {firstStep, lastStep}; }
-    /// The person has seen enough; what is there stays.
+    /// Stops reading because the user asked for it. What was read stays.
     void pause() {
         if (!asking_) return;
         ++epoch_; // the answer under way comes too late

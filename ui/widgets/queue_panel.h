@@ -29,7 +29,7 @@ public:
     QWidget* heading() const { return heading_; }
 
 signals:
-    /// Compare these runs, the first as A.
+    /// The user wants to compare these runs, the first of them as A.
     void compareRequested(const std::vector<kvscope::ui::RunKey>& runs);
 
 protected:

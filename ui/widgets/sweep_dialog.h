@@ -26,7 +26,7 @@ class SweepDialog final : public QDialog {
 public:
     SweepDialog(SweepBase base, QWidget* parent);
 
-    /// Those that can run.
+    /// The runs of the list that can run.
     std::vector<std::pair<QString, SessionRequest>> runs() const;
     QString trace() const; // into which they are recorded; empty: a new one
 

@@ -19,11 +19,11 @@ class TuneOptions final : public QWidget {
 public:
     explicit TuneOptions(QWidget* parent = nullptr);
 
-    /// The model reads at most so many tokens.
+    /// Sets the most tokens that the model reads.
     void setMostTokens(int positions);
     /// While a tuning runs, nothing can be changed.
     void setRunning(bool running);
-    /// Whether it is said on which prompts the answers are judged.
+    /// Whether the form names the prompts on which the answers are judged.
     bool hasPrompts() const;
     /// All but the name of the model. @throws Error(BadInput) naming what is no number
     TuningTask task() const;

@@ -21,10 +21,10 @@ class CacheControls final : public QScrollArea {
 public:
     explicit CacheControls(QWidget* parent = nullptr);
 
-    /// Ranges and recorded values of another run; nothing is emitted.
+    /// Sets the ranges and the recorded values of another run. Emits nothing.
     void setRun(const WhatIf& whatIf, const WhatIfQuestion& question);
     WhatIfQuestion question() const;
-    /// One or more parts change at once; emits changed once if they did.
+    /// Sets all parts of the question and emits changed once if any of them is another one.
     void setQuestion(const WhatIfQuestion& question);
     bool sharedPool() const;
     void setSharedPool(bool shared); // emits nothing

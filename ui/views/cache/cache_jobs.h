@@ -42,15 +42,15 @@ public:
         WhatIf::Replayed replay;
     };
 
-    /// Which run the jobs are about. Ends all jobs of another. threads: 0: one per core.
+    /// Sets the run of the jobs that follow, and ends all jobs of another run. threads: 0: one per core.
     void setRun(const RunKey& key, int threads);
     /// separate: already loaded; null: read it. shared: one pool for all sequences.
     void load(WhatIf::Trace separate, bool shared, std::function<void(Loaded)> done);
     /// separate: what the recording is compared with.
     void makeCurves(WhatIf::Trace trace, WhatIf::Trace separate, std::function<void(Curves)> done);
-    /// A replay that the user waits for. It ends the one before.
+    /// Makes a replay that the user waits for, and ends the replay that was asked for before.
     void replayAsked(WhatIf::Trace trace, const std::string& policy, int size, std::function<void(Replay)> done);
-    /// A replay for a line of the plot, on one thread.
+    /// Makes a replay for a line of the plot, on one thread.
     void replayForLine(WhatIf::Trace trace, const std::string& policy, int size, std::function<void(Replay)> done);
     /// Predicted tokens/s when loading ahead: one point per link and replay.
     struct AheadPoint {

@@ -7,7 +7,7 @@
 namespace kvscope::ui {
 
 struct CacheNumber : KeyNumber { // a: recorded, b: asked; NaN where undefined
-    bool estimated = false;      // the asked one
+    bool estimated = false;      // b is an estimate
     QString asked() const { return (estimated && b == b ? QStringLiteral("≈ ") : QString()) + text(b); }
 };
 

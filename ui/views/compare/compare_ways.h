@@ -11,11 +11,11 @@ namespace kvscope::ui {
 
 /// B, C, ...: the runs beside the shown one. Empty: nothing to compare with.
 std::vector<const OpenRun*> othersOf(const Workspace& workspace);
-/// Sequences that A and all others have.
+/// The number of sequences that A and all others have.
 int commonSequences(const Workspace& workspace);
-/// Some run of the comparison is being recorded.
+/// Whether some run of the comparison is being recorded.
 bool someGrow(const Workspace& workspace);
-/// A live run whose description has not reached its file: nothing can be read of it yet.
+/// Whether the run is live and its description has not reached its file, so that nothing can be read of it yet.
 bool notThereYet(const OpenRun& run);
 /// "B: NOSA has no decode step yet" of the first run that is not there yet; empty: all are.
 QString waitsFor(const Workspace& workspace);
@@ -23,7 +23,8 @@ QString waitsFor(const Workspace& workspace);
 QString soFarNote(const Workspace& workspace);
 /// "A first look at 498 evenly spread decode steps ...": while the others are being read.
 QString glanceNote(int steps);
-/// Instead of a first look's numbers: those to keep are of all steps. @throws Error(BadInput), which says so
+/// A writer for pages that show a first look: it throws Error(BadInput), which says that numbers to keep are made of
+/// all steps.
 NumberWriter refusedFirstLook();
 
 /// Buttons of an empty page: one for each other open run, at most three, and one that opens a trace. `from` must

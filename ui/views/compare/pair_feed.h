@@ -20,9 +20,9 @@ namespace kvscope::ui {
 /// chunk. Runs that grow are aligned again at the pace of GrowthTimer: aligning reads all steps of both.
 template <class Chunk> class PairFeed {
 public:
-    /// Worker thread.
+    /// Called on a worker thread.
     using Read = std::function<Chunk(const TraceReader& a, const TraceReader& b, std::span<const StepPair>)>;
-    /// GUI thread, in order. False: that is enough.
+    /// Called on the GUI thread, in the order of the pairs. Returns false when no more pairs are wanted.
     using Append = std::function<bool(Chunk chunk, std::span<const StepPair> pairs)>;
     using Aligned = std::function<void()>; // GUI thread: alignment() is there, or error()
 
@@ -48,11 +48,11 @@ public:
         other_.reset();
         error_.clear();
     }
-    /// The runs may have more steps now; `ended`: these were the last.
+    /// To be called when the runs may have more steps. `ended`: no more will come.
     void grew(bool ended) {
         if (active_ && !enough_) again_.grew(ended);
     }
-    /// The person has seen enough; what was read stays.
+    /// Stops reading because the user asked for it. What was read stays.
     void pause() {
         if (!asking_) return;
         ++epoch_; // the answer under way comes too late

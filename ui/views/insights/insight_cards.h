@@ -27,8 +27,8 @@ class InsightCards final : public QListView {
     Q_OBJECT
 public:
     explicit InsightCards(QWidget* parent = nullptr);
-    /// The chosen one stays chosen if it is still there. whyNoRun: why no session can be run from here, for the buttons
-    /// that would; tries: whether there is a view that replays.
+    /// Shows these findings. The chosen one stays chosen if it is among them. whyNoRun: why no session can be run from
+    /// here, for the buttons that would; tries: whether there is a view that replays.
     void setInsights(std::vector<Insight> insights, bool tries = false, const QString& whyNoRun = {},
                      bool runs = false);
     const std::vector<Insight>& insights() const;

@@ -22,7 +22,8 @@ public:
         int layer = 0, kvHead = 0;
         int kvHeads = 1; // of the run
     };
-    /// So many rows of the data, in their order, without those that the filter leaves out.
+    /// Begins anew with the first `count` rows of the data, in their order and without those that the filter leaves
+    /// out.
     void reset(const Shown& shown, int count, const ReadFilter& filter);
     void clear() { reset({}, 0, {}); }
 
@@ -33,11 +34,11 @@ public:
     /// The row's title with what all rows have in common, "layer 3, KV head 1".
     QString title(int row) const;
 
-    /// Row of the data at every place; empty: as they are.
+    /// The row of the data at every place; empty: the rows lie in the order of the data.
     const std::vector<int>& order() const { return order_; }
-    /// Absent: the filter leaves the row out.
+    /// The place of a row; absent: the filter leaves the row out.
     std::optional<int> placeOf(int row) const;
-    /// stats: of every row of the data; empty: the order in which they were recorded.
+    /// Sorts the rows. stats: of every row of the data; empty: the rows get the order in which they were recorded.
     void sort(Sort sort, const std::vector<CellStats>& stats);
 
     /// The cursor's row; absent: it points to a sequence that is not shown.

@@ -31,7 +31,7 @@ public:
     LocalityView(Workspace& workspace, QWidget* parent);
 
     QString exportCsv() const override { return textOf(numbers()); }
-    /// Straight from the trace, so that steps that are not read yet are there too.
+    /// Reads the numbers from the trace itself, so that steps that the view has not read yet are among them.
     NumberWriter numbers() const override;
     QString sql() const override;
 
@@ -69,7 +69,8 @@ private:
     void order();
     /// The bars: means of the steps in view.
     void summariseRows();
-    /// Of the steps [first, last) that means count, by row. Where only cold steps are in view, these are.
+    /// Statistics of every row over those steps of [first, last) that means count. If all steps in view are cold, over
+    /// the cold ones.
     std::vector<CellStats> meansOver(int first, int last) const;
     /// Reads which steps are cold. They are among the first ones, so later ones are not looked at.
     void askCold();
@@ -80,7 +81,8 @@ private:
     QString rowTooltip(int place);
     QString stepTooltip(int step);
     QString undefinedReason(int step) const;
-    /// Every cell of the decode steps is undefined: says why. False where nobody knows.
+    /// If every cell of the decode steps is undefined, shows why. @return false: some cell has a value, or the reason
+    /// is not known
     bool explainNothing();
 
     void take(TileFeed<HeatTile>::Arrival arrival);

@@ -31,9 +31,9 @@ public:
     /// Why the person's own GPU table is not used; empty if it is, or there is none.
     const QString& problem() const { return problem_; }
 
-    /// The run in front. Its conditions are taken over until a control has been changed by hand.
+    /// Sets the run that is shown. Its conditions are taken over until the user changes a control.
     void setRun(const std::optional<MeasuredRun>& run, const std::optional<ModelShape>& shape);
-    /// Takes over the conditions of the run in front.
+    /// Takes over the conditions of the shown run.
     void adoptRun();
 
 signals:

@@ -28,11 +28,11 @@ protected:
     void refill(int strip);
     /// The request at a place of a strip; below 0: none.
     virtual std::int64_t requestAt(int /*strip*/, QPointF /*at*/) const { return -1; }
-    /// Another iteration is chosen, or none, which chosenIteration() tells.
+    /// Called when another iteration, or none, was chosen; chosenIteration() tells which.
     virtual void chose() {}
     const IterationRow* chosenIteration() const { return data().iterationOf(chosenIteration_); }
     std::int64_t chosenRequest() const { return chosenRequest_; } // below 0: none
-    /// Another request of the same iteration.
+    /// Chooses another request of the chosen iteration.
     void setChosenRequest(std::int64_t request) { chosenRequest_ = request; }
 
     void forget() override;

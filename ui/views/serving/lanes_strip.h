@@ -11,7 +11,7 @@ class LanesStrip final : public ServingStrip {
 public:
     enum class Order { Arrival, TimeToFirstToken, WorstGap };
 
-    /// The next fill() sorts so.
+    /// Sets the order in which the next fill() puts the lanes.
     void setOrder(Order order) { order_ = order; }
     /// The lane of a request; below 0: it has none.
     double laneOf(const ServingData& data, std::int64_t request) const;

@@ -1,4 +1,4 @@
-// Whom an iteration served, as a table.
+// A table of the requests that an iteration served.
 #pragma once
 
 #include "profiler/read/serving.h"

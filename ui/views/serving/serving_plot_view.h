@@ -19,7 +19,7 @@ protected:
     virtual ServingWish wish() const { return {}; }
     virtual void forget() = 0; // another run is shown, so nothing of the last one may stay
     virtual void fill() = 0;   // draws data(), which is new; the base replots
-    /// Reads again, because the wish is another one.
+    /// To be called when wish() has changed: reads the run again.
     void ask();
     const ServingData& data() const { return data_; }
     /// Moves the shared cursor to an iteration. row: of the batch, which is a sequence of the recorded steps; below 0:

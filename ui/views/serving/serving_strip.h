@@ -50,7 +50,7 @@ std::unique_ptr<ServingStrip> makeMemoryStrip();
 /// Shares of the whole, in percent: thrash over the last second, and how full the host's budget is.
 class ThrashStrip : public ServingStrip {
 public:
-    /// The next fill() draws this. The rows may be fewer than the iterations.
+    /// Sets what the next fill() draws. Its rows may be fewer than the iterations.
     virtual void setThrash(Thrash thrash) = 0;
     /// A sentence about thrash that lasted a second or longer; empty where there was none, or it is not known.
     virtual QString finding() const = 0;

@@ -13,7 +13,8 @@ class SideTable : public QTableWidget {
 public:
     explicit SideTable(const QStringList& columns, QWidget* parent = nullptr);
 
-    /// Rows of as many texts as there are columns. textColumn: stands left, all others right, because they are numbers.
+    /// Replaces the rows, each of which has as many texts as there are columns. textColumn: stands left, all others
+    /// right, because they are numbers.
     void setTexts(const std::vector<QStringList>& rows, int textColumn);
     /// Takes the size that suits a view of this size: beside the plot where the view is wide, below it else.
     void fit(QSize view);

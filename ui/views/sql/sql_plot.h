@@ -21,9 +21,10 @@ class SqlPlot final : public PlotView {
     Q_OBJECT
 public:
     SqlPlot(Workspace& workspace, const SqlTableModel& model, QWidget* parent);
-    /// Other columns: x and y are chosen anew, unless their names are still there.
+    /// To be called when the result has other columns. x and y are chosen anew, unless columns of their names are still
+    /// there.
     void columnsChanged();
-    /// More rows, or all of them.
+    /// To be called when rows have come. complete: no more will come.
     void rowsChanged(bool complete);
     /// Names of the columns that are drawn.
     QStringList drawn() const;

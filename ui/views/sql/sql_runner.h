@@ -26,8 +26,8 @@ public:
     void setFile(const QString& path);
     const QString& file() const { return file_; }
 
-    /// One at a time: a new one stops what runs. Each ends in exactly one of its closing signals, `stopped` or
-    /// `failed`.
+    /// Runs a query. One job runs at a time: a new one stops the one that runs. Each job ends in exactly one signal:
+    /// the one that closes it, `stopped` or `failed`.
     void run(const QString& sql, const SqlParameters& parameters, const SqlLimits& limits = {});
     void exportCsv(const QString& sql, const SqlParameters& parameters, const QString& path);
     void sort(std::shared_ptr<const SqlTable> table, int column, bool descending);

@@ -93,7 +93,7 @@ private:
     void forget(); // no span is chosen
     void cursorMoved();
     void revealCursor();
-    void showWantedTime(); // once it is read
+    void showWantedTime(); // shows wanted_ once it is read
     void findHome(bool follow);
     void moveCursor(int steps, int layers);
     void jumpCursor(bool toEnd);
@@ -104,7 +104,7 @@ private:
     // Self times (timeline_times.cpp), added up between the frames.
     void showTimes();
     SelfTimeSum timesOf(const TimeRange& range) const; // not begun
-    bool takesLong() const;                            // to add up what is shown: too long for the window's thread
+    bool takesLong() const; // whether adding up what is shown takes too long for the GUI thread
     void beginTimes() const;
     void addTimes();
     void presentTimes() const;
@@ -150,7 +150,7 @@ private:
     QStackedWidget* pages_ = nullptr;
     TimelineTools* tools_ = nullptr;
     LoadingStrip* strip_ = nullptr;
-    std::shared_ptr<SpanRows> rows_; // of the run; never null once there is one
+    std::shared_ptr<SpanRows> rows_; // of the shown run; null before the first run
     bool readingRows_ = false;
     QLabel *empty_ = nullptr, *note_ = nullptr;
     struct {
@@ -168,11 +168,11 @@ private:
     mutable std::optional<SumUnderWay> sum_;
     SpanFacts facts_; // of the chosen span, as they are shown
     int numberTable_ = 0;
-    quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
+    quint64 hovers_ = 0; // counts what was hovered over: an answer about an earlier thing is dropped
     QElapsedTimer sinceDrawn_;
     std::optional<TimeRange> wanted_; // to be shown as soon as it is read
     bool choosing_ = false;           // the cursor moves because of a click here
-    bool splitMoved_ = false;         // by hand: then it stays
+    bool splitMoved_ = false;         // a person has dragged the handle, which then stays
     bool waits_ = false;              // the run is read, and has nothing to show so far
     bool stale_ = true;               // reload is due when the view is next shown
 };
