@@ -205,9 +205,10 @@ Measured measure(const std::shared_ptr<const Model>& model, const EngineOptions&
             if (options.between) options.between(0);
     };
     if (cuda) {
-        // Attention grows with the square of a prompt, and on a GPU no prompt of the lengths above is long enough to
-        // show it. Nor does a context of theirs have more blocks than a step selects, so that warm steps load something
-        // where the server offloads. A prompt that has no room in the engine's budgets is refused and not measured.
+        // On a GPU the prompts of the lengths above are too short in two ways. Their attention, which grows with the
+        // square of the length, takes no time that shows. Their contexts have no more blocks than a step selects, so
+        // that warm steps of a server that offloads load nothing. A long prompt that has no room in the engine's
+        // budgets is refused and not measured.
         constexpr int kLong[] = {32768, 16384, 8192, 4096};
         const auto readLong = [&] {
             int answer = 24;

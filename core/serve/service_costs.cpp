@@ -187,14 +187,14 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                         {{"calls", number(target[0])}, {"batched", number(target[1])}, {"kernel", number(target[2])}});
         };
     };
-    // First of all: a later version may have keys that are not known here.
+    // The version is read before all else: a later one may have keys that are not known here.
     if (const auto version = document.find("version"); version != document.end())
         if (const int is = wholeNumber("version", *version, 1); is > kVersion)
             refuseCost("version", fmt::format("the table is of version {}, and this program knows versions up to {}",
                                               is, kVersion));
     readMembers(document, "the costs",
                 {{"version", [](const std::string&, const nlohmann::json&) {}},
-                 {"fitted", // the keys whose numbers were measured: for those who name or write a table
+                 {"fitted", // the keys whose numbers were measured; read by those who name or write a table
                   [](const std::string& key, const nlohmann::json& v) {
                       const Json terms = Json::parse(ServiceCosts().toJson());
                       if (!v.is_array()) refuseCost(key, "it is no list of keys");
@@ -202,7 +202,7 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                           if (!term.is_string() || !terms.contains(term.get<std::string>()))
                               refuseCost(key, fmt::format("{} is no key of the costs", shownJson(term)));
                   }},
-                 {"method", // that was measured: for those too
+                 {"method", // the method that was measured; read by the same
                   [](const std::string& key, const nlohmann::json& v) {
                       if (!v.is_string()) refuseCost(key, "it is no name of a method");
                   }},

@@ -68,7 +68,7 @@ private:
         if (watch_) watch_(table_, plan_, simulated);
     }
 
-    /// Lets the clock go on. what: took so long
+    /// Moves the clock on by the time that `what` took.
     void pass(double ms, const char* what) {
         if (ms * kMs > double(kLongestNs - now_))
             throw Error(ErrorKind::BadInput,
@@ -134,7 +134,7 @@ private:
     IterationPlan plan_;
     std::vector<RequestId> ended_;
     std::int64_t now_ = 0, arrived_ = 0, misses_ = 0, selected_ = 0;
-    double hitRate_ = 0.9, betweenMs_ = 0; // the latter: from the end of the last iteration until requests are taken in
+    double hitRate_ = 0.9, betweenMs_ = 0; // betweenMs_: from the last iteration until requests are taken in
 };
 
 } // namespace

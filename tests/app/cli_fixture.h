@@ -71,7 +71,7 @@ protected:
     }
     /// Arguments, and words of the sentence that refuses them.
     using Mistakes = std::vector<std::pair<std::vector<std::string>, std::string>>;
-    /// The command is refused with the arguments of each mistake behind its own.
+    /// Expects that the command is refused when the arguments of a mistake follow its own arguments, for every mistake.
     static void expectRefusals(const std::vector<std::string>& command, const Mistakes& mistakes) {
         for (const auto& [arguments, words] : mistakes) {
             std::vector<std::string> all = command;

@@ -1,5 +1,5 @@
-// Runs a program and collects what it says: no progress, which a busy machine would have lines of, unless it is asked
-// for.
+// Runs a program and collects what it says. The program says nothing of its progress unless a test asks for that,
+// because on a busy machine it would print lines that are not there on an idle one.
 #pragma once
 
 #include <array>

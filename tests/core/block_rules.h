@@ -9,8 +9,8 @@
 
 namespace kvscope::test {
 
-/// Of a run with one prompt that no end of text stops: every block has one clean forward, every other forward writes,
-/// and what is known is never written again.
+/// Expects of a run with one prompt that no end of text stops: every block has one clean forward, every other forward
+/// writes, and no token that is known is written again.
 inline void expectBlockRules(const DenoisedRun& run, const std::vector<std::int32_t>& prompt, int block,
                              int newTokens) {
     const int length = int(prompt.size());

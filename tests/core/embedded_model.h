@@ -11,7 +11,8 @@
 
 namespace kvscope::test {
 
-/// Lists of cases are made before any test runs. They must not load the model where this is false.
+/// Whether the checkout has the model. Lists of cases are made before any test runs and must not load the model where
+/// the checkout lacks it.
 inline bool hasEmbeddedModel() { return hasBundledModel(kDefaultModel); }
 
 /// The embedded model with its first four of eight layers. Tests that run many sessions take half the time with it, and

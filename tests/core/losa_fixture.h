@@ -50,7 +50,8 @@ private:
     std::vector<float> merged_[2], sums_[2], logits_;
 };
 
-/// Largest difference as a share of the largest number of `want`; where the fixture has no prefix, so has the engine.
+/// The largest difference as a share of the largest number of `want`. Expects that the engine has no prefix where the
+/// fixture has none (a log sum of -1e30).
 inline double errorOf(std::span<const float> got, std::span<const float> want) {
     EXPECT_EQ(got.size(), want.size());
     double difference = 0, largest = 0;

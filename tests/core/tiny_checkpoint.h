@@ -120,7 +120,7 @@ struct TinyCheckpoint {
     Tensors tensors;
 
 private:
-    /// Of multiples of 1/64 below 2.
+    /// The bits of a half, for multiples of 1/64 below 2.
     static std::uint16_t halfOf(float value) {
         if (value == 0) return 0;
         const auto bits = std::bit_cast<std::uint32_t>(value);

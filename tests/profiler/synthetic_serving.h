@@ -123,8 +123,8 @@ private:
                          ServingRecord& record) {
         record.events.push_back({iteration, served.row, served.request.number, kind, ns});
     }
-    /// Three blocks in every layer and KV head: the first, one that changes, and the newest. The first block of layer 0
-    /// and KV head 0 is missed.
+    /// Selects three blocks in every layer and KV head: the first, one that changes, and the newest. The first block of
+    /// layer 0 and KV head 0 is missed.
     void select(Served& served, IterationMember& member) {
         const int made = served.request.outputTokens, position = served.request.promptTokens + made - 1;
         step_.tokens += 1;

@@ -128,7 +128,7 @@ protected:
         arguments.insert(arguments.begin(), kCommandLine);
         return Process(arguments).wait();
     }
-    /// Breaks no rule of the format, and every command that reads traces takes it.
+    /// Expects that the file breaks no rule of the format and that every command that reads traces takes it.
     void expectGood(const std::string& file) const {
         const Finished check = cli({"check", file});
         EXPECT_EQ(check.status, 0) << check.out << check.err;

@@ -105,7 +105,7 @@ protected:
         const double ns = double(span.startNs) + double(span.durationNs) / 2;
         return {int(areas.xOf(ns, scene().window)), areas.body.top() + row->y - scene().scroll + row->height / 2};
     }
-    /// Between two tracks, near the left.
+    /// A place between two tracks, near the left.
     QPoint emptySpot() {
         return {timeline().areas().body.left() + 5,
                 timeline().areas().body.top() + row(QString::fromLatin1(kHostTrack)).y - scene().scroll - 4};

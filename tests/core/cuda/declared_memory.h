@@ -8,8 +8,8 @@
 
 namespace kvscope::test {
 
-/// make() makes an engine and returns it. While the engine lives, the owners hold what its memory() declares and no
-/// more, that list is the planned one, and afterwards they hold what they held before.
+/// Calls make(), which returns an engine. Expects that the engine's memory() declares what was planned, that the owners
+/// hold that and no more while the engine lives, and that they hold what they held before when it is gone.
 template <class Make> void expectDeclaredMemory(const MemoryPlan& planned, const Make& make) {
     const cuda::Living before = cuda::living();
     {

@@ -44,7 +44,7 @@ public:
         : size_(values.size()), memory_(std::max<std::size_t>(1, size_ * sizeof(T)), "allocating a test's input") {
         check(cudaMemcpy(get(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copying a test's input");
     }
-    /// Filled with a pattern that no result has: what is not written shows.
+    /// Filled with a pattern that no result has, so that a test sees what a kernel has not written.
     explicit OnDevice(std::size_t size)
         : size_(size), memory_(std::max<std::size_t>(1, size * sizeof(T)), "allocating a test's output") {
         check(cudaMemset(get(), 0xff, size * sizeof(T)), "poisoning a test's output");
