@@ -82,6 +82,7 @@ private:
         if (name == "quality.json") std::ofstream(file) << kQuality;
         if (name == "scores.json") std::ofstream(file) << kScores;
         if (name == "answers.json") std::ofstream(file) << kAnswers;
+        if (name == "ladder.json") std::ofstream(file) << kLadder;
     }
     static void record(const std::string& file, const std::string& method, int promptTokens, int batch, int blockSize,
                        RecordLevel level = RecordLevel::Full) {
@@ -135,6 +136,11 @@ private:
              "tokens_per_s": 700},
             {"method": "nosa", "k_q_share": 0.5, "needle_accuracy": 0.75, "tokens_per_s": 500},
             {"method": "full", "k_q_share": null, "needle_accuracy": 1}]})";
+    static constexpr const char* kLadder =
+        R"({"settings":{"workload":"longmix"}}
+{"key":"simulated full seed 1 rate 0.5","point":{"broken":"","refused":0,"result":{"measured":false}}}
+{"key":"simulated +sparse seed 1 rate 0.75","point":{"broken":"","refused":0,"result":{"measured":false}}}
+)";
     static constexpr const char* kAnswers = R"({"rows": [
             {"method": "full", "context": 2048, "k_q_share": null, "needle_accuracy": 1, "h2d_bytes_per_step": 0,
              "needle_by_depth": [{"depth": 0.1, "prompts": 10, "correct": 10}, {"depth": 0.9, "prompts": 10, "correct": 10}]},

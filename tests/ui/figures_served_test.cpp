@@ -157,5 +157,33 @@ TEST_F(ServedFigures, PointsOfALadderAreRead) {
               std::string::npos);
 }
 
+/// Two seeds of two rungs in the simulator, one seed of one rung with the engine; a rung of which nothing holds has no
+/// bar.
+TEST_F(ServedFigures, TheLadderHasTheLargestRatesThatHold) {
+    std::ofstream out(path("climbed.json"));
+    out << R"({"settings":{"workload":"longmix"}})" << '\n';
+    const auto point = [&](const char* key, const char* broken) {
+        out << fmt::format(R"({{"key":"{}","point":{{"broken":"{}","refused":0,"result":{{"measured":{}}}}}}})", key,
+                           broken, key[0] == 'm' ? "true" : "false")
+            << '\n';
+    };
+    point("simulated +offload seed 1 rate 0.5", ""), point("simulated +offload seed 1 rate 1", "too slow");
+    point("simulated +offload seed 1 rate 0.75", ""), point("simulated +offload seed 2 rate 0.25", "");
+    point("simulated +kernel seed 1 rate 1.5", ""), point("simulated +kernel seed 2 rate 0.5", "");
+    point("simulated full seed 1 rate 0.5", "too slow");
+    point("simulated +layers seed 1 rate 4", ""), point("simulated +layers seed 2 rate 2", "too slow");
+    point("measured +kernel seed 1 rate 0.9", ""), point("measured +kernel seed 1 rate 1.1", "too slow");
+    out.close();
+    const FigureData data = make("ladder", {"climbed.json"});
+    ASSERT_EQ(data.panels.size(), 2U);
+    EXPECT_EQ(data.panels[0].names, (std::vector<std::string>{"+offload [0.25, 0.75]", "+kernel x2.00 [0.5, 1.5]"}));
+    EXPECT_EQ(data.panels[0].series.at(0).x, (std::vector<double>{0.5, 1}));
+    EXPECT_TRUE(data.panels[0].series[0].hollow);
+    EXPECT_EQ(data.panels[1].names, std::vector<std::string>{"+kernel"});
+    EXPECT_EQ(data.panels[1].series.at(0).x, std::vector<double>{0.9});
+    EXPECT_NE(data.note.find("Here simulated +kernel x2.00."), std::string::npos) << data.note;
+    EXPECT_NE(data.note.find("+kernel x1.88 and x1.19"), std::string::npos) << "the paper's";
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -39,6 +39,7 @@ protected:
                                                               {"attention-context", {"nosa", "long", "full"}},
                                                               {"device-pool", {"small"}},
                                                               {"request-rate", {"served"}},
+                                                              {"ladder", {"ladder.json"}},
                                                               {"prompt-stores", {"served", "served-resident"}},
                                                               {"prompt-chunks", {"served", "served-chunks"}},
                                                               {"loading", {"small", "pair"}}};
@@ -124,6 +125,7 @@ TEST_F(Figures, PresetsRefuseWhatTheyCannotDrawAndSayWhy) {
         {"active-set", "in none do the tokens of a block choose pages"},
         {"density", "in none does a block that is denoised choose pages within a budget"},
         {"request-rate", "none served requests"},
+        {"ladder", "no rung of a ladder of which a rate holds"},
         {"prompt-stores", "none says how a server brought prompts to the host"},
         {"prompt-chunks", "in none a server read prompts in parts"},
         {"loading", "none knows how long its decode steps waited for blocks"},
@@ -261,7 +263,7 @@ TEST_F(Figures, DialogOffersWhatTheTracesCanDraw) {
         const std::string id = figures()[std::size_t(row)].id;
         const bool can = id != "score-budget" && id != "batch" && id != "transfer-bandwidth" && id != "request-rate" &&
                          id != "prompt-stores" && id != "prompt-chunks" && id != "quality" && id != "answer-bytes" &&
-                         !needsDenoising(id);
+                         id != "ladder" && !needsDenoising(id);
         EXPECT_EQ(bool(list->item(row)->flags() & Qt::ItemIsEnabled), can) << id;
         EXPECT_EQ(list->item(row)->text().contains("needs more"), !can) << id;
     }

@@ -15,7 +15,7 @@ extern const FigureEntry kLocalityFigure, kThroughputHitRateFigure, kTransferBan
     kLayerBreakdownFigure, kBatchFigure, kOverlapFigure, kAttentionContextFigure, kDevicePoolFigure, kQueryChangeFigure,
     kTokenChangeFigure, kKvChangeFigure, kDenoiseBreakdownFigure, kQualityFigure, kActiveSetFigure, kDensityFigure,
     kRequestRateFigure, kLoadingFigure, kPromptStoresFigure, kPromptChunksFigure, kLayerReuseFigure, kLookBackFigure,
-    kAnswerBytesFigure;
+    kAnswerBytesFigure, kLadderFigure;
 
 /// "LoSA" for "losa"; the name itself where this program has no such method.
 std::string methodTitle(const std::string& method);

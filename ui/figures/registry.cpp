@@ -12,7 +12,7 @@ const std::vector<FigureEntry>& figures() {
         kDenoiseBreakdownFigure, kActiveSetFigure,         kDensityFigure,
         kQualityFigure,          kRequestRateFigure,       kLoadingFigure,
         kPromptStoresFigure,     kPromptChunksFigure,      kLayerReuseFigure,
-        kLookBackFigure,         kAnswerBytesFigure,
+        kLookBackFigure,         kAnswerBytesFigure,       kLadderFigure,
     };
     return table;
 }

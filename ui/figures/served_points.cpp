@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/json_reading.h"
 
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
@@ -35,7 +36,7 @@ ServedPoint servedPointOf(const Json& result) {
     return point;
 }
 
-/// The rung and the rate of a key "measured +offload seed 1 rate 2.5"; false for the key of something else.
+/// The rung, the seed and the rate of a key "measured +offload seed 1 rate 2.5"; false for the key of something else.
 bool readKey(const std::string& key, ServedPoint& point) {
     const std::size_t begin = key.find(' '), end = key.find(" seed "), rate = key.find(" rate ");
     const std::string kind = key.substr(0, begin);
@@ -44,6 +45,7 @@ bool readKey(const std::string& key, ServedPoint& point) {
     if (kind != "measured" && kind != "simulated") return false;
     point.series = key.substr(begin + 1, end - begin - 1);
     char* stop = nullptr;
+    point.seed = std::atoi(key.c_str() + end + 6);
     const std::string number = key.substr(rate + 6);
     point.rate = std::strtod(number.c_str(), &stop);
     return stop != number.c_str() && *stop == '\0' && point.rate > 0;
@@ -78,6 +80,7 @@ std::vector<ServedPoint> readServedPoints(const std::string& path) {
         const Json &key = member(line, "key"), &result = member(member(line, "point"), "result");
         if (!key.is_string() || !result.is_object()) continue; // settings, or costs
         ServedPoint point = servedPointOf(result);
+        point.holds = member(member(line, "point"), "broken") == Json("");
         if (readKey(key.get<std::string>(), point)) points.push_back(std::move(point));
     }
     if (points.empty())

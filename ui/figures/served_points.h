@@ -14,6 +14,9 @@ struct ServedPoint {
     double rate = 0;      // requests per second
     double ttftMs = 0, tbtMs = 0, tbtP99Ms = 0;
     double tokensPerSecond = 0, bytesLoaded = 0; // bytesLoaded: per iteration
+    // Of a ladder's file alone: the seed of its arrivals, and whether the run kept its bounds. -1: of another file
+    int seed = -1;
+    bool holds = false;
 };
 
 /// Whether a file is one of those: its first line or its whole text says so.
