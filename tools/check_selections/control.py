@@ -44,13 +44,15 @@ class Difference:
     own: int = 0  # of these: no further apart in score from their rivals than the control moves the two
     others: list = field(default_factory=list)  # (score gap over the sum of both scores, lower unit, higher one)
     share: float = 0.0  # the largest by which the control moves a score of this step, of the score itself
+    by_labels: list = field(default_factory=list)  # of every unit: score gap over what the labels' rounding moves the two
 
     def beyond(self):
         return [f"{low} instead of {high}: {apart:.2g} of their scores apart, where rounding moves no score by more "
-                f"than {self.share:.2g}" for apart, low, high in self.others if apart > self.share]
+                f"than {self.share:.2g}; {labels:.2g} of what the labels' rounding moves the two"
+                for apart, low, high, labels in self.others if apart > self.share]
 
     def widest(self):
-        return max((apart / self.share if self.share else np.inf for apart, _, _ in self.others), default=0.0)
+        return max((apart / self.share if self.share else np.inf for apart, *_ in self.others), default=0.0)
 
 
 def difference(pick, moved, recorded):
@@ -65,10 +67,11 @@ def difference(pick, moved, recorded):
     worst, top = min(extra, key=lambda unit: scores[unit]), max(lost, key=lambda unit: scores[unit])
     for high, low in [(unit, worst) for unit in lost] + [(top, unit) for unit in extra]:
         gap = scores[high] - scores[low]
+        result.by_labels.append(float(gap / (pick.slack[high] + pick.slack[low])))
         if gap <= moves[high] + moves[low]:
             result.own += 1
         else:
-            result.others.append((float(gap / (scores[high] + scores[low])), low, high))
+            result.others.append((float(gap / (scores[high] + scores[low])), low, high, result.by_labels[-1]))
     return result
 
 
@@ -99,6 +102,8 @@ class Head:
             counts["by step"] += len(settled.others) - len(beyond)
             counts["beyond"] += len(beyond)
             counts["widest"] = max(counts["widest"], settled.widest())
+            counts["beyond labels"] += sum(gap > 1 for gap in settled.by_labels)
+            counts["widest by labels"] = max([counts["widest by labels"], *settled.by_labels])
             if beyond:
                 report(step, n, "; ".join(beyond[:3]))
 
@@ -111,4 +116,6 @@ def summary(counts):
             f"{counts['heads']} heads\n"
             f"        {counts['by own']} no further apart in score than bf16 moves those two tokens\n"
             f"        {counts['by step']} no further than it moves some token of the step\n"
-            f"        {counts['beyond']} further apart; the widest by {counts['widest']:.2g} of that")
+            f"        {counts['beyond']} further apart; the widest by {counts['widest']:.2g} of that\n"
+            f"        {counts['beyond labels']} with those channels further apart than the labels' own rounding moves "
+            f"the two, the widest by {counts['widest by labels']:.2g} of it")
