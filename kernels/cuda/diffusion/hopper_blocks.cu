@@ -321,20 +321,23 @@ __global__ void __launch_bounds__(threadsOf(kGroups), blocksOf(kGroups))
     const bool sparse = a.pageCount != nullptr && of.is(BlockRow::kSparse);
     // Whether the keys can be asked for while earlier kernels still make the queries.
     const bool early = a.settled && !sparse;
-    if (!early) {
+    const auto begin = [&] {
         waitForEarlierKernels();
         letNextKernelStart(); // after the wait: see mergeKernel
-    }
+        if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == kWarpgroup) stamp(a.mark);
+    };
+    if (!early) begin();
     // Earlier kernels wrote blocks with ordinary stores, which bulk copies would not see without a fence.
     if (warp == 0) asm volatile("fence.proxy.async;" ::: "memory");
-    if (!of.is(BlockRow::kTaken)) return waitForEarlierKernels();
     const std::uint64_t active = early ? allOf(a.rows.block) : activeOf(a.rows, row, g);
     const int queries = __popcll(active) * group, firstQuery = queryTile * kGroups * kGroupRows;
-    if (firstQuery >= queries) return waitForEarlierKernels();
     const int groups = min(kGroups, (queries - firstQuery + kGroupRows - 1) / kGroupRows);
     const BlockKeys keys = keysOf(of, a.pages, a.pageCount, item, a.capacity, kPage);
     const int used = filledSplits(keys.tiles(), a.splits);
-    if (int(blockIdx.x) >= used) return waitForEarlierKernels();
+    if (!of.is(BlockRow::kTaken) || firstQuery >= queries || int(blockIdx.x) >= used) {
+        if (early) begin();
+        return;
+    }
     const KeyShare share(keys.tiles(), int(blockIdx.x), used);
     if (threadIdx.x == 0) {
         const unsigned readers = unsigned(groups * kGroupWarps); // a lane of each warp that computes says what was read
@@ -352,9 +355,7 @@ __global__ void __launch_bounds__(threadsOf(kGroups), blocksOf(kGroups))
     } else {
         takeRegisters<kGroups == 1 ? 232 : 240>();
         const int mine = warp / kGroupWarps - 1; // warpgroup
-        waitForEarlierKernels();
-        letNextKernelStart();
-        if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == kWarpgroup) stamp(a.mark);
+        if (early) begin();
         if (mine >= groups) return;
         const GroupQueries its{row, g, item, group, firstQuery + mine * kGroupRows, queries};
         TileReader<kDim, kPage, kGroups> reader(shared, a, its);
