@@ -110,8 +110,6 @@ constexpr Refused kRefused[] = {
     {"min_p"},
     {"typical_p", Neutral::One},
     {"mirostat"},
-    {"dry_multiplier"},
-    {"xtc_probability"},
     {"bad_words"},
     {"truncate_prompt_tokens"},
     {"use_beam_search"},
@@ -127,6 +125,9 @@ constexpr Refused kRefused[] = {
     {"min_tokens"},
     {"stop_token_ids"},
 };
+
+/// Families of names that are refused in the same way, each member by itself.
+constexpr std::string_view kRefusedFamilies[] = {"guided_", "dry_", "xtc_"};
 
 bool isNeutral(const json& value, Neutral neutral) {
     if (value.is_null()) return true;
@@ -158,9 +159,11 @@ void refuseWhatChangesTheAnswer(ApiRequest& request, const json& body) {
     for (const auto& [name, value] : body.items()) {
         const auto* refused =
             std::find_if(std::begin(kRefused), std::end(kRefused), [&](const Refused& r) { return name == r.name; });
-        const bool guided = name.rfind("guided_", 0) == 0;
-        if (refused != std::end(kRefused) || guided) {
-            if (!isNeutral(value, guided ? Neutral::Zero : refused->neutral))
+        const bool known = refused != std::end(kRefused);
+        const bool ofFamily = std::any_of(std::begin(kRefusedFamilies), std::end(kRefusedFamilies),
+                                          [&](std::string_view family) { return name.starts_with(family); });
+        if (known || ofFamily) {
+            if (!isNeutral(value, known ? refused->neutral : Neutral::Zero))
                 refuse(fmt::format("{} is not supported with this value: it would change the answer", shown(name)),
                        shown(name));
         } else if (std::none_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return name == k; })) {

@@ -119,6 +119,9 @@ TEST(ApiRequest, RefusesWhatIsWrongAndWhatWouldChangeTheAnswer) {
                  {R"("tool_choice": "required")", "tool_choice"},
                  {R"("response_format": {"type": "json_object"})", "response_format"},
                  {R"("guided_json": {"a": 1})", "guided_json"},
+                 {R"("dry_multiplier": 0.8)", "dry_multiplier"},
+                 {R"("dry_base": 1.75)", "dry_base"},
+                 {R"("xtc_threshold": 0.1)", "xtc_threshold"},
                  {R"("min_p": 0.1)", "min_p"},
                  {R"("min_tokens": 3)", "min_tokens"},
                  {R"("stop_token_ids": [3])", "stop_token_ids"},
@@ -127,7 +130,8 @@ TEST(ApiRequest, RefusesWhatIsWrongAndWhatWouldChangeTheAnswer) {
         EXPECT_EQ(refusalOf(with(one.member)), std::string("400 ") + one.parameter) << one.member;
     for (const char* member :
          {R"("repetition_penalty": 1.0)", R"("tool_choice": "none")", R"("response_format": {"type": "text"})",
-          R"("modalities": ["text"])", R"("guided_json": null)", R"("best_of": 1)", R"("logprobs": false)"})
+          R"("modalities": ["text"])", R"("guided_json": null)", R"("dry_multiplier": 0)",
+          R"("dry_sequence_breakers": [])", R"("xtc_probability": 0.0)", R"("best_of": 1)", R"("logprobs": false)"})
         EXPECT_EQ(refusalOf(with(member)), "") << member;
     for (const char* prompt : {R"({})", R"({"prompt": ""})", R"({"prompt": []})", R"({"prompt": ["a", "b"]})",
                                R"({"prompt": [[1], [2]]})", R"({"prompt": [1, -1]})", R"({"prompt": [1, 2.5]})",
