@@ -61,7 +61,8 @@ int runProgram(int argc, char** argv) {
     program.add("names", arguments.names, "Benchmarks to run; none: all that need no GPU and no desktop");
     program.add("--set", arguments.settings,
                 "key=value; ui-timeline: spans, or trace; ui-live: steps, rounds, prompt; cpu-decode: model, "
-                "prompt, steps, rounds; serving: only, backend, model, streams, tokens; of the GPU benchmarks, decode: "
+                "prompt, steps, rounds; headline: only, out, join, list; serving: only, backend, model, streams, "
+                "tokens; of the GPU benchmarks, decode: "
                 "grid, or shape, method, context, batch, steps, "
                 "offload, planted, slots, policy, parameters, ahead-blocks, transfer-loop, stored-sequences, record, "
                 "trace, level, kv-type; gpu-kernels: only, rows; transfers: only");

@@ -88,9 +88,10 @@ Json measurePart(const HeadlinePart& part, const Settings& settings, const Log& 
 
 /// Settings: only=PART,PART; out=FILE, which gets the parts one by one and is joined where it is there; join=FILE,FILE,
 /// whose parts come in too, and without only= nothing is measured; list=true, the parts alone; commit=, where the build
-/// could not tell; peers=FOLDER, python=PROGRAM, llama-model=FILE.
+/// could not tell; peers=FOLDER, python=PROGRAM, llama-model=FILE; checkpoint=FOLDER, as folder= of first-prompt.
 Json headline(const Settings& given, const Log& log) {
-    const SettingsReader settings(given, {"only", "out", "join", "list", "commit", "peers", "python", "llama-model"});
+    const SettingsReader settings(
+        given, {"only", "out", "join", "list", "commit", "peers", "python", "llama-model", "checkpoint"});
     if (settings.flag("list", false)) return {{"parts", listOfParts()}};
     const std::string path = settings.text("out", "headline.json");
     std::vector<std::string> joined = wordsOf(settings.text("join", ""));

@@ -15,7 +15,7 @@ namespace kvscope::bench {
 
 /// One run of a part.
 struct HeadlineRun {
-    const Settings& settings; // python, peers, llama-model
+    const Settings& settings; // python, peers, llama-model, checkpoint
     const Log& log;
     bool peerFirst = false;  // ours and the peer take turns, and who begins changes
     std::string peer = {};   // what the peer says of itself, or why there is none

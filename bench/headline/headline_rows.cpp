@@ -76,10 +76,11 @@ Json wholePromptRows(const Json& prompts, const PeerLines& peer) {
     return out;
 }
 
-Json firstPromptRows(const Json& prompts) {
-    const Json& prompt = prompts.at("prompts").at(0);
-    return {
-        {"first-prompt", {{"", prompt.at("first_prompt_ms").get<double>() - prompt.at("prefill_ms").get<double>()}}}};
+Json firstPromptRows(const Json& measured) {
+    Json out;
+    for (const Json& round : measured.at("rounds_rehearsed"))
+        out["first-prompt"][""].push_back(round.at("first_minus_second_ms"));
+    return out;
 }
 
 Json projectionRows(const Json& kernels) {

@@ -16,8 +16,8 @@ using PeerLines = std::vector<nlohmann::ordered_json>;
 nlohmann::ordered_json promptAttentionRows(const nlohmann::ordered_json& kernels, const PeerLines& peer);
 /// prompts: of prefill; peer: of prefill_torch.py, which leaves its library out where that is not installed.
 nlohmann::ordered_json wholePromptRows(const nlohmann::ordered_json& prompts, const PeerLines& peer);
-/// prompts: of prefill in a process of its own, of one length and with one round.
-nlohmann::ordered_json firstPromptRows(const nlohmann::ordered_json& prompts);
+/// measured: of first-prompt, as the product is: with a rehearsal.
+nlohmann::ordered_json firstPromptRows(const nlohmann::ordered_json& measured);
 /// kernels: of gpu-kernels, only=linear.
 nlohmann::ordered_json projectionRows(const nlohmann::ordered_json& kernels);
 /// kernels: of gpu-kernels, only=select.
