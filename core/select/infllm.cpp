@@ -64,16 +64,23 @@ private:
     void rankCached(std::span<const HeadStep> heads, std::size_t first);
     double worthOf(std::size_t index, const KvBlockView& view) const;
     void scoreGroup(std::span<HeadStep> group);
-    void reserve(std::size_t items);
-    /// Numbers of a block's keys.
-    std::size_t keyFloats() const { return std::size_t(context_.shape.dim * context_.spec.blockSize); }
-    const float* fixedQuery(std::size_t item) const { return fixedQueries_.data() + item * queryFloats_; }
+    void reserve(int items);
+    /// Of plainKeys: [blocks][dim, blockSize].
+    Extents<int, int, int> keysAt(int blocks) const {
+        return Extents<int, int, int>(blocks, context_.shape.dim, context_.spec.blockSize);
+    }
+    /// Of representatives: [blocks, group, dim].
+    Extents<int, int, int> representativesAt(int blocks) const {
+        return Extents<int, int, int>(blocks, context_.group(), context_.shape.dim);
+    }
+    const float* fixedQuery(int item, int inGroup = 0) const {
+        return fixedQueries_.data() + queryAt_.first(item, inGroup);
+    }
 
     const SelectorContext context_;
     const ContextBudget budget_;
     const int representativeTokens_, shared_; // KV heads with one block set
     const int together_;                      // prompt tokens with one choice of blocks; 0: prompts are read in full
-    const std::size_t queryFloats_;           // of one item: [group, dim]
     const HeadExtents headAt_;
     std::vector<Head> heads_;
     AlignedBuffer<float> fixedQueries_; // [items, group, dim] rotated as if `local_tokens` after the keys
@@ -82,6 +89,10 @@ private:
     // Attention in two parts.
     std::vector<std::vector<KvBlockView>> nearViews_, farViews_; // [item]
     std::vector<float> farOut_, nearLse_, farLse_;
+    // Of the items that there is room for: fixedQueries_ [items, group, dim], farOut_ [items, group, valueDim], and the
+    // log-sum-exps [items, group].
+    Extents<int, int, int> queryAt_, outAt_;
+    Extents<int, int> lseAt_;
     std::vector<AttentionItem> items_;
     // A prompt: its tokens as if they were steps, and their mean query [kvHeads, group, dim].
     std::vector<HeadStep> promptSteps_, pieceSteps_;
@@ -91,58 +102,61 @@ private:
 InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
     : context_(context), budget_(values), representativeTokens_(values.integer("repr_topk")),
       shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-      together_(values.text("prefill") == "sparse" ? values.integer("exc_block") : 0),
-      queryFloats_(context.queries(1).under(1)), headAt_(context.heads()), heads_(headAt_.size()),
-      logits_(std::size_t(context.rules.queryHeads)) {
+      together_(values.text("prefill") == "sparse" ? values.integer("exc_block") : 0), headAt_(context.heads()),
+      heads_(headAt_.size()), logits_(std::size_t(context.rules.queryHeads)) {
     for (const RowId sequence : idsUpTo<RowId>(context.sequences())) {
         const int tokens = context.maxTokensOf(sequence);
-        const auto blocks = std::size_t((tokens + context.spec.blockSize - 1) / context.spec.blockSize);
+        const int blocks = (tokens + context.spec.blockSize - 1) / context.spec.blockSize;
         for (Head& head : headAt_.part(std::span(heads_), sequence)) {
-            head.plainKeys = AlignedBuffer<float>(blocks * keyFloats());
-            head.representatives.resize(blocks * queryFloats_);
+            head.plainKeys = AlignedBuffer<float>(keysAt(blocks).size());
+            head.representatives.resize(representativesAt(blocks).size());
             head.mass.resize(std::size_t(context.group()));
             for (auto& mass : head.mass) mass.reserve(std::size_t(tokens));
         }
     }
-    reserve(std::size_t(context.sequences() * context.shape.kvHeads));
+    reserve(context.sequences() * context.shape.kvHeads);
 }
 
 /// Makes room for `items` items that attend together.
-void InfLlm::reserve(std::size_t items) {
-    if (items <= fixedRows_.size()) return;
-    fixedQueries_ = AlignedBuffer<float>(items * queryFloats_);
-    fixedRows_.resize(items);
-    nearViews_.resize(items);
-    farViews_.resize(items);
-    farOut_.resize(items * std::size_t(context_.group() * context_.shape.valueDim));
-    nearLse_.resize(items * std::size_t(context_.group()));
-    farLse_.resize(nearLse_.size());
+void InfLlm::reserve(int items) {
+    if (items <= lseAt_.length(0)) return;
+    queryAt_ = Extents<int, int, int>(items, context_.group(), context_.shape.dim);
+    outAt_ = Extents<int, int, int>(items, context_.group(), context_.shape.valueDim);
+    lseAt_ = Extents<int, int>(items, context_.group());
+    fixedQueries_ = AlignedBuffer<float>(queryAt_.size());
+    fixedRows_.resize(std::size_t(items));
+    nearViews_.resize(fixedRows_.size());
+    farViews_.resize(fixedRows_.size());
+    farOut_.resize(outAt_.size());
+    nearLse_.resize(lseAt_.size());
+    farLse_.resize(lseAt_.size());
 }
 
 void InfLlm::keep(Head& head, int position, const float* plainKey) {
     const BlockLayout& layout = context_.cache.layout();
-    float* block = head.plainKeys.data() + index(layout.blockOf(position)) * keyFloats();
+    const int at = int(layout.blockOf(position));
+    float* block = head.plainKeys.data() + keysAt(at + 1).first(at);
     layout.writeKey(block, layout.rowOf(position), plainKey);
 }
 
 /// Makes the representatives of the first `blocks` blocks, which have left the local window: for each query head the
 /// mean key of the block's tokens that received most attention while they were in the window.
 void InfLlm::represent(Head& head, int blocks) {
-    const auto size = std::size_t(context_.spec.blockSize), dim = std::size_t(context_.shape.dim);
+    const Extents<int, int> keyAt(context_.shape.dim, context_.spec.blockSize); // of a block
     std::vector<float> mass;
     std::vector<std::int32_t> order, best;
     for (; head.represented < blocks; ++head.represented) {
-        const int first = head.represented * context_.spec.blockSize;
-        const float* keys = head.plainKeys.data() + std::size_t(first) * dim;
-        for (std::size_t h = 0; h < head.mass.size(); ++h) {
-            const auto begin = head.mass[h].begin() + first;
+        const int block = head.represented, first = block * context_.spec.blockSize;
+        const float* keys = head.plainKeys.data() + keysAt(block + 1).first(block);
+        for (int h = 0; h < context_.group(); ++h) {
+            const auto begin = head.mass[std::size_t(h)].begin() + first;
             mass.assign(begin, begin + context_.spec.blockSize);
             const TokenRange rows{0, context_.spec.blockSize};
             select::bestTokens({&rows, 1}, mass, representativeTokens_, order, best);
-            float* to = head.representatives.data() + std::size_t(head.represented) * queryFloats_ + h * dim;
-            for (std::size_t c = 0; c < dim; ++c) {
+            float* to = head.representatives.data() + representativesAt(block + 1).first(block, h);
+            for (int c = 0; c < context_.shape.dim; ++c) {
                 float sum = 0;
-                for (const std::int32_t row : best) sum += keys[c * size + std::size_t(row)];
+                for (const std::int32_t row : best) sum += keys[keyAt.offset(c, row)];
                 to[c] = sum / float(best.size());
             }
         }
@@ -197,11 +211,12 @@ void InfLlm::scoreGroup(std::span<HeadStep> group) {
     first.queryAware.assign(std::size_t(blocks), 0.f);
     for (const HeadStep& item : group) {
         const Head& head = of(item.layer, item.sequence, item.kvHead);
-        const float* q = item.windowScores.data();
+        const std::vector<float>& q = item.windowScores;
+        const Extents<int, int, int> representativeAt = representativesAt(blocks);
         for (int b = budget_.initBlocks; b < blocks; ++b) {
-            const float* keys = head.representatives.data() + std::size_t(b) * queryFloats_;
+            const float* keys = head.representatives.data() + representativeAt.first(b);
             float sum = 0;
-            for (std::size_t c = 0; c < queryFloats_; ++c) sum += q[c] * keys[c];
+            for (std::size_t c = 0; c < q.size(); ++c) sum += q[c] * keys[c];
             first.queryAware[std::size_t(b)] += sum;
         }
     }
@@ -212,7 +227,7 @@ void InfLlm::scoreGroup(std::span<HeadStep> group) {
 void InfLlm::rotateFixed(std::span<HeadStep> heads) {
     const RopeConfig& rope = context_.model.config().rope;
     for (std::size_t i = 0; i < heads.size(); ++i) {
-        std::copy_n(heads[i].rows.plainQ, queryFloats_, fixedQueries_.data() + i * queryFloats_);
+        std::copy_n(heads[i].rows.plainQ, queryAt_.under(0), fixedQueries_.data() + queryAt_.first(int(i)));
         // The tables have no row past the session's end. A shorter session needs none: no token lies beyond the window.
         const int distance = std::min(budget_.localTokens, context_.maxTokensOf(heads[i].sequence) - 1);
         fixedRows_[i] = context_.rope.first(int(heads[i].sequence)) + distance;
@@ -222,7 +237,7 @@ void InfLlm::rotateFixed(std::span<HeadStep> heads) {
     args.n = int(heads.size());
     args.heads = context_.group();
     args.dim = context_.shape.dim;
-    args.stride = int(queryFloats_);
+    args.stride = int(queryAt_.under(0));
     args.positions = fixedRows_.data();
     args.cos = context_.rope.cos();
     args.sin = context_.rope.sin();
@@ -235,7 +250,7 @@ void InfLlm::rotateFixed(std::span<HeadStep> heads) {
 void InfLlm::score(std::span<HeadStep> heads) {
     rotateFixed(heads);
     for (std::size_t i = 0; i < heads.size(); ++i)
-        heads[i].windowScores.assign(fixedQuery(i), fixedQuery(i) + queryFloats_);
+        heads[i].windowScores.assign(fixedQuery(int(i)), fixedQuery(int(i)) + queryAt_.under(0));
     const auto shared = std::size_t(shared_);
     context_.kernels.forEach(int(heads.size() / shared),
                              [&](int i) { scoreGroup(heads.subspan(std::size_t(i) * shared, shared)); });
@@ -311,9 +326,8 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
     const BlockLayout& layout = context_.cache.layout();
     const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
     choosePiece(chunk, begin, end);
-    const auto most = std::size_t(kTokens * kvHeads);
-    reserve(most);
-    promptSteps_.resize(most);
+    reserve(kTokens * kvHeads);
+    promptSteps_.resize(std::size_t(kTokens * kvHeads));
     for (int first = begin; first < end; first += kTokens) {
         const std::span<HeadStep> steps(promptSteps_.data(), std::size_t(std::min(kTokens, end - first) * kvHeads));
         context_.kernels.forEach(int(steps.size()), [&](int i) {
@@ -343,7 +357,6 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
 /// Attends to the blocks in the window with the rotated queries and to the far blocks with the fixed ones, and merges
 /// both outputs by their log-sum-exps.
 bool InfLlm::attend(std::span<HeadStep> heads) {
-    const auto group = std::size_t(context_.group()), outFloats = group * std::size_t(context_.shape.valueDim);
     AttentionArgs args{context_.group(),        context_.shape.dim,   context_.spec.blockSize,  context_.shape.dim,
                        context_.shape.valueDim, context_.rules.scale, context_.spec.bias.scale, {},
                        context_.shape.valueDim};
@@ -357,31 +370,31 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
         for (std::size_t b = 0; b < item.selected.size(); ++b) {
             KvBlockView view = item.views[b];
             const std::int32_t id = item.selected[b].block;
-            if (id < local) view.keys = head.plainKeys.data() + index(BlockId{id}) * keyFloats();
+            if (id < local) view.keys = head.plainKeys.data() + keysAt(id + 1).first(id);
             (id < local ? farViews_ : nearViews_)[i].push_back(view);
         }
         items_.push_back({item.rows.q, nearViews_[i].data(), std::int32_t(nearViews_[i].size()), item.rows.out,
-                          nearLse_.data() + i * group});
+                          nearLse_.data() + lseAt_.first(int(i))});
     }
     for (std::size_t i = 0; i < heads.size(); ++i)
         if (!farViews_[i].empty())
-            items_.push_back({fixedQuery(i), farViews_[i].data(), std::int32_t(farViews_[i].size()),
-                              farOut_.data() + i * outFloats, farLse_.data() + i * group});
+            items_.push_back({fixedQuery(int(i)), farViews_[i].data(), std::int32_t(farViews_[i].size()),
+                              farOut_.data() + outAt_.first(int(i)), farLse_.data() + lseAt_.first(int(i))});
     args.items = items_;
     context_.kernels.blockAttention(args);
     for (std::size_t i = 0; i < heads.size(); ++i)
-        for (std::size_t h = 0; h < group; ++h) {
-            const float near = nearLse_[i * group + h];
-            const float far = farViews_[i].empty() ? -std::numeric_limits<float>::infinity() : farLse_[i * group + h];
+        for (int h = 0; h < context_.group(); ++h) {
+            const std::size_t at = lseAt_.offset(int(i), h), inGroup = std::size_t(h);
+            const float near = nearLse_[at];
+            const float far = farViews_[i].empty() ? -std::numeric_limits<float>::infinity() : farLse_[at];
             const float most = std::max(near, far),
                         total = most + std::log(std::exp(near - most) + std::exp(far - most));
-            if (h < heads[i].lse.size()) heads[i].lse[h] = total;
+            if (inGroup < heads[i].lse.size()) heads[i].lse[inGroup] = total;
             if (farViews_[i].empty()) continue;
             const float nearShare = std::exp(near - total), farShare = std::exp(far - total);
-            const auto width = std::size_t(context_.shape.valueDim);
-            float* out = heads[i].rows.out + h * width;
-            const float* other = farOut_.data() + i * outFloats + h * width;
-            for (std::size_t c = 0; c < width; ++c) out[c] = nearShare * out[c] + farShare * other[c];
+            float* out = heads[i].rows.out + outAt_.first(0, h);
+            const float* other = farOut_.data() + outAt_.first(int(i), h);
+            for (int c = 0; c < context_.shape.valueDim; ++c) out[c] = nearShare * out[c] + farShare * other[c];
         }
     return true;
 }
@@ -394,13 +407,13 @@ void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
         const int begin =
             std::max(item.firstToken, firstLocal(item.position, item.firstBlock) * context_.spec.blockSize);
         item.windowScores.resize(std::size_t(item.position + 1 - begin));
-        for (std::size_t h = 0; h < head.mass.size(); ++h) {
-            select::attentionLogits(nearViews_[std::size_t(i)], item.rows.q + h * std::size_t(context_.shape.dim),
-                                    context_.shape.dim, context_.spec.blockSize, context_.rules.scale,
-                                    context_.spec.bias.scale, item.windowScores.data());
+        for (int h = 0; h < context_.group(); ++h) {
+            select::attentionLogits(nearViews_[std::size_t(i)], item.rows.q + queryAt_.first(0, h), context_.shape.dim,
+                                    context_.spec.blockSize, context_.rules.scale, context_.spec.bias.scale,
+                                    item.windowScores.data());
             select::softmax(item.windowScores);
-            for (std::size_t j = 0; j < item.windowScores.size(); ++j)
-                head.mass[h][std::size_t(begin) + j] += double(item.windowScores[j]);
+            double* const mass = head.mass[std::size_t(h)].data() + begin;
+            for (std::size_t j = 0; j < item.windowScores.size(); ++j) mass[j] += double(item.windowScores[j]);
         }
     });
     if (!context_.ranksBlocks || !context_.cache.offloaded(heads[0].layer)) return;
@@ -413,15 +426,15 @@ void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
 
 /// @return the attention that the query heads of item `index` gave to a block beyond the window, added up
 double InfLlm::worthOf(std::size_t index, const KvBlockView& view) const {
-    const auto group = std::size_t(context_.group());
     std::vector<float> logits(std::size_t(context_.spec.blockSize));
     double worth = 0;
-    for (std::size_t h = 0; h < group; ++h) {
-        const double near = double(nearLse_[index * group + h]), far = double(farLse_[index * group + h]),
-                     most = std::max(near, far), total = most + std::log(std::exp(near - most) + std::exp(far - most));
-        const std::size_t tokens = select::attentionLogits(
-            {&view, 1}, fixedQuery(index) + h * std::size_t(context_.shape.dim), context_.shape.dim,
-            context_.spec.blockSize, context_.rules.scale, context_.spec.bias.scale, logits.data());
+    for (int h = 0; h < context_.group(); ++h) {
+        const std::size_t at = lseAt_.offset(int(index), h);
+        const double near = double(nearLse_[at]), far = double(farLse_[at]), most = std::max(near, far),
+                     total = most + std::log(std::exp(near - most) + std::exp(far - most));
+        const std::size_t tokens =
+            select::attentionLogits({&view, 1}, fixedQuery(int(index), h), context_.shape.dim, context_.spec.blockSize,
+                                    context_.rules.scale, context_.spec.bias.scale, logits.data());
         for (std::size_t t = 0; t < tokens; ++t) worth += std::exp(double(logits[t]) - total);
     }
     return worth;
