@@ -94,6 +94,7 @@ private:
     bool stopping_ = false;
     int preparing_ = 0, waiting_ = 0, live_ = 0;
     serve::RequestId last_ = 0;
+    std::int64_t refusals_ = 0;
     // requests that live, and the last that have ended
     std::unordered_map<serve::RequestId, std::unique_ptr<Entry>> entries_;
     std::deque<serve::RequestId> past_;

@@ -137,6 +137,10 @@ TEST_F(Serve, RefusesWithTheStatusThatSaysWhy) {
     EXPECT_EQ(askHttp(port_, "GET", "/v1/models", "", "Authorization: Bearer secre\r\n").status, 401);
     EXPECT_EQ(askHttp(port_, "GET", "/v1/models", "", "Authorization: bearer other-secret\r\n").status, 200);
     EXPECT_EQ(askHttp(port_, "GET", "/nothing", "", key).status, 404);
+    EXPECT_THAT(askHttp(port_, "POST", kPath, "{}", key).head, HasSubstr("\r\nx-request-id: refused-"))
+        << "an answer that is an error has an id as well";
+    EXPECT_THAT(askHttp(port_, "POST", kPath, "{}", key + "x-request-id: mine\r\n").head,
+                HasSubstr("\r\nx-request-id: mine\r\n"));
     EXPECT_EQ(askHttp(port_, "GET", kPath, "", key).status, 405);
     EXPECT_EQ(askHttp(port_, "HEAD", kPath, "", key).status, 405);
     EXPECT_EQ(askHttp(port_, "HEAD", kPath, "", key).body, "") << "the answer of a HEAD has no body";
