@@ -94,12 +94,18 @@ __global__ void __launch_bounds__(kThreads) placeKernel(BlockPlaceArgs a) {
     if (a.beforeKv != nullptr) change.write(a.kvChanges[head]);
 }
 
-/// The mean square change over `heads` heads of one token; 0 where it is so small that rounding explains it.
-__device__ inline float changeOf(const float2* sums, int heads, int dim) {
+/// The mean square change over `heads` heads of one token; 0 where it is so small that rounding explains it. kTogether
+/// neighbouring lanes share the token: lane `part` of them takes every kTogether-th head.
+template <int kTogether = 1> __device__ inline float changeOf(const float2* sums, int heads, int dim, int part = 0) {
     constexpr double kSameNumbers = 1e-10;
     double change = 0, size = 0;
-#pragma unroll 16
-    for (int h = 0; h < heads; ++h) change += double(sums[h].x), size += double(sums[h].y);
+#pragma unroll 8
+    for (int h = part; h < heads; h += kTogether) change += double(sums[h].x), size += double(sums[h].y);
+#pragma unroll
+    for (int offset = 1; offset < kTogether; offset *= 2) {
+        change += __shfl_xor_sync(0xffffffffu, change, offset);
+        size += __shfl_xor_sync(0xffffffffu, size, offset);
+    }
     return change < kSameNumbers * size ? 0.f : float(change / (double(heads) * double(dim)));
 }
 
@@ -118,29 +124,35 @@ __global__ void __launch_bounds__(kMostDenoised) kvChangesKernel(KvChangesArgs a
 /// A number that sorts: NaN, which broken weights give, comes last.
 __device__ inline float ranked(float value) { return isnan(value) ? -INFINITY : value; }
 
+constexpr int kTokenLanes = 4; // that add up the changes of a token
+
 /// Writes which tokens of the block are active, as bits for each KV head: those whose queries changed most, or all
-/// where the row does not choose. Grid (rows, KV heads or 1), a thread for each token.
-__global__ void __launch_bounds__(kMostDenoised) activeKernel(NameActiveArgs a) {
+/// where the row does not choose. Grid (rows, KV heads or 1), kTokenLanes neighbouring threads for each token.
+__global__ void __launch_bounds__(kMostDenoised* kTokenLanes) activeKernel(NameActiveArgs a) {
     __shared__ float changes[kMostDenoised];
     __shared__ unsigned bits[2];
     letNextKernelStart();
+    const int row = int(blockIdx.x), set = int(blockIdx.y), sets = int(gridDim.y), i = int(threadIdx.x) / kTokenLanes,
+              part = int(threadIdx.x) % kTokenLanes;
+    const BlockRow of = a.rows.table[row]; // copies alone write it
     waitForEarlierKernels();
-    const int row = int(blockIdx.x), set = int(blockIdx.y), sets = int(gridDim.y), i = int(threadIdx.x);
-    if (row == 0 && set == 0 && i == 0) stamp(a.mark);
-    const BlockRow of = a.rows.table[row];
+    if (row == 0 && set == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!of.is(BlockRow::kTaken)) return;
     const int block = a.rows.block, heads = a.rows.shape.queryHeads / sets, kvHeads = a.rows.shape.kvHeads;
     const bool compares = a.changes != nullptr && of.is(BlockRow::kCompares);
     float change = 0;
-    if (compares && i < block) {
-        const std::size_t token = std::size_t(row * block + i);
-        change = changeOf(a.changes + token * a.rows.shape.queryHeads + set * heads, heads, a.rows.shape.dim);
-        changes[i] = change;
-        if (a.scores != nullptr) a.scores[std::size_t(row * sets + set) * block + i] = change;
+    if (compares) {
+        const std::size_t token = std::size_t(row * block + min(i, block - 1));
+        change = changeOf<kTokenLanes>(a.changes + token * a.rows.shape.queryHeads + set * heads, heads,
+                                       a.rows.shape.dim, part);
+        if (i < block && part == 0) {
+            changes[i] = change;
+            if (a.scores != nullptr) a.scores[std::size_t(row * sets + set) * block + i] = change;
+        }
     }
-    if (i < 2) bits[i] = 0;
+    if (threadIdx.x < 2) bits[threadIdx.x] = 0;
     __syncthreads();
-    bool active = i < block;
+    bool active = i < block && part == 0;
     if (compares && of.is(BlockRow::kSparse) && !of.is(BlockRow::kEveryToken) && active) {
         int before = 0;
         for (int j = 0; j < block; ++j) {
@@ -153,9 +165,9 @@ __global__ void __launch_bounds__(kMostDenoised) activeKernel(NameActiveArgs a) 
     __syncthreads();
     const std::uint64_t all = std::uint64_t(bits[1]) << 32 | bits[0];
     if (sets > 1) {
-        if (i == 0) a.active[row * kvHeads + set] = all;
+        if (threadIdx.x == 0) a.active[row * kvHeads + set] = all;
     } else {
-        for (int g = i; g < kvHeads; g += kMostDenoised) a.active[row * kvHeads + g] = all;
+        for (int g = int(threadIdx.x); g < kvHeads; g += int(blockDim.x)) a.active[row * kvHeads + g] = all;
     }
 }
 
@@ -196,8 +208,8 @@ void placeBlocks(const Launch& how, const BlockPlaceArgs& args) {
 void nameActive(const Launch& how, const NameActiveArgs& args) {
     if (args.rows.rows == 0) return;
     const unsigned sets = args.perHead ? unsigned(args.rows.shape.kvHeads) : 1u;
-    launch(how, {dim3(unsigned(args.rows.rows), sets), dim3(kMostDenoised)}, activeKernel, "naming active tokens",
-           args);
+    launch(how, {dim3(unsigned(args.rows.rows), sets), dim3(kMostDenoised * kTokenLanes)}, activeKernel,
+           "naming active tokens", args);
 }
 
 void addKvChanges(const Launch& how, const KvChangesArgs& args) {
