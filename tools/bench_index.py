@@ -248,7 +248,7 @@ def page(index, tree, present=""):
             unknown.append(row["id"])
             older = line_of(row, False) not in there
         lines.append(line_of(row, older))
-    idle = [machine for machine in index["machines"] if all(row.get("machine") != machine for row in index["rows"])]
+    idle = [machine for machine in index["machines"] if not any(row.get("machine", "").startswith(machine) for row in index["rows"])]
     end = f"\nNo row has been measured on: {', '.join(idle)}.\n" if idle else ""
     return "\n".join([index["introduction"].rstrip(), "", "| what | goal (further aim) | newest | measured | sheet |",
                       "| --- | --- | --- | --- | --- |", *lines, end]), unknown  # fmt: skip
@@ -276,7 +276,8 @@ def take(index, path, tree_at):
                 raise ValueError(f"row {id_} has values of {', '.join(names)}, and the file those of {', '.join(values)}")
             for value in row["values"]:
                 measured = values[value.get("of", "")]  # one of each run, or why there is none
-                value["value"] = measured if isinstance(measured, str) else [min(measured), max(measured)]
+                ends = measured if isinstance(measured, str) else [float(f"{end(measured):.6g}") for end in (min, max)]
+                value["value"] = ends
             row.pop("note", None)  # it told of what was measured before
             row.update(machine=machine, date=part["date"], commit=commit[:8], sheets=[os.path.basename(path)])
             row["digest"] = digest(index, row, tree_at(commit))

@@ -118,8 +118,8 @@ Json headline(const Settings& given, const Log& log) {
         file["parts"][std::string(part.name)] = measurePart(part, given, log);
         writeHeadline(path, file);
     }
-    log(fmt::format("{} parts are in {}; tools/bench_index.py --take puts them into the index", file["parts"].size(),
-                    path));
+    log(fmt::format("parts in {}: {}; tools/bench_index.py --take puts them into the index", path,
+                    file["parts"].size()));
     return file;
 }
 

@@ -282,7 +282,8 @@ TEST_F(Headline, PartsNameRowsOfTheIndex) {
     ASSERT_EQ(finished.status, 0) << finished.err;
     const Json rows = index().at("rows");
     std::set<std::string> measured;
-    for (const Json& part : Json::parse(finished.out).at("headline").at("parts")) {
+    const Json listed = Json::parse(finished.out);
+    for (const Json& part : listed.at("headline").at("parts")) {
         EXPECT_GT(part.at("minutes"), 0);
         for (const Json& id : part.at("rows")) {
             EXPECT_FALSE(valuesInIndex(rows, id).empty()) << id;
