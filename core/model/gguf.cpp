@@ -245,6 +245,7 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
     const auto data = dataStart < bytes.size() ? bytes.subspan(dataStart) : std::span<const std::byte>();
     std::sort(places.begin(), places.end(),
               [](const auto& a, const auto& b) { return a.second.offset < b.second.offset; });
+    const auto padded = [alignment](std::uint64_t size) { return (size + alignment - 1) / alignment * alignment; };
     std::uint64_t end = 0;
     for (const auto& [tensor, place] : places) {
         const std::string what = "the tensor " + named(tensor->first);
@@ -252,9 +253,12 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
             cursor.refuse(fmt::format("{} has {} bytes from byte {} of the data, which has {}", what, place.bytes,
                                       place.offset, data.size()));
         if (place.offset < end) cursor.refuse(fmt::format("{} overlaps the one before it", what));
+        if (place.offset > padded(end))
+            cursor.refuse(fmt::format("{} bytes before {} belong to no tensor", place.offset - padded(end), what));
         end = place.offset + place.bytes;
         tensor->second.bytes = data.subspan(std::size_t(place.offset), std::size_t(place.bytes));
     }
+    behind_ = data.size() > padded(end) ? data.size() - std::size_t(padded(end)) : 0;
 }
 
 void GgufFile::wrongType(std::string_view key, const char* wanted) const {

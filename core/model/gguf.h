@@ -27,8 +27,8 @@ struct GgufArray {
 /// into the file, any bytes), arrays.
 using GgufValue = std::variant<std::int64_t, double, bool, std::string_view, GgufArray>;
 
-/// Header of one file, fully checked: counts, lengths, names, types, shapes, offsets aligned, inside the data and not
-/// overlapping. Everything returned lives as long as the bytes.
+/// Header of one file, fully checked: counts, lengths, names, types, shapes, offsets aligned, inside the data, one
+/// behind the other. Everything returned lives as long as the bytes.
 class GgufFile {
 public:
     /// `bytes` outlives the object. @throws Error(BadInput | Unsupported) naming `origin` and the key or tensor;
@@ -54,6 +54,10 @@ public:
     /// GGUF's name: "F32", "Q4_K", ...
     const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
 
+    /// How many bytes come behind the last tensor and its padding. Some programs append them; in a damaged file they
+    /// say that tensors may be shifted.
+    std::size_t bytesBehind() const { return behind_; }
+
 private:
     template <class T> std::optional<T> value(std::string_view key, const char* wanted) const;
     const GgufArray* array(std::string_view key) const;
@@ -62,6 +66,7 @@ private:
     std::string origin_;
     std::map<std::string_view, GgufValue> metadata_;
     std::map<std::string, TensorView, std::less<>> tensors_;
+    std::size_t behind_ = 0;
 };
 
 /// Paths of all parts of a split model ("NAME-00001-of-00003.gguf" and so on), in order, or the path alone.

@@ -247,6 +247,11 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     if (!unreadMetadata.empty())
         config.notes.push_back(
             fmt::format("nothing here reads these keys of the file's metadata: {}", listedKeys(unreadMetadata)));
+    for (const GgufFile& part : parts)
+        if (part.bytesBehind() > 0)
+            config.notes.push_back(
+                fmt::format("{} bytes of {} behind its last tensor belong to none: it may be damaged",
+                            part.bytesBehind(), fs::path(part.origin()).filename().string()));
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
         addGenerationConfig(textOfFile(generation), generation.string(), config);

@@ -401,6 +401,21 @@ TEST(GgufModel, AbsurdSizesAreRefusedBeforeTheyAreCalculatedWith) {
     }
 }
 
+/// Bytes that were put into the data of a file shift the tensors behind them: only their number is left to see.
+TEST(GgufModel, BytesBehindTheLastTensorAreNoted) {
+    const test::Folder temporary;
+    const std::string path = (temporary / "model.gguf").string();
+    GgufWriter gguf = convert(kFamilies + "smollm2", "llama").front();
+    gguf.data.resize((gguf.data.size() + gguf.alignment - 1) / gguf.alignment * gguf.alignment);
+    write(path, gguf);
+    EXPECT_TRUE(Model::load(path)->notes().empty()) << "padding of the last tensor";
+    gguf.data.insert(100, "seven b");
+    write(path, gguf);
+    EXPECT_THAT(
+        Model::load(path)->notes(),
+        ::testing::ElementsAre("7 bytes of model.gguf behind its last tensor belong to none: it may be damaged"));
+}
+
 TEST(GgufModel, TensorsThatNothingUsesAreRefused) {
     const test::Folder temporary;
     const std::string path = (temporary / "model.gguf").string();

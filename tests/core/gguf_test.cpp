@@ -134,6 +134,12 @@ TEST(Gguf, WrongFilesAreRefusedInOneSentenceThatNamesFileAndThing) {
         {"offset beyond", [](auto& w) { w.tensors[1].offset = 1ull << 62; }, "'second' has"},
         {"larger than the data", [](auto& w) { w.tensors[1].sizes[1] = 100; }, "'second' has"},
         {"overlap", [](auto& w) { w.tensors[1].offset = 32; }, "'second' overlaps"},
+        {"gap",
+         [](auto& w) {
+             w.tensors[1].offset += 64;
+             w.data.insert(w.data.size() - 64, 64, 'x');
+         },
+         "64 bytes before the tensor 'second' belong to no tensor"},
         {"the same name", [](auto& w) { w.tensors[1].name = "first"; }, "'first' occurs twice"},
         {"no name", [](auto& w) { w.tensors[1].name = ""; }, "name is empty"},
     };
