@@ -21,9 +21,11 @@ __device__ inline std::uint32_t lowest(std::uint32_t pair, bool positive) {
 
 /// Grid (64 pages, kvHeads, rows). A warp keeps the ranges of 8 pages as fragments and multiplies all queries with
 /// them, 16 at a time. The columns of both operands are permuted alike: lane quad q has the channels 8q to 8q + 7 of
-/// every 32.
-template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(PageUnionArgs a, int stride) {
-    constexpr int kChunks = kDim / 32;
+/// every 32. The thread block holds 64 queries at a time in shared memory.
+template <int kDim> __global__ void __launch_bounds__(kThreads, 4) scoreKernel(PageUnionArgs a, int stride) {
+    constexpr int kChunks = kDim / 32, kHeld = 64, kRow = kDim / 8; // pieces of 16 bytes of a query
+    constexpr int kPitch = kRow + 4; // so that eight lanes that read at once meet no bank twice
+    __shared__ uint4 held[kHeld * kPitch];
     __shared__ std::uint8_t tokens[kMostDenoised];
     letNextKernelStart();
     const AttentionShape& shape = a.rows.shape;
@@ -50,36 +52,46 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(Page
     const std::uint64_t active = activeOf(a.rows, row, g);
     listActive(active, tokens);
     const int queries = __popcll(active) * group;
-    if (page >= pages) return;
     float* const scores = a.scores + std::size_t(row * shape.kvHeads + g) * std::size_t(a.rows.block * group) * stride;
     const auto queryOf = [&](int i) {
         const int token = tokens[i / group], head = g * group + i % group;
         return a.q + (std::size_t(row * a.rows.block + token) * shape.queryHeads + head) * kDim;
     };
-    for (int first = 0; first < queries; first += kQueryTile) {
-        const int upper = first + rowInTile, lower = upper + 8;
-        float sums[2][4] = {}; // two chains of products
+    for (int begin = 0; begin < queries; begin += kHeld) {
+        constexpr int kStep = kThreads / kRow, kMine = kHeld / kStep; // queries that the thread block copies at a time
+        const int mine = int(threadIdx.x) / kRow, piece = int(threadIdx.x) % kRow;
+        uint4 pieces[kMine];
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-            uint4 x = make_uint4(0, 0, 0, 0), y = x;
-            if (upper < queries) x = *reinterpret_cast<const uint4*>(queryOf(upper) + c * 32 + quad * 8);
-            if (lower < queries) y = *reinterpret_cast<const uint4*>(queryOf(lower) + c * 32 + quad * 8);
+        for (int i = 0; i < kMine; ++i) // what lies behind the last query is read as the last one, and not written
+            pieces[i] =
+                *reinterpret_cast<const uint4*>(queryOf(min(begin + mine + i * kStep, queries - 1)) + piece * 8);
+        __syncthreads(); // all have done with the queries before
 #pragma unroll
-            for (int positive = 0; positive < 2; ++positive) {
-                const uint4 r = positive ? high[c] : low[c];
-                mma16816(sums[positive], lowest(x.x, positive), lowest(y.x, positive), lowest(x.y, positive),
-                         lowest(y.y, positive), r.x, r.y);
-                mma16816(sums[positive], lowest(x.z, positive), lowest(y.z, positive), lowest(x.w, positive),
-                         lowest(y.w, positive), r.z, r.w);
+        for (int i = 0; i < kMine; ++i) held[(mine + i * kStep) * kPitch + piece] = pieces[i];
+        __syncthreads();
+        const int here = page < pages ? min(kHeld, queries - begin) : 0;
+        for (int first = 0; first < here; first += kQueryTile) {
+            const int upper = first + rowInTile, lower = upper + 8;
+            float sums[2][4] = {}; // two chains of products
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) {
+                const uint4 x = held[upper * kPitch + c * 4 + quad], y = held[lower * kPitch + c * 4 + quad];
+#pragma unroll
+                for (int positive = 0; positive < 2; ++positive) {
+                    const uint4 r = positive ? high[c] : low[c];
+                    mma16816(sums[positive], lowest(x.x, positive), lowest(y.x, positive), lowest(x.y, positive),
+                             lowest(y.y, positive), r.x, r.y);
+                    mma16816(sums[positive], lowest(x.z, positive), lowest(y.z, positive), lowest(x.w, positive),
+                             lowest(y.w, positive), r.z, r.w);
+                }
             }
-        }
-        const int at = page + quad * 2; // both lie below the stride, which is even
-        if (at < stride) {
-            if (upper < queries)
-                *reinterpret_cast<float2*>(scores + std::size_t(upper) * stride + at) =
-                    make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
-            if (lower < queries)
-                *reinterpret_cast<float2*>(scores + std::size_t(lower) * stride + at) =
+            const int at = page + quad * 2; // both lie below the stride, which is even
+            if (at >= stride) continue;
+            float* const to = scores + std::size_t(begin + upper) * stride + at;
+            if (upper < here)
+                *reinterpret_cast<float2*>(to) = make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
+            if (lower < here)
+                *reinterpret_cast<float2*>(to + 8 * std::size_t(stride)) =
                     make_float2(sums[0][2] + sums[1][2], sums[0][3] + sums[1][3]);
         }
     }
