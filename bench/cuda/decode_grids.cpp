@@ -233,6 +233,17 @@ std::vector<DecodeJob> offloadedJobs() {
     return jobs;
 }
 
+/// Blocks of bf16, of 8 and of 4 bits on the host and the link.
+std::vector<DecodeJob> kvTypeJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const KvType type : {KvType::BF16, KvType::INT8, KvType::INT4}) {
+        jobs.push_back(job("nosa", 16384, 4, kNosaLocality));
+        jobs.back().kvType = type;
+        jobs.back().steps = 128;
+    }
+    return jobs;
+}
+
 std::vector<DecodeJob> recordedJobs() {
     std::vector<DecodeJob> jobs = recordingJobs();
     std::erase_if(jobs, [](const DecodeJob& each) { return each.note.starts_with("sampled"); });
@@ -421,6 +432,7 @@ std::span<const DecodeGrid> decodeGrids() {
         DecodeGrid{"batches", "What does a step take from one sequence to 256?", batchJobs, noConclusions},
         DecodeGrid{"offloaded", "What do transfers add to a step, and how fast is it beside the paper's?",
                    offloadedJobs, noConclusions},
+        DecodeGrid{"kv-types", "What do blocks of 8 and 4 bits save of a step?", kvTypeJobs, noConclusions},
         DecodeGrid{"recorded", "What do recording and kernel tracing cost, without the GPU's counters?", recordedJobs,
                    noConclusions},
         DecodeGrid{"long", "Does throughput hold over a long answer?", longJobs, noConclusions},

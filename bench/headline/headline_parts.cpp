@@ -127,6 +127,10 @@ Json offloaded(HeadlineRun& run) {
     return offloadedRows(benchmark("decode", {{"grid", "offloaded"}, {"rounds", "2"}}, run.log));
 }
 
+Json quantisedBlocks(HeadlineRun& run) {
+    return quantisedBlockRows(benchmark("decode", {{"grid", "kv-types"}, {"rounds", "2"}}, run.log));
+}
+
 Json recordedSteps(HeadlineRun& run) { return recordingRows(benchmark("decode", {{"grid", "recorded"}}, run.log)); }
 
 Json movedBlocks(HeadlineRun& run) { return gatherRows(benchmark("transfers", {}, run.log)); }
@@ -177,6 +181,8 @@ std::span<const HeadlinePart> headlineParts() {
                      "batch-curve-96k,batch-curve-96k-layer", batchCurve<98304>, true},
         HeadlinePart{"offloaded", kGpu, 2.5, "offloaded nosa at 16K, EB 16, 64 and 128: 65 GiB of pinned memory",
                      "offloaded-step,paper-16k", offloaded, true},
+        HeadlinePart{"kv-types", kGpu, 0.5, "offloaded nosa with blocks of 8 and 4 bits", "quantised-blocks",
+                     quantisedBlocks, true},
         HeadlinePart{"recording", kGpu, 1, "steps with and without recording", "recording,cupti", recordedSteps, true},
         HeadlinePart{"gather", kGpu, 1.5, "blocks out of 32 GiB of pinned memory", "gather,gather-over-calls",
                      movedBlocks},

@@ -4,6 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace kvscope::bench {
@@ -167,6 +168,18 @@ Json offloadedRows(const Json& decode) {
         }
     }
     return out;
+}
+
+Json quantisedBlockRows(const Json& decode) {
+    const auto of = [&](std::string_view type, const char* key) {
+        return valuesOf(decode, key, [&](const Json& row) { return row.value("kv_type", "bf16") == type; });
+    };
+    Json values; // first the bytes, which have one goal, then the speeds
+    for (const auto& [type, name] : {std::pair{"int8", "8 bits"}, std::pair{"int4", "4 bits"}})
+        values[name] = turnByTurn(of(type, "h2d_mb_per_step"), of("bf16", "h2d_mb_per_step"));
+    for (const auto& [type, name] : {std::pair{"int8", "8 bits, tokens/s"}, std::pair{"int4", "4 bits, tokens/s"}})
+        values[name] = turnByTurn(of(type, "tokens_per_s"), of("bf16", "tokens_per_s"));
+    return {{"quantised-blocks", std::move(values)}};
 }
 
 Json recordingRows(const Json& decode) {

@@ -32,6 +32,8 @@ nlohmann::ordered_json batchCurveRows(const nlohmann::ordered_json& decode);
 nlohmann::ordered_json residentRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=offloaded, with one round or more.
 nlohmann::ordered_json offloadedRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=kv-types.
+nlohmann::ordered_json quantisedBlockRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=recorded.
 nlohmann::ordered_json recordingRows(const nlohmann::ordered_json& decode);
 /// moved: of transfers.

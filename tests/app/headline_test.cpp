@@ -244,6 +244,19 @@ TEST_F(Headline, OffloadedStepsStandBesideComputingAndCopying) {
     expectRowsOfIndex(rows);
 }
 
+TEST_F(Headline, QuantisedBlocksStandBesideBf16) {
+    Json decode;
+    for (const double speed : {1.0, 0.5})
+        for (const auto& [type, bytes] : {std::pair{"", 100.0}, {"int8", 52.0}, {"int4", 30.0}}) {
+            decode["rows"].push_back({{"step_ms", 1.0}, {"h2d_mb_per_step", bytes}, {"tokens_per_s", bytes * speed}});
+            if (*type != 0) decode["rows"].back()["kv_type"] = type;
+        }
+    const Json rows = bench::quantisedBlockRows(decode);
+    EXPECT_EQ(rows["quantised-blocks"]["4 bits"], Json({0.3, 0.3}));
+    EXPECT_EQ(rows["quantised-blocks"]["8 bits, tokens/s"], Json({0.52, 0.52}));
+    expectRowsOfIndex(rows);
+}
+
 TEST_F(Headline, RowsOfOtherBenchmarksAreInTheIndex) {
     const Json moved = {{"by_block_size",
                          {{{"block_kib", 4.0}, {"gather_4_ctas_share_of_copy", 0.1}},
