@@ -39,9 +39,6 @@ struct Density {
 constexpr Density kDensities[] = {
     {128, 0.0424, 0.0258}, {256, 0.0808, 0.0504}, {512, 0.1478, 0.0971}, {1024, 0.2566, 0.1823}};
 
-template <class T> void upload(T* to, const std::vector<T>& from) {
-    cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "preparing a benchmark");
-}
 template <class T> std::vector<T> download(const T* from, std::size_t count) {
     std::vector<T> values(count);
     cuda::check(cudaMemcpy(values.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost), "reading a benchmark");

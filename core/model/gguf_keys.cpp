@@ -12,7 +12,7 @@ namespace {
 
 /// Keys without effect: sizes that the tensors state themselves, notes on what was done to a model, and what only
 /// embeddings use. Sorted.
-constexpr std::string_view kWithoutEffect[] = {
+constexpr std::string_view kGgufKeysWithoutEffect[] = {
     "attention.key_length_swa",
     "attention.layer_norm_epsilon",
     "attention.value_length_swa",
@@ -32,7 +32,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "tensor_data_layout",
     "vocab_size",
 };
-static_assert(std::is_sorted(std::begin(kWithoutEffect), std::end(kWithoutEffect)));
+static_assert(std::is_sorted(std::begin(kGgufKeysWithoutEffect), std::end(kGgufKeysWithoutEffect)));
 
 /// A key that changes what is computed, unless it has one of the values that change nothing: none, one of two numbers,
 /// or a truth value.
@@ -150,8 +150,8 @@ std::vector<std::string> GgufKeys::judgeUnread() const {
     for (const auto& [whole, value] : file_.metadata()) {
         const bool mine = whole.starts_with(own);
         const std::string_view name = mine ? whole.substr(own.size()) : whole;
-        if (mine &&
-            (asked_.contains(name) || std::binary_search(std::begin(kWithoutEffect), std::end(kWithoutEffect), name)))
+        if (mine && (asked_.contains(name) ||
+                     std::binary_search(std::begin(kGgufKeysWithoutEffect), std::end(kGgufKeysWithoutEffect), name)))
             continue;
         const auto refuse = [&, whole = whole, &value = value](const char* why) {
             throw Error(ErrorKind::Unsupported,

@@ -9,7 +9,7 @@ namespace kvscope {
 namespace {
 
 /// Keys that do not change logits: names, types, training, generation, and how the library is to compute. Sorted.
-constexpr std::string_view kWithoutEffect[] = {
+constexpr std::string_view kLibraryKeysWithoutEffect[] = {
     "_attn_implementation",
     "_commit_hash",
     "_experts_implementation",
@@ -78,7 +78,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "use_bfloat16",
     "use_cache",
 };
-static_assert(std::is_sorted(std::begin(kWithoutEffect), std::end(kWithoutEffect)));
+static_assert(std::is_sorted(std::begin(kLibraryKeysWithoutEffect), std::end(kLibraryKeysWithoutEffect)));
 
 /// Keys that the library's masks, caches and configurations read for every class.
 constexpr std::string_view kReadOfEveryClass[] = {
@@ -134,7 +134,8 @@ std::vector<std::string> judgeUnreadKeys(const ConfigReader& reader, const nlohm
             return std::find(std::begin(list), std::end(list), key) != std::end(list);
         };
         const nlohmann::json& value = stated.at(key);
-        if (std::binary_search(std::begin(kWithoutEffect), std::end(kWithoutEffect), std::string_view(key)) ||
+        if (std::binary_search(std::begin(kLibraryKeysWithoutEffect), std::end(kLibraryKeysWithoutEffect),
+                               std::string_view(key)) ||
             key == "layer_types" || (key == "sliding_window" && value.is_null()))
             continue;
         if (isIn(kReadOfEveryClass) && !isNeutral(value))

@@ -5,8 +5,6 @@
 #include <utility>
 
 namespace kvscope::ui {
-namespace {} // namespace
-
 ServingPlotView::ServingPlotView(Workspace& workspace, const QString& title, const QString& whatItShows,
                                  QWidget* parent)
     : PlotView(workspace, title, parent), whatItShows_(whatItShows), timer_(GrowthTimer::kReadMs, [this] { ask(); }) {}
