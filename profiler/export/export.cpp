@@ -175,6 +175,24 @@ ExportResult exportView(Connection& connection, const TableQuery& query, ExportF
     return result;
 }
 
+/// Why the runs from `first` to `last` have no row of a selection.
+std::string whyNoSelections(Connection& connection, int first, int last) {
+    bool know = true, decoded = false;
+    Statement runs(connection, "SELECT run_id FROM run WHERE run_id BETWEEN ? AND ?");
+    runs.bindAll(first, last);
+    while (runs.step()) know &= knowledgeOf(connection, int(runs.int64(0))).has(Known::Selections);
+    if (!know) return "the trace does not know which blocks were selected";
+    Statement layers(connection, "SELECT selected <> 0 FROM layer_step WHERE id BETWEEN ? AND ?");
+    layers.bindAll(trace::keysOfSteps(first, 0, 0, trace::kLayerShift).first,
+                   trace::keysOfSteps(last, 0, trace::kMaxStep, trace::kLayerShift).second);
+    while (layers.step()) {
+        decoded = true;
+        if (layers.int64(0) != 0) return "the trace has no selections, only how many blocks its layers selected";
+    }
+    return decoded ? "the trace has no selections: its method attends every block"
+                   : "the trace has no selections: no decode step of a layer was recorded";
+}
+
 ExportResult exportSelections(Connection& connection, ExportFormat format, LineWriter& writer,
                               const ExportOptions& options) {
     ExportResult result;
@@ -224,7 +242,7 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
     }
     if (result.rows == 0)
         result.note = blockless ? "the trace was recorded at level counters: it has no selected blocks"
-                                : "the trace has no selections: its method attends every block";
+                                : whyNoSelections(connection, firstRun, lastRun);
     return result;
 }
 

@@ -237,6 +237,14 @@ std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) 
 }
 
 /// Reads the recorded compute times. trace.run and trace.steps must be set.
+/// Whether a layer of the run selected blocks, by its own count.
+bool countsSelected(Connection& connection, int runId, int lastStep) {
+    Statement layers(connection, "SELECT 1 FROM layer_step WHERE id BETWEEN ? AND ? AND selected <> 0 LIMIT 1");
+    const auto [first, last] = trace::keysOfSteps(runId, 0, lastStep, trace::kLayerShift);
+    layers.bindAll(first, last);
+    return layers.step();
+}
+
 void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace) {
     const Extents<int, int> cells = trace.layerSteps();
     trace.layerTimes.assign(cells.size(), {});
@@ -379,6 +387,11 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
                     fmt::format("run {} of {} does not know which blocks were selected: there is nothing to replay",
                                 runId, reader.path()),
                     "record it with an engine that writes its selections");
+    if (trace.pools.empty() && countsSelected(*impl.connection, runId, lastStep))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} of {} has no selections, only how many blocks its layers selected", runId,
+                                reader.path()),
+                    "record it with its selections");
     if (trace.pools.empty())
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} has no selections: its method attends every block", runId, reader.path()),

@@ -211,6 +211,15 @@ TEST_F(ExportTest, SaysWhySelectionsAreMissing) {
                 HasSubstr("level counters"));
     EXPECT_THAT(exportTable(dense, ExportTable::Selections, ExportFormat::Csv, out).note,
                 HasSubstr("attends every block"));
+    const std::string sums = (folder / "sums.kvtrace").string();
+    synthetic::recordFile(sums, {});
+    test::sql(sums, "DELETE FROM selection", SQLITE_OPEN_READWRITE);
+    EXPECT_EQ(exportTable(sums, ExportTable::Selections, ExportFormat::Csv, out).note,
+              "the trace has no selections, only how many blocks its layers selected");
+    test::sql(sums, "DELETE FROM layer_step", SQLITE_OPEN_READWRITE);
+    EXPECT_THAT(exportTable(sums, ExportTable::Selections, ExportFormat::Csv, out).note, HasSubstr("was recorded"));
+    test::sql(sums, "INSERT OR REPLACE INTO run_meta VALUES (1, 'knows', '[\"hits\"]')", SQLITE_OPEN_READWRITE);
+    EXPECT_THAT(exportTable(sums, ExportTable::Selections, ExportFormat::Csv, out).note, HasSubstr("does not know"));
 }
 
 TEST_F(ExportTest, RefusesUnknownNamesAndListsTheKnown) {

@@ -235,6 +235,11 @@ TEST(Replay, RefusalsNameWhatIsWrongAndTheMend) {
                 HasSubstr("--record selections"));
     EXPECT_THAT(test::failureOf([&] { load("dense", dense, RecordLevel::Full); }), HasSubstr("attends every block"));
     EXPECT_THAT(test::failureOf([&] { load("none", none, RecordLevel::Full); }), HasSubstr("no decode steps"));
+    const std::string sums = (folder / "sums").string();
+    synthetic::recordFile(sums, {}, RecordLevel::Full);
+    test::sql(sums, "DELETE FROM selection", SQLITE_OPEN_READWRITE);
+    EXPECT_THAT(test::failureOf([&] { (void)loadSelectionTrace(TraceReader(sums), 1); }),
+                HasSubstr("only how many blocks its layers selected"));
     const SelectionTrace trace = load("full", {}, RecordLevel::Full);
     EXPECT_THAT(test::failureOf([&] {
                     replay(trace, {{}, {1}, {}, 1});

@@ -60,12 +60,12 @@ void SessionJournal::write(const Entry& entry) {
             return;
         }
     }
-    // If the program is killed while it writes, the file has either the old or the new content.
     QJsonObject text{{QStringLiteral("open"), QJsonArray::fromStringList(entry.open)},
                      {QStringLiteral("recording"), QJsonArray::fromStringList(entry.recording)}};
     // A longer text would make the journal one that leftBehind() does not read, and the open traces would be lost too.
     if (!entry.waiting.isEmpty() && entry.waiting.size() < kMostBytes / 2)
         text[QStringLiteral("waiting")] = QJsonDocument::fromJson(entry.waiting).array();
+    // If the program is killed while it writes, the file has either the old or the new content.
     if (saveBytes(QJsonDocument(text).toJson(), file_)) written_ = entry;
 }
 
