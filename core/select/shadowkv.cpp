@@ -116,25 +116,27 @@ void ShadowKv::promptDone(LayerId layer, RowId sequence, int tokens, std::vector
 /// Makes the low-rank form of the keys K = U S V': low.basis gets the first `rank` rows of V', which span the keys
 /// best, and low.u the keys' coordinates along them, U S = K V. V consists of the eigenvectors of K'K, which is small.
 void ShadowKv::decompose(LowRank& low, const std::vector<float>& keys, int tokens) const {
-    const auto width = std::size_t(width_), rank = std::size_t(rank_);
-    std::vector<double> gram(width * width, 0.0);
+    const Extents<int, int> gramAt(width_, width_), keyAt(tokens, width_), coordinateAt(tokens, rank_),
+        directionAt(rank_, width_);
+    std::vector<double> gram(gramAt.size(), 0.0);
     context_.kernels.forEach(width_, [&](int i) {
-        double* row = gram.data() + std::size_t(i) * width;
-        for (std::size_t t = 0; t < std::size_t(tokens); ++t) {
-            const float* key = keys.data() + t * width;
+        double* row = gram.data() + gramAt.first(i);
+        for (int t = 0; t < tokens; ++t) {
+            const float* key = keys.data() + keyAt.first(t);
             const auto left = double(key[i]);
-            for (std::size_t j = 0; j < width; ++j) row[j] += left * double(key[j]);
+            for (int j = 0; j < width_; ++j) row[j] += left * double(key[j]);
         }
     });
     const SymmetricEigen eigen = symmetricEigen(gram, width_);
-    low.basis.assign(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(rank * width));
-    low.u.resize(std::size_t(tokens) * rank);
+    low.basis.assign(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(directionAt.size()));
+    low.u.resize(coordinateAt.size());
     context_.kernels.forEach(tokens, [&](int t) {
-        const float* key = keys.data() + std::size_t(t) * width;
-        for (std::size_t r = 0; r < rank; ++r) {
+        const float* key = keys.data() + keyAt.first(t);
+        for (int r = 0; r < rank_; ++r) {
+            const double* direction = eigen.vectors.data() + directionAt.first(r);
             double sum = 0;
-            for (std::size_t c = 0; c < width; ++c) sum += double(key[c]) * eigen.vectors[r * width + c];
-            low.u[std::size_t(t) * rank + r] = float(sum);
+            for (int c = 0; c < width_; ++c) sum += double(key[c]) * direction[c];
+            low.u[coordinateAt.offset(t, r)] = float(sum);
         }
     });
 }
@@ -148,9 +150,10 @@ void ShadowKv::makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int
     Head& head = of(layer, sequence, kvHead);
     const KvHead& cached = context_.cache.head(sequence, layer, kvHead);
     head.firstLocalToken = chunks * budget_.chunk;
-    std::vector<float> means(std::size_t(chunks) * dim), distance(static_cast<std::size_t>(chunks));
+    const Extents<int, int> meanAt(chunks, context_.shape.dim);
+    std::vector<float> means(meanAt.size()), distance(static_cast<std::size_t>(chunks));
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        float* mean = means.data() + std::size_t(chunk) * dim;
+        float* mean = means.data() + meanAt.first(chunk);
         const auto channel = [&](int token, std::size_t c) {
             return context_.cache.storedKey(cached, token)[c * size];
         };
@@ -181,7 +184,7 @@ void ShadowKv::makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int
     for (int chunk = 0; chunk < chunks; ++chunk) {
         if (std::binary_search(head.outliers.begin(), head.outliers.end(), chunk)) continue;
         head.landmarkChunks.push_back(chunk);
-        const float* mean = means.data() + std::size_t(chunk) * dim;
+        const float* mean = means.data() + meanAt.first(chunk);
         head.landmarks.insert(head.landmarks.end(), mean, mean + dim);
     }
 }
@@ -259,7 +262,7 @@ Selector::Loads ShadowKv::load(std::span<HeadStep> heads) {
 /// Rebuilds the keys of the chosen chunks from the low-rank form, and puts them in the place of the keys that were
 /// gathered with the values. The engine then attends.
 bool ShadowKv::attend(std::span<HeadStep> heads) {
-    const auto dim = std::size_t(context_.shape.dim), rank = std::size_t(rank_), width = std::size_t(width_);
+    const int dim = context_.shape.dim;
     const BlockLayout& layout = context_.cache.layout();
     const RopeConfig& rope = context_.model.config().rope;
     for (HeadStep& item : heads) {
@@ -273,23 +276,25 @@ bool ShadowKv::attend(std::span<HeadStep> heads) {
                 at.push_back(std::int32_t(i));
                 rebuiltRows_.push_back(context_.rope.first(int(item.sequence)) + item.tokens[i]);
             }
-        rebuilt_.resize(at.size() * dim);
-        const std::size_t ofHead = context_.keys(1).first(0, item.kvHead); // within the width of all heads
+        const Extents<int, int> rebuiltAt(int(at.size()), dim);
+        const Extents<int, KvHeadId, int> basisAt(rank_, context_.shape.kvHeads, dim);
+        rebuilt_.resize(rebuiltAt.size());
         context_.kernels.forEach(int(at.size()), [&](int i) {
-            const auto token = std::size_t(item.tokens[std::size_t(at[std::size_t(i)])]);
-            float* key = rebuilt_.data() + std::size_t(i) * dim;
+            const std::int32_t token = item.tokens[std::size_t(at[std::size_t(i)])];
+            const float* weights = low.u.data() + Extents<int, int>(token + 1, rank_).first(token);
+            float* key = rebuilt_.data() + rebuiltAt.first(i);
             std::fill_n(key, dim, 0.f);
-            for (std::size_t r = 0; r < rank; ++r) {
-                const float weight = low.u[token * rank + r];
-                const float* row = low.basis.data() + r * width + ofHead;
-                for (std::size_t c = 0; c < dim; ++c) key[c] += weight * row[c];
+            for (int r = 0; r < rank_; ++r) {
+                const float weight = weights[r];
+                const float* row = low.basis.data() + basisAt.first(r, item.kvHead);
+                for (int c = 0; c < dim; ++c) key[c] += weight * row[c];
             }
         });
         RopeArgs args;
         args.x = rebuilt_.data();
         args.n = int(at.size());
         args.heads = 1;
-        args.dim = args.stride = context_.shape.dim;
+        args.dim = args.stride = dim;
         args.positions = rebuiltRows_.data();
         args.cos = context_.rope.cos();
         args.sin = context_.rope.sin();
@@ -297,10 +302,12 @@ bool ShadowKv::attend(std::span<HeadStep> heads) {
         args.interleaved = rope.interleaved;
         context_.kernels.rope(args);
         const auto size = std::size_t(layout.blockSize);
+        const Extents<int, int> channelAt(dim, layout.blockSize); // of the keys of a block
         for (std::size_t i = 0; i < at.size(); ++i) {
             const auto token = std::size_t(at[i]);
             float* block = item.gathered.data() + token / size * layout.floats();
-            for (std::size_t c = 0; c < dim; ++c) block[c * size + token % size] = rebuilt_[i * dim + c];
+            const float* key = rebuilt_.data() + rebuiltAt.first(int(i));
+            for (int c = 0; c < dim; ++c) block[channelAt.offset(c, int(token % size))] = key[c];
         }
     }
     return false;
