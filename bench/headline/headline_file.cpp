@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
 #include <ostream>
@@ -68,11 +69,14 @@ Json rowsOfRuns(const std::vector<Json>& runs) {
                 }
             }
     for (const auto& [row, values] : out.items())
-        for (const auto& [of, value] : values.items())
+        for (const auto& [of, value] : values.items()) {
+            bool whole = value.is_string() || value.is_array();
+            if (value.is_array())
+                for (const Json& each : value) whole = whole && each.is_number() && std::isfinite(each.get<double>());
             for (const Json& run : runs)
-                if (!run.contains(row) || !run[row].contains(of))
-                    throw Error(ErrorKind::BadInput,
-                                fmt::format("one run has a value of '{}' in row {}, and another has none", of, row));
+                whole = whole && run.contains(row) && run[row].contains(of) && !run[row][of].empty();
+            if (!whole) throw Error(ErrorKind::BadInput, fmt::format("a run has no value of '{}' in row {}", of, row));
+        }
     return out;
 }
 

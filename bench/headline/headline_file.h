@@ -28,7 +28,7 @@ void joinHeadline(nlohmann::ordered_json& headline, const nlohmann::ordered_json
 
 /// The rows of several runs, {row: {what of: value}}, as one, where each value is the list of the runs' values. A value
 /// that is a list already is appended; a text, which says why there is no value, stays one.
-/// @throws Error(BadInput) where a run lacks a value that another has
+/// @throws Error(BadInput) where a run lacks a value that another has, or a value is no finite number
 nlohmann::ordered_json rowsOfRuns(const std::vector<nlohmann::ordered_json>& runs);
 
 /// The clock, the power and the temperature of a GPU at work: the least, the middle and the most. lines: what

@@ -109,6 +109,12 @@ TEST_F(Headline, RunsOfARowAreListedTogether) {
     lacks["row"].erase("a");
     EXPECT_THROW(bench::rowsOfRuns({one, lacks}), Error);
     EXPECT_THROW(bench::rowsOfRuns({lacks, one}), Error);
+    for (const Json& none : {Json::array(), Json({1.0, std::nan("")}), Json()}) {
+        Json bad = one;
+        bad["row"]["a"] = none;
+        EXPECT_THROW(bench::rowsOfRuns({bad, two}), Error) << none;
+        EXPECT_THROW(bench::rowsOfRuns({bad}), Error) << none;
+    }
 }
 
 TEST_F(Headline, ClocksAreThoseOfAGpuAtWork) {
