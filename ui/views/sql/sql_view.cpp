@@ -7,31 +7,28 @@
 #include "ui/frame/units.h"
 #include "ui/frame/view_request.h"
 #include "ui/frame/workspace.h"
-#include "ui/look/theme.h"
 #include "ui/models/sql_table_model.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/make_views.h"
 #include "ui/views/sql/sql_plot.h"
+#include "ui/views/sql/sql_query_bar.h"
 #include "ui/views/sql/sql_runner.h"
+#include "ui/views/sql/sql_schema.h"
 #include "ui/widgets/sql_editor.h"
 
 #include <QApplication>
 #include <QClipboard>
-#include <QComboBox>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QHeaderView>
-#include <QLineEdit>
 #include <QMenu>
 #include <QProgressBar>
 #include <QPushButton>
-#include <QRegularExpression>
 #include <QShortcut>
 #include <QSplitter>
 #include <QTabWidget>
 #include <QTableView>
 #include <QTimer>
-#include <QTreeWidget>
 #include <QVBoxLayout>
 
 #include <algorithm>
@@ -60,7 +57,8 @@ SqlView::SqlView(Workspace& workspace, QWidget* parent)
     across->setChildrenCollapsible(false);
     auto* down = new QSplitter(Qt::Vertical);
     down->setChildrenCollapsible(false);
-    across->addWidget(makeSchema());
+    schema_ = new SqlSchema;
+    across->addWidget(schema_);
     across->addWidget(down);
     down->addWidget(makeEditor());
     down->addWidget(makeResult());
@@ -74,39 +72,15 @@ SqlView::SqlView(Workspace& workspace, QWidget* parent)
     connect(tick_, &QTimer::timeout, this, &SqlView::updateState);
     connectRunner();
     connect(&workspace_, &Workspace::currentChanged, this, &SqlView::followRun);
-    fillQueries();
-    editor_->setPlainText(queries_.all().front().sql);
+    connect(schema_, &SqlSchema::nameChosen, this, [this](const QString& name) {
+        editor_->insertPlainText(name);
+        editor_->setFocus();
+    });
+    editor_->setPlainText(queries_->firstQuery());
     updateState();
 }
 
 SqlView::~SqlView() { runner_->disconnect(this); }
-
-QWidget* SqlView::makeSchema() {
-    auto* box = new QWidget;
-    auto* column = new QVBoxLayout(box);
-    column->setContentsMargins(0, 0, 8, 0);
-    schemaFilter_ = new QLineEdit;
-    schemaFilter_->setObjectName(QStringLiteral("schemaFilter"));
-    schemaFilter_->setPlaceholderText(tr("Find a table or column"));
-    schemaFilter_->setAccessibleName(tr("Find a table or column"));
-    schemaFilter_->setClearButtonEnabled(true);
-    schema_ = new QTreeWidget;
-    schema_->setObjectName(QStringLiteral("schema"));
-    schema_->setAccessibleName(tr("Tables, views and their columns"));
-    schema_->setToolTip(tr("Enter or a double click puts a name into the query"));
-    schema_->setHeaderHidden(true);
-    schema_->setMinimumWidth(150); // names stay readable in a narrow window
-    schema_->setColumnCount(2);
-    schema_->setIndentation(14);
-    schema_->setUniformRowHeights(true);
-    schema_->header()->setStretchLastSection(true);
-    schema_->header()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
-    column->addWidget(schemaFilter_);
-    column->addWidget(schema_, 1);
-    connect(schemaFilter_, &QLineEdit::textChanged, this, &SqlView::filterSchema);
-    connect(schema_, &QTreeWidget::itemActivated, this, [this](QTreeWidgetItem* item) { insertName(item); });
-    return box;
-}
 
 QWidget* SqlView::makeEditor() {
     auto* box = new QWidget;
@@ -122,32 +96,8 @@ QWidget* SqlView::makeEditor() {
     stop_ = new QPushButton(tr("Stop"));
     stop_->setObjectName(QStringLiteral("sqlStop"));
     stop_->setToolTip(tr("Stop the query (Esc); the rows that came stay"));
-    saved_ = new QComboBox;
-    saved_->setObjectName(QStringLiteral("sqlQueries"));
-    saved_->setAccessibleName(tr("Saved queries"));
-    saved_->setToolTip(tr("Queries to begin with, and your own"));
-    saved_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-    saved_->setMinimumContentsLength(30);
-    save_ = new QToolButton;
-    save_->setObjectName(QStringLiteral("sqlSave"));
-    save_->setText(tr("Save…"));
-    save_->setToolTip(tr("Keep this query under a name"));
-    remove_ = new QToolButton;
-    remove_->setObjectName(QStringLiteral("sqlRemove"));
-    remove_->setText(tr("Delete"));
-    remove_->setToolTip(tr("Forget the chosen query of your own"));
-    naming_ = new QWidget;
-    auto* naming = new QHBoxLayout(naming_);
-    naming->setContentsMargins(0, 0, 0, 0);
-    name_ = new QLineEdit;
-    name_->setObjectName(QStringLiteral("sqlName"));
-    name_->setAccessibleName(tr("Name of the query"));
-    name_->setPlaceholderText(tr("Name, then Enter; Esc to leave it"));
-    name_->setMinimumWidth(220);
-    naming->addWidget(name_);
-    naming_->hide();
-    for (QWidget* widget : std::initializer_list<QWidget*>{run_, stop_, saved_, save_, remove_, naming_})
-        tools->addWidget(widget);
+    queries_ = new SqlQueryBar([this] { return editor_->toPlainText(); });
+    for (QWidget* widget : std::initializer_list<QWidget*>{run_, stop_, queries_}) tools->addWidget(widget);
     tools->addStretch(1);
     editor_ = new SqlEditor;
     column->addLayout(tools);
@@ -159,20 +109,18 @@ QWidget* SqlView::makeEditor() {
     connect(run_, &QPushButton::clicked, this, &SqlView::run);
     connect(stop_, &QPushButton::clicked, this, &SqlView::stop);
     connect(editor_, &SqlEditor::runRequested, this, &SqlView::run);
-    connect(saved_, &QComboBox::activated, this, &SqlView::chooseQuery);
-    connect(save_, &QToolButton::clicked, this, [this] { beginSaving(true); });
-    connect(remove_, &QToolButton::clicked, this, [this] {
-        const QString problem = queries_.remove(saved_->currentText());
-        if (!problem.isEmpty()) message_->show(InlineMessage::Kind::Error, problem);
-        fillQueries();
-    });
-    connect(name_, &QLineEdit::returnPressed, this, &SqlView::saveQuery);
+    connect(queries_, &SqlQueryBar::chosen, this, [this](const QString& sql) { setQuery(sql, true); });
+    connect(queries_, &SqlQueryBar::named, this, [this] { editor_->setFocus(); });
+    connect(queries_, &SqlQueryBar::saved, this,
+            [this](const QString& name) { message_->show(InlineMessage::Kind::Note, tr("Saved as “%1”.").arg(name)); });
+    connect(queries_, &SqlQueryBar::failed, this,
+            [this](const QString& problem) { message_->show(InlineMessage::Kind::Error, problem); });
     auto* escape = new QShortcut(QKeySequence(Qt::Key_Escape), this);
     escape->setWhatsThis(tr("Stop the query"));
     escape->setContext(Qt::WidgetWithChildrenShortcut);
     connect(escape, &QShortcut::activated, this, [this] {
-        if (naming_->isVisible())
-            beginSaving(false);
+        if (queries_->isNaming())
+            queries_->setNaming(false);
         else
             stop();
     });
@@ -310,7 +258,7 @@ void SqlView::connectRunner() {
         exporting_ = wanted_ = false;
         if (model_->columnCount() == 0) plot_->columnsChanged(); // nothing of the query before is left to draw
         message_->show(InlineMessage::Kind::Error, sentence);
-        if (offset >= 0) editor_->markError(ranBegin_ + int(QString::fromUtf8(ran_.toUtf8().left(offset)).size()));
+        if (offset >= 0) editor_->markError(ran_.begin + int(QString::fromUtf8(ran_.sql.toUtf8().left(offset)).size()));
     });
 }
 
@@ -331,111 +279,14 @@ void SqlView::followRun() {
 }
 
 void SqlView::showSchema(const std::vector<SqlTableInfo>& schema) {
-    schema_->clear();
+    schema_->setTables(schema);
     QStringList names;
-    const auto tip = [](const QString& head, const std::string& help) {
-        return QStringLiteral("<p><b>%1</b></p><p>%2</p>")
-            .arg(head.toHtmlEscaped(), QString::fromStdString(help).toHtmlEscaped());
-    };
-    QTreeWidgetItem* group = nullptr;
-    const auto begin = [&](const QString& title) {
-        group = new QTreeWidgetItem(schema_, {title});
-        group->setFlags(Qt::ItemIsEnabled);
-        group->setExpanded(true);
-    };
-    bool views = false, tables = false;
     for (const SqlTableInfo& table : schema) {
-        if (table.view && !std::exchange(views, true)) begin(tr("Views"));
-        if (!table.view && !std::exchange(tables, true)) begin(tr("Tables"));
-        auto* item = new QTreeWidgetItem(group, {QString::fromStdString(table.name)});
-        item->setToolTip(0, tip(QString::fromStdString(table.name), table.help));
         names << QString::fromStdString(table.name);
-        for (const SqlColumnInfo& column : table.columns) {
-            auto* leaf =
-                new QTreeWidgetItem(item, {QString::fromStdString(column.name), QString::fromStdString(column.type)});
-            for (int i = 0; i < 2; ++i)
-                leaf->setToolTip(
-                    i, tip(QString::fromStdString(table.name + '.' + column.name + ": " + column.type), column.help));
-            leaf->setForeground(1, Theme::current().mutedText);
-            names << QString::fromStdString(column.name);
-        }
+        for (const SqlColumnInfo& column : table.columns) names << QString::fromStdString(column.name);
     }
     for (const auto& [name, value] : parameters()) names << QString::fromStdString(name);
     editor_->setNames(names);
-    filterSchema(schemaFilter_->text());
-}
-
-void SqlView::filterSchema(const QString& text) {
-    for (int g = 0; g < schema_->topLevelItemCount(); ++g) {
-        QTreeWidgetItem* group = schema_->topLevelItem(g);
-        for (int t = 0; t < group->childCount(); ++t) {
-            QTreeWidgetItem* table = group->child(t);
-            const bool named = table->text(0).contains(text, Qt::CaseInsensitive);
-            bool any = named;
-            for (int c = 0; c < table->childCount(); ++c) {
-                const bool fits = named || table->child(c)->text(0).contains(text, Qt::CaseInsensitive);
-                table->child(c)->setHidden(!fits);
-                any = any || fits;
-            }
-            table->setHidden(!any);
-            table->setExpanded(any && !named && !text.isEmpty());
-        }
-    }
-}
-
-void SqlView::insertName(QTreeWidgetItem* item) {
-    if (!item->parent()) return; // "Views", "Tables"
-    QString name = item->text(0);
-    if (name.contains(QRegularExpression(QStringLiteral("\\W"))))
-        name = QStringLiteral("\"%1\"").arg(name.replace(QLatin1Char('"'), QLatin1String("\"\"")));
-    editor_->insertPlainText(name);
-    editor_->setFocus();
-}
-
-void SqlView::fillQueries() {
-    const QString before = saved_->currentText();
-    saved_->clear();
-    bool own = false;
-    for (const SavedQuery& query : queries_.all()) {
-        if (!query.builtIn && !std::exchange(own, true)) saved_->insertSeparator(saved_->count());
-        saved_->addItem(query.name, query.sql);
-        saved_->setItemData(saved_->count() - 1, query.builtIn, Qt::UserRole + 1);
-    }
-    saved_->setCurrentIndex(std::max(0, saved_->findText(before)));
-    remove_->setEnabled(!saved_->currentData(Qt::UserRole + 1).toBool());
-}
-
-void SqlView::chooseQuery(int index) {
-    remove_->setEnabled(!saved_->itemData(index, Qt::UserRole + 1).toBool());
-    setQuery(saved_->itemData(index).toString(), true);
-}
-
-void SqlView::beginSaving(bool saving) {
-    naming_->setVisible(saving);
-    save_->setVisible(!saving);
-    remove_->setVisible(!saving);
-    if (!saving) {
-        editor_->setFocus();
-        return;
-    }
-    const bool own = !saved_->currentData(Qt::UserRole + 1).toBool();
-    name_->setText(own ? saved_->currentText() : QString());
-    name_->selectAll();
-    name_->setFocus();
-}
-
-void SqlView::saveQuery() {
-    const QString problem = queries_.save(name_->text(), editor_->toPlainText());
-    if (!problem.isEmpty()) {
-        message_->show(InlineMessage::Kind::Error, problem + QLatin1Char('.'));
-        return;
-    }
-    const QString name = name_->text().trimmed();
-    beginSaving(false);
-    fillQueries();
-    saved_->setCurrentIndex(std::max(0, saved_->findText(name)));
-    remove_->setEnabled(true);
-    message_->show(InlineMessage::Kind::Note, tr("Saved as “%1”.").arg(name));
 }
 
 void SqlView::setQuery(const QString& sql, bool run) {
@@ -474,17 +325,16 @@ void SqlView::run() {
         runner_->setFile(run->key.path);
         return;
     }
-    if (runner_->busy() && schema_->topLevelItemCount() == 0) {
+    if (runner_->busy() && schema_->isEmpty()) {
         wanted_ = true;
         return;
     }
-    ran_ = editor_->statement(&ranBegin_);
-    ranWith_ = parameters();
-    runName_ = QString::fromStdString(run->row.name);
-    runFile_ = run->key.path;
+    ran_.sql = editor_->statement(&ran_.begin);
+    ran_.parameters = parameters();
+    ran_.file = run->key.path;
     exporting_ = false;
     model_->reset({});
-    runner_->run(ran_, ranWith_, limits_);
+    runner_->run(ran_.sql, ran_.parameters, limits_);
     updateState();
 }
 
@@ -508,7 +358,7 @@ void SqlView::updateState() {
     else if (model_->columnCount() > 0)
         text =
             tr("%1 rows in %2, from %3. Values of the cursor: :run_id, :step, :layer, :seq, :kv_head, :block.")
-                .arg(formatCount(model_->rowCount()), duration(runner_->elapsedMs()), QFileInfo(runFile_).fileName());
+                .arg(formatCount(model_->rowCount()), duration(runner_->elapsedMs()), QFileInfo(ran_.file).fileName());
     else
         text = tr("Ctrl+Return runs the statement at the cursor. Only reading is possible.");
     if (status_->text() != text) status_->setText(text);
@@ -544,7 +394,7 @@ void SqlView::chooseExport() {
     if (path.isEmpty()) return;
     message_->clear();
     exporting_ = true;
-    runner_->exportCsv(ran_, ranWith_, path);
+    runner_->exportCsv(ran_.sql, ran_.parameters, path);
 }
 
 void SqlView::sortBy(int column) {
@@ -555,7 +405,7 @@ void SqlView::sortBy(int column) {
 /// A row that names a step, layer, sequence, KV head or block moves the shared cursor there.
 void SqlView::followRow(const QModelIndex& index) {
     const OpenRun* run = workspace_.current();
-    if (!index.isValid() || !run || runner_->busy() || run->key.path != runFile_) return;
+    if (!index.isValid() || !run || runner_->busy() || run->key.path != ran_.file) return;
     const std::size_t row = model_->sourceRow(index.row());
     const auto take = [&](const char* name, int& value) {
         const int column = model_->columnOf(QLatin1String(name));

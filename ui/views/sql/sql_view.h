@@ -2,29 +2,25 @@
 #pragma once
 
 #include "ui/frame/view.h"
-#include "ui/models/sql_queries.h"
 
 #include "profiler/sql/sql_session.h"
 
-class QComboBox;
 class QLabel;
-class QLineEdit;
 class QModelIndex;
 class QProgressBar;
 class QPushButton;
 class QTableView;
 class QTabWidget;
 class QTimer;
-class QToolButton;
-class QTreeWidget;
-class QTreeWidgetItem;
 
 namespace kvscope::ui {
 
 class InlineMessage;
 class SqlEditor;
 class SqlPlot;
+class SqlQueryBar;
 class SqlRunner;
+class SqlSchema;
 class SqlTableModel;
 
 class SqlView final : public View {
@@ -55,18 +51,11 @@ protected:
     void showEvent(QShowEvent* event) override;
 
 private:
-    QWidget* makeSchema();
     QWidget* makeEditor();
     QWidget* makeResult();
     void connectRunner();
     void followRun();
     void showSchema(const std::vector<SqlTableInfo>& schema);
-    void filterSchema(const QString& text);
-    void insertName(QTreeWidgetItem* item);
-    void fillQueries();
-    void chooseQuery(int index);
-    void beginSaving(bool saving);
-    void saveQuery();
     void updateState();
     void showTableMenu(const QPoint& place);
     void copySelection(bool withHeaders);
@@ -76,18 +65,13 @@ private:
     SqlParameters parameters() const;
 
     Workspace& workspace_;
-    SqlQueries queries_;
     SqlLimits limits_;
     SqlRunner* runner_;
     SqlTableModel* model_;
-    QLineEdit* schemaFilter_ = nullptr;
-    QTreeWidget* schema_ = nullptr;
+    SqlSchema* schema_ = nullptr;
     SqlEditor* editor_ = nullptr;
     QPushButton *run_ = nullptr, *stop_ = nullptr, *export_ = nullptr;
-    QComboBox* saved_ = nullptr;
-    QToolButton *save_ = nullptr, *remove_ = nullptr;
-    QWidget* naming_ = nullptr;
-    QLineEdit* name_ = nullptr;
+    SqlQueryBar* queries_ = nullptr;
     QProgressBar* progress_ = nullptr;
     QLabel* status_ = nullptr;
     InlineMessage* message_ = nullptr;
@@ -95,10 +79,13 @@ private:
     QTableView* table_ = nullptr;
     SqlPlot* plot_ = nullptr;
     QTimer* tick_ = nullptr;
-    QString ran_;               // the statement whose rows are shown
-    SqlParameters ranWith_;     // and its parameters
-    QString runFile_, runName_; // what it ran on
-    int ranBegin_ = 0;          // where it begins in the editor
+    /// The statement whose rows are shown.
+    struct {
+        QString sql;
+        SqlParameters parameters;
+        QString file;  // the trace on which it ran
+        int begin = 0; // the index of its first character in the editor
+    } ran_;
     int sortColumn_ = -1;
     bool sortDescending_ = false, exporting_ = false, wanted_ = false;
 };
