@@ -262,9 +262,9 @@ TEST(ServingEngine, TellsTheTimeBetweenIterationsAndWhoCameOrWentInIt) {
         EXPECT_EQ(now.gapRows, gaps.told[i - 1].rows) << i;
     }
     EXPECT_EQ(gaps.told[0].gapRequests, 2) << "two arrived";
-    EXPECT_EQ(gaps.told[first].gapRequests, 2) << "the last one of before ended, and one arrived";
+    EXPECT_EQ(gaps.told[first].gapRequests, 1) << "one arrived";
     EXPECT_GE(gaps.told[first + 1].gapRequests, 3) << "two arrived, of which one was cancelled at once";
-    EXPECT_GE(cameOrWent, 5 + 2);
+    EXPECT_GE(cameOrWent, 5 + 1) << "five arrived, and request 1 ended before request 2";
 }
 
 /// At a millionth of the processor's speed a second of work is a microsecond of the clock, and idle time stays what it
