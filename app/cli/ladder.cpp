@@ -94,7 +94,7 @@ public:
             const Found found = search(rung);
             Json entry = jsonOf(rung, found);
             const double gain = gains.add(found);
-            entry["gain"] = gain > 0 ? Json(gain) : Json(nullptr);
+            addGain(entry, found, gain);
             if (print_) printRung(rung, found, gain);
             if (gain > 0 && gain < 1 && print_) say(fmt::format("  below the rung before it: {}", found.broken));
             if (ladder_.measured && ladder_.searchMeasured)
@@ -201,7 +201,7 @@ private:
             if (gain > 0 && gain < 1) say(fmt::format("  below the rung before it: {}", found.broken));
         }
         Json out = jsonOf(rung, found);
-        out["gain"] = gain > 0 ? Json(gain) : Json(nullptr);
+        addGain(out, found, gain);
         out["simulated_error"] = found.isVoid() ? Json(nullptr) : Json(error);
         return out;
     }
@@ -231,6 +231,12 @@ private:
                 {"capacity_per_s", found.isVoid() ? Json(nullptr) : Json(found.mean())},
                 {"broke_first", found.broken},
                 {"at_capacity", found.best}};
+    }
+
+    /// Why a rung is below the one before it: what broke first above its capacity.
+    static void addGain(Json& entry, const Found& found, double gain) {
+        entry["gain"] = gain > 0 ? Json(gain) : Json(nullptr);
+        entry["below_the_rung_before"] = gain > 0 && gain < 1 ? Json(found.broken) : Json(nullptr);
     }
 
     void printRung(const Rung& rung, const Found& found, double gain) {

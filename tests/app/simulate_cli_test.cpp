@@ -164,6 +164,8 @@ TEST_F(Simulate, FindsTheCapacityOfEveryRungOfTheLadder) {
         if (before > 0) {
             EXPECT_NEAR(rung.at("gain").get<double>(), capacity / before, 1e-9);
             product *= capacity / before;
+            const json& why = rung.at("below_the_rung_before");
+            EXPECT_EQ(why, capacity < before ? rung.at("broke_first") : json(nullptr)) << rung["rung"];
         }
         before = capacity;
     }
