@@ -18,22 +18,20 @@ make_family_checkpoints.py writes them (which this uses), with reference.safeten
     prompt_margin      f32 [Q, L, KV heads]
 read at the call of topk in the library's indexers. A case is refused, and the next seed tried, when a float64 run
 generates other ids or selects other blocks anywhere, or two best logits come closer than SMALLEST_GAP, or a margin of
-any query, of the prompt too, is below SMALLEST_MARGIN.
+any query, of the prompt too, is below SMALLEST_MARGIN (indexer_choices.py).
 """
 
 import json
 import pathlib
 
+import indexer_choices
 import make_family_checkpoints as families
 import torch
-from make_family_checkpoints import BASE, STEPS, rope
-from safetensors.torch import load_file, save_file
+from make_family_checkpoints import BASE, rope
 from transformers import (MiniMaxM3SparseForConditionalGeneration, MiniMaxM3VLConfig, MiniMaxM3VLForCausalLM,
                           MiniMaxM3VLTextConfig)
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/golden/block_sparse"
-SMALLEST_MARGIN = 1e-5
-EVERY = 17  # queries of the prompt, of which one is kept
 
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 EXPERTS = dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=8, shared_intermediate_size=12,
@@ -130,78 +128,21 @@ def fresh(model, folder, double):
     return again.eval()
 
 
-class Choices:
-    """What the layers with an indexer attend to in a forward: `blocks` and `margins` [layers][KV heads][queries]. Taken
-    from the call of topk inside the library's indexers."""
-
-    def __init__(self, model):
-        self.indexers = [layer.self_attn.indexer for layer in text_of(model).layers]
-        self.layers = [i for i, indexer in enumerate(self.indexers) if indexer is not None]
-        self.kv_heads = model.config.get_text_config().num_key_value_heads
-        self.blocks, self.margins = [], []
-        for layer in self.layers:
-            self.indexers[layer].register_forward_pre_hook(self.before)
-            self.indexers[layer].register_forward_hook(self.after)
-
-    def before(self, *_):
-        own = self.topk = torch.Tensor.topk
-
-        def recorded(scores, k, *args, **more):
-            self.scores = scores[0].detach().clone()
-            return own(scores, k, *args, **more)
-
-        torch.Tensor.topk = recorded
-
-    def after(self, indexer, inputs, chosen):
-        torch.Tensor.topk = self.topk
-        heads, queries, _ = self.scores.shape
-        blocks, margins = [], []
-        for head in range(heads):
-            lists, gaps = [], []
-            for query in range(queries):
-                lists.append(sorted(int(block) for block in chosen[0, head, query] if block >= 0))
-                scores = self.scores[head, query].double()
-                finite = scores[scores.isfinite()]
-                left = scores.clone()
-                left[lists[-1]] = -float("inf")
-                largest = max(finite.abs().max().item() if len(finite) else 0, 1e-30)
-                gaps.append((scores[lists[-1]].min() - left.max()).item() / largest)
-            for _ in range(self.kv_heads // heads):
-                blocks.append(lists)
-                margins.append(gaps)
-        self.blocks.append(blocks)
-        self.margins.append(margins)
-
-    def take(self):
-        """Of the last forward."""
-        taken = self.blocks, self.margins
-        self.blocks, self.margins = [], []
-        return taken
-
-
-@torch.no_grad()
 def decode(model, prompt):
-    """Greedy, with the library's cache. @return ids, logits, layers, and (blocks, margins) of the prompt and each step"""
-    choices = Choices(model)
-    out = model(input_ids=torch.tensor([prompt]), use_cache=True)
-    ids, logits, cache, taken = [], [out.logits[0, -1]], out.past_key_values, [choices.take()]
-    for step in range(STEPS):
-        ids.append(int(logits[-1].argmax()))
-        out = model(input_ids=torch.tensor([[ids[-1]]]), past_key_values=cache, use_cache=True,
-                    position_ids=torch.tensor([[len(prompt) + step]]))
-        cache = out.past_key_values
-        logits.append(out.logits[0, -1])
-        taken.append(choices.take())
-    ids.append(int(logits[-1].argmax()))
-    return ids, torch.stack(logits), choices.layers, taken
+    """@return what indexer_choices.decode returns, and the layers with an indexer"""
+    indexers = [layer.self_attn.indexer for layer in text_of(model).layers]
+    layers = [i for i, indexer in enumerate(indexers) if indexer is not None]
+    kv_heads = model.config.get_text_config().num_key_value_heads
 
+    def seen(scores, chosen):
+        """For each KV head what the indexer's head that chooses for it saw: all blocks, -inf those of later tokens."""
+        heads, queries, _ = scores.shape
+        by_head = [[(sorted(int(block) for block in chosen[head, query] if block >= 0), scores[head, query])
+                    for query in range(queries)] for head in range(heads)]
+        return [of_head for of_head in by_head for _ in range(kv_heads // heads)]
 
-def by_query(taken, queries, width):
-    """[queries, layers, KV heads, width] and [queries, layers, KV heads] of what one forward chose."""
-    blocks, margins = taken
-    padded = [[[head[query] + [-1] * (width - len(head[query])) for head in layer] for layer in blocks] for query in queries]
-    return (torch.tensor(padded, dtype=torch.int32),
-            torch.tensor([[[head[query] for head in layer] for layer in margins] for query in queries], dtype=torch.float32))
+    choices = indexer_choices.Choices([indexers[i] for i in layers], seen, range(len(layers)))
+    return indexer_choices.decode(model, prompt, choices), layers
 
 
 def to_published_keys(text):
@@ -225,25 +166,11 @@ def write_case(name, spec, seed, root):
         to_published_keys(written["text_config"])
         (folder / "config.json").write_text(json.dumps(written))
     prompt, _ = families.random_prompt(spec, seed)
-    ids, logits, layers, taken = decode(fresh(model, folder, False), prompt)
-    exact_ids, exact, _, exactly = decode(fresh(model, folder, True), prompt)
-    margin = min(value for _, forward in taken for layer in forward for head in layer for value in head)
-    same = all(one[0] == other[0] for one, other in zip(taken, exactly))
-    if (exact_ids != ids or not same or families.smallest_gap(logits) < families.SMALLEST_GAP or margin < SMALLEST_MARGIN
-            or len(set(ids)) < families.FEWEST_IDS):
-        return None
-    dtype = spec.get("dtype", "bfloat16")
-    families.save_weights(load_file(folder / "model.safetensors"), folder, getattr(torch, dtype), 1)
-    families.write_config(folder, {"dtype": dtype})
-    width = spec["config"]["index_topk_blocks"]
-    steps = [by_query(step, [0], width) for step in taken[1:]]
-    prompt_blocks, prompt_margins = by_query(taken[0], range(0, len(prompt), EVERY), width)
-    save_file({"prompt_ids": torch.tensor(prompt, dtype=torch.int32),
-               "generated_ids": torch.tensor(ids, dtype=torch.int32), "logits": logits.float().contiguous(),
-               "layers": torch.tensor(layers, dtype=torch.int32), "selected": torch.cat([blocks for blocks, _ in steps]),
-               "margin": torch.cat([gaps for _, gaps in steps]), "prompt_selected": prompt_blocks,
-               "prompt_margin": prompt_margins}, folder / "reference.safetensors")
-    return {**families.report_of(name, seed, folder, ids, logits, exact), "margin": margin}
+    single, layers = decode(fresh(model, folder, False), prompt)
+    double, _ = decode(fresh(model, folder, True), prompt)
+    return indexer_choices.write_reference(name, spec, seed, folder, prompt, single, double,
+                                           spec["config"]["index_topk_blocks"],
+                                           lambda tensors: {**tensors, "layers": torch.tensor(layers, dtype=torch.int32)})
 
 
 def main():

@@ -17,19 +17,16 @@ make_family_checkpoints.py writes them (which this uses), with reference.safeten
     prompt_margin      f32 [Q, layers]
 read at the call of topk in the library's indexers; a layer that shares a choice has its leader's. A case is refused, and the next
 seed tried, when a float64 run generates other ids or selects other tokens anywhere, or two best logits come closer than
-SMALLEST_GAP, or a margin of any query, of the prompt too, is below SMALLEST_MARGIN.
+SMALLEST_GAP, or a margin of any query, of the prompt too, is below SMALLEST_MARGIN (indexer_choices.py).
 """
 
 import pathlib
 
+import indexer_choices
 import make_family_checkpoints as families
-import torch
-from make_family_checkpoints import EXPERTS, LATENT, STEPS, case, rope
-from safetensors.torch import load_file, save_file
+from make_family_checkpoints import EXPERTS, LATENT, case, rope
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/golden/sparse"
-SMALLEST_MARGIN = 1e-5
-EVERY = 17  # queries of the prompt, of which one is kept
 
 CASES = {
     "deepseek32": case("DeepseekV32", prompt=600, max_position_embeddings=2048, q_lora_rank=24, n_group=2, topk_group=1, routed_scaling_factor=2.5,
@@ -66,79 +63,27 @@ def random_case(rng):
     return result
 
 
-class Choices:
-    """What a model's layers attend to in a forward: `tokens` [layers][queries] ascending lists, `margins` the same
-    shape. Taken from the call of topk inside the library's indexers, so that nothing is computed a second time."""
-
-    def __init__(self, model):
-        self.indexers = [layer.self_attn.indexer for layer in model.model.layers]
-        self.tokens, self.margins = [], []
-        for indexer in self.indexers:
-            if indexer is not None:
-                indexer.register_forward_pre_hook(self.before)
-                indexer.register_forward_hook(self.after)
-
-    def before(self, *_):
-        own = self.topk = torch.Tensor.topk
-
-        def recorded(scores, k, *args, **more):
-            self.scores = scores[0].detach().clone()
-            return own(scores, k, *args, **more)
-
-        torch.Tensor.topk = recorded
-
-    def after(self, indexer, inputs, chosen):
-        torch.Tensor.topk = self.topk
-        queries, keys = self.scores.shape
-        lists, margins = [], []
-        for query in range(queries):
-            visible = keys - queries + query + 1
-            lists.append(sorted(int(token) for token in chosen[0, query] if token < visible))
-            scores = self.scores[query, :visible].double()
-            left = scores.clone()
-            left[lists[-1]] = -float("inf")
-            largest = max(scores.abs().max().item(), 1e-30)
-            margins.append((scores[lists[-1]].min() - left.max()).item() / largest)
-        self.tokens.append(lists)
-        self.margins.append(margins)
-
-    def take(self):
-        """Of the last forward, by layer: a layer that shares has its leader's."""
-        tokens, margins, at = [], [], -1
-        for indexer in self.indexers:
-            at += indexer is not None
-            tokens.append(self.tokens[at])
-            margins.append(self.margins[at])
-        self.tokens, self.margins = [], []
-        return tokens, margins
+def seen(scores, chosen):
+    """Of one head: a query sees the tokens up to its own."""
+    queries, keys = scores.shape
+    before = keys - queries + 1  # tokens that the first query sees
+    return [[(sorted(int(token) for token in chosen[query] if token < before + query), scores[query, :before + query])
+             for query in range(queries)]]
 
 
-@torch.no_grad()
 def decode(model, prompt):
-    """Greedy, with the library's cache. @return ids, logits, and (tokens, margins) of the prompt and of each step"""
-    choices = Choices(model)
-    out = model(input_ids=torch.tensor([prompt]), use_cache=True)
-    ids, logits, cache, taken = [], [out.logits[0, -1]], out.past_key_values, [choices.take()]
-    for step in range(STEPS):
-        ids.append(int(logits[-1].argmax()))
-        out = model(input_ids=torch.tensor([[ids[-1]]]), past_key_values=cache, use_cache=True,
-                    position_ids=torch.tensor([[len(prompt) + step]]))
-        cache = out.past_key_values
-        logits.append(out.logits[0, -1])
-        taken.append(choices.take())
-    ids.append(int(logits[-1].argmax()))
-    return ids, torch.stack(logits), taken
+    indexers = [layer.self_attn.indexer for layer in model.model.layers]
+    leaders, own = [], -1  # a layer that shares has its leader's choice
+    for indexer in indexers:
+        own += indexer is not None
+        leaders.append(own)
+    choices = indexer_choices.Choices([indexer for indexer in indexers if indexer is not None], seen, leaders)
+    return indexer_choices.decode(model, prompt, choices)
 
 
-def padded(lists, width):
-    return torch.tensor([row + [-1] * (width - len(row)) for row in lists], dtype=torch.int32)
-
-
-def by_query(taken, queries, width):
-    """[queries, layers, width] and [queries, layers] of what one forward chose."""
-    tokens, margins = taken
-    return (torch.stack([padded([layer[query] for layer in tokens], width) for query in queries]),
-            torch.tensor([[layer[query] for layer in margins] for query in queries], dtype=torch.float32))
+def without_heads(tensors):
+    """The one head has no dimension in the file."""
+    return {name: tensor.squeeze(2) if name.endswith(("selected", "margin")) else tensor for name, tensor in tensors.items()}
 
 
 def write_case(name, spec, seed, root):
@@ -146,26 +91,9 @@ def write_case(name, spec, seed, root):
     model = families.make_model(spec, seed)
     families.save_model(model, folder)
     prompt, _ = families.random_prompt(spec, seed)
-    ids, logits, taken = decode(families.fresh(spec, model, folder, False), prompt)
-    exact_ids, exact, exactly = decode(families.fresh(spec, model, folder, True), prompt)
-    margin = min(value for _, margins in taken for layer in margins for value in layer)
-    differs = sum(one != other for (tokens, _), (others, _) in zip(taken, exactly)
-                  for layer, otherwise in zip(tokens, others) for one, other in zip(layer, otherwise))
-    if (exact_ids != ids or differs or families.smallest_gap(logits) < families.SMALLEST_GAP or margin < SMALLEST_MARGIN
-            or len(set(ids)) < families.FEWEST_IDS):
-        return None
-    dtype = spec.get("dtype", "bfloat16")
-    families.save_weights(load_file(folder / "model.safetensors"), folder, getattr(torch, dtype), 1)
-    families.write_config(folder, {"dtype": dtype})
-    width = spec["config"]["index_topk"]
-    steps = [by_query(step, [0], width) for step in taken[1:]]
-    prompt_tokens, prompt_margins = by_query(taken[0], range(0, len(prompt), EVERY), width)
-    save_file({"prompt_ids": torch.tensor(prompt, dtype=torch.int32),
-               "generated_ids": torch.tensor(ids, dtype=torch.int32), "logits": logits.float().contiguous(),
-               "selected": torch.cat([tokens for tokens, _ in steps]),
-               "margin": torch.cat([margins for _, margins in steps]),
-               "prompt_selected": prompt_tokens, "prompt_margin": prompt_margins}, folder / "reference.safetensors")
-    return {**families.report_of(name, seed, folder, ids, logits, exact), "margin": margin}
+    single, double = (decode(families.fresh(spec, model, folder, exact), prompt) for exact in (False, True))
+    return indexer_choices.write_reference(name, spec, seed, folder, prompt, single, double, spec["config"]["index_topk"],
+                                           without_heads)
 
 
 def main():
