@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 
 namespace kvscope {
 namespace {
@@ -105,15 +106,23 @@ BlockSpan blocksOf(const NeedlePlace& needle, int blockSize) {
 std::vector<std::vector<NeedleSight>> needleSights(const TraceReader& reader, const RunRow& run,
                                                    const std::vector<NeedlePlace>& needles, int firstStep,
                                                    int lastStep) {
-    std::vector<std::vector<NeedleSight>> sights(
-        needles.size(), std::vector<NeedleSight>(std::size_t(std::max(lastStep + 1 - firstStep, 0))));
+    std::vector<std::vector<NeedleSight>> sights(needles.size());
     if (needles.empty() || lastStep < firstStep || run.blockSize <= 0) return sights;
+    std::map<int, std::vector<NeedleSight>> steps; // [step][needle]
     for (int layer = 0; layer < run.layers; ++layer)
         for (int head = 0; head < run.kvHeads; ++head)
             for (const SelectionRow& row :
-                 reader.selections(run.runId, layer, needles.front().sequence, head, firstStep, lastStep))
+                 reader.selections(run.runId, layer, needles.front().sequence, head, firstStep, lastStep)) {
+                std::vector<NeedleSight>& seen = steps[row.step];
+                seen.resize(needles.size());
                 for (std::size_t n = 0; n < needles.size(); ++n)
-                    look(row, blocksOf(needles[n], run.blockSize), sights[n][std::size_t(row.step - firstStep)]);
+                    look(row, blocksOf(needles[n], run.blockSize), seen[n]);
+            }
+    for (auto& [step, seen] : steps)
+        for (std::size_t n = 0; n < needles.size(); ++n) {
+            seen[n].step = step;
+            sights[n].push_back(seen[n]);
+        }
     return sights;
 }
 

@@ -48,13 +48,15 @@ inline constexpr int kNeedleOrigins = 5; // as the enumeration Origin of kernels
 
 /// How a fact was seen in one step, over all layers and KV heads that chose blocks.
 struct NeedleSight {
+    int step = 0;
     int choosing = 0;                           // (layer, KV head) with a selection in the step
     int heads = 0;                              // of those, with one of the fact's blocks
     std::array<int, kNeedleOrigins> byOrigin{}; // of `heads`; a head with blocks of two origins counts for the later
     int missed = 0;                             // of `heads`, where a block of it had to be loaded
 };
 
-/// [needle][step - firstStep]. Reads every selection of these steps; needles of one sequence.
+/// [needle]: the steps in which a head chose blocks, ascending. Reads every selection of the steps from firstStep to
+/// lastStep; needles of one sequence.
 /// @throws Error(Storage | Cancelled)
 std::vector<std::vector<NeedleSight>> needleSights(const TraceReader& reader, const RunRow& run,
                                                    const std::vector<NeedlePlace>& needles, int firstStep,

@@ -5,6 +5,7 @@
 #include "core/model/model.h"
 #include "core/trace/needles.h"
 #include "core/trace/run_meta.h"
+#include "profiler/format/trace_keys.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"
 #include "ui/session/session_controller.h"
@@ -151,14 +152,33 @@ TEST_F(ForkFromTheWindow, FactsOfThePromptAreMarkedOnSelectionAndInTheTokens) {
     auto* lanes = window->findChild<NeedleLanes*>();
     ASSERT_NE(lanes, nullptr);
     ASSERT_TRUE(lanes->shown());
-    ASSERT_EQ(lanes->sights().size(), 1U);
-    ASSERT_TRUE(until([&] { return int(lanes->sights()[0].size()) == kTokens; }));
+    ASSERT_EQ(lanes->needles().size(), 1U);
+    ASSERT_TRUE(until([&] { return lanes->knownSteps() == kTokens; }));
     EXPECT_TRUE(lanes->blockText(200 / 64).contains("73398"));
     EXPECT_TRUE(lanes->blockText(0).isEmpty());
     EXPECT_TRUE(lanes->tooltip(2, 0).contains("silver lantern"));
     EXPECT_TRUE(lanes->note().contains("instead of 73398")) << lanes->note().toStdString();
     // the fact, what is left out behind it, and the last tokens of the prompt
     EXPECT_EQ(window->tokens().strip()->promptCount(), 12 + 1 + 160);
+}
+
+/// Rows bound the work, not the numbers of steps.
+TEST_F(ForkFromTheWindow, FactsAreReadToTheLastStepHoweverFarItIs) {
+    const QString path = recorded("first.kvtrace", 0);
+    const std::string far = std::to_string(trace::kMaxStep - (kTokens - 1)),
+                      key = std::to_string(trace::stepKey(1, kTokens - 1));
+    test::sql(path.toStdString(),
+              "UPDATE step SET id = id + " + far + " WHERE id = " + key + "; UPDATE layer_step SET id = id + (" + far +
+                  " << 10) WHERE id >> 10 = " + key + "; UPDATE selection SET id = id + (" + far +
+                  " << 30) WHERE id >> 30 = " + key,
+              SQLITE_OPEN_READWRITE);
+    const auto window = windowOn(path);
+    window->showView("selection");
+    settle(*window);
+    auto* lanes = window->findChild<NeedleLanes*>();
+    ASSERT_NE(lanes, nullptr);
+    EXPECT_TRUE(until([&] { return lanes->knownSteps() == trace::kMaxStep + 1; })) << lanes->knownSteps();
+    EXPECT_TRUE(lanes->tooltip(trace::kMaxStep, 0).contains("silver lantern"));
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -15,8 +15,8 @@ void NeedlePlottable::setColours(const std::array<QColor, kNeedleOrigins>& origi
 }
 
 QCPRange NeedlePlottable::getKeyRange(bool& found, QCP::SignDomain) const {
-    found = sights_ != nullptr && !sights_->empty();
-    return found ? QCPRange(-0.5, double(sights_->front().size()) - 0.5) : QCPRange();
+    found = sights_ != nullptr && !sights_->empty() && !sights_->front().empty();
+    return found ? QCPRange(-0.5, double(sights_->front().back().step) + 0.5) : QCPRange();
 }
 
 QCPRange NeedlePlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRange&) const {
@@ -30,7 +30,7 @@ void NeedlePlottable::draw(QCPPainter* painter) {
     for (std::size_t lane = 0; lane < sights_->size(); ++lane) drawLane(*painter, (*sights_)[lane], int(lane));
 }
 
-void NeedlePlottable::drawLane(QCPPainter& painter, const std::vector<NeedleSight>& steps, int lane) const {
+void NeedlePlottable::drawLane(QCPPainter& painter, const std::vector<NeedleSight>& sights, int lane) const {
     constexpr double kGap = 3; // logical pixels between lanes
     const QRect area = keyAxis()->axisRect()->rect();
     const double top = std::min(valueAxis()->coordToPixel(lane - 0.5), valueAxis()->coordToPixel(lane + 0.5)) + kGap;
@@ -38,19 +38,20 @@ void NeedlePlottable::drawLane(QCPPainter& painter, const std::vector<NeedleSigh
     const double height = bottom - top;
     if (height < 2 || area.width() < 1) return;
     painter.fillRect(QRectF(area.left(), bottom - 1, area.width(), 1), ground_);
+    if (sights.empty()) return;
     const QCPRange range = keyAxis()->range();
-    const auto columns = stepColumns(range.lower, range.upper, area.width(), int(steps.size()));
+    const auto columns = stepColumns(range.lower, range.upper, area.width(), sights.back().step + 1);
+    const auto isBefore = [](const NeedleSight& sight, int step) { return sight.step < step; };
     for (std::size_t x = 0; x < columns.size(); ++x) {
         std::array<double, kNeedleOrigins> shares{};
         double missed = 0;
         int counted = 0;
-        for (int step = columns[x].first; step < columns[x].last; ++step) {
-            const NeedleSight& sight = steps[std::size_t(step)];
-            if (sight.choosing == 0) continue;
+        for (auto sight = std::lower_bound(sights.begin(), sights.end(), columns[x].first, isBefore);
+             sight != sights.end() && sight->step < columns[x].last; ++sight) {
             ++counted;
             for (std::size_t origin = 0; origin < shares.size(); ++origin)
-                shares[origin] += double(sight.byOrigin[origin]) / sight.choosing;
-            missed = std::max(missed, double(sight.missed) / sight.choosing);
+                shares[origin] += double(sight->byOrigin[origin]) / sight->choosing;
+            missed = std::max(missed, double(sight->missed) / sight->choosing);
         }
         if (counted == 0) continue;
         double foot = bottom;

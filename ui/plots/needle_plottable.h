@@ -19,7 +19,7 @@ class NeedlePlottable final : public QCPAbstractPlottable {
 public:
     NeedlePlottable(QCPAxis* steps, QCPAxis* lanes) : QCPAbstractPlottable(steps, lanes) { setAntialiased(false); }
     void setColours(const std::array<QColor, kNeedleOrigins>& origins, const QColor& missed, const QColor& ground);
-    /// [lane][step]
+    /// [lane]: its steps, ascending
     void setSights(const std::vector<std::vector<NeedleSight>>* sights) { sights_ = sights; }
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
@@ -31,7 +31,7 @@ protected:
     void drawLegendIcon(QCPPainter*, const QRectF&) const override {}
 
 private:
-    void drawLane(QCPPainter& painter, const std::vector<NeedleSight>& steps, int lane) const;
+    void drawLane(QCPPainter& painter, const std::vector<NeedleSight>& sights, int lane) const;
 
     const std::vector<std::vector<NeedleSight>>* sights_ = nullptr; // of the owner
     std::array<QColor, kNeedleOrigins> origins_;

@@ -1,5 +1,6 @@
 #include "ui/views/needle_lanes.h"
 
+#include "profiler/tiles/tile_reader.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
 #include "ui/plots/needle_plottable.h"
@@ -23,6 +24,7 @@ struct Read {
     std::vector<std::vector<NeedleSight>> sights;
     std::vector<NeedleAnswer> answers;
     int steps = 0; // of the run at the time
+    int end = 0;   // the first step that is not read
 };
 
 QString nameOf(const NeedlePlace& needle) { return QString::fromStdString(needle.value); }
@@ -118,8 +120,11 @@ void NeedleLanes::ask() {
         [row = row_, needles = needles_, first, atOnce](TraceReader& reader) {
             Read read;
             read.steps = reader.stepCount(row.runId);
-            const int last = std::min(first + atOnce, read.steps) - 1;
-            read.sights = needleSights(reader, row, needles, first, last);
+            // A trace may have steps 0 and 33554431 alone.
+            const TileStretch empty = emptyTiles(reader, row.runId, first / kTileSteps);
+            const int begin = empty.count() > 0 ? std::max(first, empty.end * kTileSteps) : first;
+            read.end = std::max(std::min(begin + atOnce, read.steps), first);
+            read.sights = needleSights(reader, row, needles, begin, read.end - 1);
             read.answers = needleAnswers(reader, row);
             return read;
         },
@@ -128,7 +133,7 @@ void NeedleLanes::ask() {
             if (first != known_ || read.sights.size() != sights_.size()) return;
             for (std::size_t lane = 0; lane < sights_.size(); ++lane)
                 sights_[lane].insert(sights_[lane].end(), read.sights[lane].begin(), read.sights[lane].end());
-            known_ = sights_.empty() ? 0 : int(sights_.front().size());
+            known_ = read.end;
             answers_ = std::move(read.answers);
             plot_.replot(QCustomPlot::rpQueuedReplot);
             emit changed();
@@ -173,10 +178,12 @@ void NeedleLanes::applyTheme(const Theme& theme) {
 
 QString NeedleLanes::tooltip(double step, double lane) const {
     const auto n = std::lround(lane), at = std::lround(step);
-    if (n < 0 || std::size_t(n) >= needles_.size() || at < 0 || std::size_t(at) >= sights_[std::size_t(n)].size())
-        return {};
+    if (n < 0 || std::size_t(n) >= needles_.size() || at < 0 || at >= known_) return {};
     const NeedlePlace& needle = needles_[std::size_t(n)];
-    const NeedleSight& sight = sights_[std::size_t(n)][std::size_t(at)];
+    const std::vector<NeedleSight>& steps = sights_[std::size_t(n)];
+    const auto found = std::lower_bound(steps.begin(), steps.end(), int(at),
+                                        [](const NeedleSight& each, int wanted) { return each.step < wanted; });
+    const NeedleSight sight = found != steps.end() && found->step == at ? *found : NeedleSight();
     QString html = QStringLiteral("<b>%1</b>: %2<br>%3")
                        .arg(QString::fromStdString(needle.name).toHtmlEscaped(),
                             QString::fromStdString(needle.value).toHtmlEscaped(), stepName(int(at)));

@@ -32,7 +32,7 @@ public:
     int panel() const { return panel_; }
     bool shown() const { return !needles_.empty(); }
     const std::vector<NeedlePlace>& needles() const { return needles_; }
-    const std::vector<std::vector<NeedleSight>>& sights() const { return sights_; }
+    int knownSteps() const { return known_; } // up to which all is read
     /// HTML of the lane at a place; empty where there is none.
     QString tooltip(double step, double lane) const;
     /// HTML lines of the facts in a block; empty: none.
@@ -60,12 +60,12 @@ private:
     NeedlePlottable* plottable_ = nullptr;
     std::vector<QCPItemRect*> frames_;
     std::vector<NeedlePlace> needles_;             // with a lane, the one that is asked for first
-    std::vector<std::vector<NeedleSight>> sights_; // [needle][step]
+    std::vector<std::vector<NeedleSight>> sights_; // [needle]: its steps, ascending
     std::vector<NeedleAnswer> answers_;
     RunRow row_;
     RunKey key_;
     int panel_ = 0, placed_ = -1, sequence_ = 0, known_ = 0,
-        hidden_ = 0; // known_: steps that are read; hidden_: facts without a lane
+        hidden_ = 0; // known_: steps before it are read; hidden_: facts without a lane
     bool reading_ = false;
 };
 
