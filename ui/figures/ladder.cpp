@@ -72,7 +72,7 @@ bool follows(const std::string& below, const std::string& above) {
 }
 
 /// Adds a panel of bars. @return the gains in words, "+kernel x1.72"
-std::string addBars(FigureData& data, const std::vector<RungCapacity>& rungs, bool measured) {
+std::string addRungs(FigureData& data, const std::vector<RungCapacity>& rungs, bool measured) {
     FigurePanel& panel = data.panels.emplace_back();
     panel.mark = FigurePanel::Mark::StackedBars;
     panel.xTitle = measured ? "Largest rate that holds, measured (requests/s)" : "Capacity, simulated (requests/s)";
@@ -101,7 +101,7 @@ FigureData makeLadder(const FigureSources& sources) {
     for (const bool measured : {false, true}) {
         const std::vector<RungCapacity> rungs = capacitiesOf(sources, measured);
         if (rungs.empty()) continue;
-        const std::string gains = addBars(data, rungs, measured);
+        const std::string gains = addRungs(data, rungs, measured);
         if (gains.empty()) continue;
         found += fmt::format("{}{} {}", found.empty() ? "" : "; ", measured ? "measured" : "simulated", gains);
     }
