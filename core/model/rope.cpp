@@ -1,5 +1,6 @@
 #include "core/model/rope.h"
 
+#include "base/extents.h"
 #include "core/model/config_reader.h"
 
 #include <algorithm>
@@ -200,15 +201,16 @@ RopeTables RopeTables::layout(const RopeConfig& config, std::span<const int> max
 
 RopeTables::RopeTables(const RopeConfig& config, std::span<const int> promptTokens, std::span<const int> maxTokens)
     : RopeTables(layout(config, maxTokens)) {
-    const auto half = std::size_t(config.dim / 2);
     const bool own = config.dependsOnLength();
-    cos_.resize(std::size_t(rows_) * half);
+    const Extents<int, int> angleAt(rows_, config.dim / 2);
+    cos_.resize(angleAt.size());
     sin_.resize(cos_.size());
     const auto fill = [&](int row, int position, const std::vector<float>& frequencies) {
-        for (std::size_t i = 0; i < half; ++i) {
+        float *const toCos = cos_.data() + angleAt.first(row), *const toSin = sin_.data() + angleAt.first(row);
+        for (std::size_t i = 0; i < angleAt.under(0); ++i) {
             const double angle = double(float(position) * frequencies[i]);
-            cos_[std::size_t(row) * half + i] = float(std::cos(angle)) * float(config.attentionFactor);
-            sin_[std::size_t(row) * half + i] = float(std::sin(angle)) * float(config.attentionFactor);
+            toCos[i] = float(std::cos(angle)) * float(config.attentionFactor);
+            toSin[i] = float(std::sin(angle)) * float(config.attentionFactor);
         }
     };
     if (!own) {

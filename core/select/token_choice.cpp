@@ -48,12 +48,13 @@ void softmax(std::span<float> x) {
 
 std::size_t attentionLogits(std::span<const KvBlockView> views, const float* q, int dim, int blockSize, float scale,
                             float biasScale, float* logits) {
+    const Extents<int, int> keyAt(dim, blockSize);
     std::size_t count = 0;
     float sums[256]; // the largest block
     for (const KvBlockView& view : views) {
         std::fill_n(sums, blockSize, 0.f);
         for (int c = 0; c < dim; ++c) {
-            const float* channel = view.keys + std::size_t(c) * std::size_t(blockSize);
+            const float* channel = view.keys + keyAt.first(c);
             const float value = q[c];
             for (int row = 0; row < blockSize; ++row) sums[row] += value * channel[row];
         }
@@ -65,12 +66,13 @@ std::size_t attentionLogits(std::span<const KvBlockView> views, const float* q, 
 
 void weightedValues(std::span<const KvBlockView> views, const float* weights, int valueDim, int blockSize, float* out) {
     std::fill_n(out, valueDim, 0.f);
+    const Extents<int, int> valueAt(blockSize, valueDim);
     std::size_t i = 0;
     for (const KvBlockView& view : views)
         for (int row = view.begin; row < view.tokens; ++row, ++i) {
             const float weight = weights[i];
             if (view.values != nullptr) {
-                const float* value = view.values + std::size_t(row) * std::size_t(valueDim);
+                const float* value = view.values + valueAt.first(row);
                 for (int c = 0; c < valueDim; ++c) out[c] += weight * value[c];
             } else { // the beginning of the key
                 for (int c = 0; c < valueDim; ++c) out[c] += weight * view.keys[c * blockSize + row];

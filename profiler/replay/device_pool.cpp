@@ -1,6 +1,7 @@
 #include "profiler/replay/device_pool.h"
 
 #include "base/error.h"
+#include "base/extents.h"
 #include "base/parallel.h"
 
 #include <algorithm>
@@ -264,9 +265,9 @@ CacheReplay replayDevice(const SelectionTrace& trace, const DeviceRequests& requ
                                 "{} blocks at a time",
                                 slots, trace.run.runId, requests.demand().largest),
                     fmt::format("give at least --cache-blocks {}", requests.demand().largest));
-    const auto layers = std::size_t(trace.run.layers);
+    const Extents<int, int> loadsAt(int(trace.steps.size()), trace.run.layers);
     CacheReplay result;
-    result.loads.assign(trace.steps.size() * layers, 0);
+    result.loads.assign(loadsAt.size(), 0);
     Pool pool(requests, policy, slots);
     for (std::size_t i = 0; i < requests.layers().size(); ++i) {
         if (i % 1024 == 0) throwIfCancelled(stop);
@@ -274,7 +275,7 @@ CacheReplay replayDevice(const SelectionTrace& trace, const DeviceRequests& requ
         const RequestOutcome outcome = pool.look(i);
         result.total.add(outcome);
         if (trace.isCold(layer.step)) result.coldTotal.add(outcome);
-        result.loads[std::size_t(layer.step) * layers + std::size_t(layer.layer)] += outcome.loads;
+        result.loads[loadsAt.offset(layer.step, layer.layer)] += outcome.loads;
     }
     result.transfers = transferSizes(result.loads);
     result.coldTransfers = coldTransfers(trace, result.loads);

@@ -1,5 +1,6 @@
 #include "profiler/report/html_charts.h"
 
+#include "base/extents.h"
 #include "base/utf8.h"
 #include "profiler/report/ratio.h"
 
@@ -370,9 +371,9 @@ struct HeatMeans {
 HeatMeans meansOf(const TraceReader& reader, const RunData& run, Metric metric, int perColumn) {
     const int first = run.steps.front().step, last = run.steps.back().step;
     const int columns = (last - first) / perColumn + 1, atOnce = std::max(kStepsAtOnce / perColumn, 1);
-    const auto rows = std::size_t(run.row.layers);
+    const Extents<int, int> meanAt(columns, run.row.layers);
     HeatMeans means;
-    means.values.assign(std::size_t(columns) * rows, std::numeric_limits<float>::quiet_NaN());
+    means.values.assign(meanAt.size(), std::numeric_limits<float>::quiet_NaN());
     auto next = run.steps.begin();
     for (int column = 0; column < columns; column += atOnce) {
         const int from = first + column * perColumn,
@@ -382,13 +383,12 @@ HeatMeans meansOf(const TraceReader& reader, const RunData& run, Metric metric, 
         const StepMatrix matrix = reader.layerMatrix(run.row.runId, metric, {}, from, to);
         means.rowNames = matrix.rowNames;
         for (int begin = 0; begin < matrix.steps; begin += perColumn)
-            for (std::size_t row = 0; row < std::min(rows, std::size_t(matrix.rows)); ++row) {
+            for (int row = 0; row < std::min(run.row.layers, matrix.rows); ++row) {
                 double sum = 0;
                 int defined = 0;
                 for (int step = begin; step < std::min(begin + perColumn, matrix.steps); ++step)
-                    if (const float value = matrix.at(step, int(row)); std::isfinite(value)) sum += value, ++defined;
-                if (defined > 0)
-                    means.values[std::size_t(column + begin / perColumn) * rows + row] = float(sum / defined);
+                    if (const float value = matrix.at(step, row); std::isfinite(value)) sum += value, ++defined;
+                if (defined > 0) means.values[meanAt.offset(column + begin / perColumn, row)] = float(sum / defined);
                 means.any |= defined > 0;
             }
     }

@@ -62,8 +62,9 @@ CpuCanvasTiles::Shares CpuCanvasTiles::sharesOf(const float* q, int head, int ro
     std::vector<float> scores(views.size() * std::size_t(options_.tile));
     const std::span<const float> ofTokens(scores.data(), std::size_t(tokens));
     const int end = std::min(tokens, (row + 1) * options_.tile);
+    const Extents<int, int, int> queryAt(tokens, config_.queryHeads, config_.headDim);
     for (int token = row * options_.tile; token < end; ++token) {
-        const float* const query = q + std::size_t(token * config_.queryHeads + head) * std::size_t(config_.headDim);
+        const float* const query = q + queryAt.first(token, head);
         scoreTiles(query, config_.headDim, scale_, views, options_.tile, scores);
         addShares(ofTokens, 0, options_.tile, all);
         addShares(ofTokens, generated * options_.tile, options_.tile, ofGenerated);

@@ -48,7 +48,7 @@ TokenRows CpuProjections::rows() {
 void CpuProjections::project(LayerId layer, const float* x, int n) {
     const LayerWeights& weights = model_.layer(int(layer));
     if (input_.size() > 0) {
-        std::copy_n(x, std::size_t(n) * std::size_t(config_.hidden), input_.data());
+        std::copy_n(x, Extents<int, int>(n, config_.hidden).size(), input_.data());
         kernels_.norm(
             {input_.data(), n, 1, config_.hidden, config_.hidden, weights.inputNorm.data(), config_.streamNormEps()});
     }
@@ -134,8 +134,8 @@ void CpuProjections::rotate(LayerId layer, int n, std::span<const std::int32_t> 
             {k_.data(), n, config_.kvHeads, config_.headDim, kvWidth, weights.keyNorm.data(), config_.rmsNormEps});
     }
     if (unrotatedQ_.size() > 0) { // copies after the head norms and before the rotation
-        std::copy_n(q_.data(), std::size_t(n) * std::size_t(qWidth), unrotatedQ_.data());
-        std::copy_n(k_.data(), std::size_t(n) * std::size_t(kvWidth), unrotatedK_.data());
+        std::copy_n(q_.data(), Extents<int, int>(n, qWidth).size(), unrotatedQ_.data());
+        std::copy_n(k_.data(), Extents<int, int>(n, kvWidth).size(), unrotatedK_.data());
     }
     RopeArgs args;
     args.n = n;

@@ -32,8 +32,9 @@ std::vector<float> CpuTiles::attention(const float* q, int head, int row, int pr
     std::vector<double> sums(views.size(), 0.0);
     std::vector<float> scores(views.size() * std::size_t(options_.page));
     const int end = std::min(options_.block, (row + 1) * options_.page);
+    const Extents<int, int, int> queryAt(options_.block, config_.queryHeads, config_.headDim);
     for (int token = row * options_.page; token < end; ++token) {
-        const float* const query = q + std::size_t(token * config_.queryHeads + head) * std::size_t(config_.headDim);
+        const float* const query = q + queryAt.first(token, head);
         scoreTiles(query, config_.headDim, scale_, views, options_.page, scores);
         const TileWeights weights = weighTiles(std::span(scores).first(std::size_t(prefix)), options_.page);
         for (std::size_t v = 0; v < sums.size(); ++v) sums[v] += weights.ofTile[v] / weights.all;
