@@ -3,6 +3,7 @@
 #include "core/trace/run_meta.h"
 #include "profiler/read/denoising.h"
 #include "profiler/read/needle_evidence.h"
+#include "profiler/read/reader_impl.h"
 
 #include <algorithm>
 #include <limits>
@@ -12,8 +13,9 @@ namespace kvscope {
 bool extendRunNumbers(RunNumbers& numbers, const TraceReader& reader, const RunRow& run, int mostSteps) {
     const int steps = reader.stepCount(run.runId);
     if (numbers.nextStep < steps) {
-        const int last = int(std::min<std::int64_t>(std::int64_t(numbers.nextStep) + mostSteps, steps)) - 1;
-        for (const StepRow& step : reader.steps(run.runId, numbers.nextStep, last)) numbers.sums.addStep(step);
+        const int next = ReaderAccess::of(reader).nextStep(run.runId, numbers.nextStep); // steps have any numbers
+        const int last = int(std::min<std::int64_t>(std::int64_t(next) + mostSteps, steps)) - 1;
+        for (const StepRow& step : reader.steps(run.runId, next, last)) numbers.sums.addStep(step);
         numbers.nextStep = last + 1;
     }
     if (numbers.nextStep < steps) return false;

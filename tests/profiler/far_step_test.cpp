@@ -1,5 +1,7 @@
 // A trace whose last step has the highest number there can be: rows bound the work, not their numbers.
 #include "profiler/format/trace_keys.h"
+#include "profiler/read/needle_evidence.h"
+#include "profiler/read/run_numbers.h"
 #include "profiler/tiles/denoise_steps.h"
 #include "profiler/tiles/mask_pyramid.h"
 #include "profiler/tiles/step_pyramid.h"
@@ -61,6 +63,25 @@ TEST_F(FarStep, EmptyTilesLieBetweenThoseWithSteps) {
     }
     test::sql(file, "DELETE FROM step WHERE id & 0x1FFFFFF < 9000", SQLITE_OPEN_READWRITE);
     EXPECT_EQ(emptyTiles(TraceReader(file), 1, 7).first, 0);
+}
+
+TEST_F(FarStep, NumbersOfARunAreReadInAsManyPiecesAsItsRowsTake) {
+    const TraceReader reader(file);
+    RunNumbers numbers;
+    int pieces = 1;
+    while (!extendRunNumbers(numbers, reader, *reader.run(1), 1000)) ASSERT_LT(++pieces, 10);
+    EXPECT_EQ(pieces, last / 1000 + 2) << "the last one has the far step";
+    EXPECT_EQ(numbers.nextStep, trace::kMaxStep + 1);
+}
+
+TEST_F(FarStep, FactsOfAPromptHaveAsManySightsAsStepsChoseBlocks) {
+    const TraceReader reader(file);
+    NeedlePlace fact;
+    fact.tokens = 5;
+    const auto sights = needleSights(reader, *reader.run(1), {fact}, 0, trace::kMaxStep);
+    ASSERT_EQ(sights.size(), 1U);
+    EXPECT_EQ(int(sights[0].size()), last);
+    EXPECT_EQ(sights[0].back().step, trace::kMaxStep);
 }
 
 TEST_F(FarStep, IsReadInAMomentAndAFewMegabytes) {
