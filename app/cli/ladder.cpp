@@ -256,6 +256,31 @@ private:
 
 } // namespace
 
+void addCapacityOptions(Options& command, CapacityArguments& arguments) {
+    command.add("--rule", arguments.rule, "What a rate has to keep")
+        .oneOf({"mean-queue", "median-queue", "attainment"})
+        .showsDefault();
+    command.add("--queue", arguments.queueSeconds, "Bound of mean-queue and median-queue, seconds")
+        .positive()
+        .showsDefault();
+    command.add("--attainment", arguments.attainment, "Bound of attainment").range(0.0, 1.0).showsDefault();
+}
+
+void refuseVainCapacity(const Options& command, const CapacityArguments& arguments) {
+    refuseVain(arguments.rule == "attainment", command, {"--queue"}, "with --rule attainment");
+    refuseVain(arguments.rule != "attainment", command, {"--attainment"}, "with --rule " + arguments.rule);
+}
+
+CapacityOptions capacityOf(const CapacityArguments& arguments) {
+    CapacityOptions options;
+    options.rule = arguments.rule == "attainment"     ? CapacityRule::Attainment
+                   : arguments.rule == "median-queue" ? CapacityRule::MedianQueue
+                                                      : CapacityRule::MeanQueue;
+    options.queueMs = arguments.queueSeconds * 1000;
+    options.attainment = arguments.attainment;
+    return options;
+}
+
 Option addLadderOptions(Options& command, LadderArguments& arguments, const char* help, const Option& search) {
     const Option rungs = command.add("--rungs", arguments.rungs, help).valueName("RUNG,...").needs(search);
     command.add("--resume", arguments.resume, "Keep finished points of --rungs in this file and do not try them again")

@@ -15,6 +15,17 @@
 
 namespace kvscope::cli {
 
+/// What a rate has to keep, as `simulate` and `load` are told it.
+struct CapacityArguments {
+    std::string rule = "mean-queue";
+    double queueSeconds = 2, attainment = 0.9;
+};
+/// Declares --rule, --queue and --attainment.
+void addCapacityOptions(Options& command, CapacityArguments& arguments);
+/// @throws Error(BadInput) for a bound that the rule does not have
+void refuseVainCapacity(const Options& command, const CapacityArguments& arguments);
+serve::CapacityOptions capacityOf(const CapacityArguments& arguments);
+
 /// What `simulate` and `load` are told about the ladder.
 struct LadderArguments {
     std::string rungs, resume;

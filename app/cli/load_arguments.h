@@ -14,6 +14,7 @@ namespace kvscope::cli {
 struct LoadArguments : EngineArguments {
     std::string costsOut, trace, name, record = "serving";
     bool overwrite = false, noModelPath = false, processorTime = false;
+    CapacityArguments capacity;
     LadderArguments ladder;
     LoadArguments() { warmUp = 10, warmUpSeconds = 5; }
 };

@@ -130,9 +130,8 @@ RecordingRequest requestOf(const LoadArguments& arguments, std::optional<RecordL
 }
 
 /// Searches with the engine, and once more without it: in the simulator, by the costs that its plans were made from.
-void searchBoth(const Workload& workload, SimulationOptions simulation, const Progress& progress, Json& document,
-                const std::function<CapacityPoint(double rate)>& serveAt) {
-    const CapacityOptions rule;
+void searchBoth(const Workload& workload, SimulationOptions simulation, const CapacityOptions& rule,
+                const Progress& progress, Json& document, const std::function<CapacityPoint(double rate)>& serveAt) {
     const Capacity measured = searchCapacity(halfUsed(workload, simulation), rule.tolerance, serveAt);
     simulation.between = [&] { progress(1, "simulating"); };
     document["capacity_per_s"] = measured.rate;
@@ -143,6 +142,8 @@ void searchBoth(const Workload& workload, SimulationOptions simulation, const Pr
 int runLoad(const LoadArguments& arguments, const Options& command) {
     checkRunName(arguments.name);
     refuseVainWorkload(command, arguments);
+    refuseVainCapacity(command, arguments.capacity);
+    const CapacityOptions rule = capacityOf(arguments.capacity);
     if (!arguments.ladder.rungs.empty()) return climbRungs(arguments);
     refuseOverwriting(arguments);
     checkResultFile(arguments.costsOut);
@@ -184,7 +185,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         };
         LoadResult result = load(model, scaled, engine, options);
         if (recording.records()) recording.flush();
-        const std::string broken = brokenBound(result.numbers, bounds, {});
+        const std::string broken = brokenBound(result.numbers, bounds, rule);
         Json point = pointOf(rate, result, broken);
         if (recording.records()) point["run"] = recording.runId();
         document["backend"] = result.backend;
@@ -207,7 +208,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     const auto printJson = [&] { printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace)); };
     try {
         if (arguments.ladder.search) {
-            searchBoth(workload, bounds, progress, document, [&](double rate) { return serveAt(rate, 0, 1); });
+            searchBoth(workload, bounds, rule, progress, document, [&](double rate) { return serveAt(rate, 0, 1); });
             action.clear();
             if (!arguments.json)
                 printOut(
@@ -259,6 +260,7 @@ Command addLoad(Options& program) {
     const Option rungs =
         addLadderOptions(sub, arguments->ladder, "Rungs of SparseServe's ladder: all, or names", search)
             .excludes(costsOut);
+    addCapacityOptions(sub, arguments->capacity);
     const Option trace = sub.add("--trace", arguments->trace,
                                  "Record requests and iterations into this .kvtrace file, a run for each rate")
                              .valueName("FILE")

@@ -126,6 +126,13 @@ int climbRungs(const LoadArguments& arguments) {
                   {"costs_from", arguments.costs},
                   {"costs_version", ServiceCosts::kVersion}};
     options.processorTime = arguments.processorTime;
+    ladder.rule = capacityOf(arguments.capacity);
+    const CapacityArguments usual; // files of older builds have no rule
+    if (arguments.capacity.rule != usual.rule || arguments.capacity.queueSeconds != usual.queueSeconds ||
+        arguments.capacity.attainment != usual.attainment)
+        document["rule"] = {{"name", arguments.capacity.rule},
+                            {"queue_s", arguments.capacity.queueSeconds},
+                            {"attainment", arguments.capacity.attainment}};
     if (options.processorTime) document["clock"] = "processor";
     if (!arguments.planted.empty()) document["planted"] = arguments.planted;
     FinishedPoints finished(arguments.ladder.resume, document);

@@ -32,8 +32,8 @@ using Json = nlohmann::ordered_json;
 using namespace serve;
 
 struct SimulateArguments : ServingArguments {
-    std::string rule = "mean-queue", write, selections;
-    double queueSeconds = 2, attainment = 0.9;
+    std::string write, selections;
+    CapacityArguments capacity;
     bool printCosts = false, listKnobs = false;
     LadderArguments ladder;
 };
@@ -105,16 +105,6 @@ SimulationOptions simulationOf(const SimulateArguments& arguments, const CostTab
     return options;
 }
 
-CapacityOptions capacityOf(const SimulateArguments& arguments) {
-    CapacityOptions options;
-    options.rule = arguments.rule == "attainment"     ? CapacityRule::Attainment
-                   : arguments.rule == "median-queue" ? CapacityRule::MedianQueue
-                                                      : CapacityRule::MeanQueue;
-    options.queueMs = arguments.queueSeconds * 1000;
-    options.attainment = arguments.attainment;
-    return options;
-}
-
 int listKnobs(bool json) {
     if (json) {
         Json list = Json::array();
@@ -166,9 +156,9 @@ Json settingsOf(const SimulateArguments& arguments, const SimulationOptions& opt
              {{"ttft_ms", options.slo.ttftMs},
               {"tbt_ms", options.slo.tbtMs},
               {"tbt_of", options.slo.tpot ? "mean" : "p99"}}},
-            {"rule", arguments.rule},
-            {"queue_s", arguments.queueSeconds},
-            {"attainment", arguments.attainment},
+            {"rule", arguments.capacity.rule},
+            {"queue_s", arguments.capacity.queueSeconds},
+            {"attainment", arguments.capacity.attainment},
             {"device_kv_bytes", options.budget.device},
             {"host_kv_bytes", options.budget.host},
             {"scratch_bytes", options.budget.scratch},
@@ -182,7 +172,7 @@ int simulateAll(const SimulateArguments& arguments) {
     SimulationOptions options = simulationOf(arguments, table);
     checkSmallestRequest(smallestRefusal(options));
     const std::vector<std::string> defaults = unmeasured(table, {options.scheduler});
-    const CapacityOptions rule = capacityOf(arguments);
+    const CapacityOptions rule = capacityOf(arguments.capacity);
     Json document{{"workload", arguments.workload},
                   {"simulated", true},
                   {"slo",
@@ -271,7 +261,7 @@ int climbRungs(const SimulateArguments& arguments) {
     }
     if (!holdsAny) checkSmallestRequest(refusal);
     const std::vector<std::string> defaults = unmeasured(table, servers);
-    ladder.rule = capacityOf(arguments);
+    ladder.rule = capacityOf(arguments.capacity);
     Json document = settingsOf(arguments, base);
     FinishedPoints finished(arguments.ladder.resume, document);
     ladder.finished = &finished;
@@ -306,8 +296,7 @@ int runSimulate(const SimulateArguments& arguments, const Options& command) {
         throw Error(ErrorKind::BadInput, "no workload is named", "give --workload FILE or --workload longmix");
     refuseVainWorkload(command, arguments);
     if (!arguments.write.empty()) return writeLines(arguments);
-    refuseVain(arguments.rule == "attainment", command, {"--queue"}, "with --rule attainment");
-    refuseVain(arguments.rule != "attainment", command, {"--attainment"}, "with --rule " + arguments.rule);
+    refuseVainCapacity(command, arguments.capacity);
     return arguments.ladder.rungs.empty() ? simulateAll(arguments) : climbRungs(arguments);
 }
 
@@ -320,13 +309,7 @@ Command addSimulate(Options& program) {
     const Option rate = addServingOptions(sub, *arguments);
     const Option search =
         sub.flag("--search", arguments->ladder.search, "Find the largest rate that keeps the bounds").excludes(rate);
-    sub.add("--rule", arguments->rule, "What a rate has to keep")
-        .oneOf({"mean-queue", "median-queue", "attainment"})
-        .showsDefault();
-    sub.add("--queue", arguments->queueSeconds, "Bound of mean-queue and median-queue, seconds")
-        .positive()
-        .showsDefault();
-    sub.add("--attainment", arguments->attainment, "Bound of attainment").range(0.0, 1.0).showsDefault();
+    addCapacityOptions(sub, arguments->capacity);
     addLadderOptions(sub, arguments->ladder, "The capacity of each rung of SparseServe's ladder: all, or names",
                      search);
     sub.add("--seeds", arguments->ladder.seeds, "Repeat with so many seeds, one after the other").range(1, 1000);

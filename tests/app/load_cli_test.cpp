@@ -275,6 +275,7 @@ TEST_F(Load, TheLadderIsSearchedWithTheEngineToo) {
     climb.erase(std::find(climb.begin(), climb.end(), "--processor-time"));
     EXPECT_THAT(refusal(climb), HasSubstr("clock"));
     EXPECT_THAT(refusal(command({"--engine"})), HasSubstr("--rungs"));
+    EXPECT_THAT(refusal(command({"--rule", "attainment", "--queue", "1"})), HasSubstr("--rule attainment"));
 }
 
 /// The ladder measures each way to offload once, says the tables, and keeps them with its points.
