@@ -249,7 +249,7 @@ TEST_F(Load, TheLadderIsSearchedWithTheEngineToo) {
     const std::string points = path("points.jsonl");
     std::vector<std::string> climb =
         command({"--search", "--rungs", "+sparse,+partition", "--resume", points, "--engine", "--processor-time",
-                 "--seeds", "2", "--counted", "16", "--queue", "0.2"});
+                 "--seeds", "2", "--counted", "16", "--queue", "0.2", "--slo", "tbt=10000"});
     const json out = jsonOf(climb);
     ASSERT_EQ(out.at("rungs").size(), 2u);
     double product = 1;
