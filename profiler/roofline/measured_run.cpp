@@ -180,8 +180,8 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
 }
 
 bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSteps) {
-    const int first = std::max(next, run.firstStep),
-              end = run.row.steps; // the last step that the means count: a live run has more by now
+    const int end = run.row.steps; // behind the last step that the means count: a live run has more by now
+    const int first = ReaderAccess::of(reader).nextStep(run.row.runId, std::max(next, run.firstStep));
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, first + mostSteps - 1);
     if (first <= last)
         for (const BreakdownStep& step : reader.breakdownSteps(run.row.runId, first, last)) {

@@ -2,6 +2,7 @@
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/needle_evidence.h"
 #include "profiler/read/run_numbers.h"
+#include "profiler/roofline/measured_run.h"
 #include "profiler/tiles/denoise_steps.h"
 #include "profiler/tiles/mask_pyramid.h"
 #include "profiler/tiles/step_pyramid.h"
@@ -72,6 +73,14 @@ TEST_F(FarStep, NumbersOfARunAreReadInAsManyPiecesAsItsRowsTake) {
     while (!extendRunNumbers(numbers, reader, *reader.run(1), 1000)) ASSERT_LT(++pieces, 10);
     EXPECT_EQ(pieces, last / 1000 + 2) << "the last one has the far step";
     EXPECT_EQ(numbers.nextStep, trace::kMaxStep + 1);
+}
+
+TEST_F(FarStep, PartsOfARunsStepsAreReadInAsManyPiecesAsItsRowsTake) {
+    const TraceReader reader(file);
+    MeasuredRun run = measuredSteps(reader, 1);
+    int pieces = 1;
+    for (int next = 0; !addParts(run, reader, next, 1000);) ASSERT_LT(++pieces, 10);
+    EXPECT_EQ(pieces, last / 1000 + 2);
 }
 
 TEST_F(FarStep, FactsOfAPromptHaveAsManySightsAsStepsChoseBlocks) {
