@@ -244,25 +244,21 @@ TEST_F(Load, ATableOfFullAttentionIsNotTakenForASparseMethods) {
                 HasSubstr("measured with full attention"));
 }
 
-/// The engine searches every rung with every seed, by processor time, and a search that goes on finds the same.
+/// The engine searches every rung, by processor time, and a search that goes on finds the same.
 TEST_F(Load, TheLadderIsSearchedWithTheEngineToo) {
     const std::string points = path("points.jsonl");
     std::vector<std::string> climb =
         command({"--search", "--rungs", "+sparse,+partition", "--resume", points, "--engine", "--processor-time",
-                 "--seeds", "2", "--counted", "16", "--queue", "0.2", "--slo", "tbt=10000"});
+                 "--counted", "8", "--queue", "0.2", "--slo", "tbt=10000"});
     const json out = jsonOf(climb);
     ASSERT_EQ(out.at("rungs").size(), 2u);
     double product = 1;
     for (const json& rung : out["rungs"]) {
         EXPECT_FALSE(rung.contains("measured")) << "no rate is served for the simulator's sake";
         const json& measured = rung.at("measured_search");
-        ASSERT_EQ(measured.at("capacities_per_s").size(), 2u);
-        double sum = 0;
-        for (const json& capacity : measured["capacities_per_s"]) {
-            EXPECT_GT(capacity, 0);
-            sum += capacity.get<double>();
-        }
-        EXPECT_DOUBLE_EQ(measured.at("capacity_per_s"), sum / 2);
+        ASSERT_EQ(measured.at("capacities_per_s").size(), 1u);
+        EXPECT_GT(measured["capacities_per_s"][0], 0);
+        EXPECT_EQ(measured.at("capacity_per_s"), measured["capacities_per_s"][0]);
         EXPECT_EQ(measured.at("at_capacity").at("measured"), true);
         EXPECT_NE(measured.at("broke_first"), "");
         EXPECT_NEAR(measured.at("simulated_error"),
