@@ -3,7 +3,7 @@
 #include "core/trace/run_meta.h"
 #include "profiler/read/denoising.h"
 #include "profiler/read/needle_evidence.h"
-#include "profiler/read/reader_impl.h"
+#include "profiler/read/next_step.h"
 
 #include <algorithm>
 #include <limits>
@@ -13,7 +13,7 @@ namespace kvscope {
 bool extendRunNumbers(RunNumbers& numbers, const TraceReader& reader, const RunRow& run, int mostSteps) {
     const int steps = reader.stepCount(run.runId);
     if (numbers.nextStep < steps) {
-        const int next = ReaderAccess::of(reader).nextStep(run.runId, numbers.nextStep); // steps have any numbers
+        const int next = nextRecordedStep(reader, run.runId, numbers.nextStep); // steps have any numbers
         const int last = int(std::min<std::int64_t>(std::int64_t(next) + mostSteps, steps)) - 1;
         for (const StepRow& step : reader.steps(run.runId, next, last)) numbers.sums.addStep(step);
         numbers.nextStep = last + 1;

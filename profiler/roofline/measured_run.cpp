@@ -8,6 +8,7 @@
 #include "core/trace/run_meta.h"
 #include "core/trace/stage.h"
 #include "profiler/format/trace_keys.h"
+#include "profiler/read/next_step.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/step_kind.h"
 
@@ -181,7 +182,7 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
 
 bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSteps) {
     const int end = run.row.steps; // behind the last step that the means count: a live run has more by now
-    const int first = ReaderAccess::of(reader).nextStep(run.row.runId, std::max(next, run.firstStep));
+    const int first = nextRecordedStep(reader, run.row.runId, std::max(next, run.firstStep));
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, first + mostSteps - 1);
     if (first <= last)
         for (const BreakdownStep& step : reader.breakdownSteps(run.row.runId, first, last)) {

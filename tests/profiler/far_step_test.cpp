@@ -1,6 +1,7 @@
 // A trace whose last step has the highest number there can be: rows bound the work, not their numbers.
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/needle_evidence.h"
+#include "profiler/read/next_step.h"
 #include "profiler/read/run_numbers.h"
 #include "profiler/roofline/measured_run.h"
 #include "profiler/tiles/denoise_steps.h"
@@ -64,6 +65,14 @@ TEST_F(FarStep, EmptyTilesLieBetweenThoseWithSteps) {
     }
     test::sql(file, "DELETE FROM step WHERE id & 0x1FFFFFF < 9000", SQLITE_OPEN_READWRITE);
     EXPECT_EQ(emptyTiles(TraceReader(file), 1, 7).first, 0);
+}
+
+TEST_F(FarStep, TheNextRecordedStepIsFound) {
+    const TraceReader reader(file);
+    EXPECT_EQ(nextRecordedStep(reader, 1, 7), 7);
+    for (const int step : {last, last + 1, 20'000'000, int(trace::kMaxStep)})
+        EXPECT_EQ(nextRecordedStep(reader, 1, step), trace::kMaxStep) << step;
+    EXPECT_EQ(nextRecordedStep(reader, 2, 7), 7) << "no such run";
 }
 
 TEST_F(FarStep, NumbersOfARunAreReadInAsManyPiecesAsItsRowsTake) {

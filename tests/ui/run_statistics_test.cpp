@@ -1,7 +1,9 @@
 // The tool bar's numbers belong to the run that the window shows: opened or live, in every window.
 #include "tests/ui/window_fixture.h"
 
+#include "profiler/format/trace_keys.h"
 #include "profiler/read/summary.h"
+#include "tests/profiler/sql_rows.h"
 #include "ui/models/format.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/run_statistics.h"
@@ -16,7 +18,7 @@ namespace KVSCOPE_TEST_FILE {
 
 class RunStatisticsTest : public WindowTest {
 protected:
-    QString trace(const QString& name, const SmallTrace& shape) {
+    QString recorded(const QString& name, const SmallTrace& shape) {
         const QString path = folder.filePath(name);
         recordSmallTrace(path, shape);
         return path;
@@ -45,8 +47,8 @@ protected:
 };
 
 TEST_F(RunStatisticsTest, FollowTheRunThatIsShown) {
-    const QString a = trace("a.kvtrace", {.missesPerHead = 1}),
-                  b = trace("b.kvtrace", {.decodeSteps = 9, .missesPerHead = 0, .stepNs = 1'000'000});
+    const QString a = recorded("a.kvtrace", {.missesPerHead = 1}),
+                  b = recorded("b.kvtrace", {.decodeSteps = 9, .missesPerHead = 0, .stepNs = 1'000'000});
     const auto window = makeWindow();
     EXPECT_EQ(number(*window, "tokenRate"), QStringLiteral("(hidden)")) << "no run, no numbers";
     open(*window, a);
@@ -70,7 +72,7 @@ TEST_F(RunStatisticsTest, FollowTheRunThatIsShown) {
 }
 
 TEST_F(RunStatisticsTest, FollowTheSwitchForColdStepsInEveryWindow) {
-    const QString a = trace("a.kvtrace", {.missesPerHead = 1});
+    const QString a = recorded("a.kvtrace", {.missesPerHead = 1});
     const auto window = makeWindow();
     open(*window, a);
     MainWindow* second = window->newWindow();
@@ -90,7 +92,7 @@ TEST_F(RunStatisticsTest, FollowTheSwitchForColdStepsInEveryWindow) {
 }
 
 TEST_F(RunStatisticsTest, StayWithTheShownRunWhileAnotherIsRecorded) {
-    const QString a = trace("a.kvtrace", {});
+    const QString a = recorded("a.kvtrace", {});
     const auto window = makeWindow();
     open(*window, a);
     ASSERT_TRUE(until([&] {
@@ -128,6 +130,20 @@ TEST_F(RunStatisticsTest, GrowWithALiveRun) {
     };
     EXPECT_TRUE(until([&] { return text("tokenRate") == wanted(path)[0] && text("locality") == wanted(path)[2]; }))
         << text("tokenRate").toStdString() << ' ' << text("locality").toStdString();
+}
+
+/// Rows bound the work: it took as many reads as the number has pieces.
+TEST_F(RunStatisticsTest, CountAStepWhoseNumberIsFarAway) {
+    const QString path = recorded("far.kvtrace", {.decodeSteps = 9, .missesPerHead = 1});
+    const std::string far = std::to_string(trace::kMaxStep - 9), key = std::to_string(trace::stepKey(1, 9));
+    test::sql(path.toStdString(),
+              "UPDATE step SET id = id + " + far + " WHERE id = " + key + "; UPDATE layer_step SET id = id + (" + far +
+                  " << 10) WHERE id >> 10 = " + key + "; UPDATE selection SET id = id + (" + far +
+                  " << 30) WHERE id >> 30 = " + key,
+              SQLITE_OPEN_READWRITE);
+    const auto window = makeWindow();
+    open(*window, path);
+    EXPECT_TRUE(until([&] { return numbers(*window) == wanted(path); })) << numbers(*window).join(' ').toStdString();
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "profiler/import/import.h"
+#include "profiler/read/next_step.h"
 #include "ui/frame/run_checks.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
@@ -126,12 +127,14 @@ void RunStatistics::ask() {
             try {
                 const int steps = reader.stepCount(runId);
                 if (answer.rowsRead < steps) {
-                    const int last = std::min(answer.rowsRead + kRowsAtOnce, steps) - 1;
-                    for (const StepRow& step : reader.steps(runId, answer.rowsRead, last)) answer.rows.addStep(step);
+                    const int first = nextRecordedStep(reader, runId, answer.rowsRead);
+                    const int last = std::min(first + kRowsAtOnce, steps) - 1;
+                    for (const StepRow& step : reader.steps(runId, first, last)) answer.rows.addStep(step);
                     answer.rowsRead = last + 1;
                 } else if (answer.allRead < steps) {
-                    const int last = std::min(answer.allRead + kStepsAtOnce, steps) - 1;
-                    answer.all.read(reader, runId, answer.allRead, last);
+                    const int first = nextRecordedStep(reader, runId, answer.allRead);
+                    const int last = std::min(first + kStepsAtOnce, steps) - 1;
+                    answer.all.read(reader, runId, first, last);
                     answer.allRead = last + 1;
                 }
                 answer.more = answer.rowsRead < steps || answer.allRead < steps;
