@@ -113,15 +113,18 @@ CostFit::PrefillCost CostFit::prefillCost() const {
 
 /// Milliseconds for each token of context: the median of the slopes between steps of equally many rows, each of the
 /// shorter half with one of the longer half, so that a few steps that took long by accident do not tilt it. A slope
-/// counts by its distance, because between contexts of nearly one length there is nothing but noise.
+/// counts by its distance, and only where one context is longer by a quarter, because between contexts of nearly one
+/// length there is nothing but noise. 0 where all contexts are such.
 double CostFit::contextSlope() const {
+    constexpr double kApart = 1.25;
     std::vector<std::pair<double, double>> slopes;
     for (const auto& entry : steps_) {
         std::vector<Step> steps = entry.second;
         std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.context < b.context; });
         const std::size_t half = steps.size() / 2;
         for (std::size_t i = 0; i < half; ++i)
-            if (const double longer = steps[i + half].context - steps[i].context; longer > 0)
+            if (const double longer = steps[i + half].context - steps[i].context;
+                longer > 0 && steps[i + half].context >= kApart * steps[i].context)
                 slopes.emplace_back((steps[i + half].ms - steps[i].ms) / longer, longer);
     }
     return std::max(0.0, weightedMedian(std::move(slopes)));

@@ -224,6 +224,10 @@ Measured measure(const std::shared_ptr<const Model>& model, const EngineOptions&
         fitting.forget();
         readLong();
     }
+    // What a token of context costs shows between steps of equally many rows: those of a short and of a long prompt
+    // alone.
+    if (!cuda)
+        for (const int tokens : {256, 4096}) submit(tokens, 12), serve();
     // Answers end one after the other, so that steps of all rows, of one less and so on are measured.
     int answer = 8;
     for (int round = 0; round < rounds; ++round)

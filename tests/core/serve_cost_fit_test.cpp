@@ -309,5 +309,22 @@ TEST(CostFit, OfAResidentServerDoesNotSayThatEverythingHits) {
     }
 }
 
+/// Six steps of four rows, whose contexts grow by a token a row while the machine gets slower: each token of context
+/// seemed to cost 75 us, and a step of short contexts a third of what it takes.
+TEST(CostFit, ContextsOfNearlyOneLengthShowNoSlope) {
+    CostFit fit;
+    MemoryShape shape;
+    for (int step = 0; step < 6; ++step) {
+        IterationPlan plan;
+        for (int row = 0; row < 4; ++row) plan.decode.push_back({row, row});
+        IterationReport report{plan, 0, 0, 0, {}, 8000 + 4 * step, 1, 0, 0, 0, 0};
+        report.decodeNs = report.endNs = 9'250'000 + 300'000 * step;
+        fit.add(report, shape, false, {}, {});
+    }
+    const ServiceCosts found = fit.fit({}, resident());
+    EXPECT_EQ(found.decodeUsPerKtoken, 0);
+    EXPECT_NEAR(found.residentDecode(4, 2000), 10, 1e-9);
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::serve
