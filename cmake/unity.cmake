@@ -1,8 +1,7 @@
 # Unity builds: one compiler run for several files of a folder reads their headers and makes their templates once.
 option(KVSCOPE_UNITY "Compile several files of a folder at once: a whole build is faster, a build after a small change slower" OFF)
 
-# Puts the .cpp files of the target into batches of at most `size`; no batch has files of two folders, but that the folders below
-# one behind JOIN count as that one. A file with compile
+# Puts the .cpp files of the target into batches of at most `size`; no batch has files of two folders. A file with compile
 # options or definitions of its own is compiled alone, and so are the folders and files behind ALONE. No batch has two of the files
 # behind APART, whose names would meet. Release builds compile the batches of the folders behind FOLDERS at LEVEL, whatever the
 # level of the target; builds without batches do not. LEVEL is not for a target with precompiled headers: GCC 12 ends with an
@@ -11,7 +10,7 @@ function(kvscope_unity target size)
     if(NOT KVSCOPE_UNITY)
         return()
     endif()
-    cmake_parse_arguments(arg "" "LEVEL" "ALONE;APART;FOLDERS;JOIN" ${ARGN})
+    cmake_parse_arguments(arg "" "LEVEL" "ALONE;APART;FOLDERS" ${ARGN})
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources INCLUDE REGEX "\\.cpp$")
     foreach(source IN LISTS sources)
@@ -20,11 +19,6 @@ function(kvscope_unity target size)
         file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
         file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${path})
         if(NOT folder IN_LIST arg_ALONE AND NOT name IN_LIST arg_ALONE)
-            foreach(joined IN LISTS arg_JOIN)
-                if(folder MATCHES "^${joined}/")
-                    set(folder ${joined})
-                endif()
-            endforeach()
             list(APPEND folders ${folder})
             if(name IN_LIST arg_APART)
                 list(APPEND apart_${folder} ${source})

@@ -12,8 +12,7 @@ namespace kvscope::ui {
 namespace {
 // logical pixels; smaller cells have no marks, and a cell that was written has one colour
 constexpr double kMarkFrom = 6;
-constexpr double kCellGapFrom = 7; // logical pixels; cells of at least this size are separated by a gap
-constexpr double kBlockFrom = 5;   // logical pixels; blocks of less height have no frame
+constexpr double kBlockFrom = 5; // logical pixels; blocks of less height have no frame
 
 QColor mixed(const QColor& a, const QColor& b, double share) {
     const auto part = [share](int x, int y) { return int(std::lround(x + (y - x) * share)); };

@@ -11,10 +11,9 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kTile = 16; // columns made side by side, so that an image line takes a whole cache line at a time
-constexpr double kCellGapFrom = 7; // logical pixels; cells of at least this size are separated by a gap
-constexpr double kHatchFrom = 2;   // logical pixels; smaller cells get no hatch, which would hide the origins
-constexpr double kHatch = 4;       // logical pixels from one hatch line to the next
+constexpr int kTile = 16;        // columns made side by side, so that an image line takes a whole cache line at a time
+constexpr double kHatchFrom = 2; // logical pixels; smaller cells get no hatch, which would hide the origins
+constexpr double kHatch = 4;     // logical pixels from one hatch line to the next
 } // namespace
 
 MaskPlottable::MaskPlottable(QCPAxis* steps, QCPAxis* blocks, const MaskPyramid& data)

@@ -5,6 +5,8 @@
 
 namespace kvscope::ui {
 
+constexpr double kCellGapFrom = 7; ///< logical pixels; cells of at least this size are separated by a gap
+
 /// A pixel column shows the steps [first, last); if first == last, it shows none.
 struct StepColumn {
     int first = 0, last = 0;
