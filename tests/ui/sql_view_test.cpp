@@ -7,6 +7,7 @@
 #include "tests/ui/picture.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/sql_request.h"
+#include "ui/models/sql_queries.h"
 #include "ui/models/sql_table_model.h"
 #include "ui/views/sql/sql_plot.h"
 #include "ui/views/sql/sql_runner.h"
