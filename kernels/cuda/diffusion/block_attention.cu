@@ -265,42 +265,63 @@ __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, con
         return blocks + std::size_t(entry) * blockElements(bs, kDim) + std::size_t(bs) * kDim +
                std::size_t(channel) * bs + within;
     };
+    const bool byEight = block % 8 == 0 && of.first % 8 == 0; // 8 tokens of values lie in one KV block
 #pragma unroll 2
     for (int i = int(threadIdx.x); i < block * kRow; i += kMergeThreads) {
-        const int token = i / kRow, piece = i % kRow;
-        *reinterpret_cast<uint4*>(shared.keys() + token * kPitch + piece * 8) =
-            *reinterpret_cast<const uint4*>(keyOf(token) + piece * 8);
-    }
-    if (block % 8 == 0 && of.first % 8 == 0) { // 8 tokens lie in one KV block
-#pragma unroll 2
-        for (int i = int(threadIdx.x); i < block * kRow; i += kMergeThreads) {
-            const int channel = i % kDim, token = i / kDim * 8;
-            const uint4 piece = *reinterpret_cast<const uint4*>(valueOf(token, channel));
-            const Bf16* const eight = reinterpret_cast<const Bf16*>(&piece);
+        // Both are under way before either is stored.
+        const int channel = i % kDim, first = i / kDim * 8;
+        const uint4 key = *reinterpret_cast<const uint4*>(keyOf(i / kRow) + i % kRow * 8);
+        uint4 value = make_uint4(0, 0, 0, 0);
+        if (byEight) value = *reinterpret_cast<const uint4*>(valueOf(first, channel));
+        *reinterpret_cast<uint4*>(shared.keys() + i / kRow * kPitch + i % kRow * 8) = key;
+        const Bf16* const eight = reinterpret_cast<const Bf16*>(&value);
+        if (byEight)
 #pragma unroll
-            for (int t = 0; t < 8; ++t) values[(token + t) * kPitch + channel] = eight[t];
-        }
-        return;
+            for (int t = 0; t < 8; ++t) values[(first + t) * kPitch + channel] = eight[t];
     }
+    if (byEight) return;
     for (int i = int(threadIdx.x); i < block * kDim; i += kMergeThreads) {
         const int token = i % block, channel = i / block;
         values[token * kPitch + channel] = *valueOf(token, channel);
     }
 }
 
-/// Attention of one query to its block. slot: the warp's place in OwnShared.
-template <int kDim>
-__device__ inline Part<kDim> attendOwn(const BlockMergeArgs& a, OwnShared<kDim>& shared, int slot, const Bf16* q) {
+/// Puts a query to where attendOwn reads it. A warp runs both, with the same slot: its place in OwnShared.
+template <int kDim> __device__ inline void putQuery(OwnShared<kDim>& shared, int slot, const Bf16* q) {
+    constexpr int kMine = Part<kDim>::kMine;
+    const int lane = int(threadIdx.x) % kWarp;
+    __syncwarp(); // the warp has done with the query before
+#pragma unroll
+    for (int c = 0; c < kMine; ++c) shared.queries[slot][lane * kMine + c] = __bfloat162float(q[lane * kMine + c]);
+}
+
+/// Attention of one query to its block.
+template <int kDim> __device__ inline Part<kDim> attendOwn(const BlockMergeArgs& a, OwnShared<kDim>& shared, int slot) {
     constexpr int kMine = Part<kDim>::kMine, kPitch = OwnShared<kDim>::kPitch;
     const int lane = int(threadIdx.x) % kWarp, block = a.rows.block;
-    float* const query = shared.queries[slot];
+    const float* const query = shared.queries[slot];
     float* const weights = shared.weights[slot];
     __syncwarp();
-#pragma unroll
-    for (int c = 0; c < kMine; ++c) query[lane * kMine + c] = __bfloat162float(q[lane * kMine + c]);
-    __syncwarp();
     float maximum = -INFINITY, sum = 0;
-    for (int token = lane; token < block; token += kWarp) {
+    if (block <= kWarp / 2) { // two lanes have a token, each half of the channels
+        const int token = lane % (kWarp / 2), firstChannel = lane / (kWarp / 2) * (kDim / 2);
+        const Bf16* const key = shared.keys() + min(token, block - 1) * kPitch + firstChannel;
+        float dots[4] = {};
+#pragma unroll
+        for (int c = 0; c < kDim / 2; c += 8) {
+            const uint4 k = *reinterpret_cast<const uint4*>(key + c);
+            const std::uint32_t words[4] = {k.x, k.y, k.z, k.w};
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                dots[w] = fmaf(query[firstChannel + c + 2 * w], lowHalf(words[w]), dots[w]);
+                dots[w] = fmaf(query[firstChannel + c + 2 * w + 1], highHalf(words[w]), dots[w]);
+            }
+        }
+        float dot = (dots[0] + dots[1]) + (dots[2] + dots[3]);
+        dot += __shfl_xor_sync(0xffffffffu, dot, kWarp / 2);
+        if (lane < block) maximum = weights[lane] = dot * a.scale;
+    }
+    for (int token = lane; token < block && block > kWarp / 2; token += kWarp) {
         const Bf16* const key = shared.keys() + token * kPitch;
         float dots[4] = {};
 #pragma unroll 4
@@ -326,6 +347,7 @@ __device__ inline Part<kDim> attendOwn(const BlockMergeArgs& a, OwnShared<kDim>&
     Part<kDim> part;
 #pragma unroll
     for (int c = 0; c < kMine; ++c) part.out[c] = 0;
+#pragma unroll 8
     for (int token = 0; token < block; ++token) {
         const float weight = weights[token];
 #pragma unroll
@@ -345,7 +367,8 @@ __device__ inline Part<kDim> attendOwn(const BlockMergeArgs& a, OwnShared<kDim>&
 
 /// Grid (block, kvHeads, rows): a thread block takes the query heads of one token. It attends to the block before it
 /// waits for the attention to the prefix: the kernels of that let this one start after their own wait, so that what
-/// came before them has ended.
+/// came before them has ended. So what earlier forwards kept of tokens that are not active is read before it waits,
+/// too.
 template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, Divider byBlock) {
     constexpr int kMine = Part<kDim>::kMine;
     extern __shared__ uint4 raw[];
@@ -356,10 +379,6 @@ template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel
               bs = shape.blockSize, group = shape.queryHeads / shape.kvHeads, item = row * shape.kvHeads + g;
     const BlockRow of = a.rows.table[row];
     if (!of.is(BlockRow::kTaken)) return waitForEarlierKernels();
-    fetchOwn<kDim>(a, of,
-                   a.blocks + std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) * blockElements(bs, kDim),
-                   byBlock, shared);
-    __syncthreads();
     const std::uint64_t active = activeOf(a.rows, row, g);
     const bool anew = (active >> token & 1) != 0;
     const int rank = __popcll(active & ((std::uint64_t(1) << token) - 1));
@@ -373,9 +392,21 @@ template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel
         const std::size_t head = std::size_t(row * block + token) * shape.queryHeads + g * group + h,
                           cell = std::size_t(item) * a.splits * queries + std::size_t(rank * group + h);
         const bool mine = h < group;
-        if (firstHead > 0) __syncthreads(); // what was handed over has been read
+        Part<kDim> prefix;
+        if (mine && !second && !anew) {
+#pragma unroll
+            for (int c = 0; c < kMine; ++c) prefix.out[c] = a.prefix[head * kDim + lane * kMine + c];
+            prefix.logSum = a.prefixSums[head];
+        }
+        if (mine && second) putQuery<kDim>(shared, slot, a.q + head * kDim);
+        if (firstHead == 0)
+            fetchOwn<kDim>(a, of,
+                           a.blocks +
+                               std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) * blockElements(bs, kDim),
+                           byBlock, shared);
+        __syncthreads(); // the block is there; what was handed over has been read
         if (mine && second) {
-            const Part<kDim> own = attendOwn<kDim>(a, shared, slot, a.q + head * kDim);
+            const Part<kDim> own = attendOwn<kDim>(a, shared, slot);
 #pragma unroll
             for (int c = 0; c < kMine; ++c) shared.out[0][slot][lane * kMine + c] = own.out[c];
             if (lane == 0) shared.logSums[slot] = own.logSum;
@@ -391,17 +422,12 @@ template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel
         }
         __syncthreads();
         if (!mine || second) continue;
-        Part<kDim> prefix;
         if (anew) {
             prefix = taken.with(shared.states[slot], shared.out[1][slot] + lane * kMine);
             if (a.prefix != nullptr)
 #pragma unroll
                 for (int c = 0; c < kMine; ++c) a.prefix[head * kDim + lane * kMine + c] = prefix.out[c];
             if (a.prefixSums != nullptr && lane == 0) a.prefixSums[head] = prefix.logSum;
-        } else {
-#pragma unroll
-            for (int c = 0; c < kMine; ++c) prefix.out[c] = a.prefix[head * kDim + lane * kMine + c];
-            prefix.logSum = a.prefixSums[head];
         }
         const float ownSum = shared.logSums[slot], most = fmaxf(prefix.logSum, ownSum),
                     ofPrefix = exp2f((prefix.logSum - most) * kLog2e), ofBlock = exp2f((ownSum - most) * kLog2e),
