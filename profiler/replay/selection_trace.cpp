@@ -236,7 +236,6 @@ std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) 
     return std::nullopt;
 }
 
-/// Reads the recorded compute times. trace.run and trace.steps must be set.
 /// Whether a layer of the run selected blocks, by its own count.
 bool countsSelected(Connection& connection, int runId, int lastStep) {
     Statement layers(connection, "SELECT 1 FROM layer_step WHERE id BETWEEN ? AND ? AND selected <> 0 LIMIT 1");
@@ -245,6 +244,7 @@ bool countsSelected(Connection& connection, int runId, int lastStep) {
     return layers.step();
 }
 
+/// Reads the recorded compute times. trace.run and trace.steps must be set.
 void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace) {
     const Extents<int, int> cells = trace.layerSteps();
     trace.layerTimes.assign(cells.size(), {});
@@ -391,7 +391,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} has no selections, only how many blocks its layers selected", runId,
                                 reader.path()),
-                    "record it with its selections");
+                    "record it with --record selections");
     if (trace.pools.empty())
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} has no selections: its method attends every block", runId, reader.path()),
