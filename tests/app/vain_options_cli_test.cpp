@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <thread>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -273,9 +275,14 @@ TEST_F(VainOptions, OneInterruptEndsTheWaitForASilentPipe) {
         std::vector<std::string> line{"/usr/bin/timeout", "--foreground", "-s", "KILL", "60", test::kCommandLine};
         line.insert(line.end(), words.begin(), words.end());
         test::Process command(line);
-        // This end opens when the command reads the other one, and says nothing.
-        const int end = open(pipe.c_str(), O_WRONLY | O_CLOEXEC);
-        ASSERT_GE(end, 0) << words[0];
+        // This end opens when the command reads the other one, and says nothing. For a command that ended without
+        // reading, an open() that waits would wait for ever.
+        int end = -1;
+        for (int look = 0; end < 0 && look < 7'000; ++look) {
+            end = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+            if (end < 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        ASSERT_GE(end, 0) << words[0] << command.wait().err;
         command.signal(SIGINT);
         const Finished ended = command.wait();
         EXPECT_EQ(ended.status, 128 + SIGINT) << words[0] << ended.err;
