@@ -61,6 +61,7 @@ TEST(Rehearsal, ReadsFewPromptsOfManyLengths) {
 
 TEST(Rehearsal, HasTheSessionsRowsAndRecordsNothing) {
     const auto model = DeviceModel::shapesOf(*embedded());
+    int compared = 0;
     for (const MethodEntry* method : methodsOnCuda()) {
         SCOPED_TRACE(method->name);
         const SmallSession session(embedded(), *method,
@@ -86,7 +87,9 @@ TEST(Rehearsal, HasTheSessionsRowsAndRecordsNothing) {
         }
         EXPECT_FALSE(options.oracle);
         EXPECT_EQ(options.trace, nullptr);
+        ++compared;
     }
+    EXPECT_GT(compared, 3);
 }
 
 /// A session that fits keeps room for its rehearsal. Methods with a selector may keep less than full attention does.
