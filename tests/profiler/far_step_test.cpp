@@ -8,6 +8,7 @@
 #include "profiler/tiles/mask_pyramid.h"
 #include "profiler/tiles/step_pyramid.h"
 #include "profiler/tiles/tile_reader.h"
+#include "tests/profiler/renumbered_step.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -27,12 +28,7 @@ protected:
         shape.layers = 2;
         synthetic::recordFile(file, shape);
         last = shape.decodeSteps;
-        const std::string far = std::to_string(trace::kMaxStep - last), key = std::to_string((1 << 25) + last);
-        test::sql(file,
-                  "UPDATE step SET id = id + " + far + " WHERE id = " + key + "; UPDATE layer_step SET id = id + (" +
-                      far + " << 10) WHERE id >> 10 = " + key + "; UPDATE selection SET id = id + (" + far +
-                      " << 30) WHERE id >> 30 = " + key,
-                  SQLITE_OPEN_READWRITE);
+        test::renumberStep(file, last, trace::kMaxStep);
     }
     /// Reads tile by tile, as views do, each empty stretch once. place(first, tile, times). @return how many were read
     template <class Read, class Place> static int readAll(const TraceReader& reader, Read&& read, Place&& place) {

@@ -7,6 +7,7 @@
 #include "core/trace/run_meta.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/record/recorder.h"
+#include "tests/profiler/renumbered_step.h"
 #include "tests/profiler/sql_rows.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/needle_lanes.h"
@@ -165,13 +166,7 @@ TEST_F(ForkFromTheWindow, FactsOfThePromptAreMarkedOnSelectionAndInTheTokens) {
 /// Rows bound the work, not the numbers of steps.
 TEST_F(ForkFromTheWindow, FactsAreReadToTheLastStepHoweverFarItIs) {
     const QString path = recorded("first.kvtrace", 0);
-    const std::string far = std::to_string(trace::kMaxStep - (kTokens - 1)),
-                      key = std::to_string(trace::stepKey(1, kTokens - 1));
-    test::sql(path.toStdString(),
-              "UPDATE step SET id = id + " + far + " WHERE id = " + key + "; UPDATE layer_step SET id = id + (" + far +
-                  " << 10) WHERE id >> 10 = " + key + "; UPDATE selection SET id = id + (" + far +
-                  " << 30) WHERE id >> 30 = " + key,
-              SQLITE_OPEN_READWRITE);
+    test::renumberStep(path.toStdString(), kTokens - 1, trace::kMaxStep);
     const auto window = windowOn(path);
     window->showView("selection");
     settle(*window);

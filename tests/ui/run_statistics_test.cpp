@@ -3,7 +3,7 @@
 
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/summary.h"
-#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/renumbered_step.h"
 #include "ui/models/format.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/run_statistics.h"
@@ -135,12 +135,7 @@ TEST_F(RunStatisticsTest, GrowWithALiveRun) {
 /// Rows bound the work: it took as many reads as the number has pieces.
 TEST_F(RunStatisticsTest, CountAStepWhoseNumberIsFarAway) {
     const QString path = recorded("far.kvtrace", {.decodeSteps = 9, .missesPerHead = 1});
-    const std::string far = std::to_string(trace::kMaxStep - 9), key = std::to_string(trace::stepKey(1, 9));
-    test::sql(path.toStdString(),
-              "UPDATE step SET id = id + " + far + " WHERE id = " + key + "; UPDATE layer_step SET id = id + (" + far +
-                  " << 10) WHERE id >> 10 = " + key + "; UPDATE selection SET id = id + (" + far +
-                  " << 30) WHERE id >> 30 = " + key,
-              SQLITE_OPEN_READWRITE);
+    test::renumberStep(path.toStdString(), 9, trace::kMaxStep);
     const auto window = makeWindow();
     open(*window, path);
     EXPECT_TRUE(until([&] { return numbers(*window) == wanted(path); })) << numbers(*window).join(' ').toStdString();
