@@ -13,7 +13,7 @@ void remarkOnShape(const ServingArguments& arguments, const serve::ServiceCosts&
     const ModelConfig& config = model.config();
     const serve::MemoryShape& shape = table.shape;
     if (arguments.costs.empty() || (shape.layers == config.layers && shape.hidden == config.hidden)) return;
-    printErr("plans were made from costs of another model: the shape in {} has {} layers of {} channels, and {} has {} "
+    printErr("plans are made from costs of another model: the shape in {} has {} layers of {} channels, and {} has {} "
              "of {}\n",
              arguments.costs, shape.layers, shape.hidden, model.name(), config.layers, config.hidden);
 }
