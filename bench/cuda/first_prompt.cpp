@@ -111,14 +111,6 @@ void writeCheckpoint(const fs::path& folder, const ModelShape& shape) {
                     "give another folder with --set folder=");
 }
 
-std::vector<std::int32_t> promptOf(int tokens, int vocab, unsigned seed) {
-    std::mt19937 draw(seed);
-    std::uniform_int_distribution<std::int32_t> id(0, vocab - 1);
-    std::vector<std::int32_t> prompt(static_cast<std::size_t>(tokens));
-    for (std::int32_t& token : prompt) token = id(draw);
-    return prompt;
-}
-
 /// Milliseconds of each stage on the GPU, over all layers: where a kernel is loaded before it is launched, the stage is
 /// longer.
 Json stagesOf(const StepRecord& record) {
@@ -159,7 +151,7 @@ Json measureHere(const fs::path& folder, DecodeJob job, std::int64_t startedNs) 
     Json tokens, stages;
     for (unsigned i = 0; i < 5; ++i) {
         StepRecord record;
-        const auto prompt = promptOf(job.context, model->config().vocab, 1 + i);
+        const auto prompt = randomPrompt(job.context, model->config().vocab, 1 + i);
         lap();
         engine.prefill({prompt}, record, {}, {});
         prompts.push_back(lap());

@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 #include "bench/cuda/decode_job.h"
 #include "bench/settings.h"
+#include "bench/workload.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/rehearsal.h"
 #include "core/model/model_shape.h"
@@ -18,14 +19,6 @@ namespace kvscope::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<std::int32_t> randomPrompt(int tokens, int vocab, unsigned seed) {
-    std::mt19937 draw(seed);
-    std::uniform_int_distribution<std::int32_t> id(0, vocab - 1);
-    std::vector<std::int32_t> prompt(static_cast<std::size_t>(tokens));
-    for (std::int32_t& token : prompt) token = id(draw);
-    return prompt;
-}
 
 /// Floating-point operations of a prompt: two for each weight of the layers and token, and the causal half of the
 /// scores and sums of every query head. The output head multiplies the last token only.
