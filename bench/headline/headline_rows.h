@@ -26,7 +26,7 @@ nlohmann::ordered_json selectionRows(const nlohmann::ordered_json& kernels);
 nlohmann::ordered_json sparseAttentionRows(const nlohmann::ordered_json& kernels);
 /// decode: of decode, grid=one.
 nlohmann::ordered_json batchOneRows(const nlohmann::ordered_json& decode);
-/// decode: of decode, grid=batches, of one context. 16K also gives batch 4 beside its floor.
+/// decode: of decode, grid=batches, of one context.
 nlohmann::ordered_json batchCurveRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=contexts.
 nlohmann::ordered_json residentRows(const nlohmann::ordered_json& decode);
