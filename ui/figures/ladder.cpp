@@ -110,11 +110,9 @@ FigureData makeLadder(const FigureSources& sources) {
         stated += fmt::format("{}{} x{:.2f} and x{:.2f}", stated.empty() ? "" : ", ", gain.rung, gain.lwm, gain.llama);
     data.note = fmt::format(
         "The largest rate of requests at which a server keeps its bounds, mean over seeds and in brackets the lowest "
-        "and "
-        "the highest. Each rung has one thing more than the one above it; x: over that one. Measured at few rates, "
-        "such "
-        "a rate is a lower bound. SparseServe, Fig. 13, states {} for LWM-7B and Llama-3-8B, together x4.99 and x1.84; "
-        "+partition is ours. Here {}.",
+        "and the highest. Each rung has one thing more than the one above it; x: over that one. Measured at few rates, "
+        "such a rate is a lower bound. SparseServe, Fig. 13, states {} for LWM-7B and Llama-3-8B, together x4.99 and "
+        "x1.84; +partition is ours. Here {}.",
         stated, found.empty() ? "no two rungs follow each other" : found);
     return data;
 }

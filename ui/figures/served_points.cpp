@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/json_reading.h"
 
+#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
@@ -40,12 +41,14 @@ ServedPoint servedPointOf(const Json& result) {
 bool readKey(const std::string& key, ServedPoint& point) {
     const std::size_t begin = key.find(' '), end = key.find(" seed "), rate = key.find(" rate ");
     const std::string kind = key.substr(0, begin);
-    if (begin == std::string::npos || end == std::string::npos || rate == std::string::npos || end <= begin)
+    if (begin == std::string::npos || end == std::string::npos || rate == std::string::npos || end <= begin ||
+        rate <= end + 6)
         return false;
     if (kind != "measured" && kind != "simulated") return false;
     point.series = key.substr(begin + 1, end - begin - 1);
     char* stop = nullptr;
-    point.seed = std::atoi(key.c_str() + end + 6);
+    if (int seed = 0; std::from_chars(key.data() + end + 6, key.data() + rate, seed).ec == std::errc())
+        point.seed = seed; // a seed above 31 bits is not told from that of another file
     const std::string number = key.substr(rate + 6);
     point.rate = std::strtod(number.c_str(), &stop);
     return stop != number.c_str() && *stop == '\0' && point.rate > 0;
