@@ -3,6 +3,7 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/shared_room.cuh"
 #include "kernels/cuda/diffusion/active_tokens.cuh"
+#include "kernels/cuda/diffusion/cluster_union.cuh"
 #include "kernels/cuda/diffusion/ranked_pages.cuh"
 
 #include <algorithm>
@@ -240,7 +241,64 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(PageUnionArgs a, int str
     listUnion(a, item, words, pages, incomplete, true, counter);
 }
 
+/// Does what uniteKernel does without waiting for global memory except for scores and list: what is chosen goes from
+/// thread block to thread block through their shared memory. Grid (kUnionBlocks, kvHeads, rows): a cluster has a (row,
+/// KV head), whose queries its thread blocks take in turn.
+__global__ void __launch_bounds__(kUnionThreads)
+    clusterUnionKernel(const __grid_constant__ PageUnionArgs a, int stride, int words) {
+    __shared__ QueryKeys::Shared rooms[kQueriesOfBlock];
+    __shared__ std::uint32_t bits[kMostUnitedWords]; // pages that the queries of this thread block choose
+    __shared__ BlockCounter<kUnionThreads / kWarp>::Shared counts;
+    letNextKernelStart();
+    const auto cluster = thisCluster();
+    const AttentionShape& shape = a.rows.shape;
+    const int rank = int(cluster.block_rank()), g = int(blockIdx.y), row = int(blockIdx.z),
+              group = shape.queryHeads / shape.kvHeads, item = row * shape.kvHeads + g,
+              slot = int(threadIdx.x) / kQueryThreads;
+    const BlockRow of = a.rows.table[row];
+    for (int w = int(threadIdx.x); w < words; w += kUnionThreads) bits[w] = 0;
+    __syncthreads();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.unionMark);
+    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kSparse)) return; // all of the cluster does
+    const int queries = __popcll(activeOf(a.rows, row, g)) * group, pages = of.first / shape.blockSize;
+    const bool incomplete = of.first % shape.blockSize != 0 && queries > 0, whole = a.pagesPerQuery >= pages;
+    const std::uint32_t* const always = a.always != nullptr ? a.always + std::size_t(item) * words : nullptr;
+    const float* const scores = a.scores + std::size_t(item) * std::size_t(a.rows.block * group) * stride;
+    QueryKeys keys(rooms[slot]);
+    for (int query = slot * kUnionBlocks + rank; query < queries && !whole; query += kUnionBlocks * kQueriesOfBlock) {
+        keys.read(scores + std::size_t(query) * stride, pages, always);
+        keys.takeLargest(a.pagesPerQuery, [&](int page) { atomicOr(bits + page / 32, 1u << (page % 32)); });
+        keys.join(); // the next query takes the same shared memory
+    }
+    cluster.sync();
+    if (rank == 0) {
+        BlockCounter<kUnionThreads / kWarp> counter(counts);
+        const int count = listBits(words, a.pages + std::size_t(item) * a.maxPages, counter, [&](int w) {
+            std::uint32_t word = 0;
+            if (!whole) {
+#pragma unroll
+                for (int r = 0; r < kUnionBlocks; ++r) word |= cluster.map_shared_rank(&bits[0], r)[w];
+            } else if (queries > 0 && w * 32 < pages) {
+                word = pages - w * 32 >= 32 ? 0xffffffffu : (1u << (pages - w * 32)) - 1;
+            }
+            if (queries > 0 && always != nullptr) word |= always[w];
+            if (incomplete && w == pages / 32) word |= 1u << (pages % 32);
+            if (a.record != nullptr) a.record[std::size_t(item) * words + w] = word;
+            return word;
+        });
+        if (threadIdx.x == 0) a.count[item] = count;
+    }
+    cluster.sync(); // the others' shared memory has been read
+}
+
 constexpr std::size_t keyBytes(int maxPages) { return std::size_t(maxPages) * sizeof(std::uint32_t); }
+
+/// Whether clusters choose: a prefix whose scores fit a query's registers, and so few heads that all clusters run at
+/// once. With more, a thread block for each query fills the GPU as well.
+bool clusterUnites(const Launch& how, const PageUnionArgs& args) {
+    return how.clusters && args.maxPages <= kMostUnited && args.rows.items() * kUnionBlocks <= how.multiprocessors;
+}
 
 } // namespace
 
@@ -259,6 +317,11 @@ void scoreUnionPages(const Launch& how, const PageUnionArgs& args) {
 
 void unitePages(const Launch& how, const PageUnionArgs& args) {
     if (args.rows.rows == 0) return;
+    if (clusterUnites(how, args))
+        return launch(how,
+                      {dim3(unsigned(kUnionBlocks), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
+                       dim3(kUnionThreads), 0, kUnionBlocks},
+                      clusterUnionKernel, "choosing pages in clusters", args, args.scoreStride(), args.wordsOf());
     const Grid grid{dim3(unsigned(args.rows.queries()), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
                     dim3(kThreads), keyBytes(args.maxPages)};
     raiseShared(uniteKernel, grid.sharedBytes, "preparing the choice of pages");

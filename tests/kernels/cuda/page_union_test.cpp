@@ -23,7 +23,7 @@ void PrintTo(const Union& u, std::ostream* out) {
 class CudaPageUnion : public CudaTest, public ::testing::WithParamInterface<Union> {};
 
 TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
-    constexpr int kHeads = 2, kGroup = 4, kDim = 128, kPage = 16, kBlock = 16;
+    constexpr int kHeads = 3, kGroup = 4, kDim = 128, kPage = 16, kBlock = 16;
     const auto [pages, different] = GetParam();
     const int first = pages * kPage + 3, maxPages = pages + 2;
     const std::vector<Half> kinds = halves(std::size_t(different * 2 * kDim));
@@ -32,9 +32,9 @@ TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
         const auto from = kinds.begin() + std::ptrdiff_t(random() % unsigned(different)) * 2 * kDim;
         ranges.insert(ranges.end(), from, from + 2 * kDim);
     }
-    const std::vector<std::uint64_t> active{0xb011, 0xffff};
+    const std::vector<std::uint64_t> active{0xb011, 0xffff, 0}; // nobody chooses for the last head
     const OnDevice<BlockRow> table(std::vector<BlockRow>{{0, first, first, BlockRow::kTaken | BlockRow::kSparse}});
-    const OnDevice<std::int64_t> headFirst(std::vector<std::int64_t>{maxPages, 0});
+    const OnDevice<std::int64_t> headFirst(std::vector<std::int64_t>{maxPages, 0, 2 * maxPages});
     const OnDevice<Half> q(halves(std::size_t(kBlock * kHeads * kGroup * kDim))), dranges(ranges);
     const OnDevice<std::uint64_t> dactive(active);
     PageUnionArgs args;
@@ -48,34 +48,49 @@ TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
         for (int page = pages; page < int(words) * 32; ++page) // there are none of these
             always[std::size_t(g) * words + std::size_t(page / 32)] &= ~(1u << page % 32);
     const OnDevice<std::uint32_t> dalways(always);
+    Launch few = launch; // multiprocessors, fewer than a cluster for each head takes
+    few.multiprocessors = 2;
     for (const bool some : {false, true})
-        for (const int pagesPerQuery : {1, 8, 32, 64, 65, 200}) {
-            SCOPED_TRACE(::testing::Message() << pagesPerQuery << " of each query" << (some ? ", some always" : ""));
+        for (const auto& [pagesPerQuery, how] : std::vector<std::pair<int, Launch>>{{1, launch},
+                                                                                    {8, launch},
+                                                                                    {32, launch},
+                                                                                    {64, launch},
+                                                                                    {65, launch},
+                                                                                    {200, launch},
+                                                                                    {4090, launch},
+                                                                                    {8, few},
+                                                                                    {64, few},
+                                                                                    {200, few}}) {
+            SCOPED_TRACE(::testing::Message() << pagesPerQuery << " of each query" << (some ? ", some always" : "")
+                                              << ", " << how.multiprocessors << " multiprocessors");
             args.pagesPerQuery = pagesPerQuery;
             args.always = some ? dalways.get() : nullptr;
             const OnDevice<float> scores(kHeads * queries * stride);
             const OnDevice<std::uint32_t> bits(std::vector<std::uint32_t>(kHeads * words, 0)),
-                arrivals(std::vector<std::uint32_t>(kHeads, 0));
+                arrivals(std::vector<std::uint32_t>(kHeads, 0)), record(std::vector<std::uint32_t>(kHeads * words, 7));
             const OnDevice<std::int32_t> list(std::size_t(kHeads * maxPages)),
                 count(std::vector<std::int32_t>(kHeads, -1));
             args.scores = scores.get(), args.words = bits.get(), args.arrivals = arrivals.get();
             args.pages = list.get(), args.count = count.get();
-            scoreUnionPages(launch, args);
-            unitePages(launch, args);
+            args.record = record.get();
+            scoreUnionPages(how, args);
+            unitePages(how, args);
             const auto gotScores = scores.read();
             const auto gotList = list.read(), gotCount = count.read();
+            const auto gotRecord = record.read();
             for (int g = 0; g < kHeads; ++g) {
                 const auto head = std::size_t(g);
                 const auto isAlways = [&](int page) {
                     return some && (always[head * words + std::size_t(page / 32)] >> page % 32 & 1) != 0;
                 };
                 std::vector<int> others;
-                std::set<std::int32_t> want{pages}; // the incomplete one
+                std::set<std::int32_t> want;
+                if (active[head] != 0) want.insert(pages); // the incomplete one
                 for (int page = 0; page < pages; ++page)
-                    if (isAlways(page))
-                        want.insert(page);
-                    else
+                    if (!isAlways(page))
                         others.push_back(page);
+                    else if (active[head] != 0)
+                        want.insert(page);
                 for (int query = 0; query < std::popcount(active[head]) * kGroup; ++query) {
                     const float* const mine = &gotScores[(head * queries + std::size_t(query)) * stride];
                     std::vector<int> order = others;
@@ -87,6 +102,10 @@ TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
                 ASSERT_EQ(std::vector<std::int32_t>(from, from + gotCount[head]),
                           std::vector<std::int32_t>(want.begin(), want.end()))
                     << "head " << g;
+                for (int page = 0; page < int(words) * 32; ++page)
+                    ASSERT_EQ((gotRecord[head * words + std::size_t(page / 32)] >> page % 32 & 1) != 0,
+                              want.count(page) > 0)
+                        << "head " << g << " page " << page;
             }
             for (const std::uint32_t word : bits.read()) ASSERT_EQ(word, 0u);
         }
@@ -94,7 +113,8 @@ TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaPageUnion,
                          ::testing::Values(Union{4096, 20000}, Union{4097, 700}, Union{4095, 20}, Union{300, 20000},
-                                           Union{257, 60}, Union{8191, 3000}));
+                                           Union{257, 60}, Union{8191, 3000}, Union{3, 1}, Union{31, 2},
+                                           Union{4606, 20000}, Union{4607, 20}, Union{512, 1}));
 
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::cuda
