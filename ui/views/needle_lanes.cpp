@@ -120,7 +120,7 @@ void NeedleLanes::ask() {
         [row = row_, needles = needles_, first, atOnce](TraceReader& reader) {
             Read read;
             read.steps = reader.stepCount(row.runId);
-            // A trace may have steps 0 and 33554431 alone.
+            // Passes over tiles without a step: a trace may have the steps 0 and 33554431 alone.
             const TileStretch empty = emptyTiles(reader, row.runId, first / kTileSteps);
             const int begin = empty.count() > 0 ? std::max(first, empty.end * kTileSteps) : first;
             read.end = std::max(std::min(begin + atOnce, read.steps), first);

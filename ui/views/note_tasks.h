@@ -25,7 +25,7 @@ public:
     void write(const RunKey& run, NoteStep step);
     /// Takes back the last change that was made to the shown run's notes here.
     void undo();
-    /// Another run is shown, whose changes were made elsewhere.
+    /// To be called when another run is shown: undo takes back no change of the run before.
     void forgetChanges() { history_.clear(); }
 
 signals:
