@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/matrix_library.h"
+#include "tests/core/latent_experts.h"
 #include "tests/core/random_checkpoint.h"
 #include "tests/core/small_session.h"
 #include "tests/kernels/cuda/counting_calls.h"
@@ -412,20 +413,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, GpuMemoryOnCuda, ::testing::ValuesIn(cases()),
 /// Latent attention, experts and shared experts have buffers that the embedded model does not need.
 TEST_F(GpuMemoryOfModelsOnCuda, OfLatentAttentionAndExpertsIsTakenAsItIsDeclared) {
     test::Folder folder;
-    const auto config = test::familyConfig("deepseek2-lite", {{"hidden_size", 256},
-                                                              {"num_attention_heads", 16},
-                                                              {"num_key_value_heads", 16},
-                                                              {"vocab_size", 96},
-                                                              {"intermediate_size", 192},
-                                                              {"kv_lora_rank", 512},
-                                                              {"qk_rope_head_dim", 64},
-                                                              {"head_dim", 64},
-                                                              {"qk_nope_head_dim", 96},
-                                                              {"qk_head_dim", 160},
-                                                              {"v_head_dim", 64},
-                                                              {"q_lora_rank", nullptr},
-                                                              {"moe_intermediate_size", 64}});
-    const auto model = Model::load(test::writeCheckpoint((folder / "model").string(), config, 5));
+    const auto model = Model::load(test::writeCheckpoint((folder / "model").string(), test::latentExpertsConfig(), 5));
     for (const char* name : {"full", "streaming"}) {
         SCOPED_TRACE(name);
         const SmallSession session(model, findMethod(name), {.backend = Backend::Cuda, .level = RecordLevel::Full});

@@ -4,6 +4,7 @@
 #include "core/cuda/gpu_device.h"
 #include "core/session/decode_session.h"
 #include "kernels/cuda/device/owners.h"
+#include "tests/core/latent_experts.h"
 #include "tests/core/random_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -88,19 +89,8 @@ TEST_F(RefusedSessionsOnCuda, OutOfMemoryLosesNothing) {
 }
 
 TEST_F(RefusedSessionsOnCuda, AMethodWithoutLatentAttentionLosesNothing) {
-    const auto latent = model("deepseek2-lite", {{"hidden_size", 256},
-                                                 {"num_attention_heads", 16},
-                                                 {"num_key_value_heads", 16},
-                                                 {"vocab_size", 96},
-                                                 {"intermediate_size", 192},
-                                                 {"kv_lora_rank", 512},
-                                                 {"qk_rope_head_dim", 64},
-                                                 {"head_dim", 64},
-                                                 {"qk_nope_head_dim", 96},
-                                                 {"qk_head_dim", 160},
-                                                 {"v_head_dim", 64},
-                                                 {"q_lora_rank", nullptr},
-                                                 {"moe_intermediate_size", 64}});
+    const auto latent =
+        Model::load(test::writeCheckpoint((folder_ / "latent").string(), test::latentExpertsConfig(), 5));
     const auto weights = DeviceModel::of(latent); // uploaded once
     expectNothingLost("latent", [&] { decode(latent, 60); });
 }

@@ -7,7 +7,7 @@
 #include "core/cuda/gpu_memory.h"
 #include "core/select/refusal.h"
 #include "kernels/cuda/device/owners.h"
-#include "tests/core/random_checkpoint.h"
+#include "tests/core/latent_experts.h"
 #include "tests/core/small_session.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -131,21 +131,7 @@ TEST(Rehearsal, HasALayerOfEveryKind) {
 TEST(Rehearsal, HasALayerWithExperts) {
     test::Folder folder;
     const auto loaded =
-        Model::load(test::writeCheckpoint((folder / "experts").string(),
-                                          test::familyConfig("deepseek2-lite", {{"hidden_size", 256},
-                                                                                {"num_attention_heads", 16},
-                                                                                {"num_key_value_heads", 16},
-                                                                                {"vocab_size", 96},
-                                                                                {"intermediate_size", 192},
-                                                                                {"kv_lora_rank", 512},
-                                                                                {"qk_rope_head_dim", 64},
-                                                                                {"head_dim", 64},
-                                                                                {"qk_nope_head_dim", 96},
-                                                                                {"qk_head_dim", 160},
-                                                                                {"v_head_dim", 64},
-                                                                                {"q_lora_rank", nullptr},
-                                                                                {"moe_intermediate_size", 64}}),
-                                          5));
+        Model::load(test::writeCheckpoint((folder / "experts").string(), test::latentExpertsConfig(), 5));
     const ModelConfig& config = loaded->config();
     ASSERT_GT(config.layers, 1);
     const SelectionSpec full = specOf(findMethod("full"), {}, config);
