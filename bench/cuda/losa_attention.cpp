@@ -130,6 +130,7 @@ struct Cell {
         attention.splits = splits;
         attention.settled = true;
         attention.partial = partial;
+        attention.halves = true;
         attention.states = states;
         cuda::blockAttention(launch, attention);
         if (last == Part::Attention) return;
@@ -141,6 +142,7 @@ struct Cell {
         merge.scale = attention.scale;
         merge.splits = splits;
         merge.partial = partial;
+        merge.halves = attention.halves;
         merge.states = states;
         merge.prefix = prefixOut;
         merge.prefixSums = prefixSums;

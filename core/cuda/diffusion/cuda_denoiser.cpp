@@ -454,6 +454,7 @@ void CudaDenoiser::attend(int layer, ForwardShape shape) {
     attention.splits = underMasks ? shares_.ofTiles : shares_.count;
     attention.settled = true; // the block's own keys lie behind
     attention.partial = shares_.partial;
+    attention.halves = true;
     attention.states = shares_.states;
     attention.mark = report.mark(layer, kAttention);
     cuda::blockAttention(p_.launch, attention);
@@ -465,6 +466,7 @@ void CudaDenoiser::attend(int layer, ForwardShape shape) {
     merge.scale = attention.scale;
     merge.splits = attention.splits;
     merge.partial = shares_.partial;
+    merge.halves = attention.halves;
     merge.states = shares_.states;
     merge.prefix = of.prefix;
     merge.prefixSums = of.prefixSums;

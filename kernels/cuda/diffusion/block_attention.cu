@@ -149,7 +149,25 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
         const int query = mine + rowInTile + 8 * h;
+        float largest = 0;
+        if (a.halves) {
+#pragma unroll
+            for (int i = 0; i < kDim / 8; ++i)
+                largest = fmaxf(largest, fmaxf(fabsf(acc.out[i][2 * h]), fabsf(acc.out[i][2 * h + 1])));
+            largest = quadMax(largest);
+        }
         if (query >= queries) continue;
+        if (a.partial != nullptr && a.halves) {
+            const std::size_t cell =
+                (std::size_t(item) * a.splits + blockIdx.x) * std::size_t(a.rows.block * group) + query;
+            const Halving halving(largest);
+            std::uint32_t* const to = reinterpret_cast<std::uint32_t*>(a.partial) + cell * (kDim / 2);
+#pragma unroll
+            for (int i = 0; i < kDim / 8; ++i)
+                to[i * 4 + quad] = halving.pack(acc.out[i][2 * h], acc.out[i][2 * h + 1]);
+            if (quad == 0) a.states[cell] = make_float2(acc.maximum[h] + halving.logit, acc.sum[h] * halving.factor);
+            continue;
+        }
         if (a.partial != nullptr) {
             const std::size_t cell =
                 (std::size_t(item) * a.splits + blockIdx.x) * std::size_t(a.rows.block * group) + query;
@@ -189,7 +207,14 @@ template <int kDim> struct OwnShared {
 };
 
 /// Numbers that one load reads.
-template <int kCount> struct alignas(kCount * sizeof(float)) Floats { float of[kCount]; };
+template <int kCount> struct alignas(kCount * sizeof(float)) Floats {
+    float of[kCount];
+    __device__ float at(int i) const { return of[i]; }
+};
+template <int kCount> struct alignas(kCount * sizeof(__half)) Halves {
+    __half of[kCount];
+    __device__ float at(int i) const { return __half2float(of[i]); }
+};
 
 /// What a warp has of one head: channels 4*lane.. (2*lane.. with 64 channels), and the log sum.
 template <int kDim> struct Part {
@@ -210,18 +235,19 @@ template <int kDim> struct Taken {
         for (float& value : out) value = 0;
     }
     /// Takes in the splits [begin, end). Their states and results are read at once, because the warp has nothing else
-    /// to do until they come.
+    /// to do until they come. Numbers: Floats or Halves
+    template <class Numbers>
     __device__ void take(const BlockMergeArgs& a, std::size_t first, std::size_t step, int begin, int end) {
         constexpr int kAtOnce = 18; // half of the splits of eight KV heads on an H200
         const int lane = int(threadIdx.x) % kWarp;
         for (int at = begin; at < end; at += kAtOnce) {
             float2 state = make_float2(-INFINITY, 0.f);
             if (lane < min(kAtOnce, end - at)) state = a.states[first + std::size_t(at + lane) * step];
-            Floats<kMine> values[kAtOnce];
+            Numbers values[kAtOnce];
 #pragma unroll
             for (int s = 0; s < kAtOnce; ++s) // what lies behind the last one is read as the last one, with no weight
-                values[s] = *reinterpret_cast<const Floats<kMine>*>(
-                    a.partial + (first + std::size_t(min(at + s, end - 1)) * step) * kDim + lane * kMine);
+                values[s] = reinterpret_cast<const Numbers*>(
+                    a.partial)[(first + std::size_t(min(at + s, end - 1)) * step) * kWarp + lane];
             const float next = fmaxf(maximum, warpMax(state.x)), reference = next == -INFINITY ? 0.f : next,
                         keep = exp2f((maximum - reference) * kLog2e), weight = exp2f((state.x - reference) * kLog2e);
             sum = sum * keep + warpSum(weight * state.y);
@@ -232,7 +258,7 @@ template <int kDim> struct Taken {
             for (int s = 0; s < kAtOnce; ++s) {
                 const float factor = __shfl_sync(0xffffffffu, weight, s);
 #pragma unroll
-                for (int c = 0; c < kMine; ++c) out[c] = fmaf(factor, values[s].of[c], out[c]);
+                for (int c = 0; c < kMine; ++c) out[c] = fmaf(factor, values[s].at(c), out[c]);
             }
         }
     }
@@ -369,7 +395,9 @@ template <int kDim> __device__ inline Part<kDim> attendOwn(const BlockMergeArgs&
 /// waits for the attention to the prefix: the kernels of that let this one start after their own wait, so that what
 /// came before them has ended. So what earlier forwards kept of tokens that are not active is read before it waits,
 /// too.
-template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, Divider byBlock) {
+/// Numbers: what the splits' results are, Floats or Halves.
+template <int kDim, class Numbers>
+__global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, Divider byBlock) {
     constexpr int kMine = Part<kDim>::kMine;
     extern __shared__ uint4 raw[];
     auto& shared = *reinterpret_cast<OwnShared<kDim>*>(raw);
@@ -414,7 +442,7 @@ template <int kDim> __global__ void __launch_bounds__(kMergeThreads) mergeKernel
         waitForEarlierKernels();
         Taken<kDim> taken;
         taken.clear();
-        if (mine && anew) taken.take(a, cell, queries, second ? half : 0, second ? used : half);
+        if (mine && anew) taken.template take<Numbers>(a, cell, queries, second ? half : 0, second ? used : half);
         if (mine && second) {
 #pragma unroll
             for (int c = 0; c < kMine; ++c) shared.out[1][slot][lane * kMine + c] = taken.out[c];
@@ -456,13 +484,13 @@ template <int kDim> void launchAttention(const Launch& how, const BlockAttention
         attentionKernel<kDim>, "attending with blocks", args, Divider(args.rows.shape.blockSize), queryTilesOf(args));
 }
 
-template <int kDim> void launchMerge(const Launch& how, const BlockMergeArgs& args) {
+template <int kDim, class Numbers> void launchMerge(const Launch& how, const BlockMergeArgs& args) {
     const std::size_t shared = OwnShared<kDim>::bytes(args.rows.block);
-    raiseShared(mergeKernel<kDim>, shared, "preparing the merge of blocks");
+    raiseShared(mergeKernel<kDim, Numbers>, shared, "preparing the merge of blocks");
     launch(how,
            {dim3(unsigned(args.rows.block), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
             dim3(kMergeThreads), shared},
-           mergeKernel<kDim>, "merging with the blocks", args, Divider(args.rows.shape.blockSize));
+           mergeKernel<kDim, Numbers>, "merging with the blocks", args, Divider(args.rows.shape.blockSize));
 }
 
 } // namespace
@@ -482,7 +510,10 @@ void blockAttention(const Launch& how, const BlockAttentionArgs& args) {
 
 void mergeBlocks(const Launch& how, const BlockMergeArgs& args) {
     if (args.rows.rows == 0) return;
-    args.rows.shape.dim == 64 ? launchMerge<64>(how, args) : launchMerge<128>(how, args);
+    if (args.rows.shape.dim == 64)
+        args.halves ? launchMerge<64, Halves<2>>(how, args) : launchMerge<64, Floats<2>>(how, args);
+    else
+        args.halves ? launchMerge<128, Halves<4>>(how, args) : launchMerge<128, Floats<4>>(how, args);
 }
 
 } // namespace kvscope::cuda

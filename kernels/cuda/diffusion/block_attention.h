@@ -26,7 +26,10 @@ struct BlockAttentionArgs {
     bool settled = false;
     // The result of every split, for mergeBlocks or mergeShares. Null: the kernel writes `out` itself; there is then
     // one split, and nothing is to be merged with it.
-    float* partial = nullptr;     // [rows, kvHeads, splits, queries(), dim] weighted sums of values
+    float* partial = nullptr; // [rows, kvHeads, splits, queries(), dim] weighted sums of values
+    // Whether `partial` has numbers of 2 bytes (__half) in its first half, for mergeBlocks alone: half as much to write
+    // and to read. Their error, 2^-12 of each number, is an eighth of that of the bf16 numbers that come of them.
+    bool halves = false;
     float2* states = nullptr;     // [rows, kvHeads, splits, queries()] largest logit, sum of exponentials
     __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
     std::uint64_t* mark = nullptr;
@@ -47,6 +50,7 @@ struct BlockMergeArgs {
     float scale = 1;
     int splits = 1;
     const float* partial = nullptr;
+    bool halves = false; // as in BlockAttentionArgs
     const float2* states = nullptr;
     // Attention over the prefix. The kernel writes that of active tokens; of the others it reads what an earlier
     // forward has written. Null where every token is always active.

@@ -268,8 +268,12 @@ private:
             float sum = running.sum[h];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            if (8 * h >= left_) continue;
             const std::size_t cell = firstCell_ + 8u * unsigned(h);
+            if (a_.halves) {
+                storeHalves(running, h, sum, cell);
+                continue;
+            }
+            if (8 * h >= left_) continue;
             if (quad == 0) a_.states[cell] = make_float2(running.maximum[h] * a_.scale, sum);
             float* const to = a_.partial + cell * kDim;
 #pragma unroll
@@ -287,6 +291,36 @@ private:
                         *reinterpret_cast<float4*>(here + i) =
                             make_float4(mine[i], mine[i + 1], mine[i + 2], mine[i + 3]);
             }
+        }
+    }
+
+    /// Stores one of the thread's rows as numbers of 2 bytes. All lanes of the warp call this. sum: of all columns
+    __device__ void storeHalves(const Running<kDim>& running, int h, float sum, std::size_t cell) {
+        const int quad = lane_ % 4;
+        float largest = 0;
+#pragma unroll
+        for (int i = 0; i < kDim / 2; ++i)
+            if (i / 2 % 2 == h) largest = fmaxf(largest, fabsf(running.out[i]));
+        const Halving halving(quadMax(largest));
+        if (8 * h >= left_) return;
+        if (quad == 0)
+            a_.states[cell] = make_float2(running.maximum[h] * a_.scale + halving.logit, sum * halving.factor);
+        std::uint32_t* const to = reinterpret_cast<std::uint32_t*>(a_.partial) + cell * (kDim / 2);
+#pragma unroll
+        for (int j = 0; j < kRows / 8; ++j) {
+            const auto channel = [&](int i) {
+                return running.out[i % kParts * kRows / 2 + 4 * j + 2 * h + i / kParts];
+            };
+            std::uint32_t mine[kParts]; // neighbouring channels
+#pragma unroll
+            for (int i = 0; i < kParts; ++i) mine[i] = halving.pack(channel(2 * i), channel(2 * i + 1));
+            std::uint32_t* const here = to + (8 * j + 2 * quad) * kParts / 2;
+            if constexpr (kParts == 1)
+                *here = mine[0];
+            else if constexpr (kParts == 2)
+                *reinterpret_cast<uint2*>(here) = make_uint2(mine[0], mine[1]);
+            else
+                *reinterpret_cast<uint4*>(here) = make_uint4(mine[0], mine[1], mine[2], mine[3]);
         }
     }
 

@@ -105,22 +105,28 @@ protected:
             how.multiprocessors = multiprocessors;
             const int splits = blockSplits(how, of, maxPages * b.page);
             SCOPED_TRACE(::testing::Message() << splits << " splits");
-            const OnDevice<float> partial(numbers * std::size_t(splits * b.dim)),
-                states(numbers * std::size_t(splits) * 2), prefix(kept), sums(keptSums);
-            const OnDevice<Half> out(numbers * std::size_t(b.dim));
-            BlockAttentionArgs args;
-            args.rows = of, args.q = dq.bf16(), args.blocks = blocks.bf16(), args.pages = dpages.get();
-            args.pageCount = dcount.get(), args.capacity = maxPages, args.scale = scale(), args.splits = splits,
-            args.settled = settled;
-            args.partial = partial.get(), args.states = reinterpret_cast<float2*>(states.get());
-            blockAttention(how, args);
-            BlockMergeArgs merge;
-            merge.rows = of, merge.q = args.q, merge.blocks = args.blocks, merge.pageCount = args.pageCount;
-            merge.scale = args.scale, merge.splits = splits, merge.partial = args.partial, merge.states = args.states;
-            merge.prefix = prefix.get(), merge.prefixSums = sums.get(), merge.out = out.bf16();
-            mergeBlocks(how, merge);
-            const auto gotPrefix = prefix.read(), gotSums = sums.read();
-            const auto gotOut = out.read();
+            std::vector<std::vector<float>> gotPrefixes, gotSumsOf; // with results of splits of 4 bytes, then of 2
+            std::vector<std::vector<Half>> gotOuts;
+            for (const bool halves : {false, true}) {
+                const OnDevice<float> partial(numbers * std::size_t(splits * b.dim)),
+                    states(numbers * std::size_t(splits) * 2), prefix(kept), sums(keptSums);
+                const OnDevice<Half> out(numbers * std::size_t(b.dim));
+                BlockAttentionArgs args;
+                args.rows = of, args.q = dq.bf16(), args.blocks = blocks.bf16(), args.pages = dpages.get();
+                args.pageCount = dcount.get(), args.capacity = maxPages, args.scale = scale(), args.splits = splits,
+                args.settled = settled, args.halves = halves;
+                args.partial = partial.get(), args.states = reinterpret_cast<float2*>(states.get());
+                blockAttention(how, args);
+                BlockMergeArgs merge;
+                merge.rows = of, merge.q = args.q, merge.blocks = args.blocks, merge.pageCount = args.pageCount;
+                merge.scale = args.scale, merge.splits = splits, merge.partial = args.partial,
+                merge.states = args.states;
+                merge.halves = halves;
+                merge.prefix = prefix.get(), merge.prefixSums = sums.get(), merge.out = out.bf16();
+                mergeBlocks(how, merge);
+                gotPrefixes.push_back(prefix.read()), gotSumsOf.push_back(sums.read());
+                gotOuts.push_back(out.read());
+            }
             for (int row = 0; row < rows(); ++row)
                 for (int g = 0; g < b.kvHeads; ++g)
                     for (int i = 0; i < 4; ++i) {
@@ -146,21 +152,27 @@ protected:
                             const std::vector<float> old = part(kept);
                             want.assign(old.begin(), old.end());
                         }
-                        if (std::isinf(sum))
-                            ASSERT_EQ(double(gotSums[at]), sum); // no key
-                        else
-                            ASSERT_NEAR(double(gotSums[at]), sum, 1e-3);
-                        ASSERT_LT(relativeError(part(gotPrefix), want), 6e-3);
+                        for (std::size_t halves = 0; halves < 2; ++halves) {
+                            if (std::isinf(sum))
+                                ASSERT_EQ(double(gotSumsOf[halves][at]), sum); // no key
+                            else
+                                ASSERT_NEAR(double(gotSumsOf[halves][at]), sum, 1e-3);
+                            ASSERT_LT(relativeError(part(gotPrefixes[halves]), want), 6e-3);
+                        }
+                        // What 2 bytes round off is far less than what bf16 does: 2^-9 of a number.
+                        ASSERT_LT(relativeError(part(gotPrefixes[1]), part(gotPrefixes[0])), 3e-4);
                         std::vector<int> block(std::size_t(b.block));
                         std::iota(block.begin(), block.end(), b.prefixes[std::size_t(row)]);
                         const std::vector<double> own = attention(at, row, g, block);
                         const double most = std::max(sum, own.back()), ofPrefix = std::exp(sum - most),
                                      ofBlock = std::exp(own.back() - most);
-                        std::vector<float> merged;
-                        for (const Half value : part(gotOut)) merged.push_back(toFloat(value));
                         for (std::size_t c = 0; c < want.size(); ++c)
                             want[c] = (ofPrefix * want[c] + ofBlock * own[c]) / (ofPrefix + ofBlock);
-                        ASSERT_LT(relativeError(merged, want), 8e-3);
+                        for (const std::vector<Half>& gotOut : gotOuts) {
+                            std::vector<float> merged;
+                            for (const Half value : part(gotOut)) merged.push_back(toFloat(value));
+                            ASSERT_LT(relativeError(merged, want), 8e-3);
+                        }
                     }
         }
     }
@@ -180,6 +192,13 @@ protected:
                     positions.push_back(p);
         return positions;
     }
+    /// Multiplies all values by a power of two.
+    void scaleValues(int exponent) {
+        const std::size_t elements = blockElements(b.page, b.dim), keys = std::size_t(b.page * b.dim);
+        for (std::size_t i = 0; i < store.size(); ++i)
+            if (i % elements >= keys && store[i] != kNotANumber && (store[i] & 0x7f80) != 0)
+                store[i] = Half(store[i] + exponent * (1 << 7));
+    }
     std::uint64_t all() const { return ~std::uint64_t(0) >> (64 - b.block); }
 
     const Blocks b = GetParam();
@@ -195,6 +214,18 @@ TEST_P(CudaBlockAttention, OfEveryTokenToTheWholePrefix) {
     for (const bool settled : {true, false}) {
         SCOPED_TRACE(settled);
         expectAttention(std::vector<std::uint64_t>(items, all()), noPages, none, settled);
+    }
+}
+
+/// Results of splits that numbers of 2 bytes could not hold as they are.
+TEST_P(CudaBlockAttention, WithValuesOfAnySize) {
+    const std::size_t items = itemOf(rows(), 0);
+    const std::vector<std::int32_t> noPages(items * std::size_t(maxPages), 0), none(items, 0);
+    scaleValues(40);
+    for (const int exponent : {0, -70}) {
+        SCOPED_TRACE(exponent);
+        scaleValues(exponent);
+        expectAttention(std::vector<std::uint64_t>(items, all()), noPages, none, true);
     }
 }
 
