@@ -12,7 +12,8 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kPagesOfWarp = 8, kQueryTile = 16; // a tensor-core tile
+constexpr int kPageTiles = 2, kTilePages = 8, kQueryTile = 16; // tensor-core tiles of a warp; pages and queries of one
+constexpr int kPagesOfWarp = kPageTiles * kTilePages;
 
 __device__ inline std::uint32_t lowest(std::uint32_t pair, bool positive) {
     const __nv_bfloat162 zero = __float2bfloat162_rn(0.f), value = reinterpret_cast<const __nv_bfloat162&>(pair);
@@ -20,10 +21,11 @@ __device__ inline std::uint32_t lowest(std::uint32_t pair, bool positive) {
     return reinterpret_cast<const std::uint32_t&>(part);
 }
 
-/// Grid (64 pages, kvHeads, rows). A warp keeps the ranges of 8 pages as fragments and multiplies all queries with
-/// them, 16 at a time. The columns of both operands are permuted alike: lane quad q has the channels 8q to 8q + 7 of
-/// every 32. The thread block holds 64 queries at a time in shared memory.
-template <int kDim> __global__ void __launch_bounds__(kThreads, 4) scoreKernel(PageUnionArgs a, int stride) {
+/// Grid (128 pages, kvHeads, rows). A warp keeps the ranges of 16 pages as fragments and multiplies all queries with
+/// them, 16 at a time: with fewer pages, reading queries from shared memory would take longer than the products. The
+/// columns of both operands are permuted alike: lane quad q has the channels 8q to 8q + 7 of every 32. The thread block
+/// holds 64 queries at a time in shared memory.
+template <int kDim> __global__ void __launch_bounds__(kThreads, 2) scoreKernel(PageUnionArgs a, int stride) {
     constexpr int kChunks = kDim / 32, kHeld = 64, kRow = kDim / 8; // pieces of 16 bytes of a query
     constexpr int kPitch = kRow + 4; // so that eight lanes that read at once meet no bank twice
     __shared__ uint4 held[kHeld * kPitch];
@@ -36,15 +38,18 @@ template <int kDim> __global__ void __launch_bounds__(kThreads, 4) scoreKernel(P
               pages = of.first / shape.blockSize,
               page = (int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp) * kPagesOfWarp;
     const bool taken = of.is(BlockRow::kTaken) && of.is(BlockRow::kSparse);
-    uint4 low[kChunks], high[kChunks];
+    uint4 low[kPageTiles][kChunks], high[kPageTiles][kChunks];
     if (taken && page < pages) { // earlier forwards wrote the ranges of complete pages: nothing to wait for
-        const Bf16* const range = a.ranges + (std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) +
-                                              std::size_t(min(page + rowInTile, pages - 1))) *
-                                                 2 * kDim;
+        const std::size_t first = std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]);
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-            low[c] = loadOnce(range + c * 32 + quad * 8);
-            high[c] = loadOnce(range + kDim + c * 32 + quad * 8);
+        for (int t = 0; t < kPageTiles; ++t) {
+            const Bf16* const range =
+                a.ranges + (first + std::size_t(min(page + t * kTilePages + rowInTile, pages - 1))) * 2 * kDim;
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) {
+                low[t][c] = loadOnce(range + c * 32 + quad * 8);
+                high[t][c] = loadOnce(range + kDim + c * 32 + quad * 8);
+            }
         }
     }
     waitForEarlierKernels();
@@ -73,27 +78,35 @@ template <int kDim> __global__ void __launch_bounds__(kThreads, 4) scoreKernel(P
         const int here = page < pages ? min(kHeld, queries - begin) : 0;
         for (int first = 0; first < here; first += kQueryTile) {
             const int upper = first + rowInTile, lower = upper + 8;
-            float sums[2][4] = {}; // two chains of products
+            float sums[kPageTiles][2][4] = {}; // two chains of products for each tile
 #pragma unroll
             for (int c = 0; c < kChunks; ++c) {
                 const uint4 x = held[upper * kPitch + c * 4 + quad], y = held[lower * kPitch + c * 4 + quad];
 #pragma unroll
                 for (int positive = 0; positive < 2; ++positive) {
-                    const uint4 r = positive ? high[c] : low[c];
-                    mma16816(sums[positive], lowest(x.x, positive), lowest(y.x, positive), lowest(x.y, positive),
-                             lowest(y.y, positive), r.x, r.y);
-                    mma16816(sums[positive], lowest(x.z, positive), lowest(y.z, positive), lowest(x.w, positive),
-                             lowest(y.w, positive), r.z, r.w);
+                    const std::uint32_t q[8] = {lowest(x.x, positive), lowest(y.x, positive), lowest(x.y, positive),
+                                                lowest(y.y, positive), lowest(x.z, positive), lowest(y.z, positive),
+                                                lowest(x.w, positive), lowest(y.w, positive)};
+#pragma unroll
+                    for (int t = 0; t < kPageTiles; ++t) {
+                        const uint4 r = positive ? high[t][c] : low[t][c];
+                        mma16816(sums[t][positive], q[0], q[1], q[2], q[3], r.x, r.y);
+                        mma16816(sums[t][positive], q[4], q[5], q[6], q[7], r.z, r.w);
+                    }
                 }
             }
-            const int at = page + quad * 2; // both lie below the stride, which is even
-            if (at >= stride) continue;
-            float* const to = scores + std::size_t(begin + upper) * stride + at;
-            if (upper < here)
-                *reinterpret_cast<float2*>(to) = make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
-            if (lower < here)
-                *reinterpret_cast<float2*>(to + 8 * std::size_t(stride)) =
-                    make_float2(sums[0][2] + sums[1][2], sums[0][3] + sums[1][3]);
+#pragma unroll
+            for (int t = 0; t < kPageTiles; ++t) {
+                const auto& of8 = sums[t];
+                const int at = page + t * kTilePages + quad * 2; // both lie below the stride, which is even
+                if (at >= stride) continue;
+                float* const to = scores + std::size_t(begin + upper) * stride + at;
+                if (upper < here)
+                    *reinterpret_cast<float2*>(to) = make_float2(of8[0][0] + of8[1][0], of8[0][1] + of8[1][1]);
+                if (lower < here)
+                    *reinterpret_cast<float2*>(to + 8 * std::size_t(stride)) =
+                        make_float2(of8[0][2] + of8[1][2], of8[0][3] + of8[1][3]);
+            }
         }
     }
 }

@@ -1,10 +1,12 @@
 // The union of the best pages of many queries, where a prefix has thousands of pages and some have equal scores: the
-// choice is compared with a stable sort of the kernel's own scores. diffusion_test.cpp compares the scores.
+// choice is compared with a stable sort of the kernel's own scores, and some of those with float64, among them those of
+// the last pages. diffusion_test.cpp compares more.
 #include "tests/kernels/cuda/device.h"
 
 #include "kernels/cuda/diffusion/page_union.h"
 
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <ostream>
 
@@ -35,7 +37,8 @@ TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
     const std::vector<std::uint64_t> active{0xb011, 0xffff, 0}; // nobody chooses for the last head
     const OnDevice<BlockRow> table(std::vector<BlockRow>{{0, first, first, BlockRow::kTaken | BlockRow::kSparse}});
     const OnDevice<std::int64_t> headFirst(std::vector<std::int64_t>{maxPages, 0, 2 * maxPages});
-    const OnDevice<Half> q(halves(std::size_t(kBlock * kHeads * kGroup * kDim))), dranges(ranges);
+    const std::vector<Half> queries16 = halves(std::size_t(kBlock * kHeads * kGroup * kDim));
+    const OnDevice<Half> q(queries16), dranges(ranges);
     const OnDevice<std::uint64_t> dactive(active);
     PageUnionArgs args;
     args.rows = {{kHeads * kGroup, kHeads, kDim, kPage}, 1, kBlock, table.get(), dactive.get(), headFirst.get()};
@@ -78,6 +81,25 @@ TEST_P(CudaPageUnion, HasTheBestPagesOfEveryQuery) {
             const auto gotScores = scores.read();
             const auto gotList = list.read(), gotCount = count.read();
             const auto gotRecord = record.read();
+            for (int i = 0; i < 400; ++i) {
+                const int g = i % 2, page = i < 8 ? pages - 1 - i / 2 : uniform(0, pages - 1);
+                if (page < 0) continue;
+                const int query = uniform(0, std::popcount(active[std::size_t(g)]) * kGroup - 1);
+                std::uint64_t left = active[std::size_t(g)];
+                for (int before = 0; before < query / kGroup; ++before) left &= left - 1;
+                const int head = (std::countr_zero(left) * kHeads + g) * kGroup + query % kGroup;
+                const std::size_t low = std::size_t((g == 0 ? maxPages : 0) + page) * 2 * kDim;
+                double want = 0, sizes = 0;
+                for (std::size_t c = 0; c < kDim; ++c) {
+                    const double x = double(toFloat(queries16[std::size_t(head) * kDim + c])),
+                                 product = x * double(toFloat(ranges[low + (x < 0 ? c : kDim + c)]));
+                    want += product, sizes += std::abs(product);
+                }
+                ASSERT_NEAR(
+                    double(gotScores[(std::size_t(g) * queries + std::size_t(query)) * stride + std::size_t(page)]),
+                    want, 1e-5 * sizes)
+                    << "head " << g << " query " << query << " page " << page;
+            }
             for (int g = 0; g < kHeads; ++g) {
                 const auto head = std::size_t(g);
                 const auto isAlways = [&](int page) {
