@@ -83,10 +83,9 @@ struct IterationReport {
     /// there; on a GPU they say it all.
     std::span<const PooledBlock> poolMisses = {};
     /// The time from the end of the iteration before to the beginning of this one, in which tokens are handed out, rows
-    /// are closed and requests are taken in; -1: the engine had nothing to do in between. And by what it goes: the rows
-    /// of that iteration's step, and how many requests ended or arrived.
+    /// are closed and requests are taken in; -1: the engine had nothing to do in between.
     std::int64_t gapNs = -1;
-    int gapRows = 0, gapRequests = 0;
+    int gapRows = 0, gapRequests = 0; // what that time depends on: rows of the step before; requests that ended or came
 };
 
 /// Is told what happens, on the engine's thread. Its functions may submit and cancel.

@@ -23,6 +23,7 @@ SqlQueryBar::SqlQueryBar(std::function<QString()> text, QWidget* parent)
     list_->setToolTip(tr("Queries to begin with, and your own"));
     list_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
     list_->setMinimumContentsLength(30);
+    list_->setMinimumWidth(110); // a narrow view shows the beginning of the name
     save_->setObjectName(QStringLiteral("sqlSave"));
     save_->setText(tr("Save…"));
     save_->setToolTip(tr("Keep this query under a name"));
@@ -46,7 +47,7 @@ SqlQueryBar::SqlQueryBar(std::function<QString()> text, QWidget* parent)
     connect(save_, &QToolButton::clicked, this, [this] { setNaming(true); });
     connect(remove_, &QToolButton::clicked, this, [this] {
         const QString problem = queries_.remove(list_->currentText());
-        if (!problem.isEmpty()) emit failed(problem);
+        if (!problem.isEmpty()) emit failed(problem + QLatin1Char('.'));
         fill();
     });
     connect(name_, &QLineEdit::returnPressed, this, &SqlQueryBar::save);
