@@ -78,12 +78,12 @@ SqlQueries::SqlQueries(const QString& file)
 
 QString SqlQueries::save(const QString& name, const QString& sql) {
     const QString wanted = name.trimmed();
-    if (wanted.isEmpty()) return tr("A saved query needs a name");
-    if (sql.trimmed().isEmpty()) return tr("There is no query to save");
+    if (wanted.isEmpty()) return tr("A saved query needs a name.");
+    if (sql.trimmed().isEmpty()) return tr("There is no query to save.");
     const auto known =
         std::find_if(queries_.begin(), queries_.end(), [&](const SavedQuery& query) { return query.name == wanted; });
     if (known != queries_.end() && known->builtIn)
-        return tr("“%1” comes with the program: choose another name").arg(wanted);
+        return tr("“%1” comes with the program: choose another name.").arg(wanted);
     if (known != queries_.end())
         known->sql = sql;
     else

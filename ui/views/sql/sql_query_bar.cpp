@@ -47,7 +47,7 @@ SqlQueryBar::SqlQueryBar(std::function<QString()> text, QWidget* parent)
     connect(save_, &QToolButton::clicked, this, [this] { setNaming(true); });
     connect(remove_, &QToolButton::clicked, this, [this] {
         const QString problem = queries_.remove(list_->currentText());
-        if (!problem.isEmpty()) emit failed(problem + QLatin1Char('.'));
+        if (!problem.isEmpty()) emit failed(problem);
         fill();
     });
     connect(name_, &QLineEdit::returnPressed, this, &SqlQueryBar::save);
@@ -92,7 +92,7 @@ void SqlQueryBar::setNaming(bool naming) {
 void SqlQueryBar::save() {
     const QString problem = queries_.save(name_->text(), text_());
     if (!problem.isEmpty()) {
-        emit failed(problem + QLatin1Char('.'));
+        emit failed(problem);
         return;
     }
     const QString name = name_->text().trimmed();
