@@ -279,8 +279,10 @@ __global__ void __launch_bounds__(kUnionThreads)
     const std::uint32_t* const always = a.always != nullptr ? a.always + std::size_t(item) * words : nullptr;
     const float* const scores = a.scores + std::size_t(item) * std::size_t(a.rows.block * group) * stride;
     QueryKeys keys(rooms[slot]);
-    for (int query = slot * kUnionBlocks + rank; query < queries && !whole; query += kUnionBlocks * kQueriesOfBlock) {
-        keys.read(scores + std::size_t(query) * stride, pages, always);
+    const int most = whole ? 0 : a.rows.block * group;
+    for (int query = slot * kUnionBlocks + rank; query < most; query += kUnionBlocks * kQueriesOfBlock) {
+        keys.read(scores + std::size_t(query) * stride, pages, always); // while the active tokens are still being read
+        if (query >= queries) break;
         keys.takeLargest(a.pagesPerQuery, [&](int page) { atomicOr(bits + page / 32, 1u << (page % 32)); });
         keys.join(); // the next query takes the same shared memory
     }
