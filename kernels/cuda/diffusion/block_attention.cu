@@ -185,13 +185,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
 
 // ---- Merge ----------------------------------------------------------------------------------------------------------
 
-// Query heads at a time. Two warps have each: both merge some of the splits, and the second attends to the block
-// before.
+// Query heads at a time. Three warps have each: two merge half of the splits each, and the third attends to the block.
 constexpr int kMergeHeads = 4;
-constexpr int kMergeThreads = 2 * kMergeHeads * kWarp;
+constexpr int kPartThreads = kMergeHeads * kWarp; // the warps with the same part of the work
+constexpr int kMergeThreads = 3 * kPartThreads;
 
 /// Keys and values of a block in shared memory, rows apart so that neighbouring lanes meet no bank twice. And what the
-/// second warp of a head hands to the first.
+/// other two warps of a head hand to the first.
 template <int kDim> struct OwnShared {
     static constexpr int kPitch = kDim + 8;
     float queries[kMergeHeads][kDim], weights[kMergeHeads][kMostDenoised];
@@ -275,7 +275,8 @@ template <int kDim> struct Taken {
     }
 };
 
-/// Copies the block's keys and values to shared memory. All threads of the thread block call this.
+/// Copies the block's keys and values to shared memory. The warps that attend to the block call this; a barrier of
+/// theirs follows.
 template <int kDim>
 __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, const Bf16* blocks, const Divider& byBlock,
                                 OwnShared<kDim>& shared) {
@@ -292,8 +293,9 @@ __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, con
                std::size_t(channel) * bs + within;
     };
     const bool byEight = block % 8 == 0 && of.first % 8 == 0; // 8 tokens of values lie in one KV block
+    const int thread = int(threadIdx.x) % kPartThreads;
 #pragma unroll 2
-    for (int i = int(threadIdx.x); i < block * kRow; i += kMergeThreads) {
+    for (int i = thread; i < block * kRow; i += kPartThreads) {
         // Both are under way before either is stored.
         const int channel = i % kDim, first = i / kDim * 8;
         const uint4 key = *reinterpret_cast<const uint4*>(keyOf(i / kRow) + i % kRow * 8);
@@ -305,11 +307,11 @@ __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, con
 #pragma unroll
             for (int t = 0; t < 8; ++t) values[(first + t) * kPitch + channel] = eight[t];
     }
-    if (byEight) return;
-    for (int i = int(threadIdx.x); i < block * kDim; i += kMergeThreads) {
+    for (int i = byEight ? block * kDim : thread; i < block * kDim; i += kPartThreads) {
         const int token = i % block, channel = i / block;
         values[token * kPitch + channel] = *valueOf(token, channel);
     }
+    asm volatile("bar.sync 1, %0;" ::"n"(kPartThreads) : "memory");
 }
 
 /// Puts a query to where attendOwn reads it. A warp runs both, with the same slot: its place in OwnShared.
@@ -391,10 +393,9 @@ template <int kDim> __device__ inline Part<kDim> attendOwn(const BlockMergeArgs&
     return part;
 }
 
-/// Grid (block, kvHeads, rows): a thread block takes the query heads of one token. It attends to the block before it
+/// Grid (block, kvHeads, rows): a thread block takes the query heads of one token. It attends to the block while it
 /// waits for the attention to the prefix: the kernels of that let this one start after their own wait, so that what
-/// came before them has ended. So what earlier forwards kept of tokens that are not active is read before it waits,
-/// too.
+/// came before them has ended. So what earlier forwards kept of tokens that are not active is read meanwhile, too.
 /// Numbers: what the splits' results are, Floats or Halves.
 template <int kDim, class Numbers>
 __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, Divider byBlock) {
@@ -413,7 +414,7 @@ __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, D
     const BlockKeys keys = keysOf(of, nullptr, a.pageCount, item, 0, bs);
     const int used = filledSplits(keys.tiles(), a.splits), half = (used + 1) / 2, lane = int(threadIdx.x) % kWarp,
               slot = int(threadIdx.x) / kWarp % kMergeHeads;
-    const bool second = int(threadIdx.x) >= kMergeHeads * kWarp;
+    const int part = int(threadIdx.x) / kPartThreads; // 0 and 1: a half of the splits; 2: the block
     const std::size_t queries = std::size_t(block * group);
     for (int firstHead = 0; firstHead < group; firstHead += kMergeHeads) {
         const int h = firstHead + slot;
@@ -421,35 +422,38 @@ __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, D
                           cell = std::size_t(item) * a.splits * queries + std::size_t(rank * group + h);
         const bool mine = h < group;
         Part<kDim> prefix;
-        if (mine && !second && !anew) {
+        if (mine && part == 0 && !anew) {
 #pragma unroll
             for (int c = 0; c < kMine; ++c) prefix.out[c] = a.prefix[head * kDim + lane * kMine + c];
             prefix.logSum = a.prefixSums[head];
         }
-        if (mine && second) putQuery<kDim>(shared, slot, a.q + head * kDim);
-        if (firstHead == 0)
-            fetchOwn<kDim>(a, of,
-                           a.blocks +
-                               std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) * blockElements(bs, kDim),
-                           byBlock, shared);
-        __syncthreads(); // the block is there; what was handed over has been read
-        if (mine && second) {
-            const Part<kDim> own = attendOwn<kDim>(a, shared, slot);
+        if (firstHead > 0) __syncthreads(); // what was handed over has been read
+        if (part == 2) {
+            if (mine) putQuery<kDim>(shared, slot, a.q + head * kDim);
+            if (firstHead == 0)
+                fetchOwn<kDim>(a, of,
+                               a.blocks + std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) *
+                                              blockElements(bs, kDim),
+                               byBlock, shared);
+            if (mine) {
+                const Part<kDim> own = attendOwn<kDim>(a, shared, slot);
 #pragma unroll
-            for (int c = 0; c < kMine; ++c) shared.out[0][slot][lane * kMine + c] = own.out[c];
-            if (lane == 0) shared.logSums[slot] = own.logSum;
+                for (int c = 0; c < kMine; ++c) shared.out[0][slot][lane * kMine + c] = own.out[c];
+                if (lane == 0) shared.logSums[slot] = own.logSum;
+            }
         }
         waitForEarlierKernels();
         Taken<kDim> taken;
         taken.clear();
-        if (mine && anew) taken.template take<Numbers>(a, cell, queries, second ? half : 0, second ? used : half);
-        if (mine && second) {
+        if (mine && anew && part < 2)
+            taken.template take<Numbers>(a, cell, queries, part == 0 ? 0 : half, part == 0 ? half : used);
+        if (mine && part == 1) {
 #pragma unroll
             for (int c = 0; c < kMine; ++c) shared.out[1][slot][lane * kMine + c] = taken.out[c];
             if (lane == 0) shared.states[slot] = make_float2(taken.maximum, taken.sum);
         }
         __syncthreads();
-        if (!mine || second) continue;
+        if (!mine || part > 0) continue;
         if (anew) {
             prefix = taken.with(shared.states[slot], shared.out[1][slot] + lane * kMine);
             if (a.prefix != nullptr)
