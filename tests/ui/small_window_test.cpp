@@ -6,9 +6,12 @@
 #include "ui/widgets/token_strip.h"
 
 #include <QDockWidget>
+#include <QLabel>
 #include <QLayout>
 #include <QLineEdit>
 #include <QScrollArea>
+#include <QToolBar>
+#include <QToolButton>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -77,6 +80,26 @@ TEST_F(SmallWindow, NothingBesideAPlotIsCutAtItsSide) {
                 EXPECT_LE(area->widget()->width(), area->viewport()->width()) << entry.id;
             }
     }
+}
+
+TEST_F(SmallWindow, KeepsTheToolBarWholeWhenItBecomesNarrower) {
+    const auto window = windowOnTrace(); // with pauses, so that there is a fourth number in a wide window
+    auto* bar = window->findChild<QToolBar*>(QStringLiteral("sessionToolBar"));
+    const auto* locality = window->findChild<QLabel*>(QStringLiteral("locality"));
+    const auto* clock = window->findChild<QLabel*>(QStringLiteral("clockRate"));
+    ASSERT_TRUE(until([&] { return locality->isVisible() && clock->isVisible(); }));
+    for (const QSize size : {QSize(1024, 700), QSize(900, 600)}) {
+        window->resize(size);
+        settle(*window);
+        EXPECT_TRUE(window->findChild<QLabel*>(QStringLiteral("tokenRate"))->isVisible()) << size.width();
+        for (const QToolButton* button : bar->findChildren<QToolButton*>(Qt::FindDirectChildrenOnly))
+            if (button->defaultAction()) {
+                EXPECT_TRUE(button->isVisible()) << button->text().toStdString() << " at " << size.width();
+            }
+    }
+    window->resize(1600, 1000);
+    settle(*window);
+    EXPECT_TRUE(locality->isVisible());
 }
 
 TEST_F(SmallWindow, GivesTheViewsMostOfItsHeight) {

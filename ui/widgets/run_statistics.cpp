@@ -8,6 +8,7 @@
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 
+#include <QCoreApplication>
 #include <QEvent>
 #include <QFontMetrics>
 #include <QHBoxLayout>
@@ -25,9 +26,9 @@ namespace {
 constexpr int kLeastRestMs = 500;  // between two reads of a run that grows
 constexpr int kRowsAtOnce = 8192;  // steps read at once without selections: takes a worker a few milliseconds
 constexpr int kStepsAtOnce = 1024; // steps read at once with their selections
-// In narrower windows, in pixels, there is no room for what the numbers count, and none for a fourth number. Tooltips
-// have both.
-constexpr int kRoomForWords = 1300, kRoomForFour = 1150;
+// In narrower windows, in pixels, there is no room for what the numbers count, and none for a fourth, third or second
+// number. Tooltips have what the numbers count.
+constexpr int kRoomForWords = 1300, kRoomForFour = 1150, kRoomForThree = 1020, kRoomForTwo = 880;
 
 QString capitalised(QString text) { return text.isEmpty() ? text : text.at(0).toUpper() + text.mid(1); }
 
@@ -192,11 +193,24 @@ void RunStatistics::tellWhatCounts(const RunSummary& summary) {
 
 /// Shows what the window has room for.
 void RunStatistics::fitWindow() {
-    const int room = window()->width();
-    clockRate_->parentWidget()->setVisible(showsClock_);
+    int room = window()->width();
+    for (const QWidget* beside :
+         parentWidget() ? parentWidget()->findChildren<QWidget*>(Qt::FindDirectChildrenOnly) : QList<QWidget*>())
+        if (beside != this && !beside->isHidden()) room -= beside->sizeHint().width();
+    clockRate_->parentWidget()->setVisible(showsClock_ && room >= kRoomForTwo);
     rateCaption_->setText(showsClock_ && room >= kRoomForFour ? tr("tokens/s by steps") : tr("tokens/s"));
-    locality_->parentWidget()->setVisible(!showsClock_ || room >= kRoomForFour);
+    hitRate_->parentWidget()->setVisible(room >= (showsClock_ ? kRoomForThree : kRoomForTwo));
+    locality_->parentWidget()->setVisible(room >= (showsClock_ ? kRoomForFour : kRoomForThree));
     counted_->setVisible(!counted_->text().isEmpty() && room >= (showsClock_ ? kRoomForWords + 150 : kRoomForWords));
+    // A tool bar that becomes narrower hides what does not fit before it hears that less is shown, and it does not
+    // listen to what it has hidden.
+    QWidget* bar = parentWidget() ? parentWidget()->parentWidget() : nullptr;
+    if (!bar || bar == window()) return;
+    for (QWidget* changed : {static_cast<QWidget*>(this), parentWidget(), bar}) {
+        if (QLayout* layout = changed->layout()) layout->invalidate();
+        changed->updateGeometry(); // forgets the size that was asked for before
+    }
+    QCoreApplication::postEvent(bar, new QEvent(QEvent::LayoutRequest));
 }
 
 void RunStatistics::showEvent(QShowEvent* event) {
