@@ -74,6 +74,17 @@ TEST_F(ServingViewTest, DrawsEachRequestInTheColourOfItsState) {
     EXPECT_EQ(view->exportCsv().count('\n'), 13);
 }
 
+TEST_F(ServingViewTest, ALowStripHasAShorterTitleAndNoneThatIsCut) {
+    openServed();
+    const QCPAxis* lanes = canvas().panels().front()->axis(QCPAxis::atLeft);
+    canvas().replot();
+    EXPECT_EQ(lanes->label(), QStringLiteral("Requests"));
+    view->resize(500, 520);
+    QCoreApplication::processEvents();
+    canvas().replot();
+    EXPECT_EQ(lanes->label(), QStringLiteral("Req.")) << canvas().panels().front()->height() << " pixels high";
+}
+
 TEST_F(ServingViewTest, SaysWhomAnIterationServed) {
     openServed();
     QTest::mouseClick(&canvas(), Qt::LeftButton, {}, pixel(2.4 * double(synthetic::kIterationNs), 5));

@@ -5,6 +5,7 @@
 #include "ui/look/theme.h"
 #include "ui/plots/lane_plottable.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/plots/tick_fit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -50,6 +51,7 @@ void LanesStrip::build(QCPAxisRect& panel) {
     QCPAxis* lanes = panel.axis(QCPAxis::atLeft);
     lanes->setRangeReversed(true);
     setIntegerAxis(lanes, View::tr("Requests"));
+    lanes->setProperty(kShortTitle, View::tr("Req."));
     lanes_ = new LanePlottable(panel.axis(QCPAxis::atBottom), lanes);
 }
 

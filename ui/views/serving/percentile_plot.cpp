@@ -61,6 +61,20 @@ private:
     static constexpr int kMostNames = 16;
 };
 
+/// @return where a rising curve enters and leaves a part of the horizontal axis; none: it does not reach into it
+std::optional<QCPRange> endsWithin(const QCPGraphDataContainer& curve, const QCPRange& part) {
+    if (curve.isEmpty()) return std::nullopt;
+    const auto first = curve.constBegin(), last = curve.constEnd() - 1;
+    if (first->key > part.upper || last->key < part.lower) return std::nullopt;
+    const auto valueAt = [&](double key) {
+        const auto right = std::clamp(curve.findBegin(key, false), first, last);
+        if (right == first || right->key <= key) return right->value;
+        const auto left = right - 1;
+        return left->value + (right->value - left->value) * (key - left->key) / (right->key - left->key);
+    };
+    return QCPRange(valueAt(part.lower), valueAt(part.upper));
+}
+
 } // namespace
 
 PercentilePlot::PercentilePlot(PlotCanvas& canvas, int panel, QString title)
@@ -147,12 +161,28 @@ void PercentilePlot::showChosen() {
     applyTheme(Theme::current());
 }
 
-/// The text stands on the side of the line where there is more room.
+/// The text stands on the side of the line where there is more room, below the curves or above them.
 void PercentilePlot::placeBound() {
-    const QCPRange seen = rect_->axis(QCPAxis::atBottom)->range();
-    const double at = placeOfNs(boundMs_ * 1e6), bottom = rect_->axis(QCPAxis::atLeft)->range().lower;
-    boundText_->position->setCoords(at, bottom);
-    boundText_->setPositionAlignment((at > seen.center() ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignBottom);
+    const QCPAxis *across = rect_->axis(QCPAxis::atBottom), *up = rect_->axis(QCPAxis::atLeft);
+    const double at = placeOfNs(boundMs_ * 1e6);
+    const bool before = at > across->range().center();
+    const QSize size = QFontMetrics(boundText_->font()).size(0, boundText_->text()) + QSize(12, 4); // with its padding
+    const double atPixel = across->coordToPixel(at);
+    const QCPRange covered(across->pixelToCoord(before ? atPixel - size.width() : atPixel),
+                           across->pixelToCoord(before ? atPixel : atPixel + size.width()));
+    const double low = up->pixelToCoord(rect_->bottom() - size.height());
+    const double high = up->pixelToCoord(rect_->top() + size.height());
+    const auto crossed = [&](auto&& reaches) {
+        return std::any_of(graphs_.begin(), graphs_.end(), [&](const QCPGraph* graph) {
+            const auto ends = endsWithin(*graph->data(), covered);
+            return ends && reaches(*ends);
+        });
+    };
+    const bool above = crossed([&](const QCPRange& curve) { return curve.lower < low; }) &&
+                       !crossed([&](const QCPRange& curve) { return curve.upper > high; });
+    boundText_->position->setCoords(at, above ? up->range().upper : up->range().lower);
+    boundText_->setPositionAlignment((before ? Qt::AlignRight : Qt::AlignLeft) |
+                                     (above ? Qt::AlignTop : Qt::AlignBottom));
 }
 
 std::optional<double> PercentilePlot::shareInTime() const {

@@ -4,6 +4,7 @@
 #include "ui/look/theme.h"
 #include "ui/plots/bandwidth.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/plots/tick_fit.h"
 #include "ui/views/serving/serving_strip.h"
 
 #include <qcustomplot.h>
@@ -157,6 +158,7 @@ public:
 
     void nameAxis() override {
         setUnitAxis(panel_->axis(QCPAxis::atLeft), View::tr("Requests"), Unit::Count);
+        panel_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, View::tr("Req."));
         panel_->axis(QCPAxis::atLeft)->ticker()->setTickCount(3);
     }
     void themed(const Theme& theme) override {
