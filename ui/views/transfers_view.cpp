@@ -236,7 +236,9 @@ protected:
         QString timing;
         if (run() && run()->row.timing != Timing::Measured)
             timing = tr("Exposed time is modelled from the link %1; it is not part of the measured step time.")
-                         .arg(QString::fromStdString(run()->row.link));
+                         .arg(QString::fromStdString(run()->row.link)
+                                  .remove(QStringLiteral(" (modelled)"))
+                                  .replace(QStringLiteral(" us "), QStringLiteral(" µs ")));
         const QString beyond = *std::max_element(beyondAny_.begin(), beyondAny_.end()) > 0
                                    ? tr("Triangles mark steps beyond the plot; Values: All shows them in full.")
                                    : QString();

@@ -208,7 +208,7 @@ void Inspector::showRun() {
                                           : tr("%1 blocks per layer and KV head").arg(formatCount(row.deviceSlots)),
                    "slots");
     runFacts_->set(tr("Device"), text(row.device));
-    runFacts_->set(tr("Link"), text(row.link), "modelled");
+    runFacts_->set(tr("Link"), text(row.link).replace(QStringLiteral(" us "), QStringLiteral(" µs ")), "modelled");
     runFacts_->set(tr("Recorded"), text(row.level.text()));
     runFacts_->set(tr("Dropped steps"), row.layers == 0 ? QString() : formatCount(row.droppedSteps), "dropped");
     showRecordingCost();
@@ -384,8 +384,9 @@ void Inspector::showHead(const Selected& selected) {
                     tr("layer %1, KV head %2, sequence %3").arg(cursor.layer).arg(cursor.kvHead).arg(cursor.sequence));
     if (!selected.selection) {
         const OpenRun* run = workspace_.current();
-        headFacts_->set(tr("Selection"), run && !run->row.knows.has(Known::Selections)
-                                             ? tr("not known")
+        headFacts_->set(tr("Selection"), run && !run->row.knows.has(Known::Selections) ? tr("not known")
+                                         : run && run->row.serves()
+                                             ? tr("not recorded: dense attention, or nothing decoded")
                                              : tr("not recorded: dense attention or prefill"));
         return;
     }

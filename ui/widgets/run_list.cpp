@@ -122,7 +122,7 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
     hint->setAlignment(Qt::AlignCenter);
     auto* open = new QPushButton(tr("Open trace…"));
     auto* emptyLayout = new QVBoxLayout(empty_);
-    emptyLayout->setContentsMargins(14, 8, 14, 8);
+    emptyLayout->setContentsMargins(14, 2, 14, 2); // two lines and the button fit into the least height
     emptyLayout->addStretch();
     emptyLayout->addWidget(hint);
     emptyLayout->addWidget(open, 0, Qt::AlignHCenter);

@@ -8,6 +8,7 @@
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/step_columns.h"
 #include "ui/views/make_views.h"
+#include "ui/views/run_text.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QComboBox>
@@ -30,7 +31,6 @@ constexpr int kLeastDensity = 44;        // but at least this,
 constexpr int kMostDensity = 92;         // and at most this height: logical pixels, without labels
 constexpr int kLeastHeight = 320;        // a plot of less height has no density panel
 constexpr double kChangesInRange = 0.98; // the colours cover this share of the changes
-constexpr const char* kStepTitle = QT_TRANSLATE_NOOP("DenoisingView", "Step (0 is the prefill)");
 
 std::string cellLine(const ForwardRow& row, const ForwardCell& cell, int sequence) {
     const auto real = [](float value) { return std::isnan(value) ? std::string() : fmt::format("{:.7g}", value); };
@@ -420,7 +420,7 @@ void DenoisingView::placeDensity() {
     densityPanel_->setMinimumSize(0, height);
     densityPanel_->setMaximumSize(QWIDGETSIZE_MAX, height);
     QCPAxis *above = panel_->axis(QCPAxis::atBottom), *below = densityPanel_->axis(QCPAxis::atBottom);
-    const QString steps = onCanvas() ? tr("Step") : tr(kStepTitle); // a canvas has no prefill
+    const QString steps = run() ? stepTitle(run()->row) : tr("Step");
     setIntegerAxis(above, shown ? QString() : steps);
     setIntegerAxis(below, shown ? steps : QString());
     above->setTickLabels(!shown); // the lowest panel has the numbers of the steps

@@ -70,7 +70,9 @@ QString LocalityView::note() const {
         means = cold == 1 ? tr("Means of rows leave 1 cold step out.")
                           : tr("Means of rows leave %1 cold steps out.").arg(cold);
     return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, means, preview,
-                      tr("Grey: undefined, such as the prefill."), capped.trimmed(),
+                      run() && run()->row.serves() ? tr("Grey: undefined, such as iterations that decode nothing.")
+                                                   : tr("Grey: undefined, such as the prefill."),
+                      capped.trimmed(),
                       info().metric == Metric::ExposedTime && run()
                           ? tr("Times of the link are %1.").arg(timingWord(run()->row))
                           : QString(),

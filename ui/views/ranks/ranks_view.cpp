@@ -97,8 +97,8 @@ void RanksView::buildHeader() {
 void RanksView::buildPlot() {
     PlotCanvas& plot = canvas();
     panel_ = plot.addPanel(true);
-    panel_->axis(QCPAxis::atLeft)->setRangeReversed(true); // rank 0 on top
-    setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
+    panel_->axis(QCPAxis::atLeft)->setRangeReversed(true);       // rank 0 on top
+    setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step")); // take() says what step 0 is
     heat_ = new HeatPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), cells_);
     margins_ = new Margins(
         plot, panel_, [this](int) { return heat_->columnMeans(); }, this);
@@ -198,6 +198,7 @@ void RanksView::take(Answer answer) {
         names << (read_->steps.runs[row] > 0 ? QString::number(read_->steps.ranks[row])
                                              : tr("%1 (missing)").arg(read_->steps.ranks[row]));
     setNamedAxis(panel_->axis(QCPAxis::atLeft), tr("Rank"), names);
+    setIntegerAxis(panel_->axis(QCPAxis::atBottom), stepTitle(run()->row));
     showHeader();
     showEmpty({}, {});
     canvas().setMinimumSpan(2);

@@ -255,8 +255,9 @@ private:
                                 tr("The waterfall is of decode steps; it appears with the second one."));
                 showEmpty(title, why, {stopRun()});
             } else {
-                showEmpty(tr("This run has no waterfall"), answer.problem,
-                          {showView("timeline"), showView("insights")});
+                QString why = answer.problem;
+                if (!why.isEmpty()) why[0] = why[0].toUpper();
+                showEmpty(tr("This run has no waterfall"), why, {showView("timeline"), showView("insights")});
             }
             return;
         }
