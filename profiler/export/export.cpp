@@ -1,6 +1,7 @@
 #include "profiler/export/export.h"
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "profiler/export/denoising.h"
 #include "profiler/export/figure_numbers.h"
 #include "profiler/export/has_table.h"
@@ -275,7 +276,8 @@ ExportTable parseExportTable(std::string_view name) {
     const auto& names = exportTableNames();
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end())
-        throw Error(ErrorKind::BadInput, fmt::format("there is no table '{}' to export", name),
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("there is no table '{}' to export{}", name, didYouMean(name, names)),
                     fmt::format("use one of {}", fmt::join(names, ", ")));
     return ExportTable(found - names.begin());
 }

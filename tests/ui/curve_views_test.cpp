@@ -453,8 +453,9 @@ TEST_F(RenderTest, RefusesWhatItCannotDoInOneSentence) {
         }
         return "no error";
     };
-    EXPECT_NE(messageOf({.view = "cake"}).find("cake; choose one of locality"), std::string::npos)
-        << messageOf({.view = "cake"});
+    EXPECT_NE(messageOf({.view = "sandwich"}).find("sandwich; choose one of locality"), std::string::npos)
+        << messageOf({.view = "sandwich"});
+    EXPECT_NE(messageOf({.view = "localty"}).find("(did you mean locality?)"), std::string::npos);
     EXPECT_NE(messageOf({.output = "x.bmp"}).find(".png, .svg or .pdf"), std::string::npos);
     EXPECT_NE(messageOf({.theme = "neon"}).find("neon"), std::string::npos);
     EXPECT_NE(messageOf({.size = {1, 1}}).find("1x1"), std::string::npos);

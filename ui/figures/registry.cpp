@@ -1,5 +1,11 @@
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "ui/figures/make_figures.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
 
 namespace kvscope::ui {
 
@@ -18,12 +24,13 @@ const std::vector<FigureEntry>& figures() {
 }
 
 const FigureEntry& findFigure(const std::string& id) {
-    std::string names;
+    std::vector<std::string> names;
     for (const FigureEntry& entry : figures()) {
         if (entry.id == id) return entry;
-        names += (names.empty() ? "" : ", ") + std::string(entry.id);
+        names.emplace_back(entry.id);
     }
-    throw Error(ErrorKind::BadInput, "there is no figure named " + id, "choose one of " + names);
+    throw Error(ErrorKind::BadInput, "there is no figure named " + id + didYouMean(id, names),
+                fmt::format("choose one of {}", fmt::join(names, ", ")));
 }
 
 } // namespace kvscope::ui

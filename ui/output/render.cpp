@@ -1,6 +1,7 @@
 #include "ui/output/render.h"
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "profiler/read/trace_reader.h"
 #include "ui/frame/picture.h"
 #include "ui/frame/run_checks.h"
@@ -18,7 +19,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <tuple>
+#include <vector>
 
 namespace kvscope::ui {
 
@@ -142,9 +145,13 @@ QString viewNames() {
 void renderView(const RenderRequest& request) {
     const auto entry = std::find_if(views().begin(), views().end(),
                                     [&](const ViewEntry& e) { return request.view == QLatin1String(e.id); });
-    if (entry == views().end())
-        throw Error(ErrorKind::BadInput, ("there is no view named " + request.view).toStdString(),
+    if (entry == views().end()) {
+        std::vector<std::string> names;
+        for (const ViewEntry& known : views()) names.emplace_back(known.id);
+        const std::string wrong = request.view.toStdString();
+        throw Error(ErrorKind::BadInput, "there is no view named " + wrong + didYouMean(wrong, names),
                     ("choose one of " + viewNames()).toStdString());
+    }
     const QString suffix = QFileInfo(request.output).suffix().toLower();
     if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
         throw Error(ErrorKind::BadInput,
