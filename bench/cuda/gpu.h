@@ -25,7 +25,7 @@ public:
     double seconds(const std::function<void()>& body, int repeats = 7);
     /// Seconds of one replay of a graph of `body`.
     double graphSeconds(const std::function<void()>& body, int repeats = 20);
-    /// Pure reads of 8 GiB (less on small cards), bytes per second.
+    /// Pure reads of 8 GiB (less on small cards) and of parts of them, bytes per second: the best rate of the process.
     double readBytesPerSecond();
     /// One pinned copy of 1 GiB to the device, bytes per second.
     double copyBytesPerSecond();

@@ -17,10 +17,10 @@ using Json = nlohmann::ordered_json;
 
 /// Runs a benchmark of the registry. @throws Error(Unsupported) where this build has none of the name
 Json benchmark(std::string_view name, const Settings& settings, const Log& log) {
-    for (const BenchEntry& entry : benchmarks()) {
-        if (entry.name != name) continue;
-        if (entry.inDesktop) return runInDesktop(name, settings);
-        return entry.runOnGpu != nullptr ? entry.runOnGpu(settings, log) : entry.runWith(settings, log);
+    for (const BenchEntry& bench : benchmarks()) {
+        if (bench.name != name) continue;
+        if (bench.inDesktop) return runInDesktop(name, settings);
+        return bench.runOnGpu != nullptr ? bench.runOnGpu(settings, log) : bench.runWith(settings, log);
     }
     throw Error(ErrorKind::Unsupported, fmt::format("this build has no benchmark {}", name),
                 "build with CUDA: docs/building.md");
