@@ -368,8 +368,8 @@ void roundNewest(const Launch& how, const RoundNewestArgs& args) {
 void gatherQuantised(const Launch& how, const GatherArgs& args, const KvFormat& format, int blocks) {
     constexpr const char* kName = "preparing the transfers";
     const std::size_t stage = std::size_t(stageBytes(format));
-    // Each stage belongs to one team. Pieces come in any order: a team that waited for the next use of a stage of another
-    // team, whose piece had not come yet, would see the parity of the use before it and not wait.
+    // Each stage belongs to one team. Pieces come in any order: a team that waited for the next use of a stage of
+    // another team, whose piece had not come yet, would see the parity of the use before it and not wait.
     const std::size_t stages =
         how.clusters ? std::min(kRingBytes / stage, std::size_t(kMostStages)) / kTeams * kTeams : 1;
     withType(format, [&](auto type) {
