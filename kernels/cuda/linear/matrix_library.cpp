@@ -43,8 +43,9 @@ int chosenFor(int n) {
     return n <= kExact ? n : (n + step - 1) / step * step;
 }
 
-/// The algorithms that the library has proposed in this process, by w.rows, w.cols, n, stride and type of y. It proposes
-/// the same to every handle, so that a session need not ask what one before it has asked. Any thread may call this.
+/// The algorithms that the library has proposed in this process, by w.rows, w.cols, n, stride and type of y. It
+/// proposes the same to every handle, so that a session need not ask what one before it has asked. Any thread may call
+/// this.
 class Proposals {
 public:
     using Key = std::tuple<int, int, int, int, int>;
