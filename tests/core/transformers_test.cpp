@@ -78,6 +78,7 @@ TEST(Transformers, WithoutOffloadingTheIdsAreTheSame) {
 TEST(Transformers, ItsTokenizerGivesTheLibrarysIdsOnEveryText) {
     const auto model = Model::load(kFolder);
     std::ifstream file(kFolder + "/tokenizer_cases.jsonl");
+    if (!file) GTEST_SKIP() << "this checkout leaves out " << kFolder << "/tokenizer_cases.jsonl";
     std::string line;
     int cases = 0, wrong = 0;
     for (; std::getline(file, line); ++cases) {
