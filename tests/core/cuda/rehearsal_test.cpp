@@ -7,6 +7,7 @@
 #include "core/cuda/gpu_memory.h"
 #include "core/select/refusal.h"
 #include "kernels/cuda/device/owners.h"
+#include "tests/core/embedded_model.h"
 #include "tests/core/latent_experts.h"
 #include "tests/core/small_session.h"
 #include "tests/profiler/temporary_folder.h"
@@ -60,6 +61,7 @@ TEST(Rehearsal, ReadsFewPromptsOfManyLengths) {
 }
 
 TEST(Rehearsal, HasTheSessionsRowsAndRecordsNothing) {
+    KVSCOPE_NEEDS_NOSA_TINY();
     const auto model = DeviceModel::shapesOf(*embedded());
     int compared = 0;
     for (const MethodEntry* method : methodsOnCuda()) {
@@ -94,6 +96,7 @@ TEST(Rehearsal, HasTheSessionsRowsAndRecordsNothing) {
 
 /// A session that fits keeps room for its rehearsal. Methods with a selector may keep less than full attention does.
 TEST(Rehearsal, TakesLessMemoryThanTheSession) {
+    KVSCOPE_NEEDS_NOSA_TINY();
     const auto model = DeviceModel::shapesOf(*embedded());
     cuda::Launch gpu; // an H200
     gpu.multiprocessors = 132;
@@ -118,6 +121,7 @@ TEST(Rehearsal, TakesLessMemoryThanTheSession) {
 }
 
 TEST(Rehearsal, HasALayerOfEveryKind) {
+    KVSCOPE_NEEDS_NOSA_TINY();
     const auto model = DeviceModel::shapesOf(*embedded());
     const ModelConfig& config = embedded()->config();
     ASSERT_GT(config.layers, 3);
@@ -141,6 +145,7 @@ TEST(Rehearsal, HasALayerWithExperts) {
 
 /// Whatever stops it, here a block size that no kernel takes or a machine without a GPU, the session only hears why.
 TEST(Rehearsal, ThatFailsSaysWhyAndThrowsNothing) {
+    KVSCOPE_NEEDS_NOSA_TINY();
     const SmallSession session(embedded(), findMethod("streaming"), {.backend = Backend::Cuda});
     CudaEngineOptions options = gpuEngineOptions(session.setup);
     options.spec.blockSize = 8;
@@ -159,6 +164,7 @@ protected:
         } catch (const Error& error) {
             GTEST_SKIP() << oneLine(error);
         }
+        KVSCOPE_NEEDS_NOSA_TINY();
     }
     void TearDown() override { unsetenv("KVSCOPE_NO_REHEARSAL"); }
     static void rehearse(bool yes) {
