@@ -36,6 +36,19 @@ inline void executeSql(const std::string& file, const std::string& sql) {
     sqlite3_close(db);
 }
 
+/// The options of `load` and `simulate` for a server of little memory of which every request counts.
+inline std::vector<std::string> smallServer(const std::vector<std::string>& more = {}, const char* hostKv = "256M") {
+    std::vector<std::string> all{"--warm-up",   "0",   "--warm-up-seconds", "0",  "--host-kv", hostKv,
+                                 "--device-kv", "64M", "--scratch",         "64M"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+/// A command with its own arguments and these behind them.
+inline std::vector<std::string> commandOf(std::vector<std::string> command, const std::vector<std::string>& more) {
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+}
+
 class CliFixture : public ::testing::Test {
 protected:
     CliFixture() {
@@ -74,9 +87,7 @@ protected:
     /// Expects that the command is refused when the arguments of a mistake follow its own arguments, for every mistake.
     static void expectRefusals(const std::vector<std::string>& command, const Mistakes& mistakes) {
         for (const auto& [arguments, words] : mistakes) {
-            std::vector<std::string> all = command;
-            all.insert(all.end(), arguments.begin(), arguments.end());
-            EXPECT_THAT(refusal(all), testing::HasSubstr(words));
+            EXPECT_THAT(refusal(commandOf(command, arguments)), testing::HasSubstr(words));
         }
     }
 

@@ -27,12 +27,8 @@ protected:
                 << "\n";
         return path("w.jsonl");
     }
-    std::vector<std::string> command(std::vector<std::string> more = {}, const char* hostKv = "256M") const {
-        std::vector<std::string> all{"load", "--workload", workload(), "--warm-up", "0",    "--warm-up-seconds",
-                                     "0",    "--threads",  "1",        "--host-kv", hostKv, "--device-kv",
-                                     "64M",  "--scratch",  "64M"};
-        all.insert(all.end(), more.begin(), more.end());
-        return all;
+    std::vector<std::string> command(const std::vector<std::string>& more = {}, const char* hostKv = "256M") const {
+        return test::commandOf({"load", "--workload", workload(), "--threads", "1"}, test::smallServer(more, hostKv));
     }
 };
 
@@ -136,26 +132,8 @@ TEST_F(Load, ATraceOfAServingRunIsAWorkload) {
         << R"({"timestamp": 9000, "input_length": 1400, "output_length": 16, "class": "b"})"
         << "\n";
     const std::string trace = path("served.kvtrace");
-    jsonOf({"load",
-            "--workload",
-            path("long.jsonl"),
-            "--warm-up",
-            "0",
-            "--warm-up-seconds",
-            "0",
-            "--threads",
-            "1",
-            "--host-kv",
-            "256M",
-            "--device-kv",
-            "64M",
-            "--scratch",
-            "64M",
-            "--processor-time",
-            "--trace",
-            trace,
-            "--record",
-            "selections"});
+    jsonOf(test::commandOf({"load", "--workload", path("long.jsonl"), "--threads", "1"},
+                           test::smallServer({"--processor-time", "--trace", trace, "--record", "selections"})));
     const std::string lines = path("again.jsonl");
     ASSERT_EQ(test::cli({"simulate", "--workload", trace, "--write", lines}).status, 0);
     std::ifstream in(lines);

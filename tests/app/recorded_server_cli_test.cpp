@@ -24,32 +24,10 @@ protected:
                   << "\n";
         lines.close();
         std::ofstream(path("given.json")) << test::cli({"simulate", "--print-costs"}).out;
-        jsonOf({"load",
-                "--costs",
-                path("given.json"),
-                "--workload",
-                path("w.jsonl"),
-                "--warm-up",
-                "0",
-                "--warm-up-seconds",
-                "0",
-                "--threads",
-                "1",
-                "--host-kv",
-                "256M",
-                "--device-kv",
-                "64M",
-                "--scratch",
-                "64M",
-                "--processor-time",
-                "--knob",
-                "cache=global-lru",
-                "--knob",
-                "window=3",
-                "--trace",
-                path("s.kvtrace"),
-                "--record",
-                "selections"});
+        jsonOf(test::commandOf({"load", "--costs", path("given.json"), "--workload", path("w.jsonl"), "--threads", "1",
+                                "--processor-time"},
+                               test::smallServer({"--knob", "cache=global-lru", "--knob", "window=3", "--trace",
+                                                  path("s.kvtrace"), "--record", "selections"})));
         return path("s.kvtrace");
     }
 };
@@ -66,27 +44,9 @@ TEST_F(RecordedServerCli, TheTraceAndTheCommandLineSimulateTheSame) {
     const RecordedServer server = readRecordedServer(reader, run);
     EXPECT_TRUE(server.hitsRecorded) << server.whyNoHits;
     const serve::ServingResult here = simulateServer(server);
-    const json there = jsonOf({"simulate",
-                               "--workload",
-                               trace,
-                               "--costs",
-                               path("c.json"),
-                               "--selections",
-                               trace,
-                               "--warm-up",
-                               "0",
-                               "--warm-up-seconds",
-                               "0",
-                               "--host-kv",
-                               "256M",
-                               "--device-kv",
-                               "64M",
-                               "--scratch",
-                               "64M",
-                               "--set",
-                               "cache=global-lru",
-                               "--set",
-                               "window=3"});
+    const json there =
+        jsonOf(test::commandOf({"simulate", "--workload", trace, "--costs", path("c.json"), "--selections", trace},
+                               test::smallServer({"--set", "cache=global-lru", "--set", "window=3"})));
     const json& point = there["seeds"][0]["points"][0];
     EXPECT_EQ(point["requests"]["counted"], here.counted);
     EXPECT_EQ(point["requests"]["good"], here.good);
