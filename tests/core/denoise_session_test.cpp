@@ -5,6 +5,7 @@
 #include "tests/support/refusal.h"
 
 #include <cmath>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <limits>
 #include <set>

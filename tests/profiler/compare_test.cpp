@@ -446,11 +446,7 @@ TEST(Compare, ARunThatIsRecordedIsComparedSoFar) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     const auto record = [&](int steps) {
-        for (int i = 0; i < steps; ++i) {
-            auto step = recorder.acquire();
-            generator.fillNext(*step, recorder.level());
-            recorder.take(std::move(step));
-        }
+        generator.recordNext(recorder, steps);
         recorder.flush();
     };
     record(11); // the prefill and 10 decode steps

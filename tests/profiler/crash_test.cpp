@@ -81,9 +81,7 @@ void recordForEver(const std::string& file, const RunShape& shape, int pipe) {
     synthetic::RunGenerator generator(shape);
     auto due = std::chrono::steady_clock::now();
     for (int step = 0; step < generator.steps(); ++step) {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
+        generator.recordNext(recorder);
         const Stamp stamp{step, nowNs()};
         if (write(pipe, &stamp, sizeof stamp) != sizeof stamp) return;
         std::this_thread::sleep_until(due += std::chrono::milliseconds(1));
@@ -259,17 +257,11 @@ std::string recordUntilFull(const std::string& file, int& recorded) {
     synthetic::RunGenerator generator(shape);
     recorded = 0;
     while (recorder.health().error.empty() && recorded < 20000) {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
+        generator.recordNext(recorder);
         if (++recorded % 10 == 0) recorder.flush();
     }
     // The engine goes on, and nothing it does fails.
-    for (int i = 0; i < 100; ++i) {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
-    }
+    generator.recordNext(recorder, 100);
     recorder.endRun(RunStatus::Finished, "");
     recorder.flush();
     const RecorderHealth health = recorder.health();

@@ -84,11 +84,7 @@ TEST(MeasuredRun, OfALiveRunIsWhatItsRowKnows) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     const auto record = [&](int count) {
-        for (int i = 0; i < count; ++i) {
-            auto step = recorder.acquire();
-            generator.fillNext(*step, recorder.level());
-            recorder.take(std::move(step));
-        }
+        generator.recordNext(recorder, count);
         recorder.flush();
     };
     record(21);

@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <fstream>
 #include <gmock/gmock.h>
 
 namespace kvscope {

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -109,9 +110,7 @@ protected:
                 recorder.flush();
                 happens();
             }
-            auto record = recorder.acquire();
-            generator.fillNext(*record, recorder.level());
-            recorder.take(std::move(record));
+            generator.recordNext(recorder);
         }
         recorder.endRun(RunStatus::Finished, "");
         recorder.flush(); // the trace is whole now, although its recorder still has it

@@ -195,9 +195,7 @@ TEST_F(RecorderTest, ShowsStepsToAReaderWhileTheRunGoesOn) {
     recorder.beginRun(synthetic::infoOf({}));
     TraceReader reader(file);
     for (int step = 0; step < generator.steps(); ++step) {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
+        generator.recordNext(recorder);
         recorder.flush();
         ASSERT_EQ(reader.stepCount(1), step + 1);
         ASSERT_EQ(reader.run(1)->status, RunStatus::Running);
@@ -272,9 +270,7 @@ TEST_F(RecorderTest, CommitsByItselfAndTellsSo) {
     const auto before = calls;
     lock.unlock();
     synthetic::RunGenerator generator({});
-    auto record = recorder.acquire();
-    generator.fillNext(*record, recorder.level());
-    recorder.take(std::move(record));
+    generator.recordNext(recorder);
     lock.lock();
     EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return calls > before + 1; }));
     EXPECT_TRUE(growing);
@@ -302,11 +298,7 @@ TEST_F(RecorderTest, DropsAndCountsStepsThatDoNotFitItsQueue) {
     synthetic::RunGenerator generator(shape);
     recorder.beginRun(synthetic::infoOf(shape));
     recorder.flush();
-    const auto commitOne = [&] {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
-    };
+    const auto commitOne = [&] { generator.recordNext(recorder); };
     hold = true;
     commitOne();
     {

@@ -9,6 +9,7 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <numeric>
 
 namespace kvscope {

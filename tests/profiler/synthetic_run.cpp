@@ -201,14 +201,18 @@ void RunGenerator::select(int layer, int sequence, int kvHead, int position, Ste
     record.selections.push_back(selection);
 }
 
+void RunGenerator::recordNext(TraceSink& sink, int count) {
+    for (int i = 0; i < count; ++i) {
+        auto step = sink.acquire();
+        fillNext(*step, sink.level());
+        sink.take(std::move(step));
+    }
+}
+
 void record(TraceSink& sink, const RunShape& shape, RunStatus status) {
     sink.beginRun(infoOf(shape));
     RunGenerator generator(shape);
-    for (int step = 0; step < generator.steps(); ++step) {
-        auto next = sink.acquire();
-        generator.fillNext(*next, sink.level());
-        sink.take(std::move(next));
-    }
+    generator.recordNext(sink, generator.steps());
     sink.endRun(status, "");
 }
 

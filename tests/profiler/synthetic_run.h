@@ -31,6 +31,8 @@ public:
     int steps() const { return shape_.decodeSteps + 1; }
     /// Fills an empty record with the next step. level: what the engine would leave in it.
     void fillNext(StepRecord& record, RecordLevel level);
+    /// The sink takes the next `count` steps, each with what its level records.
+    void recordNext(TraceSink& sink, int count = 1);
 
 private:
     struct Head {

@@ -3,6 +3,7 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <chrono>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -494,9 +494,7 @@ TEST_F(TileReaderTest, KeepsNothingOfARunThatGoesOn) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     for (int step = 0; step < kTileSteps + 1; ++step) {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
+        generator.recordNext(recorder);
         if (step % 256 == 0) recorder.flush();
     }
     recorder.flush();

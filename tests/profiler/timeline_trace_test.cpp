@@ -438,9 +438,7 @@ TEST_F(NotesTest, CanBeLeftWhileTheRunIsRecorded) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     for (int i = 0; i < 10; ++i) {
-        auto step = recorder.acquire();
-        generator.fillNext(*step, RecordLevel::Full);
-        recorder.take(std::move(step));
+        generator.recordNext(recorder);
         if (i == 5) addNote(live, noteOf(1, 7, 0, "meanwhile"));
     }
     recorder.endRun(RunStatus::Finished, "");

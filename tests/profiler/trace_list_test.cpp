@@ -10,6 +10,7 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <fmt/format.h>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <random>
 #include <sys/stat.h>

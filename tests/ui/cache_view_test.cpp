@@ -420,11 +420,7 @@ TEST_F(CacheViewTest, ALiveRunIsComputedAgainOnRequestAndWhenItEnds) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     const auto steps = [&](int count) {
-        for (int i = 0; i < count; ++i) {
-            auto record = recorder.acquire();
-            generator.fillNext(*record, recorder.level());
-            recorder.take(std::move(record));
-        }
+        generator.recordNext(recorder, count);
         recorder.flush();
     };
     const auto known = [&](int count) { return waitFor([&] { return workspace.current()->row.steps == count; }); };

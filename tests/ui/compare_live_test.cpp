@@ -32,11 +32,7 @@ protected:
         view->show();
     }
     void record(int steps) {
-        for (int i = 0; i < steps; ++i) {
-            auto step = recorder->acquire();
-            generator.fillNext(*step, recorder->level());
-            recorder->take(std::move(step));
-        }
+        generator.recordNext(*recorder, steps);
         recorder->flush();
     }
     void end() {

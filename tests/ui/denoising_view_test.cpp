@@ -11,6 +11,7 @@
 #include <QComboBox>
 #include <QPushButton>
 #include <QToolTip>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <map>

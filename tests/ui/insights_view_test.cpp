@@ -115,11 +115,7 @@ TEST_F(InsightsViewTest, FollowsARunThatGrows) {
     synthetic::RunGenerator generator(shape);
     workspace.addLive({path, recorder.runId()});
     show("insights");
-    for (int i = 0; i <= 40; ++i) {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
-    }
+    generator.recordNext(recorder, 41);
     recorder.flush();
     ASSERT_TRUE(waitFor([&] {
         return child<QLabel>("headlineDetail").text().contains(QStringLiteral("39 decode steps"));

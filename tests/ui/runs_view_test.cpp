@@ -23,6 +23,7 @@
 #include <QPlainTextEdit>
 #include <QPushButton>
 #include <QTreeView>
+#include <fmt/format.h>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -379,11 +380,7 @@ TEST_F(RunsTableTest, FollowsARunThatGrows) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     const auto next = [&](int steps) {
-        for (int i = 0; i < steps; ++i) {
-            auto record = recorder.acquire();
-            generator.fillNext(*record, recorder.level());
-            recorder.take(std::move(record));
-        }
+        generator.recordNext(recorder, steps);
         recorder.flush();
     };
     workspace.addLive({path, recorder.runId()});

@@ -40,11 +40,7 @@ protected:
         Recorder recorder((folder / name).string(), {});
         recorder.beginRun(synthetic::infoOf(shape));
         synthetic::RunGenerator generator(shape);
-        for (std::size_t i = 0; i < steps.size(); ++i) {
-            auto step = recorder.acquire();
-            generator.fillNext(*step, RecordLevel::Full);
-            recorder.take(std::move(step));
-        }
+        generator.recordNext(recorder, int(steps.size()));
         firstStep = steps.front().startNs;
         lastStep = steps.back().startNs + steps.back().durationNs;
         const std::int64_t length = lastStep - firstStep;

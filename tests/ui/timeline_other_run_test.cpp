@@ -31,11 +31,7 @@ protected:
                              from + std::int64_t(i) * length / std::int64_t(names.size()),
                              length / std::int64_t(names.size()) * 9 / 10, 0});
         synthetic::RunGenerator generator(shape);
-        for (int i = 0; i < generator.steps(); ++i) {
-            auto step = recorder.acquire();
-            generator.fillNext(*step, RecordLevel::Full);
-            recorder.take(std::move(step));
-        }
+        generator.recordNext(recorder, generator.steps());
         recorder.take(std::move(spans));
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();

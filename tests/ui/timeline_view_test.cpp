@@ -497,11 +497,7 @@ TEST_F(TimelineTest, ALiveRunGrowsWithoutStartingOver) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     const auto record = [&](int steps) {
-        for (int i = 0; i < steps; ++i) {
-            auto step = recorder.acquire();
-            generator.fillNext(*step, RecordLevel::Full);
-            recorder.take(std::move(step));
-        }
+        generator.recordNext(recorder, steps);
         recorder.flush();
         workspace.traceAdvanced();
     };

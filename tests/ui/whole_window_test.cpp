@@ -32,11 +32,7 @@ protected:
         info.name = name;
         recorder.beginRun(info);
         synthetic::RunGenerator generator(shape);
-        for (int i = 0; i < generator.steps(); ++i) {
-            auto step = recorder.acquire();
-            generator.fillNext(*step, RecordLevel::Full);
-            recorder.take(std::move(step));
-        }
+        generator.recordNext(recorder, generator.steps());
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
         return file(name);

@@ -282,9 +282,7 @@ TEST_F(WorkspaceTest, FollowsALiveRunAndCoalescesItsNews) {
     QElapsedTimer clock;
     clock.start();
     for (int step = 0; step < generator.steps(); ++step) {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
+        generator.recordNext(recorder);
         recorder.flush(); // a commit, and so a notification, for every step
         QCoreApplication::processEvents();
     }
@@ -322,9 +320,7 @@ TEST_F(WorkspaceTest, SeesARunGrowThatAnotherProgramRecords) {
     recorder.beginRun(synthetic::infoOf(shape));
     synthetic::RunGenerator generator(shape);
     const auto next = [&] {
-        auto record = recorder.acquire();
-        generator.fillNext(*record, recorder.level());
-        recorder.take(std::move(record));
+        generator.recordNext(recorder);
         recorder.flush();
     };
     next();
