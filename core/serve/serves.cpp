@@ -12,7 +12,7 @@ Error refusal(const char* what, const char* mend) {
 }
 
 std::optional<Error> whyNotInChunks(const MethodEntry& method, int chunkTokens) {
-    if (method.onDevice.make != nullptr && method.readsWholePrompts)
+    if (method.onDevice.exists && method.readsWholePrompts)
         return Error(ErrorKind::Unsupported,
                      fmt::format("method {} works through prompts layer by layer on a GPU, and cannot read them in "
                                  "chunks",
