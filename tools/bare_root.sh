@@ -30,6 +30,7 @@ if [ $# -gt 0 ]; then
     root=$1
 else
     root=$(mktemp -d /var/tmp/kvscope-bare.XXXXXX)
+    chmod 755 "$root" # mktemp lets its owner in alone, and tests become another user
     trap 'rm -rf --one-file-system "$root" "$root.log"' EXIT
 fi
 [ -e "$root/kvscope" ] && skip "$root is not bare: it has been used before (name a fresh folder)"
