@@ -22,6 +22,8 @@ import time
 import types
 import zipfile
 
+from chatty_server import start
+
 OUTPUT_TOKENS = 12
 KEPT_OF_A_KIND = 2  # requests of one client with one method and path
 
@@ -86,23 +88,6 @@ class Recorder:
     def taken(self):
         requests, self.requests = self.requests, []
         return requests
-
-
-def start(program, folder):
-    model = folder / "chatty"
-    model.mkdir()
-    source = pathlib.Path(__file__).resolve().parent.parent / "resources/models/nosa-tiny"
-    for file in source.iterdir():
-        (model / file.name).symlink_to(file)
-    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
-    costs = folder / "costs.json"
-    costs.write_bytes(subprocess.run([program, "simulate", "--print-costs"], check=True, capture_output=True).stdout)
-    server = subprocess.Popen([program, "serve", "--port", "0", "--model", model, "--costs", costs, "--threads", "1",
-                               "--host-kv", "256M", "--device-kv", "64M", "--scratch", "64M", "--benchmark",
-                               "--trace", folder / "served.kvtrace"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    port = int(server.stdout.readline().rsplit(":", 1)[1])
-    assert server.stdout.readline().startswith("ready"), "the server is not ready"
-    return server, port, model
 
 
 def function_of(source, name, scope):
@@ -211,8 +196,9 @@ def main():
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        server, port, model = start(pathlib.Path(given.program).resolve(), folder)
-        recorder = Recorder(port)
+        server, address, model = start(pathlib.Path(given.program).resolve(), folder, "--benchmark", "--trace",
+                                       folder / "served.kvtrace")
+        recorder = Recorder(int(address.rsplit(":", 1)[1]))
         measured = {}
         try:
             before = 0

@@ -3,27 +3,12 @@
    tools/check_openai_client.py build/ci/app/kvscope-cli
 Starts the server with the embedded model and a chat template of its own, and ends it. ./test runs it."""
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import openai
 
-
-def start(program, folder):
-    model = folder / "chatty"
-    model.mkdir()
-    source = pathlib.Path(__file__).resolve().parent.parent / "resources/models/nosa-tiny"
-    for file in source.iterdir():
-        (model / file.name).symlink_to(file)
-    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
-    costs = folder / "costs.json"
-    costs.write_bytes(subprocess.run([program, "simulate", "--print-costs"], check=True, capture_output=True).stdout)
-    server = subprocess.Popen([program, "serve", "--port", "0", "--model", str(model), "--costs", str(costs), "--threads", "1",
-                               "--host-kv", "256M", "--device-kv", "64M", "--scratch", "64M"], stdout=subprocess.PIPE, text=True)
-    address = server.stdout.readline().split()[-1]
-    assert server.stdout.readline().startswith("ready"), "the server is not ready"
-    return server, address
+from chatty_server import start
 
 
 def expect(error, call):
@@ -70,7 +55,7 @@ def check(client):
 
 def main():
     with tempfile.TemporaryDirectory() as name:
-        server, address = start(sys.argv[1], pathlib.Path(name))
+        server, address, _ = start(sys.argv[1], pathlib.Path(name))
         try:
             check(openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0))
         finally:

@@ -8,23 +8,12 @@ TFLOP/s count 4 dim for each query head and visible key, as ours do; the median 
 """
 import argparse
 import json
-import statistics
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
-KERNELS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-
-
-def seconds_of(body, launches):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(launches):
-        body()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / launches
+from torch_attention import KERNELS, median_seconds
 
 
 @torch.inference_mode()
@@ -43,9 +32,7 @@ def main():
         for name, kernel in KERNELS.items():
             with sdpa_kernel([kernel]):
                 body = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-                body()  # chooses its plan
-                launches = max(1, min(200, int(0.05 / seconds_of(body, 1))))
-                row[f"{name}_tflops"] = operations / statistics.median(seconds_of(body, launches) for _ in range(5)) * 1e-12
+                row[f"{name}_tflops"] = operations / median_seconds(body) * 1e-12
         print(json.dumps(row), flush=True)
 
 

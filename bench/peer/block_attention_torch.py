@@ -9,24 +9,14 @@ and values once. The median of five rounds of about a twentieth of a second.
 """
 import argparse
 import json
-import statistics
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
-KERNELS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+from torch_attention import KERNELS, median_seconds
+
 KV_HEADS, GROUP, DIM = 8, 4, 128
-
-
-def seconds_of(body, launches):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(launches):
-        body()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / launches
 
 
 @torch.inference_mode()
@@ -49,9 +39,7 @@ def main():
                             F.scaled_dot_product_attention(q, k, v, enable_gqa=way == "heads")
                     try:
                         with sdpa_kernel([kernel]):
-                            body()  # chooses its plan
-                            launches = max(1, min(200, int(0.05 / seconds_of(body, 1))))
-                            seconds = statistics.median(seconds_of(body, launches) for _ in range(5)) / copies
+                            seconds = median_seconds(body) / copies
                     except RuntimeError as error:
                         row[f"{name}_{way}"] = str(error).splitlines()[0]
                         continue
