@@ -240,9 +240,13 @@ void DiffusionRun::addSums(const StepRecord& record) {
     summary.decodeNs += record.durationNs;
     summary.decodedTokens += record.tokens;
     ++summary.steps;
-    bool chooses = false;
+    bool chooses = false, newcomer = false;
+    hasSelected_.resize(prompts.size());
     for (const SelectionRecord& selection : record.selections) {
+        char& before = hasSelected_[std::size_t(selection.sequence)];
         chooses |= selection.selected > 0;
+        newcomer |= selection.selected > 0 && !before;
+        if (selection.selected > 0) before = 1;
         summary.hits += selection.hits;
         summary.misses += selection.misses;
         if (selection.kept < 0 || selection.selected == 0) continue;
@@ -262,11 +266,16 @@ void DiffusionRun::addSums(const StepRecord& record) {
         densitySum_ += double(layer.density);
         summary.densityMean = densitySum_ / double(++densityCount_);
     }
-    // As readers of a trace have it: the first step that selects, or the first one of a run that never does.
-    if ((chooses && !summary.selects) || (summary.steps == 1 && !chooses)) {
-        summary.cold = {1, record.tokens, record.durationNs, 0, 0};
+    // As readers of a trace have it: steps in which a sequence selects for the first time, or the first one of a run
+    // that never selects. A block's first selection has none to compare with either, but its sequence has selected.
+    if (chooses && !summary.selects) summary.cold = {};
+    if (newcomer || (summary.steps == 1 && !chooses)) {
+        SessionSummary::Part& cold = summary.cold;
+        ++cold.steps;
+        cold.tokens += record.tokens;
+        cold.ns += record.durationNs;
         for (const SelectionRecord& selection : record.selections)
-            summary.cold.hits += selection.hits, summary.cold.misses += selection.misses;
+            cold.hits += selection.hits, cold.misses += selection.misses;
     }
     summary.selects |= chooses;
 }

@@ -77,6 +77,7 @@ private:
     void addSums(const StepRecord& record);
 
     std::optional<CandidateChooser> chooser_;
+    std::vector<char> hasSelected_; // [sequence]
     double localitySum_ = 0, densitySum_ = 0;
     std::int64_t densityCount_ = 0;
 };

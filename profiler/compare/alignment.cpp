@@ -21,7 +21,7 @@ StepIndex loadStepIndex(const TraceReader& reader, int runId, int sequence) {
     }
     std::vector<StepRow> rows = reader.steps(runId);
     std::erase_if(rows, [](const StepRow& row) { return row.phase != Phase::Decode; });
-    const std::vector<StepKind> kinds = kindsOf(rows);
+    const std::vector<StepKind> kinds = kindsOf(reader, index.run, rows);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto position = positions.find(rows[i].step);
         index.steps.push_back({rows[i].step, position == positions.end() ? -1 : position->second, rows[i].opensBlock,

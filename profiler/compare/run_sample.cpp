@@ -14,10 +14,10 @@ namespace {
 constexpr int kPromptStart = 1024;   // so many first tokens of a sequence are compared
 constexpr int kMostSequences = 1024; // the format's limit: a damaged number may be larger
 
-StepSample sampleOf(const StepRow& row, const BreakdownStep& stages) {
+StepSample sampleOf(const StepRow& row, const StepMark& mark, const BreakdownStep& stages) {
     StepSample step;
     step.step = row.step;
-    step.mark = markOf(row);
+    step.mark = mark;
     step.durationNs = row.durationNs;
     step.exposedNs = row.exposedNs;
     for (std::size_t c = 0; c < kStageCount; ++c) step.componentNs[c] = stages.stageNs[c];
@@ -60,9 +60,10 @@ bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, in
     const int next = ReaderAccess::of(reader).nextStep(runId, sample.nextStep), end = reader.stepCount(runId);
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, next + mostSteps - 1);
     if (next <= last) {
-        sample.sums.read(reader, runId, next, last, [&](const StepRow& row, const BreakdownStep& stages) {
-            if (row.phase == Phase::Decode) sample.steps.push_back(sampleOf(row, stages));
-        });
+        sample.sums.read(reader, runId, next, last,
+                         [&](const StepRow& row, const StepMark& mark, const BreakdownStep& stages) {
+                             if (row.phase == Phase::Decode) sample.steps.push_back(sampleOf(row, mark, stages));
+                         });
         sample.nextStep = last + 1;
     }
     if (sample.promptStart.empty()) readPromptStart(sample, reader); // a live run's prompts are written after its row
@@ -76,11 +77,14 @@ RunSample glanceAtRun(const TraceReader& reader, int runId, const EvenSteps& whi
     RunSample sample;
     sample.path = reader.path();
     sample.run = knownRun(reader, runId);
-    for (const StepRow& row : reader.steps(runId)) {
-        sample.sums.addStep(row);
+    const std::vector<StepRow> rows = reader.steps(runId);
+    const StepMarks marks(reader, sample.run);
+    for (const StepRow& row : rows) {
+        const StepMark mark = marks.of(row);
+        sample.sums.addStep(row, mark);
         if (row.phase != Phase::Decode || row.step > which.last || (row.step - 1) % which.stride != 0) continue;
         for (const BreakdownStep& stages : reader.breakdownSteps(runId, row.step, row.step))
-            sample.steps.push_back(sampleOf(row, stages));
+            sample.steps.push_back(sampleOf(row, mark, stages));
     }
     readPromptStart(sample, reader);
     sample.oracle = recordedOracle(reader, runId);

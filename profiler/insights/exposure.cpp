@@ -271,7 +271,7 @@ std::string describe(const LayerGroup& group) {
     return text;
 }
 
-ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps) {
+ExposureReport exposureOfSteps(const TraceReader& reader, RunRow run, const std::vector<StepRow>& steps) {
     ExposureReport report;
     report.run = std::move(run);
     report.measured = report.run.timing == Timing::Measured;
@@ -279,7 +279,7 @@ ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps) {
     report.coldCounted = coldSteps() == ColdSteps::Counted;
     std::vector<StepRow> rows = steps;
     std::erase_if(rows, [](const StepRow& row) { return row.phase == Phase::Prefill; });
-    const std::vector<StepKind> kinds = kindsOf(rows);
+    const std::vector<StepKind> kinds = kindsOf(reader, report.run, rows);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         StepExposure& step = report.steps.emplace_back();
         step.step = rows[i].step, step.kind = kinds[i], step.durationNs = rows[i].durationNs;
@@ -311,7 +311,7 @@ void readLayerExposure(const TraceReader& reader, ExposureReport& report) {
 }
 
 ExposureReport exposureOf(const TraceReader& reader, int runId) {
-    ExposureReport report = exposureOfSteps(ReaderAccess::of(reader).known(runId), reader.steps(runId));
+    ExposureReport report = exposureOfSteps(reader, ReaderAccess::of(reader).known(runId), reader.steps(runId));
     readLayerExposure(reader, report);
     return report;
 }

@@ -100,7 +100,7 @@ struct ExposureReport {
 };
 
 /// Exposure by the steps' own sums, which takes a moment for any run: totals and shares, without reasons and layers.
-ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps);
+ExposureReport exposureOfSteps(const TraceReader& reader, RunRow run, const std::vector<StepRow>& steps);
 /// Reads the layer rows of those steps once: reasons, layers, the group. @throws Error(Cancelled)
 void readLayerExposure(const TraceReader& reader, ExposureReport& report);
 /// Both. @throws Error(BadInput) if there is no such run, Error(Cancelled)

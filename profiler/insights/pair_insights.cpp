@@ -57,7 +57,7 @@ void findOffloadSlower(RunFacts& facts, std::vector<Insight>& out) {
     const auto twin = twinOf(facts);
     if (!twin) return;
     const double offloaded = medianStepNs(facts.exposure());
-    const double resident = medianStepNs(exposureOfSteps(*twin, facts.reader().steps(twin->runId)));
+    const double resident = medianStepNs(exposureOfSteps(facts.reader(), *twin, facts.reader().steps(twin->runId)));
     if (resident <= 0 || offloaded <= resident) return;
     Insight insight;
     insight.impact = (offloaded - resident) / offloaded;

@@ -122,7 +122,7 @@ RunFacts::RunFacts(const TraceReader& reader, int runId, const InsightOptions& o
     : reader_(reader), options_(options) {
     RunRow run = ReaderAccess::of(reader).known(runId);
     const std::vector<StepRow> steps = reader.steps(runId);
-    exposure_ = exposureOfSteps(std::move(run), steps);
+    exposure_ = exposureOfSteps(reader, std::move(run), steps);
     for (const StepRow& row : steps) {
         if (row.phase == Phase::Prefill)
             prefillNs_ += row.durationNs;

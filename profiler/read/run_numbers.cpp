@@ -15,7 +15,9 @@ bool extendRunNumbers(RunNumbers& numbers, const TraceReader& reader, const RunR
     if (numbers.nextStep < steps) {
         const int next = nextRecordedStep(reader, run.runId, numbers.nextStep); // steps have any numbers
         const int last = int(std::min<std::int64_t>(std::int64_t(next) + mostSteps, steps)) - 1;
-        for (const StepRow& step : reader.steps(run.runId, next, last)) numbers.sums.addStep(step);
+        const std::vector<StepRow> rows = reader.steps(run.runId, next, last);
+        const StepMarks marks(reader, run);
+        for (const StepRow& step : rows) numbers.sums.addStep(step, marks.of(step));
         numbers.nextStep = last + 1;
     }
     if (numbers.nextStep < steps) return false;

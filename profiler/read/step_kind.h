@@ -4,6 +4,7 @@
 
 #include "profiler/read/trace_reader.h"
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,16 +24,45 @@ constexpr const char* nameOf(StepKind kind) {
 struct StepMark {
     int step = 0;
     bool selects = false;  // some layer selected blocks
-    bool saysKept = false; // and every selection had one before it to compare with
+    bool newcomer = false; // and some selection has none before it to compare with: its sequence, or its request where
+                           // rows serve requests, selects for the first time
     bool opensBlock = false;
 };
-StepMark markOf(const StepRow& row);
-/// The kinds of all decode steps of a run, in their order. A step is cold if some sequence selects for the first time
-/// in it. In a run that never says what was kept, the first step that selects is cold; in a run that never selects,
-/// step 1 is, the first one after the prefill.
+
+/// Makes the marks of a run's steps. A denoising run compares selections within a block only, so that every block has
+/// one without an earlier one: which sequences such a step knows already is read from its selections, up to the last
+/// step that is recorded when the object is made.
+class StepMarks {
+public:
+    StepMarks(const TraceReader& reader, const RunRow& run);
+    StepMark of(const StepRow& row) const;
+
+private:
+    bool denoises_ = false;
+    std::vector<int> first_; // of a denoising run: steps in which a sequence selects for the first time, ascending
+};
+
+/// Tells which decode steps of a run are cold: those in which some sequence selects for the first time. In a run that
+/// never says what was kept it is the first step that selects; in a run that never selects step 1, the first one after
+/// the prefill. Which of the three a run is can change until its last step, so that each step is told for all three.
+class ColdRule {
+public:
+    enum Reading : std::uint8_t { NeverSelects, NeverCompares, Compares };
+    static constexpr std::size_t kReadings = 3;
+    /// Takes the next decode step. @return in which readings of the run it is cold
+    std::array<bool, kReadings> next(const StepMark& step);
+    /// The reading that holds for the steps so far.
+    Reading reading() const { return !selects_ ? NeverSelects : compares_ ? Compares : NeverCompares; }
+
+private:
+    bool selects_ = false, compares_ = false;
+};
+
+/// The kinds of all decode steps of a run, in their order.
 std::vector<StepKind> kindsOf(std::span<const StepMark> steps);
-std::vector<StepKind> kindsOf(const std::vector<StepRow>& decodeSteps);
-/// The numbers of a run's cold steps, ascending. Reads the rows of all steps.
+std::vector<StepKind> kindsOf(const TraceReader& reader, const RunRow& run, std::span<const StepRow> decodeSteps);
+/// The numbers of a run's cold steps, ascending. Reads a few columns of all steps. @throws Error(BadInput) if there is
+/// no such run
 std::vector<int> coldStepsOf(const TraceReader& reader, int runId);
 
 /// Totals (hits, misses, bytes, exposed time) always count every step. Rates, shares and means leave cold steps out,

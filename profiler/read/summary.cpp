@@ -2,7 +2,6 @@
 
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
-#include "profiler/read/step_kind.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,19 +35,22 @@ void add(std::uint64_t& sum, std::int64_t value) { sum += std::uint64_t(value); 
 
 void SummarySums::read(const TraceReader& reader, int runId, int first, int last, const TakeStep& take) {
     const std::vector<BreakdownStep> stages = reader.breakdownSteps(runId, first, last);
+    const std::vector<StepRow> steps = reader.steps(runId, first, last);
+    const StepMarks marks(reader, ReaderAccess::of(reader).known(runId));
     auto of = stages.begin(); // both are in the order of the steps
-    for (const StepRow& step : reader.steps(runId, first, last)) {
+    for (const StepRow& step : steps) {
         while (of != stages.end() && of->step < step.step) ++of;
         if (of == stages.end()) break;
         if (of->step != step.step) continue;
-        addStep(step, &*of);
+        const StepMark mark = marks.of(step);
+        addStep(step, mark, &*of);
         addStages(step.phase, *of);
-        if (take) take(step, *of);
+        if (take) take(step, mark, *of);
     }
     addSelections(reader, runId, first, last);
 }
 
-void SummarySums::addStep(const StepRow& step, const BreakdownStep* stages) {
+void SummarySums::addStep(const StepRow& step, const StepMark& mark, const BreakdownStep* stages) {
     PhaseSums& phase = phases_[step.phase == Phase::Prefill ? 0 : 1];
     ++phase.steps;
     add(phase.tokens, step.tokens);
@@ -65,12 +67,9 @@ void SummarySums::addStep(const StepRow& step, const BreakdownStep* stages) {
     firstStartNs_ = decode_.steps == 0 ? step.startNs : std::min(firstStartNs_, step.startNs);
     lastEndNs_ = decode_.steps == 0 ? end : std::max(lastEndNs_, end);
     decode_.add(step, stages);
-    const StepMark mark = markOf(step);
-    if (mark.selects && !mark.saysKept) newcomers_.add(step, stages);
-    if (mark.selects && !selects_) firstSelecting_.add(step, stages);
-    if (step.step <= 1) firstStep_.add(step, stages);
-    selects_ |= mark.selects;
-    saysKept_ |= mark.saysKept;
+    const auto cold = rule_.next(mark);
+    for (std::size_t i = 0; i < cold.size(); ++i)
+        if (cold[i]) cold_[i].add(step, stages);
 }
 
 void SummarySums::RateSums::add(const StepRow& step, const BreakdownStep* stages) {
@@ -95,10 +94,6 @@ SummarySums::RateSums SummarySums::RateSums::without(const RateSums& other) cons
     rest.exposedNs -= other.exposedNs;
     for (std::size_t c = 0; c < rest.componentNs.size(); ++c) rest.componentNs[c] -= other.componentNs[c];
     return rest;
-}
-
-const SummarySums::RateSums& SummarySums::cold() const {
-    return !selects_ ? firstStep_ : saysKept_ ? newcomers_ : firstSelecting_;
 }
 
 void SummarySums::addStages(Phase phase, const BreakdownStep& step) {

@@ -1,6 +1,7 @@
 // The numbers a person asks first about a run: for reports, `info` and comparisons.
 #pragma once
 
+#include "profiler/read/step_kind.h"
 #include "profiler/read/trace_reader.h"
 
 #include <array>
@@ -59,16 +60,16 @@ struct RunSummary {
     std::vector<ComponentShare> components; // by phase, prefill first, in pipeline order, `other` last
 };
 
-/// A step and what its stages took.
-using TakeStep = std::function<void(const StepRow&, const BreakdownStep&)>;
+/// A step, what decides its kind, and what its stages took.
+using TakeStep = std::function<void(const StepRow&, const StepMark&, const BreakdownStep&)>;
 
 /// A summary in the making, so that a long run can be read piece by piece. Sums of absurd numbers wrap.
 class SummarySums {
 public:
     /// Everything of the steps [first, last]; each is shown to `take` as well. @throws Error as TraceReader does
     void read(const TraceReader& reader, int runId, int first, int last, const TakeStep& take = {});
-    /// Adds what a step's own row says: no components, no locality.
-    void addStep(const StepRow& step) { addStep(step, nullptr); }
+    /// Adds what a step's own row says: no components, no locality. mark: StepMarks::of(step)
+    void addStep(const StepRow& step, const StepMark& mark) { addStep(step, mark, nullptr); }
     /// The summary of the steps that were added.
     RunSummary summary(const RunRow& run) const;
 
@@ -89,18 +90,18 @@ private:
         RateSums without(const RateSums& other) const;
     };
     /// Sums over the steps that are cold, as far as the run is read.
-    const RateSums& cold() const;
-    void addStep(const StepRow& step, const BreakdownStep* stages);
+    const RateSums& cold() const { return cold_[rule_.reading()]; }
+    void addStep(const StepRow& step, const StepMark& mark, const BreakdownStep* stages);
     void addStages(Phase phase, const BreakdownStep& step);
     void addSelections(const TraceReader& reader, int runId, int first, int last);
 
     std::array<PhaseSums, 2> phases_; // prefill, decode
     std::uint64_t selected_ = 0, hits_ = 0, misses_ = 0, h2dBytes_ = 0, d2hBytes_ = 0;
     double transferNs_ = 0, exposedNs_ = 0;
-    // Which steps are cold is known when all are read (kindsOf): these are kept apart until then.
-    RateSums decode_, newcomers_, firstSelecting_, firstStep_;
-    bool selects_ = false, saysKept_ = false;
-    std::int64_t firstStartNs_ = 0, lastEndNs_ = 0; // of the decode steps
+    RateSums decode_;
+    ColdRule rule_;
+    std::array<RateSums, ColdRule::kReadings> cold_; // by what the run turns out to be when all is read
+    std::int64_t firstStartNs_ = 0, lastEndNs_ = 0;  // of the decode steps
     std::int64_t localityCount_ = 0, localityUndefined_ = 0, localityOpening_ = 0;
     double localitySum_ = 0, localityMin_ = 0; // the lowest: once there is any
 };

@@ -359,7 +359,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     if (trace.steps.empty())
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),
                     "record a run that generates tokens");
-    markCold(kindsOf(decodeSteps), trace.steps);
+    markCold(kindsOf(reader, trace.run, decodeSteps), trace.steps);
 
     if (!trace.run.metaOr(run_meta::kDenoisingBlock).empty())
         throw Error(ErrorKind::Unsupported,

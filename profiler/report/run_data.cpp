@@ -238,13 +238,16 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
             report(progress, std::lerp(from, to, fraction), what);
         };
     };
-    run.summary = summarize(reader, row.runId, show(0, 0.4), [&](const StepRow& step, const BreakdownStep& parts) {
+    std::vector<StepMark> marks; // of the decode steps
+    const auto take = [&](const StepRow& step, const StepMark& mark, const BreakdownStep& parts) {
         steps.push_back(step);
         if (step.phase != Phase::Decode) return;
         run.steps.push_back(step);
+        marks.push_back(mark);
         run.stepParts.push_back(parts);
-    });
-    run.kinds = kindsOf(run.steps);
+    };
+    run.summary = summarize(reader, row.runId, show(0, 0.4), take);
+    run.kinds = kindsOf(marks);
     OpenTrace trace = openTrace(run.path);
     Statement program(*trace.connection, "SELECT program FROM runs WHERE run_id = ?");
     program.bindAll(row.runId);

@@ -146,7 +146,7 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
     if (method == nullptr)
         run.method = foreignMethodOf(
             row, std::any_of(steps.begin(), steps.end(), [](const StepRow& step) { return step.selected > 0; }));
-    const std::vector<StepKind> kinds = kindsOf(steps);
+    const std::vector<StepKind> kinds = kindsOf(reader, row, steps);
     run.coldSteps = int(std::count(kinds.begin(), kinds.end(), StepKind::Cold));
     if (coldSteps() == ColdSteps::LeftOut && run.coldSteps < int(steps.size())) {
         std::vector<StepRow> warm;

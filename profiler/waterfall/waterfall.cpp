@@ -228,7 +228,7 @@ Waterfall waterfallOf(const TraceReader& reader, int runId, const GpuTable& tabl
 
 Waterfall waterfallOf(const TraceReader& reader, const RunRow& row, const GpuTable& table, const NamedRoof& named) {
     MeasuredRun run = measuredSteps(reader, row);
-    ExposureReport exposure = exposureOfSteps(run.row, reader.steps(row.runId, 0, std::max(0, row.steps - 1)));
+    ExposureReport exposure = exposureOfSteps(reader, run.row, reader.steps(row.runId, 0, std::max(0, row.steps - 1)));
     readLayerExposure(reader, exposure);
     const StepTimes times = stepTimesOf(reader, run, exposure);
     const std::optional<ModelShape> shape = named.shape ? named.shape : shapeOfRun(run.row);

@@ -53,7 +53,8 @@ TEST(InsightProgress, TheStepsAloneGiveTheSharesThatTheirLayersConfirm) {
     const std::string file = (folder / "run.kvtrace").string();
     test::record(file, {.method = "infllmv2", .newTokens = 90, .sequences = 2});
     const TraceReader reader(file);
-    const ExposureReport steps = exposureOfSteps(*reader.run(1), reader.steps(1)), whole = exposureOf(reader, 1);
+    const ExposureReport steps = exposureOfSteps(reader, *reader.run(1), reader.steps(1)),
+                         whole = exposureOf(reader, 1);
     EXPECT_FALSE(steps.byLayer);
     EXPECT_TRUE(steps.layers.empty());
     ASSERT_TRUE(whole.byLayer);

@@ -306,6 +306,30 @@ TEST_F(NothingFalse, OneHitRateHasOneNumberEverywhere) {
     }
 }
 
+/// In a server's run every request has a first selection, also one that begins a block with it.
+TEST_F(NothingFalse, ColdStepsOfAServerAreTheSameEverywhere) {
+    const auto window = makeWindow();
+    const QString path = folder.filePath("served.kvtrace");
+    synthetic::recordServing(path.toStdString(), 12, false, RunStatus::Finished, true);
+    const int cold = std::stoi(
+        test::value(path.toStdString(),
+                    "SELECT count(DISTINCT step) FROM (SELECT min(step) AS step FROM v_served_selection GROUP BY"
+                    " request)"));
+    ASSERT_GT(cold, 1);
+    open(*window, path);
+    EXPECT_TRUE(until([&] {
+        return fact(*window, "ratesCount") == QStringLiteral("%1 cold steps left out").arg(cold);
+    })) << fact(*window, "ratesCount").toStdString();
+    const int last = window->workspace().current()->row.steps - 1;
+    window->workspace().setCursor({.step = last, .firstStep = 0, .lastStep = last});
+    EXPECT_TRUE(until([&] {
+        settle(*window);
+        return textsOf(&window->inspector())
+            .join(QLatin1Char('\n'))
+            .contains(QStringLiteral("%1 cold step(s) left out").arg(cold));
+    })) << textsOf(&window->inspector()).join(QLatin1Char('\n')).toStdString();
+}
+
 TEST_F(NothingFalse, AReportCountsWhatTheWindowCounts) {
     const QString program = folder.filePath("program.sh"), arguments = folder.filePath("arguments.txt");
     QFile script(program);

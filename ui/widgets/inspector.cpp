@@ -29,19 +29,13 @@ namespace kvscope::ui {
 
 namespace {
 
-/// Which of the chosen steps are cold. A few steps from before them tell whether a sequence has selected already.
+/// Which of the chosen steps are cold.
 std::vector<StepKind> kindsIn(const TraceReader& reader, int runId, const std::vector<StepRow>& steps) {
-    constexpr int kBefore = 64;
-    std::vector<StepRow> rows;
-    if (!steps.empty() && steps.front().step > 1)
-        rows = reader.steps(runId, 1, std::min(steps.front().step - 1, kBefore));
-    std::erase_if(rows, [](const StepRow& row) { return row.phase != Phase::Decode; });
-    std::vector<StepKind> kinds(steps.size(), StepKind::Steady);
-    std::vector<std::size_t> places; // of the decode steps
-    for (std::size_t i = 0; i < steps.size(); ++i)
-        if (steps[i].phase == Phase::Decode) places.push_back(i), rows.push_back(steps[i]);
-    const std::vector<StepKind> all = kindsOf(rows);
-    for (std::size_t i = 0; i < places.size(); ++i) kinds[places[i]] = all[all.size() - places.size() + i];
+    const std::vector<int> cold = coldStepsOf(reader, runId);
+    std::vector<StepKind> kinds;
+    kinds.reserve(steps.size());
+    for (const StepRow& step : steps)
+        kinds.push_back(std::binary_search(cold.begin(), cold.end(), step.step) ? StepKind::Cold : StepKind::Steady);
     return kinds;
 }
 

@@ -126,19 +126,21 @@ void RunStatistics::ask() {
             answer.run = reader.run(runId);
             if (!answer.run) return answer; // the row of a live run is not written yet
             try {
-                const int steps = reader.stepCount(runId);
-                if (answer.rowsRead < steps) {
+                const int end = reader.stepCount(runId);
+                if (answer.rowsRead < end) {
                     const int first = nextRecordedStep(reader, runId, answer.rowsRead);
-                    const int last = std::min(first + kRowsAtOnce, steps) - 1;
-                    for (const StepRow& step : reader.steps(runId, first, last)) answer.rows.addStep(step);
+                    const int last = std::min(first + kRowsAtOnce, end) - 1;
+                    const std::vector<StepRow> steps = reader.steps(runId, first, last);
+                    const StepMarks marks(reader, *answer.run);
+                    for (const StepRow& step : steps) answer.rows.addStep(step, marks.of(step));
                     answer.rowsRead = last + 1;
-                } else if (answer.allRead < steps) {
+                } else if (answer.allRead < end) {
                     const int first = nextRecordedStep(reader, runId, answer.allRead);
-                    const int last = std::min(first + kStepsAtOnce, steps) - 1;
+                    const int last = std::min(first + kStepsAtOnce, end) - 1;
                     answer.all.read(reader, runId, first, last);
                     answer.allRead = last + 1;
                 }
-                answer.more = answer.rowsRead < steps || answer.allRead < steps;
+                answer.more = answer.rowsRead < end || answer.allRead < end;
             } catch (const Error& error) {
                 // The views report damaged steps. The numbers shown here are those of the steps that can be read.
                 if (error.kind == ErrorKind::Cancelled) throw;

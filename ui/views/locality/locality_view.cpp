@@ -2,6 +2,7 @@
 
 #include "profiler/read/step_kind.h"
 #include "profiler/tiles/filtered_tiles.h"
+#include "ui/frame/run_names.h"
 #include "ui/frame/waiting.h"
 #include "ui/plots/colour_bar.h"
 #include "ui/plots/margins.h"
@@ -27,7 +28,7 @@ namespace {
 
 constexpr std::int64_t kMostCells = std::int64_t(1) << 27; // 1.3 GB of tiles
 constexpr int kFirstExported = 64;                         // steps
-constexpr int kColdAmong = 4096;                           // first steps that are looked at for cold ones
+constexpr int kColdAtOnce = 4096;                          // a growing run of fewer steps is looked through as it grows
 
 /// Recorded for whole layers, not for their KV heads.
 bool ofWholeLayers(Metric metric) { return metric == Metric::ExposedTime || metric == Metric::LayerTime; }
@@ -208,23 +209,18 @@ void LocalityView::runGrew() {
         runChanged(); // its row has come now
     else
         feed_.advance();
-    if (coldAmong_ < std::min(run()->row.steps, kColdAmong)) askCold();
+    // Later steps are cold where a server's requests select for the first time. All steps are looked through again for
+    // them: of a long run that grows, each time that it has grown by an eighth.
+    const int steps = run()->row.steps, least = steps > kColdAtOnce && isGrowing(*run()) ? coldAmong_ / 8 : 0;
+    if (steps - coldAmong_ > least) askCold();
 }
 
 void LocalityView::askCold() {
-    coldAmong_ = std::min(run()->row.steps, kColdAmong);
+    coldAmong_ = run()->row.steps;
     if (coldSteps() == ColdSteps::Counted || coldAmong_ < 2) return;
     workspace().query<std::vector<int>>(
         this, "cold steps", run()->key,
-        [runId = run()->key.runId, last = coldAmong_ - 1](TraceReader& reader) {
-            std::vector<StepRow> steps = reader.steps(runId, 1, last);
-            std::erase_if(steps, [](const StepRow& step) { return step.phase != Phase::Decode; });
-            const std::vector<StepKind> kinds = kindsOf(steps);
-            std::vector<int> cold;
-            for (std::size_t i = 0; i < steps.size(); ++i)
-                if (kinds[i] == StepKind::Cold) cold.push_back(steps[i].step);
-            return cold;
-        },
+        [runId = run()->key.runId](TraceReader& reader) { return coldStepsOf(reader, runId); },
         [this](std::vector<int> cold) {
             if (cold == cold_) return;
             cold_ = std::move(cold);
