@@ -145,6 +145,19 @@ std::span<const SqlRule> runRules() {
                      " run_id = ?1 AND (block_size <= 0 OR block_bytes <= 0) AND EXISTS (SELECT 1 FROM selection WHERE"
                      " {} AND selected > 0)",
                      kSelections)},
+        {"block-bytes",
+         "block_bytes is at most 16 bytes for each number of a block's keys and values, and at most 4 GiB",
+         Concern::Bytes, Needs::Nothing, "run", Form::None,
+         "SELECT NULL, 'block_bytes is ' || block_bytes || ', block_size ' || block_size || ', head_dim ' || head_dim"
+         " FROM run WHERE run_id = ?1 AND (block_bytes > 4294967296 OR (block_size > 0 AND head_dim > 0 AND block_bytes"
+         " > 16.0 * 2 * block_size * head_dim))"},
+        {"run-selections", "a run whose steps select has selections, at levels selections and full", Concern::Selection,
+         Needs::Selections, "selection", Form::None,
+         fmt::format("SELECT NULL, 'the level is ' || r.level || ', steps select ' || CAST(s.selected AS INTEGER) ||"
+                     " ' blocks, and there is no selection' FROM run r, (SELECT total(selected) AS selected FROM step"
+                     " WHERE {}) s WHERE r.run_id = ?1 AND r.level IN ('selections', 'full') AND s.selected > 0 AND NOT"
+                     " EXISTS (SELECT 1 FROM selection WHERE {})",
+                     kSteps, kSelections)},
         {"modelled-link", "modelled transfer times have a link with a bandwidth", Concern::Transfer,
          Needs::TransferTimes, "run", Form::None,
          "SELECT NULL, 'timing is modelled and link_gbps is ' || link_gbps FROM run WHERE run_id = ?1 AND"
