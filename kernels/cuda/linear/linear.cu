@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/linear/linear_few.h"
 #include "kernels/cuda/linear/linear_finish.cuh"
+#include "kernels/cuda/linear/linear_tiles.h"
 #include "kernels/cuda/linear/matrix_library.h"
 #include "kernels/cuda/linear/one_input.cuh"
 #include "kernels/cuda/linear/packed.h"
@@ -207,30 +208,46 @@ void LinearNeeds::addNormalised(const DeviceMatrix& w, int n) {
 
 void LinearNeeds::add(const DeviceMatrix& w, int n, bool gates) {
     const bool packed = isQuantised(w.type);
-    if (w.rows == 0 || n <= (packed ? kPackedTogether : kFewInputs)) return;
+    if (w.rows == 0 || (packed && n <= kPackedTogether)) return;
     if (packed) slab = kSlabWeights;
-    if (gates) gated = std::max(gated, std::size_t(n) * std::size_t(w.rows));
+    if (gates) gated = std::max(gated, std::size_t(n) * std::size_t(w.rows)); // the library may multiply any number
 }
 
 Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary) : launch_(how), owns_(true) {
     grow(normed_, space_.normed, holds_.normed, std::size_t(maxInputs) * std::size_t(maxCols),
          "allocating the inputs of the linear layers");
     if (useLibrary) library_ = MatrixLibrary::load();
-    if (!library_) return;
-    libraryRoom_ = DeviceMemory(MatrixLibrary::kWorkspaceBytes, "allocating cuBLASLt's work space");
-    if (!library_->open(libraryRoom_.data())) library_.reset();
+    if (library_) {
+        libraryRoom_ = DeviceMemory(MatrixLibrary::kWorkspaceBytes, "allocating cuBLASLt's work space");
+        if (!library_->open(libraryRoom_.data())) library_.reset();
+    }
+    chooseBy(nullptr);
 }
 
 Linear::Linear(const Launch& how, const LinearNeeds& needs, const LinearSpace& space,
-               std::unique_ptr<MatrixLibrary> library)
+               std::unique_ptr<MatrixLibrary> library, std::shared_ptr<const ProductTable> products)
     : launch_(how), holds_(needs), space_(space), owns_(false), library_(std::move(library)) {
     if (library_ && !library_->open(space.library)) library_.reset();
+    chooseBy(std::move(products));
 }
 
 Linear::~Linear() = default; // MatrixLibrary is known here
 
 std::size_t DeviceMatrix::bytes() const {
     return packed != nullptr ? packedBytes(type, rows, cols) : std::size_t(rows) * std::size_t(cols) * sizeof(Bf16);
+}
+
+void Linear::chooseBy(std::shared_ptr<const ProductTable> products) {
+    if (!products)
+        products =
+            std::make_shared<const ProductTable>(ProductTable::builtIn({{}, 0, library_ ? library_->version() : 0}));
+    products_ = std::move(products);
+}
+
+int Linear::proposals(const DeviceMatrix& w, int n, const LinearOutput& out) {
+    if (!library_ || w.packed != nullptr) return 0;
+    prepare(w, n, out);
+    return library_->proposals(w, n, out, out.hidden != nullptr ? space_.gated : nullptr, w.rows);
 }
 
 const char* Linear::description() const { return library_ ? library_->description() : "own kernels"; }
@@ -268,37 +285,84 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
         p.mark = mark;
         return multiplyPacked(launch_, p);
     }
-    if (w.packed == nullptr && n == 1 && w.cols <= kWidestOneInput)
-        return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
-    if (w.packed == nullptr && fewTakeFloats(n, w.cols))
-        return multiplyFew(launch_, {w, nullptr, x, xStride, norm, n, out, mark});
+    if (w.packed == nullptr) {
+        const ProductChoice choice = choose(w, true, n, out);
+        if (choice.kernel == ProductKernel::OneInput)
+            return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
+        if (choice.kernel == ProductKernel::FewRows && fewTakeFloats(n, w.cols))
+            return multiplyFew(launch_, {w, nullptr, x, xStride, norm, n, out, mark});
+    }
     grow(normed_, space_.normed, holds_.normed, std::size_t(n) * std::size_t(w.cols),
          "allocating the inputs of the linear layers");
     normalise(launch_, x, xStride, n, w.cols, norm, space_.normed, mark);
-    run(w, space_.normed, n, out, nullptr);
+    if (w.packed != nullptr) return packed(w, space_.normed, n, out, nullptr);
+    chosen(choose(w, true, n, out), w, space_.normed, n, out, nullptr);
 }
 
 void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
     if (n == 0 || w.rows == 0) return;
     if (w.packed != nullptr) return packed(w, x, n, out, mark);
-    if (n == 1 && w.cols <= kWidestOneInput)
-        return multiplyOne<true>(launch_, {w.data, w.rows, w.cols, nullptr, x, nullptr, 0.f, mark}, out);
-    if (n > kFewInputs) return many(w, x, n, out, mark);
+    chosen(choose(w, false, n, out), w, x, n, out, mark);
+}
+
+/// What the table chooses, or what is next to it where this product cannot be multiplied that way.
+ProductChoice Linear::choose(const DeviceMatrix& w, bool normed, int n, const LinearOutput& out) const {
+    const ProductFinish finish = out.hidden != nullptr ? ProductFinish::Gated
+                                 : normed              ? ProductFinish::Normed
+                                                       : ProductFinish::Plain;
+    const auto fits = [&](ProductChoice choice) {
+        switch (choice.kernel) {
+        case ProductKernel::OneInput:
+            return n == 1 && w.cols <= kWidestOneInput;
+        case ProductKernel::FewRows:
+            return n <= kFewRowInputs;
+        case ProductKernel::Tiles:
+            return n <= kFewInputs;
+        case ProductKernel::Library:
+            return library_ != nullptr && out.bias == nullptr;
+        case ProductKernel::ManyInputs:
+            return true;
+        }
+        return false;
+    };
+    if (forced_ && fits(*forced_)) return *forced_;
+    for (const ProductChoice choice : {products_->choice({w.rows, w.cols, finish}, n),
+                                       products_->rule(n),
+                                       ProductChoice{ProductKernel::FewRows, 0},
+                                       {ProductKernel::Tiles, 0}})
+        if (fits(choice)) return choice;
+    return {ProductKernel::ManyInputs, 0};
+}
+
+void Linear::chosen(ProductChoice choice, const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out,
+                    std::uint64_t* mark) {
     FewInputs few;
     few.w = w;
     few.xHalf = x;
     few.n = n;
     few.out = out;
     few.mark = mark;
-    multiplyFew(launch_, few);
+    switch (choice.kernel) {
+    case ProductKernel::OneInput:
+        return multiplyOne<true>(launch_, {w.data, w.rows, w.cols, nullptr, x, nullptr, 0.f, mark}, out);
+    case ProductKernel::FewRows:
+        return multiplyFew(launch_, few);
+    case ProductKernel::Tiles:
+        return multiplyTiles(launch_, few);
+    case ProductKernel::Library:
+    case ProductKernel::ManyInputs:
+        return many(choice, w, x, n, out, mark);
+    }
 }
 
-void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
+void Linear::many(ProductChoice choice, const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out,
+                  std::uint64_t* mark) {
+    const int candidate = choice.kernel == ProductKernel::Library ? choice.candidate : -1;
     if (mark != nullptr) stampNow(launch_, mark);
     prepare(w, n, out);
     Bf16* half = out.hidden != nullptr ? space_.gated : nullptr;
     if (w.packed == nullptr) {
-        multiply(w, x, n, out, half, w.rows);
+        multiply(candidate, w, x, n, out, half, w.rows);
     } else {
         const int slabRows =
             std::max(16, int(kSlabWeights / std::size_t(w.cols)) / 128 * 128); // 128: the library wants outputs aligned
@@ -308,7 +372,8 @@ void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutpu
             LinearOutput part = out;
             if (part.y != nullptr) part.y += first;
             if (part.bias != nullptr) part.bias += first;
-            multiply({space_.slab, rows, w.cols}, x, n, part, half != nullptr ? half + first : nullptr, w.rows);
+            multiply(candidate, {space_.slab, rows, w.cols}, x, n, part, half != nullptr ? half + first : nullptr,
+                     w.rows);
         }
     }
     if (half != nullptr) {
@@ -320,7 +385,8 @@ void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutpu
 }
 
 void Linear::packed(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
-    if (n > kPackedTogether) return many(w, x, n, out, mark);
+    if (n > kPackedTogether)
+        return many({library_ ? ProductKernel::Library : ProductKernel::ManyInputs, 0}, w, x, n, out, mark);
     for (int first = 0; first < n; first += kPackedInputs) {
         PackedProduct p = productOf(w, out);
         p.xHalf = x + std::size_t(first) * std::size_t(w.cols);
@@ -332,10 +398,10 @@ void Linear::packed(const DeviceMatrix& w, const Bf16* x, int n, const LinearOut
     }
 }
 
-void Linear::multiply(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, Bf16* half,
+void Linear::multiply(int candidate, const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, Bf16* half,
                       int halfStride) {
-    if (library_ && out.bias == nullptr) {
-        library_->multiply(launch_.stream, w, x, n, out, half, halfStride);
+    if (candidate >= 0 && library_ && out.bias == nullptr) {
+        library_->multiply(launch_.stream, w, x, n, out, half, halfStride, {candidate, false});
     } else {
         const ManyInputs a{w.data, w.rows, w.cols, x, n, out.y, out.stride, out.accumulate, out.bias, half, halfStride};
         const std::size_t shared = std::size_t(kStages) * (kTileRows + kTileInputs) * 4 * sizeof(uint4);

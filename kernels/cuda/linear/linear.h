@@ -1,16 +1,19 @@
 // Stages qkv_linear, o_linear, ffn and lm_head: linear layers with bf16 weights or packed weights (packed.h) and float
-// accumulation. With bf16 weights one input takes plain multiply-adds, a few inputs take tensor cores, and many inputs
-// take cuBLASLt, or tiles of our own where cuBLASLt is not installed. Packed weights are multiplied with up to 64
-// inputs as they are; for more inputs they are unpacked to bf16, a slab of rows at a time.
+// accumulation. With bf16 weights a table (kernels/product_table.h) chooses by shape and number of inputs: plain
+// multiply-adds for one input, tensor cores for a few, cuBLASLt, or tiles of our own where cuBLASLt is not installed.
+// Packed weights are multiplied with up to 64 inputs as they are; for more inputs they are unpacked to bf16, a slab of
+// rows at a time.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/kernels.h"
+#include "kernels/product_table.h"
 
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <memory>
+#include <optional>
 
 namespace kvscope::cuda {
 
@@ -76,12 +79,13 @@ struct LinearSpace {
 class Linear {
 public:
     /// Takes work space of its own, and more of it when prepare() is told of larger products, for benchmarks and tests.
-    /// maxInputs, maxCols: the largest n and cols that will come. @throws Error(OutOfMemory)
+    /// maxInputs, maxCols: the largest n and cols that will come. It chooses by the table's rule. @throws
+    /// Error(OutOfMemory)
     Linear(const Launch& launch, int maxInputs, int maxCols, bool useLibrary = true);
     /// Takes no memory: the work space has been made for these needs, and a product that needs more is refused.
-    /// library: null for the own kernels alone
+    /// library: null for the own kernels alone; products: what chooses the kernels, null for the rule alone
     Linear(const Launch& launch, const LinearNeeds& needs, const LinearSpace& space,
-           std::unique_ptr<MatrixLibrary> library);
+           std::unique_ptr<MatrixLibrary> library, std::shared_ptr<const ProductTable> products = nullptr);
     ~Linear();
     Linear(const Linear&) = delete;
     Linear& operator=(const Linear&) = delete;
@@ -93,17 +97,29 @@ public:
     void run(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
              std::uint64_t* mark = nullptr);
 
+    /// From now on this table chooses.
+    void chooseBy(std::shared_ptr<const ProductTable> products);
+    /// From now on every product is multiplied this way, where its shape allows that; nothing: as the table says. For
+    /// those who measure.
+    void force(std::optional<ProductChoice> choice) { forced_ = choice; }
+    /// How many of the library's proposals there are for such a product; 0 without the library.
+    int proposals(const DeviceMatrix& w, int n, const LinearOutput& out);
+
     /// "cuBLASLt 13.1" or "own kernels".
     const char* description() const;
     /// Makes room for a product. Its room must not grow while a graph is captured. @throws Error(OutOfMemory | Device)
     void prepare(const DeviceMatrix& w, int n, const LinearOutput& out);
 
 private:
-    void many(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, std::uint64_t* mark);
+    ProductChoice choose(const DeviceMatrix& w, bool normed, int n, const LinearOutput& out) const;
+    void chosen(ProductChoice choice, const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
+                std::uint64_t* mark);
+    void many(ProductChoice choice, const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
+              std::uint64_t* mark);
     void packed(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, std::uint64_t* mark);
-    /// out.y, or `half` [n, halfStride] where that is set.
-    void multiply(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, __nv_bfloat16* half,
-                  int halfStride);
+    /// out.y, or `half` [n, halfStride] where that is set. candidate: of the library's proposals; -1: own tiles
+    void multiply(int candidate, const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
+                  __nv_bfloat16* half, int halfStride);
     /// Makes the room of its own large enough. @throws Error(Device) where the caller owns the room
     void grow(DeviceMemory& own, __nv_bfloat16*& room, std::size_t& held, std::size_t wanted, const char* what);
 
@@ -113,6 +129,8 @@ private:
     const bool owns_; // the work space is this object's own
     DeviceMemory normed_, gated_, slab_, libraryRoom_;
     std::unique_ptr<MatrixLibrary> library_;
+    std::shared_ptr<const ProductTable> products_;
+    std::optional<ProductChoice> forced_;
 };
 
 } // namespace kvscope::cuda

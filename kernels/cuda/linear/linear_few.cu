@@ -14,6 +14,8 @@ template <class Finish> void startRowsOf(const Launch& how, const FewInputs& a, 
 
 } // namespace
 
+static_assert(kFewRowInputs == kRowInputs);
+
 bool fewTakeFloats(int n, int cols) { return rowsTakeFloats(n, cols); }
 
 void multiplyFew(const Launch& how, const FewInputs& a) {

@@ -6,7 +6,8 @@
 
 namespace kvscope::cuda {
 
-constexpr int kFewInputs = 16;
+constexpr int kFewRowInputs = 8; // few_rows.cuh
+constexpr int kFewInputs = 16;   // linear_tiles.cu
 
 struct FewInputs {
     DeviceMatrix w;                       // bf16

@@ -1,11 +1,15 @@
 #include "kernels/cuda/linear/matrix_library.h"
 
+#include "kernels/product_table.h"
+
+#include <array>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
@@ -28,34 +32,31 @@ struct Plan {
     cublasLtMatmulAlgo_t algorithm{};
 };
 
+/// In the library's order.
+using Algorithms = std::vector<cublasLtMatmulAlgo_t>;
+
+/// At most so many are asked for.
+constexpr int kMostProposals = 16;
+
 void checkLibrary(cublasStatus_t status, const char* what) {
     if (status != CUBLAS_STATUS_SUCCESS)
         throw Error(ErrorKind::Device, fmt::format("cuBLASLt failed while {} (status {})", what, int(status)),
                     "set KVSCOPE_NO_CUBLAS=1 to use KVScope's own kernels");
 }
 
-/// The number of inputs for which an algorithm is chosen. The library proposes other algorithms for nearly equal
-/// numbers of inputs, and the first use of one loads its kernel, which takes milliseconds: prompts of all lengths share
-/// few of them.
-int chosenFor(int n) {
-    constexpr int kExact = 64, kDecode = 256; // a decode step has at most 256 inputs
-    const int step = n <= kDecode ? 64 : 256;
-    return n <= kExact ? n : (n + step - 1) / step * step;
-}
-
-/// The algorithms that the library has proposed in this process, by w.rows, w.cols, n, stride and type of y. It
-/// proposes the same to every handle, so that a session need not ask what one before it has asked. Any thread may call
-/// this.
+/// The algorithms that the library has proposed in this process, by w.rows, w.cols, n, stride and type of y; at least
+/// one. It proposes the same to every handle, so that a session need not ask what one before it has asked. Any thread
+/// may call this.
 class Proposals {
 public:
     using Key = std::tuple<int, int, int, int, int>;
     /// ask: makes the proposal where there is none yet. What it throws leaves the proposals as they are.
-    template <class Ask> cublasLtMatmulAlgo_t of(const Key& key, const Ask& ask) {
+    template <class Ask> Algorithms of(const Key& key, const Ask& ask) {
         {
             const std::lock_guard lock(mutex_);
             if (const auto known = known_.find(key); known != known_.end()) return known->second;
         }
-        const cublasLtMatmulAlgo_t proposed = ask(); // without the lock: two threads that ask hear the same
+        const Algorithms proposed = ask(); // without the lock: two threads that ask hear the same
         const std::lock_guard lock(mutex_);
         return known_.emplace(key, proposed).first->second;
     }
@@ -66,7 +67,7 @@ public:
 
 private:
     std::mutex mutex_;
-    std::map<Key, cublasLtMatmulAlgo_t> known_;
+    std::map<Key, Algorithms> known_;
 };
 
 } // namespace
@@ -89,13 +90,13 @@ struct MatrixLibrary::Calls {
     decltype(&cublasLtMatmulAlgoCheck) algorithmCheck = nullptr;
     std::byte* workspace = nullptr;
     Owned<cublasLtHandle_t> handle{nullptr, nullptr};
-    std::map<Proposals::Key, Plan> plans;
+    std::map<std::pair<Proposals::Key, std::pair<int, bool>>, Plan> plans; // and candidate, exact
 
-    const Plan& plan(int rows, int cols, int n, int ld, cudaDataType_t type);
-    Plan made(int rows, int cols, int n, int ld, cudaDataType_t type) const;
-    Plan shaped(int rows, int cols, int n, int ld, cudaDataType_t type) const;
-    cublasLtMatmulAlgo_t proposed(const Plan& plan, const Proposals::Key& key) const;
-    cublasLtMatmulAlgo_t asked(const Plan& plan) const;
+    const Plan& plan(const Proposals::Key& key, Algorithm wanted);
+    Plan made(const Proposals::Key& key, Algorithm wanted) const;
+    Plan shaped(const Proposals::Key& key) const;
+    Algorithms proposed(const Plan& plan, const Proposals::Key& key) const;
+    Algorithms asked(const Plan& plan) const;
     bool takes(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const;
     Owned<cublasLtMatrixLayout_t> layout(cudaDataType_t type, int rows, int cols, int ld) const;
 };
@@ -107,28 +108,33 @@ Owned<cublasLtMatrixLayout_t> MatrixLibrary::Calls::layout(cudaDataType_t type, 
 }
 
 /// Finds the plan, or makes it and keeps it. Where it cannot be made, `plans` stays as it was.
-const Plan& MatrixLibrary::Calls::plan(int rows, int cols, int n, int ld, cudaDataType_t type) {
-    const std::tuple key{rows, cols, n, ld, int(type)};
-    const auto known = plans.find(key);
-    return known != plans.end() ? known->second : plans.emplace(key, made(rows, cols, n, ld, type)).first->second;
+const Plan& MatrixLibrary::Calls::plan(const Proposals::Key& key, Algorithm wanted) {
+    const std::pair whole{key, std::pair{wanted.candidate, wanted.exact}};
+    const auto known = plans.find(whole);
+    return known != plans.end() ? known->second : plans.emplace(whole, made(key, wanted)).first->second;
 }
 
-Plan MatrixLibrary::Calls::made(int rows, int cols, int n, int ld, cudaDataType_t type) const {
-    Plan plan = shaped(rows, cols, n, ld, type);
-    if (const int rounded = chosenFor(n); rounded != n) {
-        const cublasLtMatmulAlgo_t algorithm =
-            proposed(shaped(rows, cols, rounded, ld, type), {rows, cols, rounded, ld, int(type)});
-        if (takes(plan, algorithm)) {
-            plan.algorithm = algorithm;
-            return plan;
-        }
+Plan MatrixLibrary::Calls::made(const Proposals::Key& key, Algorithm wanted) const {
+    const auto candidateOf = [&](const Algorithms& algorithms) {
+        const auto at = std::size_t(wanted.candidate);
+        return algorithms[at < algorithms.size() ? at : 0];
+    };
+    Plan plan = shaped(key);
+    Proposals::Key shared = key;
+    int& n = std::get<2>(shared);
+    if (!wanted.exact) n = proposedInputs(n);
+    if (shared != key) {
+        plan.algorithm = candidateOf(proposed(shaped(shared), shared));
+        if (takes(plan, plan.algorithm)) return plan;
     }
-    plan.algorithm = proposed(plan, {rows, cols, n, ld, int(type)});
+    plan.algorithm = candidateOf(proposed(plan, key));
     return plan;
 }
 
 /// The shapes of a product, without an algorithm.
-Plan MatrixLibrary::Calls::shaped(int rows, int cols, int n, int ld, cudaDataType_t type) const {
+Plan MatrixLibrary::Calls::shaped(const Proposals::Key& key) const {
+    const auto [rows, cols, n, ld, typeNumber] = key;
+    const auto type = cudaDataType_t(typeNumber);
     // Column-major for the library: y [rows, n] = w [cols, rows]^T x [cols, n].
     cublasLtMatmulDesc_t operation = nullptr;
     checkLibrary(descCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "planning a product");
@@ -145,27 +151,31 @@ Plan MatrixLibrary::Calls::shaped(int rows, int cols, int n, int ld, cudaDataTyp
     return plan;
 }
 
-/// The algorithm that the library proposes first for a product.
-cublasLtMatmulAlgo_t MatrixLibrary::Calls::proposed(const Plan& plan, const Proposals::Key& key) const {
+/// The algorithms that the library proposes for a product.
+Algorithms MatrixLibrary::Calls::proposed(const Plan& plan, const Proposals::Key& key) const {
     return Proposals::all().of(key, [&] { return asked(plan); });
 }
 
-cublasLtMatmulAlgo_t MatrixLibrary::Calls::asked(const Plan& plan) const {
+Algorithms MatrixLibrary::Calls::asked(const Plan& plan) const {
     cublasLtMatmulPreference_t wanted = nullptr;
     checkLibrary(preferenceCreate(&wanted), "planning a product");
     const Owned<cublasLtMatmulPreference_t> preference(wanted, preferenceDestroy);
     checkLibrary(
         preferenceSet(wanted, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof kWorkspaceBytes),
         "planning a product");
-    cublasLtMatmulHeuristicResult_t result{};
+    std::array<cublasLtMatmulHeuristicResult_t, kMostProposals> results{};
     int found = 0;
     checkLibrary(heuristic(handle.get(), plan.operation.get(), plan.w.get(), plan.x.get(), plan.y.get(), plan.y.get(),
-                           wanted, 1, &result, &found),
+                           wanted, kMostProposals, results.data(), &found),
                  "choosing an algorithm");
-    if (found == 0)
+    Algorithms out;
+    for (int i = 0; i < found; ++i)
+        if (const auto& result = results[std::size_t(i)]; result.state == CUBLAS_STATUS_SUCCESS)
+            out.push_back(result.algo);
+    if (out.empty())
         throw Error(ErrorKind::Device, fmt::format("cuBLASLt has no algorithm for {}", plan.words),
                     "set KVSCOPE_NO_CUBLAS=1 to use KVScope's own kernels");
-    return result.algo;
+    return out;
 }
 
 /// Whether an algorithm computes a product in the workspace.
@@ -210,6 +220,7 @@ std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
     find(calls.algorithmCheck, "cublasLtMatmulAlgoCheck");
     if (!complete) return nullptr;
     const std::size_t version = calls.version();
+    made->version_ = int(version);
     made->description_ = fmt::format("cuBLASLt {}.{}", version / 10000, version / 100 % 100);
     return made;
 }
@@ -222,11 +233,25 @@ bool MatrixLibrary::open(std::byte* workspace) {
     return true;
 }
 
+namespace {
+
+Proposals::Key keyOf(const DeviceMatrix& w, int n, const LinearOutput& out, const __nv_bfloat16* half, int halfStride) {
+    return {w.rows, w.cols, n, half != nullptr ? halfStride : out.stride,
+            int(half != nullptr ? CUDA_R_16BF : CUDA_R_32F)};
+}
+
+} // namespace
+
+int MatrixLibrary::proposals(const DeviceMatrix& w, int n, const LinearOutput& out, const __nv_bfloat16* half,
+                             int halfStride) {
+    const Proposals::Key key = keyOf(w, proposedInputs(n), out, half, halfStride);
+    return int(calls_->proposed(calls_->shaped(key), key).size());
+}
+
 void MatrixLibrary::multiply(cudaStream_t stream, const DeviceMatrix& w, const __nv_bfloat16* x, int n,
-                             const LinearOutput& out, __nv_bfloat16* half, int halfStride) {
+                             const LinearOutput& out, __nv_bfloat16* half, int halfStride, Algorithm algorithm) {
     void* y = half != nullptr ? static_cast<void*>(half) : out.y;
-    const Plan& plan = calls_->plan(w.rows, w.cols, n, half != nullptr ? halfStride : out.stride,
-                                    half != nullptr ? CUDA_R_16BF : CUDA_R_32F);
+    const Plan& plan = calls_->plan(keyOf(w, n, out, half, halfStride), algorithm);
     const float one = 1.f, beta = out.accumulate && half == nullptr ? 1.f : 0.f;
     checkLibrary(calls_->matmul(calls_->handle.get(), plan.operation.get(), &one, w.data, plan.w.get(), x, plan.x.get(),
                                 &beta, y, plan.y.get(), y, plan.y.get(), &plan.algorithm, calls_->workspace,
@@ -242,7 +267,8 @@ MatrixLibrary::~MatrixLibrary() = default;
 std::unique_ptr<MatrixLibrary> MatrixLibrary::load() { return nullptr; }
 bool MatrixLibrary::open(std::byte*) { return false; }
 void MatrixLibrary::multiply(cudaStream_t, const DeviceMatrix&, const __nv_bfloat16*, int, const LinearOutput&,
-                             __nv_bfloat16*, int) {}
+                             __nv_bfloat16*, int, Algorithm) {}
+int MatrixLibrary::proposals(const DeviceMatrix&, int, const LinearOutput&, const __nv_bfloat16*, int) { return 0; }
 
 #endif
 

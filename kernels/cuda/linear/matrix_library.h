@@ -22,16 +22,26 @@ public:
     bool open(std::byte* workspace);
     ~MatrixLibrary();
 
+    /// Which of the library's algorithms multiplies.
+    struct Algorithm {
+        int candidate = 0;  // in the order in which the library proposes them; where it has fewer, the first
+        bool exact = false; // proposed for n itself and not for proposedInputs(n), for comparisons
+    };
     /// out.y (+)= x W^T in float, or half = x W^T in bf16, rows `halfStride` apart, when `half` is set. No bias.
     void multiply(cudaStream_t stream, const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
-                  __nv_bfloat16* half, int halfStride);
+                  __nv_bfloat16* half, int halfStride, Algorithm algorithm);
+    /// How many algorithms the library proposes for such a product; a multiply() with a larger `candidate` takes the
+    /// first.
+    int proposals(const DeviceMatrix& w, int n, const LinearOutput& out, const __nv_bfloat16* half, int halfStride);
     const char* description() const { return description_.c_str(); }
+    int version() const { return version_; } // cublasLtGetVersion()
 
 private:
     MatrixLibrary();
     struct Calls;
     std::unique_ptr<Calls> calls_;
     std::string description_;
+    int version_ = 0;
 };
 
 } // namespace kvscope::cuda

@@ -1,0 +1,115 @@
+// Which kernel multiplies: products of bf16 weights on a GPU, chosen by shape and number of inputs in a table that does
+// not change while a process runs. It is data: it needs no GPU and reads no files.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+/// The kernels of kernels/cuda/linear, and cuBLASLt.
+enum class ProductKernel : std::uint8_t { OneInput, FewRows, Tiles, Library, ManyInputs };
+
+struct ProductChoice {
+    ProductKernel kernel = ProductKernel::Library;
+    int candidate = 0; // of the library's proposals, the first is 0
+    auto operator<=>(const ProductChoice&) const = default;
+};
+
+/// "one", "rows", "tiles", "own", "lib", "lib3".
+std::string wordOf(ProductChoice choice);
+std::optional<ProductChoice> choiceOf(std::string_view word);
+
+/// What is done around a product: the whole chain is what a choice is about.
+enum class ProductFinish : std::uint8_t {
+    Plain,  // bf16 inputs, float results, which may be added to what is there
+    Normed, // float inputs that are normalised, float results
+    Gated   // float inputs that are normalised, bf16 results of silu(gate) * up
+};
+constexpr const char* nameOf(ProductFinish finish) {
+    return finish == ProductFinish::Plain ? "plain" : finish == ProductFinish::Normed ? "normed" : "gated";
+}
+
+struct ProductShape {
+    int rows = 0, cols = 0; // outputs (both of gate and up) and inputs
+    ProductFinish finish = ProductFinish::Plain;
+    auto operator<=>(const ProductShape&) const = default;
+};
+
+/// Numbers of inputs share a choice with the next larger one of these. From the last one on the rule decides.
+inline constexpr std::array kProductInputs{1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+/// The place of n in kProductInputs; nothing for more inputs than it has.
+std::optional<std::size_t> productBucket(int n);
+/// The number of inputs for which the library's proposals are asked: that of the bucket, and multiples of the last one
+/// beyond. The library proposes other algorithms for nearly equal numbers, and the first use of each loads a kernel for
+/// milliseconds.
+int proposedInputs(int n);
+
+/// What measured times are of.
+struct ProductMachine {
+    std::string gpu;    // the driver's name of it
+    int capability = 0; // 90: compute capability 9.0
+    int library = 0;    // cublasLtGetVersion(), 0: not installed
+    auto operator<=>(const ProductMachine&) const = default;
+};
+
+class ProductTable {
+public:
+    using Choices = std::array<ProductChoice, kProductInputs.size()>;
+
+    /// The compiled-in choices for the shapes of our models where the GPU is one that they were measured on, and a rule
+    /// for the rest. Proposals behind the first one count for the same version of the library alone.
+    static ProductTable builtIn(ProductMachine machine);
+    /// Another table of the machine with these rows beside the compiled-in ones and in place of them.
+    ProductTable with(const std::map<ProductShape, Choices>& measured) const;
+
+    /// n: at least 1
+    ProductChoice choice(const ProductShape& shape, int n) const;
+    /// What the rule says, whatever the shape.
+    ProductChoice rule(int n) const;
+
+    const ProductMachine& machine() const { return machine_; }
+    const std::map<ProductShape, Choices>& measured() const { return measured_; }
+    /// "built-in 0123abcd" or "measured 0123abcd": the number is a checksum of all choices, so that two tables of the
+    /// same name choose alike.
+    std::string name() const;
+
+    /// The measured rows as JSON.
+    std::string text() const;
+    struct Read;
+    /// Reads what text() has written for the same machine.
+    static Read read(std::string_view text, const ProductMachine& machine);
+
+private:
+    ProductMachine machine_;
+    std::map<ProductShape, Choices> known_, measured_; // compiled in; measured
+};
+
+struct ProductTable::Read {
+    std::optional<ProductTable> table; // nothing: `problem` says why, as half a sentence
+    std::string problem;
+};
+
+/// Seconds of a whole chain: norm, product and SiLU as far as the shape has them, with weights that are in no cache.
+/// Infinite where the machine cannot compute it that way.
+using ProductClock = std::function<double(const ProductShape& shape, int inputs, ProductChoice choice)>;
+
+/// All choices that can multiply so many inputs, the library's first `candidates` among them.
+std::vector<ProductChoice> possibleChoices(const ProductMachine& machine, int inputs, int candidates);
+
+/// Takes the time of every possible choice and returns the fastest ones. The table's own choice stays unless another
+/// takes at least 2 % less time, so that noise seldom decides.
+ProductTable::Choices measureProduct(const ProductTable& table, const ProductShape& shape, int candidates,
+                                     const ProductClock& seconds, const std::stop_token& stop = {});
+
+} // namespace kvscope
