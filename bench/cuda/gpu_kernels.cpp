@@ -2,11 +2,11 @@
 #include "bench/bench.h"
 #include "bench/cuda/attention_time.h"
 #include "bench/cuda/gpu.h"
+#include "bench/cuda/linear_layers.h"
 #include "bench/cuda/model_kernels.h"
 #include "bench/cuda/prefill_attention.h"
 #include "bench/settings.h"
 #include "kernels/cuda/choice/select.h"
-#include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/testing/probe.h"
 #include "kernels/cuda/token/sample.h"
 #include "kernels/cuda/token/token.h"
@@ -213,44 +213,6 @@ Json sampling(Gpu& gpu, int only, const Log& log) {
     return out;
 }
 
-Json linear(Gpu& gpu, double readRate, const Log& log) {
-    Json out;
-    const struct {
-        const char* name;
-        int rows, cols;
-        bool gated;
-    } layers[] = {{"8b_qkv", 4608, 4096, false},   {"8b_o", 4096, 4096, false},    {"8b_gate_up", 32768, 4096, true},
-                  {"8b_down", 4096, 16384, false}, {"1b_qkv", 2560, 2048, false},  {"1b_gate_up", 12288, 2048, true},
-                  {"1b_down", 2048, 6144, false},  {"lm_head", 73448, 4096, false}};
-    for (const int n : {1, 2, 4, 8, 16, 32, 64})
-        for (const auto& layer : layers) {
-            const std::size_t size = std::size_t(layer.rows) * std::size_t(layer.cols);
-            const int copies = int(std::max<std::size_t>(4, (std::size_t(1) << 30) / size / 2)); // cold weights
-            Bf16 *w = nullptr, *hidden = nullptr;
-            float *x = nullptr, *y = nullptr, *norm = nullptr;
-            DeviceArena arena;
-            arena.plan(w, size * std::size_t(copies), "a benchmark");
-            arena.plan(x, std::size_t(n) * std::size_t(layer.cols), "a benchmark");
-            arena.plan(y, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
-            arena.plan(hidden, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
-            arena.plan(norm, std::size_t(layer.cols), "a benchmark");
-            arena.take();
-            cuda::fillNormal(w, size * std::size_t(copies), 0.02f, 1);
-            cuda::Linear product(gpu.launch, n, layer.cols);
-            const double time = gpu.graphSeconds([&] {
-                for (int i = 0; i < copies; ++i)
-                    product.run({w + std::size_t(i) * size, layer.rows, layer.cols}, x, layer.cols, n, {norm, 1e-5f},
-                                layer.gated ? cuda::LinearOutput{nullptr, 0, false, nullptr, hidden}
-                                            : cuda::LinearOutput{y, layer.rows, false, nullptr, nullptr});
-            }) / copies;
-            const double share = double(size) * 2 / readRate / time;
-            out[fmt::format("linear_{}_inputs_{}_share_of_read", layer.name, n)] = share;
-            log(fmt::format("linear {:10} {:2} inputs: {:7.2f} us, {:.3f} of the read probe", layer.name, n, time * 1e6,
-                            share));
-        }
-    return out;
-}
-
 } // namespace
 
 Json gpuKernels(const Settings& given, const Log& log) {
@@ -271,7 +233,7 @@ Json gpuKernels(const Settings& given, const Log& log) {
     if (wanted("select")) out.update(selection(gpu, rows, log));
     if (wanted("attention")) out.update(attention(gpu, read, rows, log));
     if (wanted("sample")) out.update(sampling(gpu, rows, log));
-    if (wanted("linear")) out.update(linear(gpu, read, log));
+    if (wanted("linear")) out.update(linearLayers(read, settings.text("layer", ""), log));
     if (wanted("quantised"))
         out.update(quantisedLayers(gpu, read, settings.text("type", ""), settings.text("layer", ""), log));
     if (wanted("experts")) out.update(expertLayers(gpu, read, log));

@@ -1,5 +1,6 @@
 #include "core/cuda/layer_passes.h"
 
+#include "core/cuda/device_products.h"
 #include "kernels/cuda/linear/experts.h"
 #include "kernels/cuda/linear/matrix_library.h"
 #include "kernels/cuda/linear/packed.h"
@@ -65,7 +66,10 @@ void LayerPasses::planExperts(DeviceArena& arena) {
     arena.plan(sharedResult_, n * hidden, kWhat);
 }
 
-void LayerPasses::open() { linear_ = std::make_unique<cuda::Linear>(launch_, needs_, space_, std::move(library_)); }
+void LayerPasses::open() {
+    auto products = productsOf(productMachine(library_.get()));
+    linear_ = std::make_unique<cuda::Linear>(launch_, needs_, space_, std::move(library_), std::move(products));
+}
 
 void LayerPasses::embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear, int clearCount,
                         std::uint64_t* mark) {

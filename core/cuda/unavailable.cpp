@@ -3,6 +3,7 @@
 #include "core/session/denoise_engine.h"
 #include "core/session/engine.h"
 #include "core/session/gpu_bus_id.h"
+#include "core/session/products.h"
 #include "core/session/row_engine.h"
 
 namespace kvscope {
@@ -25,6 +26,11 @@ std::string gpuBusId() {
 int gpuNumber() {
     requireGpu();
     return 0;
+}
+
+MeasuredProducts measureProducts(const Model&, const Progress&, const std::stop_token&) {
+    requireGpu();
+    return {};
 }
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {

@@ -3,6 +3,7 @@
 
 #include "core/model/model_shape.h"
 #include "core/session/processor.h"
+#include "core/session/products.h"
 #include "core/trace/run_meta.h"
 
 #include <fmt/format.h>
@@ -81,6 +82,8 @@ RunInfo Engine::runInfo() const {
                  {run_meta::kModelFingerprint, model_->fingerprint()},
                  {run_meta::kProcessor, processorName()},
                  {run_meta::kServing, serving.dump()}};
+    if (const std::string products = productsInUse(); session.backend == Backend::Cuda && !products.empty())
+        info.meta.emplace_back(kProductsMeta, products);
     if (session.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model_->path());
     if (const std::string leaders = indexLeaders(config); method_.hasIndexer != nullptr && !leaders.empty())
         info.meta.emplace_back(run_meta::kIndexLeader, leaders);

@@ -2,6 +2,7 @@
 
 #include "core/model/model_shape.h"
 #include "core/session/processor.h"
+#include "core/session/products.h"
 #include "core/session/session_checks.h"
 #include "core/trace/run_meta.h"
 
@@ -54,6 +55,8 @@ void SessionRun::describe(const std::string& device) {
     info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model))},
                  {run_meta::kModelFingerprint, model->fingerprint()},
                  {run_meta::kProcessor, processorName()}};
+    if (const std::string products = productsInUse(); options.backend == Backend::Cuda && !products.empty())
+        info.meta.emplace_back(kProductsMeta, products);
     if (const std::string leaders = indexLeaders(config); method.hasIndexer != nullptr && !leaders.empty())
         info.meta.emplace_back(run_meta::kIndexLeader, leaders);
     info.meta.insert(info.meta.end(), options.meta.begin(), options.meta.end());
