@@ -1,6 +1,7 @@
 #include "profiler/compare/parting.h"
 
 #include "base/error.h"
+#include "profiler/read/next_step.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -66,11 +67,15 @@ std::vector<int> without(const std::vector<int>& from, const std::vector<int>& w
 
 std::optional<PartedSelection> Pair::firstDifference(int firstStep, int lastStep) const {
     std::optional<PartedSelection> found;
-    for (int step = firstStep; step <= lastStep && !found; ++step)
+    for (int next = firstStep; next <= lastStep && !found;) {
+        const int step = nextRecordedStep(a_, runA_.runId, next); // rows bound the work, not the numbers of steps
+        if (step > lastStep) break;
+        next = step + 1;
         eachHead(step, [&](HeadKey at, const std::vector<int>& idsA, const std::vector<int>& idsB) {
             if (idsA != idsB) found = {step, at.first, at.second, without(idsA, idsB), without(idsB, idsA)};
             return !found;
         });
+    }
     return found;
 }
 

@@ -1,4 +1,5 @@
 // A trace whose last step has the highest number there can be: rows bound the work, not their numbers.
+#include "profiler/compare/parting.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/needle_evidence.h"
 #include "profiler/read/next_step.h"
@@ -15,6 +16,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <gtest/gtest.h>
 
 namespace kvscope {
@@ -96,6 +98,19 @@ TEST_F(FarStep, FactsOfAPromptHaveAsManySightsAsStepsChoseBlocks) {
     ASSERT_EQ(sights.size(), 1U);
     EXPECT_EQ(int(sights[0].size()), last);
     EXPECT_EQ(sights[0].back().step, trace::kMaxStep);
+}
+
+TEST_F(FarStep, OfARunThatPartsThereIsFoundByItsRows) {
+    const std::string other = (folder / "other.kvtrace").string();
+    std::filesystem::copy_file(file, other);
+    test::sql(other,
+              "UPDATE selection SET blocks = (SELECT blocks FROM selection WHERE id & 0x3FFFFFFF = 0 AND id >> 30 ="
+              " (1 << 25) | 1) WHERE id & 0x3FFFFFFF = 0 AND id >> 30 = (SELECT max(id) FROM step)",
+              SQLITE_OPEN_READWRITE);
+    const TraceReader a(file), b(other);
+    const Parting parting = partingOf(a, 1, b, 1, 0, last - 5);
+    ASSERT_TRUE(parting.first);
+    EXPECT_EQ(parting.first->step, trace::kMaxStep);
 }
 
 TEST_F(FarStep, IsReadInAMomentAndAFewMegabytes) {

@@ -1,6 +1,7 @@
 // Selection: the block x step mask of one (sequence, layer, KV head), coloured by origin, with misses, block text and
 // margins.
 #include "profiler/read/denoising.h"
+#include "profiler/read/next_step.h"
 #include "profiler/tiles/filtered_tiles.h"
 #include "ui/frame/broken_rules.h"
 #include "ui/frame/units.h"
@@ -131,8 +132,11 @@ public:
             std::vector<bool> found; // blocks that hold the filter's text; empty: all count
             if (!filter.text.empty()) found = blocksWithText(reader, key.runId, at.sequence, filter.text);
             sink.add("step,layer,seq,kv_head,block,origin,hit,score\n");
-            for (int from = first; from <= last; from += kExported) {
+            for (int next = first; next <= last;) {
+                const int from = nextRecordedStep(reader, key.runId, next); // rows bound the work, not their numbers
+                if (from > last) break;
                 const int to = std::min(from + kExported - 1, last);
+                next = to + 1;
                 for (const SelectionRow& row : reader.selections(key.runId, at.layer, at.sequence, at.kvHead, from, to))
                     if (filter.hasStep(row.step)) sink.add(linesOf(row, found, origins));
                 sink.progress(double(to + 1 - first) / double(last - first + 1));

@@ -1,5 +1,6 @@
 #include "ui/views/denoising/denoising_view.h"
 
+#include "profiler/read/next_step.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
 #include "ui/plots/colour_bar.h"
@@ -437,8 +438,11 @@ NumberWriter DenoisingView::numbers() const {
         reader.setInterrupt(sink.interrupt());
         sink.add("step,seq,block,denoise_step,kind,position,input_id,candidate,confidence,written,change,active,"
                  "active_layers,sparse_layers,density,row_density\n");
-        for (int from = first; from <= last; from += kExportedAtOnce) {
+        for (int next = first; next <= last;) {
+            const int from = nextRecordedStep(reader, request.runId, next); // rows bound the work, not their numbers
+            if (from > last) break;
             const int to = std::min(from + kExportedAtOnce - 1, last);
+            next = to + 1;
             const ForwardRows forwards = readForwards(reader, request, from, to);
             for (const ForwardRow& row : forwards.rows) {
                 std::string lines;

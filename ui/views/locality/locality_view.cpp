@@ -1,5 +1,6 @@
 #include "ui/views/locality/locality_view.h"
 
+#include "profiler/read/next_step.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/tiles/filtered_tiles.h"
 #include "ui/frame/run_names.h"
@@ -97,29 +98,30 @@ NumberWriter LocalityView::numbers() const {
     const QCPRange visible = const_cast<LocalityView*>(this)->canvas().visibleX();
     const int first = std::max(0, int(std::ceil(visible.lower)));
     const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
-    return [path = run()->key.path.toStdString(), read = readTile_, names = lines_.names(), first,
-            last](NumberSink& sink) {
-        TraceReader reader(path);
+    return [key = run()->key, read = readTile_, names = lines_.names(), first, last](NumberSink& sink) {
+        TraceReader reader(key.path.toStdString());
         reader.setInterrupt(sink.interrupt());
         std::string lines = "step";
         for (const QString& name : names)
             lines += ',' + QString(name).replace(QLatin1Char(','), QLatin1Char(' ')).toStdString();
         sink.add(lines += '\n');
-        for (int from = first; from <= last;) {
+        for (int next = first; next <= last;) {
+            const int from = nextRecordedStep(reader, key.runId, next); // rows bound the work, not their numbers
+            if (from > last) break;
             const int part = from == first ? kFirstExported : kTileSteps; // a preview wants only the first lines
             const int to = std::min({(from / kTileSteps + 1) * kTileSteps - 1, from + part - 1, last});
             const auto tile = read(reader, from, to);
-            for (int step = from; step <= to; ++step) {
-                lines = std::to_string(step);
+            for (const StepRow& step : reader.steps(key.runId, from, to)) {
+                lines = std::to_string(step.step);
                 for (int row = 0; row < tile->rows(); ++row) {
                     lines += ',';
-                    const float value = tile->at(step - from, row);
+                    const float value = tile->at(step.step - from, row);
                     if (!std::isnan(value)) fmt::format_to(std::back_inserter(lines), "{:.9g}", value);
                 }
                 sink.add(lines += '\n');
             }
-            from = to + 1;
-            sink.progress(double(from - first) / double(last - first + 1));
+            next = to + 1;
+            sink.progress(double(next - first) / double(last - first + 1));
         }
     };
 }

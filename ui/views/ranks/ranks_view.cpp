@@ -42,6 +42,11 @@ QString onScreen(const std::string& text) {
     return QString::fromStdString(text).replace(QStringLiteral(" us"), QStringLiteral(" µs"));
 }
 
+bool isRecorded(const RankSteps& steps, int step, int row) {
+    return std::ranges::any_of(
+        rankNumbers(), [&](const RankNumberInfo& number) { return !std::isnan(steps.at(number.number, step, row)); });
+}
+
 QString withStop(const QString& sentence) { return sentence.isEmpty() ? sentence : sentence + QLatin1Char('.'); }
 
 } // namespace
@@ -424,7 +429,8 @@ NumberWriter RanksView::numbers() const {
             std::string lines;
             for (int step = from; step <= std::min(from + kAtOnce - 1, last); ++step)
                 for (int row = 0; row < int(steps.ranks.size()); ++row) {
-                    if (steps.runs[std::size_t(row)] == 0) continue; // a missing rank has no numbers
+                    // A missing rank has no numbers, and a number of a step need not be one of the rank's own.
+                    if (steps.runs[std::size_t(row)] == 0 || !isRecorded(steps, step, row)) continue;
                     fmt::format_to(std::back_inserter(lines), "{},{},{}", step, steps.ranks[std::size_t(row)],
                                    steps.runs[std::size_t(row)]);
                     for (const RankNumberInfo& number : rankNumbers()) {
@@ -434,7 +440,7 @@ NumberWriter RanksView::numbers() const {
                     }
                     lines += '\n';
                 }
-            sink.add(lines);
+            if (!lines.empty()) sink.add(lines);
             sink.progress(double(from - first) / double(last - first + 1));
         }
     };
