@@ -48,11 +48,11 @@ void printTable(const std::vector<ListedTrace>& traces) {
         for (const ListedTrace& trace : traces)
             for (const ListedRun& run : trace.runs)
                 if (run.pinned == pinned)
-                    lines.push_back(
-                        {trace.file, std::to_string(run.runId), run.name, run.method, run.model, run.engine,
-                         run.createdUtc, run.status,
-                         run.iterations > 0 ? fmt::format("{} iterations", run.iterations) : std::to_string(run.steps),
-                         run.rank ? std::to_string(*run.rank) : "-"});
+                    lines.push_back({trace.file, std::to_string(run.runId), run.name, run.method, run.model, run.engine,
+                                     run.createdUtc, run.status,
+                                     run.iterations > 0 ? fmt::format("{} iterations", run.iterations)
+                                                        : std::to_string(run.decodeSteps()),
+                                     run.rank ? std::to_string(*run.rank) : "-"});
     std::array<std::size_t, kColumns> widths{};
     for (Line& line : lines)
         for (std::size_t i = 0; i < kColumns; ++i) {
@@ -90,7 +90,7 @@ Json documentOf(const std::string& folder, int depth, const std::vector<ListedTr
                                    {"engine", run.engine.empty() ? Json() : Json(run.engine)},
                                    {"created_utc", run.createdUtc},
                                    {"status", run.status},
-                                   {"steps", run.iterations > 0 ? Json() : Json(run.steps)},
+                                   {"steps", run.iterations > 0 ? Json() : Json(run.decodeSteps())},
                                    {"iterations", run.iterations > 0 ? Json(run.iterations) : Json()},
                                    {"rank", run.rank ? Json(*run.rank) : Json()},
                                    {"group", run.group.empty() ? Json() : Json(run.group)},

@@ -279,7 +279,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"device_slots", run.deviceSlots == 0 ? known(Known::Hits, 0) : Json(run.deviceSlots)},
              {"budget_blocks", run.budgetBlocks},
              {"block_bytes", run.blockBytes},
-             {"steps", run.serves() ? s.decodeSteps : run.steps}, // its other iterations have no step
+             {"steps", s.decodeSteps}, // reading the prompt is none, nor are a server's other iterations
              // a serving run reads its prompts in iterations, which are no steps
              {"prompt_tokens", run.serves() ? Json() : Json(s.promptTokens)},
              {"decode_steps", s.decodeSteps},

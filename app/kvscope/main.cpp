@@ -73,9 +73,9 @@ int runProgram(int argc, char** argv) {
     Options figureCommand =
         program.command("figure", "Redraw a figure of the papers from traces, ready for print; needs no display");
     figureCommand
-        .add("words", figure.words,
+        .add("name-and-files", figure.words,
              "Name of the figure, then traces (.kvtrace) and documents of kvscope-cli eval (.json)")
-        .valueName("NAME FILE...");
+        .valueName("TEXT");
     figureCommand.flag("--list", figure.list, "List the figures; with files, say for each whether they can draw it");
     figureCommand.flag("--json", figure.json, "With --list: print one JSON document");
     figureCommand.add("-o,--output", figure.output, "Figure to write: .svg, .pdf or .png").valueName("OUT");

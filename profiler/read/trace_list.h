@@ -22,6 +22,8 @@ struct ListedRun {
     int iterations = 0; // likewise, of a run that served requests, whose steps are some of its iterations
     std::optional<int> rank;
     bool pinned = false; // by a label
+    /// How many steps people are told of: the prompt, step 0, is none. Dropped steps before the last one are counted.
+    int decodeSteps() const { return steps > 0 ? steps - 1 : 0; }
 };
 
 struct ListedTrace {

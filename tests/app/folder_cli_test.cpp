@@ -66,6 +66,8 @@ TEST_F(FolderCli, TheDocumentHasWhatTheRunsSay) {
     for (int i = 0; i < 2; ++i)
         for (const char* key : {"run_id", "name", "method", "model", "engine", "created_utc", "status", "steps"})
             EXPECT_EQ(document["runs"][std::size_t(i) + 1][key], trace["runs"][std::size_t(i)][key]) << key;
+    EXPECT_EQ(trace["runs"][0]["steps"], trace["runs"][0]["decode_steps"]) << "reading the prompt is no step";
+    EXPECT_EQ(document["runs"][1]["steps"], 3) << "four tokens, the first by the prompt";
     EXPECT_EQ(document["runs"][0]["rank"], 3);
     EXPECT_TRUE(document["runs"][1]["rank"].is_null());
     ASSERT_EQ(document["unreadable"].size(), 1u);

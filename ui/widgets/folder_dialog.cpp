@@ -89,13 +89,13 @@ const std::array<FolderColumn, 10>& folderColumns() {
         FolderColumn{QT_TRANSLATE_NOOP("FolderDialog", "Steps"),
                      [](const FolderRow& row) {
                          if (!row.run) return QVariant();
-                         return QVariant(row.run->iterations > 0 ? row.run->iterations : row.run->steps);
+                         return QVariant(row.run->iterations > 0 ? row.run->iterations : row.run->decodeSteps());
                      },
                      [](const FolderRow& row) {
                          if (!row.run) return QString();
                          return row.run->iterations > 0
                                     ? FolderDialog::tr("%1 iterations").arg(formatCount(row.run->iterations))
-                                    : formatCount(row.run->steps);
+                                    : formatCount(row.run->decodeSteps());
                      }},
         FolderColumn{
             QT_TRANSLATE_NOOP("FolderDialog", "Rank"),

@@ -366,7 +366,7 @@ private:
             if (!judgements_[i].comparison) continue;
             const Comparison& c = *judgements_[i].comparison;
             notes << tr("The median, over %1 steps that both runs have, of %2's time over A's in the same step. Left "
-                        "out: %3 cold and %4 that open a block.")
+                        "out: %3 cold, %4 opening a block.")
                          .arg(c.steps)
                          .arg(runLetter(i + 1))
                          .arg(c.first)
