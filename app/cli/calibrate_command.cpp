@@ -1,5 +1,5 @@
 // kvscope-cli calibrate: what SparDA, Locret, Double Sparsity and AsyncTLS must learn about a model, in files beside
-// it.
+// it; and which kernels multiply its matrices fastest, in the cache folder.
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "core/calibrate/calibrate.h"
+#include "core/session/products.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -114,7 +115,32 @@ Json toJson(const CalibrateResult& result, const std::vector<std::string>& paths
     return out;
 }
 
+/// Measures the model's products on the GPU; nothing is written beside the model.
+int calibrateProducts(const CalibrateArguments& arguments, const Options& command) {
+    refuseVain(true, command,
+               {"--teacher", "--width", "--text-file", "--texts", "--tokens", "--queries", "--steps", "--batch",
+                "--learning-rate", "--seed", "--threads", "--output"},
+               "with --what products, which reads no text and writes into the cache folder");
+    MeasuredProducts result;
+    {
+        LongAction action;
+        const auto model = Model::load(arguments.model, action.part(0, 0.2), action.stop());
+        result = measureProducts(*model, action.part(0.2, 1), action.stop());
+    }
+    if (arguments.json)
+        printOut("{}\n", Json{{"file", result.file},
+                              {"products", result.name},
+                              {"measured_shapes", result.measured},
+                              {"kept_shapes", result.kept}}
+                             .dump(2));
+    else
+        printOut("measured {} shapes, kept {} that were measured before; {} now chooses: {}\n", result.measured,
+                 result.kept, result.file, result.name);
+    return 0;
+}
+
 int calibrateModel(const CalibrateArguments& arguments, const Options& command) {
+    if (arguments.what == "products") return calibrateProducts(arguments, command);
     CalibrateOptions options = arguments.options;
     const auto wants = [&](const char* part) { return arguments.what == "all" || arguments.what == part; };
     options.forecast = wants("forecast");
@@ -163,8 +189,8 @@ Command addCalibrate(Options& program) {
     command
         .add("--what", arguments->what,
              "forecast (SparDA), retaining (Locret), channels (Double "
-             "Sparsity, AsyncTLS) or all")
-        .oneOf({"all", "forecast", "retaining", "channels"})
+             "Sparsity, AsyncTLS), all of them, or products: which kernels multiply fastest on this GPU")
+        .oneOf({"all", "forecast", "retaining", "channels", "products"})
         .showsDefault();
     command
         .add("--teacher", arguments->teacher,

@@ -1,5 +1,6 @@
 #include "app/cli/engine_arguments.h"
 
+#include "app/cli/product_option.h"
 #include "app/cli/setting_options.h"
 #include "app/terminal/output.h"
 
@@ -24,6 +25,7 @@ void addModelOptions(Options& sub, EngineArguments& arguments) {
     sub.add("--method", arguments.method, "Attention method; methods --json says which serve").showsDefault();
     sub.add("--set", arguments.settings, "A parameter of the method, key=value");
     sub.add("--backend", arguments.backend, "cpu or cuda").showsDefault();
+    addProductOption(sub, arguments.products);
     sub.add("--planted", arguments.planted,
             "Draw selections of these localities, as for random weights: nosa-tiny, or a list for the layers, 0.9,0.95")
         .valueName("LIST");
@@ -39,6 +41,7 @@ serve::EngineOptions engineOf(const EngineArguments& arguments, const ServingCho
     else if (arguments.backend != nameOf(Backend::Cpu))
         throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
     options.session.settings = parseSettings("--set", arguments.settings);
+    chooseProducts(arguments.products, options.session.backend);
     if (!arguments.planted.empty()) options.planted = plantedLocalities(arguments.planted);
     options.scheduler = choices.scheduler;
     options.budget = choices.budget;

@@ -15,7 +15,7 @@ namespace kvscope::cli {
 struct EngineArguments : ServingArguments {
     std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu);
     std::vector<std::string> settings;
-    std::string planted;
+    std::string planted, products;
     int threads = 0;
     EngineArguments() { deviceKv = "256M", hostKv = "4G", scratch = "512M"; }
 };

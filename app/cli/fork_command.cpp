@@ -1,11 +1,13 @@
 // kvscope-cli run --fork: a recorded run goes on from one of its steps under other settings.
 #include "app/cli/long_action.h"
+#include "app/cli/product_option.h"
 #include "app/cli/run_arguments.h"
 #include "app/cli/run_choice.h"
 #include "app/cli/setting_options.h"
 #include "app/terminal/options.h"
 #include "app/terminal/output.h"
 
+#include "core/session/products.h"
 #include "core/session/vain_options.h"
 #include "profiler/compare/parting.h"
 #include "profiler/run/fork.h"
@@ -228,6 +230,8 @@ int runFork(RunArguments& arguments, const Options& given) {
     const ForkChange change = changeOf(arguments, given, place.step);
     Fork fork = planFork(source, runId, place.step, change, same, given.has("--model") ? arguments.model : "");
     refuseVainChange(fork, change, given);
+    const std::string products = source.run(runId).value().metaOr(kProductsMeta);
+    chooseProducts(arguments.products, fork.options.backend, products);
     for (SessionOptions* options : {&fork.options, &fork.recorded.options}) {
         options->threads = arguments.session.threads;
         options->recordModelPath = !arguments.noModelPath;
@@ -255,6 +259,7 @@ int runFork(RunArguments& arguments, const Options& given) {
         }
         outcome.fork = recordRun(fork.options, request, fork, model, nullptr, action, {0.5, 1});
     }
+    remarkOnProducts(products);
     const TraceReader forked(arguments.trace), unchanged(outcome.trace);
     for (int s = 0; s < int(base.size()); ++s)
         outcome.partings.push_back(

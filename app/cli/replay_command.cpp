@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/json_number.h"
 #include "app/cli/long_action.h"
+#include "app/cli/product_option.h"
 #include "app/cli/replay_check.h"
 #include "app/cli/run_choice.h"
 #include "app/cli/vain.h"
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
+#include "core/session/products.h"
 #include "core/trace/run_meta.h"
 #include "profiler/read/own_tier.h"
 #include "profiler/replay/device_pool.h"
@@ -455,9 +457,12 @@ int run(const ReplayArguments& arguments) {
     results.profiles = localityProfiles(wanted, arguments.windows);
     if (arguments.curves) results.curves = curvesOf(wanted, arguments.sample, action);
     if (arguments.check > 0) {
+        const std::string& products = trace.run.metaOr(kProductsMeta);
+        if (trace.run.backend == RunBackend::Cuda) chooseProducts({}, Backend::Cuda, products);
         results.check = check(arguments, options, reader, trace, action.part(replayed, 1), action.stop());
     }
     action.clear();
+    if (results.check) remarkOnProducts(trace.run.metaOr(kProductsMeta));
     if (trace.run.droppedSteps > 0)
         printErr("kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
                  trace.run.droppedSteps);

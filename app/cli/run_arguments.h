@@ -19,7 +19,7 @@ namespace kvscope::cli {
 
 struct RunArguments {
     std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace,
-                logits, pcieCounters = nameOf(PcieCounting::Auto), fork, kvType;
+                logits, pcieCounters = nameOf(PcieCounting::Auto), fork, kvType, products;
     PromptArguments prompts;
     std::vector<std::string> settings;
     SessionOptions session;

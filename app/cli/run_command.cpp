@@ -4,6 +4,7 @@
 #include "app/cli/logits_file.h"
 #include "app/cli/long_action.h"
 #include "app/cli/name_option.h"
+#include "app/cli/product_option.h"
 #include "app/cli/prompt_options.h"
 #include "app/cli/result_file.h"
 #include "app/cli/run_arguments.h"
@@ -75,6 +76,7 @@ SessionOptions sessionOptions(const RunArguments& arguments, const Options& give
     options.kvType = kvTypeNamed(arguments.kvType);
     options.recordModelPath = !arguments.noModelPath;
     refuseVainSetting(options, given);
+    chooseProducts(arguments.products, options.backend);
     return options;
 }
 
@@ -215,6 +217,7 @@ int run(RunArguments& arguments, const Options& given) {
         logits = std::make_unique<LogitsFile>(arguments.logits, sequences, model->config().vocab);
     }
     recorded.begin(model, std::move(prompts));
+    remarkOnProducts();
     if (const std::string refusal = recording.kernelRefusal(); !refusal.empty())
         printErr(
             "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's own timer\n",
@@ -288,6 +291,7 @@ Command addRun(Options& program) {
     sub.add("--top-k", arguments->session.sampling.topK, "Keep this many best tokens; 0: all");
     sub.add("--seed", arguments->session.sampling.seed, "Seed of the sampling");
     sub.add("--backend", arguments->backend, "cpu or cuda").showsDefault();
+    addProductOption(sub, arguments->products);
     sub.add("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it").range(1, 256);
     const Option deviceKv =
         sub.add("--device-kv", arguments->deviceKv,

@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/engine_arguments.h"
 #include "app/cli/name_option.h"
+#include "app/cli/product_option.h"
 #include "app/cli/setting_options.h"
 #include "app/cli/vain.h"
 #include "app/server/server.h"
@@ -80,6 +81,7 @@ server::LoadedEngine loadEngine(const ServeArguments& arguments, serve::EngineOp
         if (stop.stop_requested()) throw Error(ErrorKind::Cancelled, "cancelled");
     };
     loaded.options.costs = serve::measureCosts(loaded.model, loaded.options, measuring);
+    remarkOnProducts();
     return loaded;
 }
 
