@@ -13,6 +13,7 @@
 #include "core/select/method.h"
 #include "core/serve/serving_metrics.h"
 #include "core/session/model_summary.h"
+#include "core/session/products.h"
 #include "core/trace/run_meta.h"
 #include "profiler/check/check.h"
 #include "profiler/import/import.h"
@@ -307,7 +308,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
     if (!run.statusMessage.empty()) out["status_message"] = run.statusMessage;
     if (!run.error.empty()) out["error"] = run.error;
     for (const char* key : {run_meta::kEngine, run_meta::kEngineVersion, run_meta::kModelPath,
-                            run_meta::kModelFingerprint, run_meta::kModelShape, run_meta::kProcessor})
+                            run_meta::kModelFingerprint, run_meta::kModelShape, run_meta::kProcessor, kProductsMeta})
         if (const std::string& value = run.metaOr(key); !value.empty()) {
             const Json parsed = Json::parse(value, nullptr, false);
             out[key] = parsed.is_object() ? parsed : Json(value);
