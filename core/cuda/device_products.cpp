@@ -16,7 +16,7 @@
 namespace kvscope {
 namespace {
 
-constexpr const char* kWhat = "products that are measured";
+constexpr const char* kMeasures = "products that are measured";
 constexpr std::size_t kColdBytes = std::size_t(256) << 20; // more than twice the L2 cache of any GPU so far
 constexpr int kMeasuredCandidates = 4; // each costs a graph and the loading of a kernel; later ones are seldom faster
 
@@ -53,12 +53,12 @@ ProductMachine productMachine(const cuda::MatrixLibrary* library) {
 
 ProductJob::ProductJob(const ProductShape& shape, int maxInputs) : shape_(shape), copies_(copiesOf(shape)) {
     const std::size_t rows = std::size_t(shape.rows), cols = std::size_t(shape.cols), n = std::size_t(maxInputs);
-    arena_.plan(w_, rows * cols * std::size_t(copies_), kWhat);
-    arena_.plan(half_, n * cols, kWhat);
-    arena_.plan(hidden_, n * rows, kWhat);
-    arena_.plan(x_, n * cols, kWhat);
-    arena_.plan(y_, n * rows, kWhat);
-    arena_.plan(norm_, cols, kWhat);
+    arena_.plan(w_, rows * cols * std::size_t(copies_), kMeasures);
+    arena_.plan(half_, n * cols, kMeasures);
+    arena_.plan(hidden_, n * rows, kMeasures);
+    arena_.plan(x_, n * cols, kMeasures);
+    arena_.plan(y_, n * rows, kMeasures);
+    arena_.plan(norm_, cols, kMeasures);
     arena_.take();
     cuda::fillNormal(w_, rows * cols * std::size_t(copies_), 0.02f, 1); // numbers, because zeros take less power
     cuda::fillNormal(half_, n * cols, 1, 2);
