@@ -93,7 +93,7 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
     }
     if (slow == 0 || median <= 0) return;
     Insight insight;
-    insight.impact = excess / double(exposure.counted().wallNs);
+    insight.impact = excess / exposure.decodeNs();
     if (insight.impact < kNoteImpact) return;
     insight.title = fmt::format("{} of {} steps take more than twice the median and cost {} of decode time; step {} "
                                 "takes {} instead of {}",

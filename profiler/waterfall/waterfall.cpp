@@ -71,6 +71,12 @@ std::string rateOf(const Waterfall& waterfall, Resource bound) {
     return waterfall.run.row.backend == RunBackend::Cpu ? "rate of the memory" : "read bandwidth";
 }
 
+/// What the shares of a headline are shares of: the time between steps is no part of a step, where there is much of it.
+std::string_view wholeOf(const Waterfall& waterfall) {
+    constexpr double kMuch = 0.05;
+    return waterfall.idleNs >= kMuch * waterfall.measuredNs() ? "the time from step to step" : "the step";
+}
+
 /// The largest part of the step in words: "54 % of the step is ffn, at 0.76 of the read bandwidth".
 std::string headlineOf(const Waterfall& waterfall) {
     const WaterfallBar* most = nullptr;
@@ -82,26 +88,26 @@ std::string headlineOf(const Waterfall& waterfall) {
     if (!waterfall.run.row.knows.has(Known::StageTimes))
         return "What the steps consist of is not known: the engine that recorded them did not see their stages";
     if (transfers > most->measuredNs)
-        return fmt::format("{} of the step is waiting for transfers{}", words::percent(transfers / all),
+        return fmt::format("{} of {} is waiting for transfers{}", words::percent(transfers / all), wholeOf(waterfall),
                            floor > 0 ? fmt::format(", at {} of the link's rate", ratio(floor / transfers)) : "");
-    const std::string share = words::percent(most->measuredNs / all);
+    const std::string share = fmt::format("{} of {}", words::percent(most->measuredNs / all), wholeOf(waterfall));
+    const std::string shareOfAll = words::percent(most->measuredNs / all);
     switch (most->kind) {
     case LossKind::Component:
-        if (!waterfall.predictedNs) return fmt::format("{} of the step is {}", share, most->title);
-        if (most->floorNs <= 0)
-            return fmt::format("{} of the step is {}, for which the roof has no time", share, most->title);
-        return fmt::format("{} of the step is {}, at {} of the {}", share, most->title,
-                           ratio(most->floorNs / most->measuredNs), rateOf(waterfall, most->bound));
+        if (!waterfall.predictedNs) return fmt::format("{} is {}", share, most->title);
+        if (most->floorNs <= 0) return fmt::format("{} is {}, for which the roof has no time", share, most->title);
+        return fmt::format("{} is {}, at {} of the {}", share, most->title, ratio(most->floorNs / most->measuredNs),
+                           rateOf(waterfall, most->bound));
     case LossKind::Idle:
-        return fmt::format("{} of the time lies between the steps", share);
+        return fmt::format("{} of the time lies between the steps", shareOfAll);
     case LossKind::Gaps:
-        return fmt::format("{} of the step is gaps in which the GPU does nothing", share);
+        return fmt::format("{} is gaps in which the GPU does nothing", share);
     case LossKind::Initialisation:
-        return fmt::format("{} of the step is one-off initialisation", share);
+        return fmt::format("{} is one-off initialisation", share);
     case LossKind::Recorder:
-        return fmt::format("{} of the time is the recorder's own work", share);
+        return fmt::format("{} of the time is the recorder's own work", shareOfAll);
     default:
-        return fmt::format("{} of the step is explained by no stage and no span", share);
+        return fmt::format("{} is explained by no stage and no span", share);
     }
 }
 

@@ -224,6 +224,10 @@ TEST_F(Complaint, AFewStepsAreSlow) {
     const InsightReport report = judge();
     expectFirst(report, "slow-steps", Severity::Note); // the machine's doing, not the method's
     EXPECT_EQ(test::figure(report.insights[0], "slow_steps"), 6);
+    // The share is of the decode time that the headline gives and prices are made of, with what is modelled as exposed.
+    EXPECT_GT(report.exposure.decodeNs(), double(report.exposure.counted().wallNs));
+    EXPECT_NEAR(report.insights[0].impact * report.exposure.decodeNs() / 1e6,
+                test::figure(report.insights[0], "excess_ms"), 1e-6);
     EXPECT_EQ(report.insights[0].evidence.firstStep % 10, 9);
 }
 

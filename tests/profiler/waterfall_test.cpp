@@ -289,6 +289,17 @@ TEST(Waterfall, ShowsSlowerCopiesAmongTheTransfers) {
     EXPECT_NEAR(*after.predictedNs, *before.predictedNs, 1e-3) << "the floor of the transfers is the link's";
 }
 
+// A share of the step is another number than a share of the time from step to step.
+TEST(Waterfall, SaysWhetherItsSharesAreOfTheStep) {
+    Faulty trace("h200-nosa-8b.kvtrace");
+    trace.execute("UPDATE step SET start_ns = start_ns + 1000000 * (id & 0x1FFFFFF);"
+                  "UPDATE layer_step SET start_ns = start_ns + 1000000 * ((id >> 10) & 0x1FFFFFF);"
+                  "UPDATE span SET start_ns = start_ns + 1000000 * step WHERE step > 0");
+    const Waterfall waterfall = of(trace.path());
+    EXPECT_GT(waterfall.idleNs, 0.1 * waterfall.measuredNs());
+    EXPECT_THAT(waterfall.headline, HasSubstr(" % of the time from step to step is ffn, at 0.7"));
+}
+
 TEST(Waterfall, OfAnUnknownModelOrMachineHasItsComponentsAndNoRoof) {
     for (const char* unknown : {"UPDATE run SET model = 'mystery'", "UPDATE run SET device = 'NVIDIA Unheard'"}) {
         SCOPED_TRACE(unknown);
