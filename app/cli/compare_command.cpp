@@ -150,9 +150,9 @@ void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b,
     printSide("A", a);
     printSide("B", b);
     for (const SettingDifference& d : c.differences) printOut("   {}: {} -> {}\n", d.key, d.a, d.b);
-    printOut(
-        "median step {:.4g} ms -> {:.4g} ms; {} compared, left out: {} cold, {} opening a block, {} not in all runs\n",
-        c.aMedianNs / 1e6, c.bMedianNs / 1e6, words::many(c.steps, "step"), c.first, c.opening, c.unpaired);
+    printOut("each run's median step: {:.4g} ms -> {:.4g} ms; {} compared, left out: {} cold, {} opening a block, {} "
+             "not in all runs\n",
+             c.aMedianNs / 1e6, c.bMedianNs / 1e6, words::many(c.steps, "step"), c.first, c.opening, c.unpaired);
     printOut("\n{:<18} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "ms per step, mean", "A", "B", "B - A", "from", "to");
     for (const ComponentDelta& component : c.components) printRow(component);
     printRow(c.step);

@@ -273,6 +273,7 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.impact = everything && wall > 0 ? double(selecting) / double(wall) : 0;
     insight.severity = severityOf(insight.impact);
+    const bool compared = std::ranges::any_of(facts.decodeSteps(), [](const StepRow& step) { return step.kept >= 0; });
     const bool reached = largest >= run.budgetBlocks; // by contexts that have as many blocks
     insight.title = fmt::format("The budget of {} blocks is {}: a head attends {:.1f} on average, {} at most",
                                 run.budgetBlocks, reached ? "seldom used up" : "never used", mean, largest);
@@ -281,7 +282,8 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
                                        "decides nothing and takes {} of decode time.",
                                        words::many(context, "token"), words::many(blocks, "block"), run.blockSize,
                                        words::percent(insight.impact))
-                         : fmt::format("Over {} selections of the decode steps.", words::count(selections));
+                         : fmt::format("Over {} selections of the decode steps{}.", words::count(selections),
+                                       compared ? ", without those that have none before them" : "");
     insight.advice =
         everything ? "Use a longer prompt or a smaller budget to see sparse attention, or --method full here."
         : reached  ? "Judge the method where contexts are longer: those that the budget holds are attended as a whole."

@@ -167,6 +167,11 @@ TEST_F(Complaint, ABudgetThatOnlyTheLongestContextsReachIsNotCalledUnused) {
     EXPECT_THAT(found->title, HasSubstr("The budget of 16 blocks is seldom used up"));
     EXPECT_THAT(found->title, HasSubstr("16 at most"));
     EXPECT_THAT(found->advice, HasSubstr("contexts are longer"));
+    const std::string compared =
+        test::value(file, "SELECT printf('%,d', count(*)) FROM v_locality WHERE kept NOT NULL");
+    EXPECT_EQ(found->detail, "Over " + compared +
+                                 " selections of the decode steps, without those that have none before "
+                                 "them.");
 }
 
 // Quest#4, ShadowKV#13: fast, but is it still right?
