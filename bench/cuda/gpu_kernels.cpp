@@ -216,7 +216,7 @@ Json sampling(Gpu& gpu, int only, const Log& log) {
 } // namespace
 
 Json gpuKernels(const Settings& given, const Log& log) {
-    const SettingsReader settings(given, {"only", "rows", "type", "layer"});
+    const SettingsReader settings(given, {"only", "rows", "type", "layer", "peer", "python"});
     const int rows = settings.integer("rows", 0, 0, 256); // 0: several
     const std::string only = settings.text("only", "");
     const std::vector<std::string> parts{"select",    "attention", "sample", "linear",
@@ -233,7 +233,9 @@ Json gpuKernels(const Settings& given, const Log& log) {
     if (wanted("select")) out.update(selection(gpu, rows, log));
     if (wanted("attention")) out.update(attention(gpu, read, rows, log));
     if (wanted("sample")) out.update(sampling(gpu, rows, log));
-    if (wanted("linear")) out.update(linearLayers(read, settings.text("layer", ""), log));
+    if (wanted("linear"))
+        out.update(linearLayers(
+            read, {settings.text("layer", ""), settings.text("peer", ""), settings.text("python", "python3")}, log));
     if (wanted("quantised"))
         out.update(quantisedLayers(gpu, read, settings.text("type", ""), settings.text("layer", ""), log));
     if (wanted("experts")) out.update(expertLayers(gpu, read, log));

@@ -9,8 +9,13 @@
 
 namespace kvscope::bench {
 
-/// layer: only those whose name begins so ("8b", "8b_down"); empty: all. readRate: bytes per second of a pure read.
-/// "table": what ProductTable's compiled-in rows would be on this machine.
-nlohmann::ordered_json linearLayers(double readRate, const std::string& layer, const Log& log);
+struct LinearSettings {
+    std::string layer;  // only those whose name begins so ("8b", "8b_down"); empty: all
+    std::string peer;   // bench/peer/linear_torch.py, run before; empty: no torch.mm
+    std::string python; // that runs it
+};
+
+/// readRate: bytes per second of a pure read. "table": what ProductTable's compiled-in rows would be on this machine.
+nlohmann::ordered_json linearLayers(double readRate, const LinearSettings& settings, const Log& log);
 
 } // namespace kvscope::bench

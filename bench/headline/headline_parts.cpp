@@ -106,7 +106,10 @@ Json firstPrompt(HeadlineRun& run) {
 }
 
 Json kernelsAlone(HeadlineRun& run) {
-    Json rows = projectionRows(benchmark("gpu-kernels", {{"only", "linear"}}, run.log));
+    const Settings linear{{"only", "linear"},
+                          {"peer", peerScript(run, "linear_torch.py")},
+                          {"python", settingOf(run, "python", "python3")}};
+    Json rows = projectionRows(benchmark("gpu-kernels", linear, run.log));
     rows.update(selectionRows(benchmark("gpu-kernels", {{"only", "select"}}, run.log)));
     rows.update(sparseAttentionRows(benchmark("gpu-kernels", {{"only", "attention"}}, run.log)));
     return rows;
