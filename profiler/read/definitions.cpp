@@ -43,10 +43,12 @@ const std::vector<Definition>& definitions() {
          "that the step before selected too. Undefined in the first decode step of a sequence. Averages leave "
          "undefined values and "
          "steps that open a block out; a single step or cell shows its value whatever it is."},
-        {"cold", "First decode step",
-         "The device slots are still empty when decoding begins, so its misses say nothing about the method. It is "
-         "labelled and "
-         "left out of locality averages."},
+        {"cold", "Cold step",
+         "A decode step in which a sequence, or a request of a server, selects for the first time. Its device slots "
+         "are "
+         "still empty, so that its misses say nothing about the method. Totals count it; rates, shares and means leave "
+         "it "
+         "out unless they are asked to count it."},
         {"opens-block", "Step that opens a block",
          "A step in which some sequence began a new KV block. A method may choose differently there, so these steps "
          "are labelled."},
