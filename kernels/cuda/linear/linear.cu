@@ -23,7 +23,7 @@ template <bool kHalfInput> void multiplyOne(const Launch& how, OneInput a, const
     if (out.hidden == nullptr)
         return launchOne<kHalfInput>(how, a, StoreFloats{out.y, out.stride, out.accumulate, out.bias});
     a.outputs /= 2;
-    launchOne<kHalfInput>(how, a, StoreGated{out.hidden, a.outputs});
+    launchOne<kHalfInput>(how, a, StoreGated{out.hidden, a.outputs, out.gate});
 }
 
 // ---- Many inputs, where the library is absent ----------------------------------------------------------------------
@@ -147,17 +147,18 @@ __global__ void __launch_bounds__(kThreads) normaliseKernel(const float* x, int 
     }
 }
 
-/// gated [n, 2f] interleaved -> hidden [n, f]; a thread makes 8 outputs of a 16-row tile.
-__global__ void __launch_bounds__(kThreads) siluMultiply(const Bf16* gated, std::size_t tiles, Bf16* hidden) {
+/// products [n, 2f] interleaved -> hidden [n, f]; a thread makes 8 outputs of a 16-row tile.
+__global__ void __launch_bounds__(kThreads)
+    gateMultiply(const Bf16* products, std::size_t tiles, Bf16* hidden, GateRule rule) {
     letNextKernelStart();
     waitForEarlierKernels();
     for (std::size_t tile = std::size_t(blockIdx.x) * kThreads + threadIdx.x; tile < tiles;
          tile += std::size_t(gridDim.x) * kThreads) {
-        const uint4 g = reinterpret_cast<const uint4*>(gated)[tile * 2],
-                    u = reinterpret_cast<const uint4*>(gated)[tile * 2 + 1];
+        const uint4 g = reinterpret_cast<const uint4*>(products)[tile * 2],
+                    u = reinterpret_cast<const uint4*>(products)[tile * 2 + 1];
         uint4 out;
-        const auto both = [](std::uint32_t gate, std::uint32_t up) {
-            return packBf16(silu(lowHalf(gate)) * lowHalf(up), silu(highHalf(gate)) * highHalf(up));
+        const auto both = [&](std::uint32_t gate, std::uint32_t up) {
+            return packBf16(gated(lowHalf(gate), lowHalf(up), rule), gated(highHalf(gate), highHalf(up), rule));
         };
         out.x = both(g.x, u.x), out.y = both(g.y, u.y), out.z = both(g.z, u.z), out.w = both(g.w, u.w);
         reinterpret_cast<uint4*>(hidden)[tile] = out;
@@ -179,6 +180,7 @@ PackedProduct productOf(const DeviceMatrix& w, const LinearOutput& out) {
     p.accumulate = out.accumulate;
     p.bias = out.bias;
     p.hidden = out.hidden;
+    p.gate = out.gate;
     return p;
 }
 
@@ -380,7 +382,7 @@ void Linear::many(ProductChoice choice, const DeviceMatrix& w, const Bf16* x, in
         const std::size_t tiles = std::size_t(n) * std::size_t(w.rows) / 16;
         const auto blocks = unsigned(
             std::min<std::size_t>((tiles + kThreads - 1) / kThreads, std::size_t(launch_.multiprocessors) * 16));
-        launch(launch_, {dim3(blocks), dim3(kThreads)}, siluMultiply, "gating", half, tiles, out.hidden);
+        launch(launch_, {dim3(blocks), dim3(kThreads)}, gateMultiply, "gating", half, tiles, out.hidden, out.gate);
     }
 }
 

@@ -27,13 +27,20 @@ struct DeviceMatrix {
     std::size_t bytes() const;
 };
 
+/// What a feed-forward makes of its two products: silu(gate) * up or, where the limit is not 0, the rule of BoundedGate
+/// (core/model/model_config.h).
+struct GateRule {
+    float slope = 1, limit = 0;
+};
+
 /// Where W x goes: exactly one of `y` and `hidden` is set.
 struct LinearOutput {
     float* y = nullptr; // [n, rows], rows `stride` floats apart
     int stride = 0;
     bool accumulate = false;         // y += instead of y =
     const float* bias = nullptr;     // [rows]
-    __nv_bfloat16* hidden = nullptr; // [n, rows/2]: silu(gate) * up; weights interleaved by interleavedRow
+    __nv_bfloat16* hidden = nullptr; // [n, rows/2]: gate and up together; weights interleaved by interleavedRow
+    GateRule gate = {};              // with `hidden`
 };
 
 /// Writes the time of the GPU's timer to `mark` when everything launched before has finished.

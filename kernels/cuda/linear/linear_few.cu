@@ -21,7 +21,7 @@ bool fewTakeFloats(int n, int cols) { return rowsTakeFloats(n, cols); }
 void multiplyFew(const Launch& how, const FewInputs& a) {
     if (a.n > kRowInputs) return multiplyTiles(how, a);
     if (a.out.hidden != nullptr)
-        startRowsOf(how, a, a.w.rows / 2, StoreGated{a.out.hidden, a.w.rows / 2});
+        startRowsOf(how, a, a.w.rows / 2, StoreGated{a.out.hidden, a.w.rows / 2, a.out.gate});
     else
         startRowsOf(how, a, a.w.rows, StoreFloats{a.out.y, a.out.stride, a.out.accumulate, a.out.bias});
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/device/common.cuh"
-#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/gate.cuh"
 
 namespace kvscope::cuda {
 
@@ -29,18 +29,19 @@ struct StoreFloats {
     }
 };
 
-/// silu(gate) * up; the rows lie as interleavedRow says.
+/// What the rule makes of gate and up; the rows lie as interleavedRow says.
 struct StoreGated {
     static constexpr bool kPairs = true, kOnce = false;
     struct Ready {};
     Bf16* hidden;
     int outputs;
+    GateRule rule;
     __device__ int row(int output) const { return interleavedRow(output, false); }
     __device__ int apart(int) const { return 8; }
     __device__ void prepare(Ready&, int, int) const {}
     __device__ void await(Ready&, int, int) const {}
     __device__ void finish(const Ready&, int output, int input, float gate, float up) const {
-        hidden[std::size_t(input) * outputs + output] = __float2bfloat16(silu(gate) * up);
+        hidden[std::size_t(input) * outputs + output] = __float2bfloat16(gated(gate, up, rule));
     }
 };
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/copy_async.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/shared_room.cuh"
+#include "kernels/cuda/linear/gate.cuh"
 
 #include <algorithm>
 
@@ -171,7 +172,7 @@ __device__ inline void finishPass(const FewInputs& a, const TileShare<kGated>& s
         if (kGated) up += part[kInputs * 8];
     }
     if constexpr (kGated)
-        a.out.hidden[std::size_t(input) * (a.w.rows / 2) + output] = __float2bfloat16(silu(value) * up);
+        a.out.hidden[std::size_t(input) * (a.w.rows / 2) + output] = __float2bfloat16(gated(value, up, a.out.gate));
     else
         *y = before + value;
 }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/linear/packed.h"
 
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/linear/gate.cuh"
 #include "kernels/cuda/linear/packed_formats.cuh"
 
 #include <algorithm>
@@ -143,7 +144,7 @@ __device__ inline void store(const PackedProduct& p, int row, int output, float 
     if (p.hidden != nullptr) {
         if (row < p.rows)
             p.hidden[std::size_t(output) * (p.rows / 2) + (row / 16 * 8 + row % 16)] =
-                __float2bfloat16(silu(low) * high);
+                __float2bfloat16(gated(low, high, p.gate));
         return;
     }
 #pragma unroll

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/linear/linear.h"
 #include "kernels/kernels.h"
 
 #include <cstddef>
@@ -87,6 +88,7 @@ struct PackedProduct {
     bool accumulate = false;
     const float* bias = nullptr;
     __nv_bfloat16* hidden = nullptr;
+    GateRule gate = {};
     std::uint64_t* mark = nullptr;
     ExpertGroups groups; // the output of a pair is row `pair`
 };

@@ -180,6 +180,7 @@ TEST(CudaFewInputs, NormsFloatsWhereTheInputsFitInRegistersAtOnce) {
 struct CudaLinear::Gates {
     std::vector<Half> gate, up;
     int rows, cols;
+    GateRule rule = {};
     std::vector<Half> interleaved() const {
         std::vector<Half> both(gate.size() * 2);
         for (int r = 0; r < rows; ++r) {
@@ -191,7 +192,12 @@ struct CudaLinear::Gates {
     std::vector<double> of(const std::vector<double>& x, int n) const {
         const auto g = product(gate, x, rows, cols, n), u = product(up, x, rows, cols, n);
         std::vector<double> y(g.size());
-        for (std::size_t i = 0; i < g.size(); ++i) y[i] = g[i] / (1 + std::exp(-g[i])) * u[i];
+        const double limit = double(rule.limit), slope = double(rule.slope);
+        for (std::size_t i = 0; i < g.size(); ++i) {
+            const double bounded = std::min(g[i], limit);
+            y[i] = rule.limit == 0 ? g[i] / (1 + std::exp(-g[i])) * u[i]
+                                   : (std::clamp(u[i], -limit, limit) + 1) * bounded / (1 + std::exp(-slope * bounded));
+        }
         return y;
     }
 };
@@ -212,7 +218,9 @@ TEST_P(CudaLinear, GatesManyInterleavedRows) {
         if (processors > 0) how.multiprocessors = processors;
         Linear linear(how, n, cols);
         const float deviation = 2 / std::sqrt(float(cols));
-        const Gates gates{halves(std::size_t(f * cols), deviation), halves(std::size_t(f * cols), deviation), f, cols};
+        const GateRule rule = cols % 64 == 0 ? GateRule{} : GateRule{1.702f, 1.5f};
+        const Gates gates{halves(std::size_t(f * cols), deviation), halves(std::size_t(f * cols), deviation), f, cols,
+                          rule};
         const auto x = floats(std::size_t(n * cols)), weight = floats(std::size_t(cols));
         std::vector<double> normed, exact;
         std::vector<Half> half;
@@ -235,7 +243,7 @@ TEST_P(CudaLinear, GatesManyInterleavedRows) {
             EXPECT_LT(relativeError(got, want), allowed);
             check(cudaMemset(out.get(), 0xff, got.size() * sizeof(Half)), "poisoning a test's output");
         };
-        const LinearOutput to{nullptr, 0, false, nullptr, out.bf16()};
+        const LinearOutput to{nullptr, 0, false, nullptr, out.bf16(), rule};
         linear.run({dw.bf16(), 2 * f, cols}, dx.get(), cols, n, {dn.get(), 1e-5f}, to);
         expect(gates.of(normed, n), 1e-2); // inputs and results rounded to bf16
         linear.run({dw.bf16(), 2 * f, cols}, dh.bf16(), n, to);
@@ -245,16 +253,20 @@ TEST_P(CudaLinear, GatesManyInterleavedRows) {
 
 TEST_P(CudaLinear, GatesInterleavedRows) {
     const int n = GetParam(), f = 320, cols = 384;
-    for (const bool library : {true, false}) {
-        SCOPED_TRACE(::testing::Message() << n << " inputs" << (library ? "" : ", own kernels"));
+    for (const auto& [library, rule] : {std::pair{true, GateRule{}},
+                                        {false, GateRule{}},
+                                        {true, GateRule{1.702f, 1.5f}},
+                                        {false, GateRule{1.702f, 1.5f}}}) {
+        SCOPED_TRACE(::testing::Message()
+                     << n << " inputs" << (library ? "" : ", own kernels") << ", limit " << rule.limit);
         Linear linear(launch, n, cols, library);
-        const Gates gates{halves(std::size_t(f * cols), 0.1f), halves(std::size_t(f * cols), 0.1f), f, cols};
+        const Gates gates{halves(std::size_t(f * cols), 0.1f), halves(std::size_t(f * cols), 0.1f), f, cols, rule};
         const auto x = halves(std::size_t(n * cols));
         std::vector<double> exact(x.size());
         for (std::size_t i = 0; i < x.size(); ++i) exact[i] = double(toFloat(x[i]));
         const auto want = gates.of(exact, n);
         const OnDevice<Half> dw(gates.interleaved()), dx(x), out(std::size_t(n * f));
-        linear.run({dw.bf16(), 2 * f, cols}, dx.bf16(), n, {nullptr, 0, false, nullptr, out.bf16()});
+        linear.run({dw.bf16(), 2 * f, cols}, dx.bf16(), n, {nullptr, 0, false, nullptr, out.bf16(), rule});
         check(cudaStreamSynchronize(launch.stream), "testing");
         std::vector<float> got;
         for (const Half value : out.read()) got.push_back(toFloat(value));
