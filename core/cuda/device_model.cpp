@@ -6,10 +6,13 @@
 #include "kernels/cuda/linear/packed.h"
 #include "kernels/cuda/token/project_heads.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cuda_runtime_api.h>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 
 namespace kvscope {
@@ -25,6 +28,46 @@ template <class... Length> std::size_t elements(Length... lengths) {
 
 void requireFit(const std::string& problem) {
     if (!problem.empty()) throw Error(ErrorKind::Unsupported, problem, "use --backend cpu");
+}
+
+/// Where the channels of a partly rotated head stand on the GPU, whose kernels rotate channel c with c + dim/2: first
+/// the lower channels of the rotated pairs, half a head behind them the upper ones, and behind each of the two a part
+/// of the channels that are not rotated. The order is the same for queries and keys, so no product of the two changes.
+struct PartlyRotated {
+    int dim = 0, rotated = 0;
+    struct Run {
+        int to = 0, from = 0, count = 0;
+    };
+    std::array<Run, 4> runs() const {
+        const int half = dim / 2, pairs = rotated / 2;
+        return {Run{0, 0, pairs}, Run{pairs, rotated, half - pairs}, Run{half, pairs, pairs},
+                Run{half + pairs, rotated + half - pairs, half - pairs}};
+    }
+    std::vector<float> ordered(const std::vector<float>& heads) const {
+        std::vector<float> out(heads.size());
+        for (std::size_t head = 0; head < heads.size(); head += std::size_t(dim))
+            for (const Run& run : runs())
+                std::copy_n(heads.begin() + std::ptrdiff_t(head) + run.from, run.count,
+                            out.begin() + std::ptrdiff_t(head) + run.to);
+        return out;
+    }
+    /// Copies the heads of `from` to the rows of `to` from `firstRow` on.
+    void upload(DeviceUpload& upload, const cuda::DeviceMatrix& to, const WeightMatrix& from, int firstRow) const {
+        const std::size_t oneRow = from.bytes() / std::size_t(from.rows);
+        for (int head = 0; head < from.rows; head += dim)
+            for (const Run& run : runs()) {
+                WeightMatrix part = from;
+                part.data = static_cast<const std::byte*>(from.data) + std::size_t(head + run.from) * oneRow;
+                part.rows = run.count;
+                upload.rows(to, part, firstRow + head + run.to);
+            }
+    }
+};
+
+/// Nothing where heads are rotated whole.
+std::optional<PartlyRotated> partlyRotated(const ModelConfig& config) {
+    if (config.latent || config.rope.dim == config.headDim) return std::nullopt;
+    return PartlyRotated{config.headDim, config.rope.dim};
 }
 
 DType typeOf(const WeightMatrix* w) { return w == nullptr ? DType::BF16 : deviceType(*w); }
@@ -52,6 +95,13 @@ void copyFloats(const float* to, const std::vector<float>& from) {
 }
 
 } // namespace
+
+int deviceChannel(const ModelConfig& config, int channel) {
+    if (const std::optional<PartlyRotated> partly = partlyRotated(config))
+        for (const PartlyRotated::Run& run : partly->runs())
+            if (channel >= run.from && channel < run.from + run.count) return run.to + channel - run.from;
+    return channel;
+}
 
 DeviceModel::DeviceModel(const Model& model)
     : config(model.config()), evictionHead(model.hasEvictionHead()), forecastHeads(model.hasForecastHeads()) {}
@@ -91,6 +141,8 @@ void DeviceModel::planAttention(DeviceLayer& layer, const LayerWeights* from, bo
         wanted = {{typeOf(from ? &from->q : nullptr), qWidth},
                   {typeOf(from ? &from->k : nullptr), kvWidth},
                   {typeOf(from ? &from->v : nullptr), kvWidth}};
+    if (partlyRotated(config)) // rows of packed tiles cannot change places one by one
+        for (Part& part : wanted) part.type = DType::BF16;
     std::vector<Part> parts;
     int rows = 0;
     for (const Part& part : wanted) {
@@ -160,14 +212,24 @@ void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool e
     planFloats(layer.postNorm, elements(config.hidden));
 }
 
+void DeviceModel::planIndexer(DeviceLayer& layer) {
+    const BlockIndexer& indexer = *config.blockIndexer;
+    planMatrix(layer.blockIndexer.projection, DType::BF16, (indexer.heads + 1) * indexer.dim, config.hidden);
+    planFloats(layer.blockIndexer.queryNorm, elements(indexer.dim));
+    planFloats(layer.blockIndexer.keyNorm, elements(indexer.dim));
+}
+
 /// Plans SparDA's heads: in every layer but the last the head for the next layer, and in layer 0 also the head for
 /// layer 0.
 void DeviceModel::planForecast(DeviceLayer& layer, const LayerWeights* from, int index) {
     const int rows = config.kvHeads * config.headDim;
+    const auto type = [&](const WeightMatrix* weights) {
+        return partlyRotated(config) ? DType::BF16 : typeOf(weights);
+    };
     if (index + 1 < config.layers)
-        planMatrix(layer.forecast, typeOf(from != nullptr ? &from->forecast : nullptr), rows, config.hidden);
+        planMatrix(layer.forecast, type(from != nullptr ? &from->forecast : nullptr), rows, config.hidden);
     if (index == 0)
-        planMatrix(layer.ownForecast, typeOf(from != nullptr ? &from->ownForecast : nullptr), rows, config.hidden);
+        planMatrix(layer.ownForecast, type(from != nullptr ? &from->ownForecast : nullptr), rows, config.hidden);
 }
 
 void DeviceModel::planAll(const Model* from) {
@@ -178,6 +240,8 @@ void DeviceModel::planAll(const Model* from) {
         const LayerWeights* weights = from != nullptr ? &from->layer(i) : nullptr;
         planLayer(layers[std::size_t(i)], weights, config.hasExperts(i), biases);
         if (forecastHeads) planForecast(layers[std::size_t(i)], weights, i);
+        if (from != nullptr && config.blockIndexer && config.blockIndexer->runsIn(i))
+            planIndexer(layers[std::size_t(i)]);
     }
     planMatrix(embedding, typeOf(from != nullptr ? &from->embedding() : nullptr), config.vocab, config.hidden);
     tied_ = from != nullptr && from->lmHead().data == from->embedding().data;
@@ -242,20 +306,41 @@ void uploadLatent(DeviceUpload& upload, const DeviceLatent& to, const LayerWeigh
     upHeads(to.valueUp, from.valueUp, from.valueUpHeadBytes);
 }
 
-void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights& from, int heads) {
-    if (to.latent.keyUp != nullptr) uploadLatent(upload, to.latent, from, heads);
+void uploadIndexer(DeviceUpload& upload, const DeviceBlockIndexer& to, const BlockIndexerWeights& from) {
+    upload.rows(to.projection, from.query);
+    upload.rows(to.projection, from.key, from.query.rows);
+    upload.floats(to.queryNorm, from.queryNorm);
+    upload.floats(to.keyNorm, from.keyNorm);
+}
+
+void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights& from, const ModelConfig& config) {
+    const std::optional<PartlyRotated> partly = partlyRotated(config);
+    const auto rotatedRows = [&](const cuda::DeviceMatrix& device, const WeightMatrix& matrix, int firstRow = 0) {
+        if (partly)
+            partly->upload(upload, device, matrix, firstRow);
+        else
+            upload.rows(device, matrix, firstRow);
+    };
+    const auto rotatedFloats = [&](const float* device, const std::vector<float>& values) {
+        upload.floats(device, partly ? partly->ordered(values) : values);
+    };
+    if (to.latent.keyUp != nullptr) uploadLatent(upload, to.latent, from, config.queryHeads);
     const WeightMatrix& first = from.queryDown.rows > 0 ? from.queryDown : from.q;
     std::size_t part = 0;
     int row = 0; // first row of `matrix` within to.qkv[part]
     for (const WeightMatrix* matrix : {&first, &from.k, &from.v}) {
         if (matrix->rows == 0) continue; // with latent attention there is no value matrix
         if (row == to.qkv[part].rows) ++part, row = 0;
-        upload.rows(to.qkv[part], *matrix, row);
+        if (matrix == &from.v)
+            upload.rows(to.qkv[part], *matrix, row);
+        else
+            rotatedRows(to.qkv[part], *matrix, row);
         row += matrix->rows;
     }
     upload.rows(to.o, from.o);
-    if (to.forecast.rows > 0) upload.rows(to.forecast, from.forecast);
-    if (to.ownForecast.rows > 0) upload.rows(to.ownForecast, from.ownForecast);
+    if (to.forecast.rows > 0) rotatedRows(to.forecast, from.forecast);
+    if (to.ownForecast.rows > 0) rotatedRows(to.ownForecast, from.ownForecast);
+    if (to.blockIndexer.projection.rows > 0) uploadIndexer(upload, to.blockIndexer, from.blockIndexer);
     if (to.experts.router != nullptr)
         uploadExperts(upload, to.experts, from.moe);
     else
@@ -263,13 +348,13 @@ void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights
     upload.floats(to.inputNorm, from.inputNorm);
     upload.floats(to.postNorm, from.postNorm);
     if (to.qkvBias != nullptr) {
-        upload.floats(to.qkvBias, from.queryDown.rows > 0 ? from.queryDownBias : from.qBias);
-        upload.floats(to.qkvBias + first.rows, from.kBias);
+        rotatedFloats(to.qkvBias, from.queryDown.rows > 0 ? from.queryDownBias : from.qBias);
+        rotatedFloats(to.qkvBias + first.rows, from.kBias);
         upload.floats(to.qkvBias + first.rows + from.k.rows, from.vBias);
         upload.floats(to.oBias, from.oBias);
     }
-    upload.floats(to.headNorms.query, from.queryNorm);
-    upload.floats(to.headNorms.key, from.keyNorm);
+    rotatedFloats(to.headNorms.query, from.queryNorm);
+    rotatedFloats(to.headNorms.key, from.keyNorm);
     upload.floats(to.eviction.delta, from.delta);
     upload.floats(to.eviction.gain, from.gain);
 }
@@ -289,7 +374,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     if (beside) beside(made);
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
-        uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i), made->config.queryHeads);
+        uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i), made->config);
         foldEvictionHead(made->layers[std::size_t(i)], made->config);
     }
     upload.rows(made->embedding, model->embedding());

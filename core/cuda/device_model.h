@@ -32,10 +32,17 @@ struct DeviceLatent {
     const __nv_bfloat16 *keyUp = nullptr, *valueUp = nullptr; // [heads, rank, nopeDim], [heads, valueDim, rank]
 };
 
+/// A block indexer (ModelConfig::blockIndexer).
+struct DeviceBlockIndexer {
+    cuda::DeviceMatrix projection;                        // bf16, [(heads + 1) * dim, hidden]: queries, then the key
+    const float *queryNorm = nullptr, *keyNorm = nullptr; // [dim]
+};
+
 struct DeviceLayer {
     /// Weights of queries, keys and values; with latent attention of the queries (or their latent) and the key.
     /// Neighbours of the same format lie in one matrix, so there are one to three matrices; their rows follow each
     /// other.
+    /// The channels of partly rotated heads stand in another order: see PartlyRotated in device_model.cpp.
     std::vector<cuda::DeviceMatrix> qkv;
     cuda::DeviceMatrix o;
     DeviceLatent latent;
@@ -45,8 +52,12 @@ struct DeviceLayer {
     const float *qkvBias = nullptr, *oBias = nullptr; // null when the checkpoint has none
     cuda::EvictionHead eviction;
     cuda::HeadNorms headNorms;
+    DeviceBlockIndexer blockIndexer;          // without rows where the layer has none
     cuda::DeviceMatrix forecast, ownForecast; // SparDA's heads; without rows when absent, see LayerWeights
 };
+
+/// Where the GPU has a channel of a head of queries or keys: those of partly rotated heads stand in another order.
+int deviceChannel(const ModelConfig& config, int channel);
 
 /// Does not change after it is made; sessions on the same GPU share it.
 class DeviceModel {
@@ -82,6 +93,7 @@ public:
 private:
     DeviceModel() = default;
     explicit DeviceModel(const Model& model);
+    void planIndexer(DeviceLayer& layer);
     void planForecast(DeviceLayer& layer, const LayerWeights* from, int index);
     void planAll(const Model* from);
     void takeAll();

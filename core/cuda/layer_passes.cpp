@@ -10,6 +10,13 @@
 #include <utility>
 
 namespace kvscope {
+namespace {
+
+cuda::GateRule gateRule(const ModelConfig& config) {
+    return config.boundedGate ? cuda::GateRule{config.boundedGate->slope, config.boundedGate->limit} : cuda::GateRule{};
+}
+
+} // namespace
 
 LayerPasses::LayerPasses(const DeviceModel& model, const BatchLayout& layout, const StepBuffers& buffers,
                          const cuda::Launch& launch, StageRanges& stages)
@@ -29,6 +36,7 @@ cuda::LinearNeeds LayerPasses::productNeeds() const {
         // prompts are multiplied by it too, with SelectionSpec::sparsePrefill
         needs.addNormalised(layer.forecast, chunk);
         needs.addNormalised(layer.ownForecast, chunk);
+        needs.addNormalised(layer.blockIndexer.projection, chunk);
         needs.add(layer.o, chunk);
         needs.add(layer.mlp.down, chunk);
         needs.add(layer.experts.shared.gateUp, expertRows_, true);
@@ -205,7 +213,7 @@ void LayerPasses::feedForwardOf(int index, const float* from, float* x, int n, b
     const DeviceLayer& weights = model_.layers[std::size_t(index)];
     stages_.at(index, Stage::Ffn);
     linear_->run(weights.mlp.gateUp, from, config_.hidden, n, norm(weights.postNorm),
-                 {nullptr, 0, false, nullptr, buffers_.hidden}, mark);
+                 {nullptr, 0, false, nullptr, buffers_.hidden, gateRule(config_)}, mark);
     linear_->run(weights.mlp.down, buffers_.hidden, n, {x, config_.hidden, adds, nullptr, nullptr});
 }
 
@@ -261,6 +269,7 @@ void LayerPasses::applyExperts(const DeviceLayer& weights, float* x, int n, std:
     };
     cuda::PackedProduct gateUp = product(experts.gateUp, experts.gateUpBytes, expertInput_);
     gateUp.hidden = expertHidden_;
+    gateUp.gate = gateRule(config_);
     cuda::multiplyPacked(launch_, gateUp);
     cuda::PackedProduct down = product(experts.down, experts.downBytes, expertHidden_);
     down.groups.inputPerPair = true;
@@ -269,7 +278,8 @@ void LayerPasses::applyExperts(const DeviceLayer& weights, float* x, int n, std:
     cuda::multiplyPacked(launch_, down);
     const bool shared = experts.shared.down.rows > 0;
     if (shared) {
-        linear_->run(experts.shared.gateUp, expertInput_, n, {nullptr, 0, false, nullptr, buffers_.hidden});
+        linear_->run(experts.shared.gateUp, expertInput_, n,
+                     {nullptr, 0, false, nullptr, buffers_.hidden, gateRule(config_)});
         linear_->run(experts.shared.down, buffers_.hidden, n, {sharedResult_, config_.hidden, false, nullptr, nullptr});
     }
     cuda::combineExperts(launch_,

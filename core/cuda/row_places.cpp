@@ -115,7 +115,7 @@ void RowPlaces::put(int place, const CudaSequences& row, const BatchLayout& layo
     const auto at = std::size_t(place), dim = std::size_t(shape_.dim), kernel = std::size_t(options_.spec.grid.kernel);
     const std::size_t ofPlace = at * std::size_t(shape_.kvHeads), slots = std::size_t(options.slots);
     host_.slots[at] = options.slots;
-    const std::int64_t angles = std::int64_t(row.rows.rope.first(0)) * (model_.config.rope.dim / 2);
+    const std::int64_t angles = std::int64_t(row.rows.rope.first(0)) * tableAngles(model_.config);
     host_.cosFirst[at] = far(row.rows.ropeCos, sizeof(float)) + angles;
     host_.sinFirst[at] = far(row.rows.ropeSin, sizeof(float)) + angles;
     host_.sampling[at] = {options.sampling.temperature, options.sampling.topP, options.sampling.topK, row.rows.draws,

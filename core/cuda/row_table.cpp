@@ -14,6 +14,14 @@ template <class T> void copy(T* to, const T* from, std::size_t count) {
 
 template <class T> void copy(T* to, const std::vector<T>& from) { copy(to, from.data(), from.size()); }
 
+/// Rows of `length` numbers as rows of `wide` ones, with `rest` behind them.
+std::vector<float> widened(const float* from, int rows, int length, int wide, float rest) {
+    std::vector<float> to(std::size_t(rows) * std::size_t(wide), rest);
+    for (std::size_t row = 0; row < std::size_t(rows); ++row)
+        std::copy_n(from + row * std::size_t(length), length, to.begin() + std::ptrdiff_t(row * std::size_t(wide)));
+    return to;
+}
+
 } // namespace
 
 RowTable::RowTable(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout)
@@ -29,7 +37,7 @@ void RowTable::plan(DeviceArena& arena) {
     const auto rows = std::size_t(layout_.rows);
     arena.plan(position, rows, kWhat);
     arena.plan(ropeFirst, rows, kWhat);
-    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(config_.rope.dim / 2);
+    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(tableAngles(config_));
     arena.plan(ropeCos, angles, "rotary tables");
     arena.plan(ropeSin, angles, "rotary tables");
     arena.plan(next, rows, kWhat);
@@ -43,11 +51,11 @@ void RowTable::plan(DeviceArena& arena) {
 }
 
 void RowTable::upload() {
-    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(config_.rope.dim / 2);
     const RopeTables tables(config_.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
                             options_.maxTokens);
-    copy(ropeCos, tables.cos(), angles);
-    copy(ropeSin, tables.sin(), angles);
+    const int rotated = config_.rope.dim / 2, wide = tableAngles(config_);
+    copy(ropeCos, widened(tables.cos(), rope.rows(), rotated, wide, 1.f));
+    copy(ropeSin, widened(tables.sin(), rope.rows(), rotated, wide, 0.f));
     std::vector<std::int32_t> first;
     for (int s = 0; s < layout_.rows; ++s) first.push_back(rope.first(s));
     copy(ropeFirst, first);

@@ -13,6 +13,10 @@
 
 namespace kvscope {
 
+/// Angles of a row of the rotary tables. The kernels rotate all channels of a head: of one that is partly rotated the
+/// other channels have angles of 0 (DeviceLayer::qkv).
+inline int tableAngles(const ModelConfig& config) { return (config.latent ? config.rope.dim : config.headDim) / 2; }
+
 struct RowTable {
     RowTable(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout);
 
@@ -42,7 +46,7 @@ struct RowTable {
     std::int32_t* firstSampled = nullptr;                  // [rows] position that takes the first draw
     std::int64_t *blockFirst = nullptr, *windowFirst = nullptr, *tokenFirst = nullptr,
                  *poolFirst = nullptr;            // [rows*kvHeads] as in BatchLayout; poolFirst: the first slot
-    float *ropeCos = nullptr, *ropeSin = nullptr; // [rope.rows(), rope.dim/2]
+    float *ropeCos = nullptr, *ropeSin = nullptr; // [rope.rows(), tableAngles()]
 
     const RopeTables rope; // says where the rows of each sequence lie
     int drawsPerRow = 0;

@@ -8,7 +8,6 @@
 namespace kvscope {
 
 std::string gpuProblem(const ModelConfig& c) {
-    if (c.boundedGate) return "the GPU backend has no bounded gates in feed-forwards (swiglu_limit)";
     if (c.latent) {
         const LatentAttention& latent = *c.latent;
         if (!cuda::hasLatentKernels(latent.rank + latent.ropeDim, latent.rank))
@@ -28,6 +27,13 @@ std::string gpuProblem(const ModelConfig& c) {
         return fmt::format("the GPU backend serves at most {} query heads with a KV head, not {}", cuda::kMostGroup,
                            c.group());
     }
+    if (!c.latent && c.rope.dim != c.headDim && c.rope.interleaved)
+        return "the GPU backend rotates parts of heads by halves alone, and this model's pairs are neighbours";
+    if (c.blockIndexer && (c.blockIndexer->dim % 8 != 0 || c.blockIndexer->heads * c.blockIndexer->dim > 8192))
+        return fmt::format(
+            "the GPU backend needs block indexers whose heads have a multiple of 8 channels, 8192 in all "
+            "at most; this model has {} heads of {}",
+            c.blockIndexer->heads, c.blockIndexer->dim);
     if (c.experts && (c.experts->count > 1024 || c.experts->used > 32 || c.experts->groups > 32))
         return fmt::format(
             "the GPU backend chooses at most 32 of 1,024 experts in 32 groups; this model {} of {} in {}",

@@ -43,7 +43,7 @@ void TokenLabels::begin() {
             const auto best = select::bestChannels(calibrated_->of(byMean() ? calibrated_->mean : calibrated_->max,
                                                                    LayerId{i}, KvHeadId{head % context_.shape.kvHeads}),
                                                    channels_);
-            channels.insert(channels.end(), best.begin(), best.end());
+            for (const std::int32_t channel : best) channels.push_back(deviceChannel(context_.config, channel));
         }
         cuda::check(
             cudaMemcpy(of(i).channel, channels.data(), channels.size() * sizeof(channels[0]), cudaMemcpyHostToDevice),
