@@ -134,9 +134,12 @@ std::vector<Parameter> msaParameters() {
 std::vector<MemoryNeed> msaMemory(const MethodUse& use, ContextLength length) {
     if (!use.config.blockIndexer) return {}; // a shape without weights
     const select::Sizes s(use, length);
-    MemoryNeed keys = select::indexOf("index_keys", "the indexer's keys", Per::Row,
-                                      select::IndexedBlocks::keyBytes(use.config, s.tokens));
+    // On the CPU keys are float32, on a GPU bf16 for whole blocks.
+    const std::int64_t bytes = s.gpu ? select::IndexedBlocks::keyBytes(use.config, s.blocks * use.spec.blockSize) / 2
+                                     : select::IndexedBlocks::keyBytes(use.config, s.tokens);
+    MemoryNeed keys = select::indexOf("index_keys", "the indexer's keys", Per::Row, bytes);
     keys.layers = LayerSet::None; // it counts all layers, of which not every one has an indexer
+    if (s.gpu) return {keys};
     const std::int64_t rows = std::min(length.prompt, kPieceTokens);
     return {keys,
             select::scratchOf("index_queries", "the indexer's queries", Lifetime::Session, Per::One,
@@ -169,7 +172,7 @@ MethodEntry msaMethod() {
                         "raise index_topk_blocks or lower index_local_blocks");
         spec.budget = {
             .sink = 0, .window = local, .windowAddsCurrent = false, .queryAware = blocks - local, .queryAgnostic = 0};
-        spec.denseWithoutIndexer = true;
+        spec.denseWithoutIndexer = spec.sparsePrefill = true;
         if (config.blockIndexer) {
             const std::vector<bool>& layers = config.blockIndexer->layers;
             spec.denseLayers = int(std::find(layers.begin(), layers.end(), true) - layers.begin());
@@ -179,6 +182,7 @@ MethodEntry msaMethod() {
     entry.makeSelector = [](const ParameterValues&, const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<Msa>(context);
     };
+    entry.onDevice = KVSCOPE_ON_DEVICE(msaOnDevice);
     entry.abilities = [](const MethodUse& use) {
         Abilities a = select::usualAbilities(use.backend);
         a.input = a.scores = a.promptAttention = true;

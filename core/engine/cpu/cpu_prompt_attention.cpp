@@ -27,10 +27,10 @@ void CpuPromptAttention::read(const PromptChunk& chunk, LayerRecord& layer) {
     if (context_.cache.indexed(chunk.layer)) clock_.run(layer, Stage::Compression, [&] { appendToIndex(chunk); });
     clock_.run(layer, Stage::Offloading, [&] { store(chunk); });
     const bool sparse = context_.plans[chunk.layer].sparse;
-    if (sparse && context_.spec.sparsePrefill)
-        attendSparsely(chunk, layer);
-    else if (sparse && needs_.promptAttention)
+    if (sparse && needs_.promptAttention)
         clock_.run(layer, Stage::Attention, [&] { selector_.attendPrompt(chunk); });
+    else if (sparse && context_.spec.sparsePrefill)
+        attendSparsely(chunk, layer);
     else
         clock_.run(layer, Stage::Attention, [&] { context_.kernels.prefillAttention(full_.of(chunk)); });
     if (needs_.prompt) clock_.run(layer, Stage::Compression, [&] { selector_.prompt(chunk); });

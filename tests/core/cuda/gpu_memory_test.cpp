@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/matrix_library.h"
+#include "tests/core/block_indexer_config.h"
 #include "tests/core/latent_experts.h"
 #include "tests/core/random_checkpoint.h"
 #include "tests/core/small_session.h"
@@ -32,6 +33,15 @@ using test::SmallSessionChoices;
 const std::shared_ptr<const Model>& embedded() {
     static const std::shared_ptr<const Model> loaded = Model::load(kDefaultModel);
     return loaded;
+}
+
+/// The embedded model, or one with the indexer that the method needs.
+const std::shared_ptr<const Model>& modelFor(const MethodEntry& method) {
+    static const std::shared_ptr<const Model> indexed = [] {
+        const test::Folder folder;
+        return Model::load(test::writeCheckpoint((folder / "model").string(), test::blockIndexerConfig(), 5));
+    }();
+    return method.hasIndexer != nullptr ? indexed : embedded();
 }
 
 struct Case {
@@ -82,8 +92,9 @@ protected:
     /// the method can run like this
     static bool expectDeclared(const SmallSessionChoices& choices) {
         const MethodEntry& method = findMethod(GetParam().method);
-        const SmallSession session(embedded(), method, choices);
-        if (findRefusal(method, session.use(), session.setup.maxTokens.front(), embedded().get())) return false;
+        const std::shared_ptr<const Model>& model = modelFor(method);
+        const SmallSession session(model, method, choices);
+        if (findRefusal(method, session.use(), session.setup.maxTokens.front(), model.get())) return false;
         const MemoryPlan planned = gpuMemory(session.setup, someGpu(method.name)), declared = session.declared();
         MemoryPlan tiers; // what is planned, without scratch memory
         for (const MemoryPlan::Part& part : planned.parts())
@@ -128,8 +139,8 @@ TEST_P(GpuMemory, IsPlannedAsTheMethodAndTheTiersDeclareIt) {
 /// Recorded or not, the session is told of all memory at once: the plan of a level differs in the reports alone.
 TEST_P(GpuMemory, OfReportsGrowsWithWhatIsRecorded) {
     const MethodEntry& method = findMethod(GetParam().method);
-    const SmallSession session(embedded(), method, {.settings = GetParam().settings, .backend = Backend::Cuda});
-    const auto model = DeviceModel::shapesOf(*embedded());
+    const SmallSession session(modelFor(method), method, {.settings = GetParam().settings, .backend = Backend::Cuda});
+    const auto model = DeviceModel::shapesOf(*modelFor(method));
     CudaEngineOptions options = gpuEngineOptions(session.setup);
     const auto planned = [&](bool record, RecordLevel level) {
         options.record = record;
@@ -397,11 +408,12 @@ std::unique_ptr<DeviceSelector> makeGreedy(const ParameterValues& values, const 
 TEST_P(GpuMemoryOnCuda, AMegabyteThatNobodyDeclaredShows) {
     const MethodEntry& method = findMethod(GetParam().method);
     if (method.onDevice.make == nullptr) GTEST_SKIP() << "the method is data and has no selector";
-    const SmallSession session(embedded(), method, {.settings = GetParam().settings, .backend = Backend::Cuda});
+    const SmallSession session(modelFor(method), method, {.settings = GetParam().settings, .backend = Backend::Cuda});
     usual = method.onDevice.make;
-    const auto weights = DeviceModel::of(embedded());
+    const auto weights = DeviceModel::of(modelFor(method));
     CudaEngineOptions options = gpuEngineOptions(session.setup);
-    const MemoryPlan declared = CudaEngine::memory(DeviceModel::shapesOf(*embedded()), options, gpuLaunch(usableGpu()));
+    const MemoryPlan declared =
+        CudaEngine::memory(DeviceModel::shapesOf(*modelFor(method)), options, gpuLaunch(usableGpu()));
     options.method.makeSelector = makeGreedy;
     const Taken taken = run(weights, options, session.setup.prompts);
     EXPECT_THAT(complaint(taken, declared), ::testing::HasSubstr("1048576 more")) << "a megabyte goes unnoticed";

@@ -1,0 +1,157 @@
+// MSA on the GPU against the CPU backend, on random tiny checkpoints of MiniMax-M3's form with the same bf16 weights.
+// Without a GPU: that the family runs there and what is planned.
+#include "core/cuda/gpu_memory.h"
+#include "core/plan/model_limits.h"
+#include "core/select/refusal.h"
+#include "tests/core/backend.h"
+#include "tests/core/block_indexer_config.h"
+#include "tests/core/indexed_family.h"
+#include "tests/core/small_session.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <random>
+
+namespace kvscope {
+namespace KVSCOPE_TEST_FILE {
+
+struct Case {
+    const char* name;
+    nlohmann::json changes;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::shared_ptr<const Model> modelOf(const Case& tested) {
+    const auto folder = std::filesystem::temp_directory_path() /
+                        (std::string("kvscope-msa-") + tested.name + "-" + std::to_string(getpid()));
+    const auto model = Model::load(test::writeCheckpoint(folder.string(), test::blockIndexerConfig(tested.changes), 5));
+    std::filesystem::remove_all(folder); // the files are mapped
+    return model;
+}
+
+class Msa : public ::testing::TestWithParam<Case> {
+protected:
+    const std::shared_ptr<const Model> model_ = modelOf(GetParam());
+};
+
+TEST_P(Msa, RunsOnCudaByItsEntry) {
+    EXPECT_EQ(gpuProblem(*model_), "");
+    const MethodEntry& msa = findMethod("msa");
+    const ParameterValues values = resolveDefaults(msa, model_->config());
+    const SelectionSpec spec = msa.make(values, model_->config());
+    EXPECT_FALSE(findRefusal(msa, {values, spec, model_->config(), Backend::Cuda}, 500));
+}
+
+class MsaOnCuda : public Msa {
+protected:
+    void SetUp() override {
+        if (!test::onCuda()) GTEST_SKIP() << "compares the GPU with the CPU";
+    }
+    test::Ids prompt(int tokens) { return test::randomPrompt(tokens, random_, model_->config().vocab); }
+    static test::Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<test::Ids>& prompts,
+                                Backend backend, int newTokens, bool offload, const test::Ids& forced = {}) {
+        SessionOptions options = test::optionsOf("msa", newTokens);
+        options.backend = backend;
+        options.offload = offload;
+        return test::decode(model, prompts, options, forced);
+    }
+    std::mt19937 random_{11};
+};
+
+/// The ids that a selection has chosen by score, and their scores.
+struct Scored {
+    test::Ids ids;
+    std::vector<float> scores;
+};
+Scored scoredOf(const StepRecord& step, const SelectionRecord& selection) {
+    Scored scored;
+    const auto blocks = step.blocksOf(selection);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (blocks[i].origin() != Origin::QueryAware) continue;
+        scored.ids.push_back(blocks[i].id());
+        scored.scores.push_back(step.scores.at(selection.first + i));
+    }
+    return scored;
+}
+
+/// Both are fed the same tokens. Blocks may differ where bf16 cannot tell scores apart: the ids that only one has
+/// chosen scored close to the worst that both have.
+TEST_P(MsaOnCuda, ChoosesWhatTheCpuChooses) {
+    std::int64_t chosen = 0, common = 0, differing = 0;
+    double widest = 0, worstLogit = 0;
+    for (const int tokens : {40, 300, 900}) {
+        const std::vector<test::Ids> prompts{prompt(tokens)};
+        const test::Ids forced = prompt(24);
+        const test::Outcome cpu = decode(model_, prompts, Backend::Cpu, 24, true, forced),
+                            gpu = decode(model_, prompts, Backend::Cuda, 24, true, forced);
+        ASSERT_EQ(cpu.steps.size(), gpu.steps.size());
+        for (std::size_t step = 0; step < cpu.logits.size(); ++step)
+            worstLogit = std::max(worstLogit, test::relativeError(gpu.logits.at(step), cpu.logits[step].data()));
+        for (std::size_t step = 1; step < cpu.steps.size(); ++step) {
+            const StepRecord &a = cpu.steps[step], &b = gpu.steps[step];
+            ASSERT_EQ(a.selections.size(), b.selections.size());
+            for (std::size_t i = 0; i < a.selections.size(); ++i) {
+                ASSERT_EQ(a.selections[i].layer, b.selections[i].layer);
+                ASSERT_EQ(a.selections[i].kvHead, b.selections[i].kvHead);
+                const Scored one = scoredOf(a, a.selections[i]), other = scoredOf(b, b.selections[i]);
+                ASSERT_EQ(one.ids.size(), other.ids.size());
+                chosen += std::int64_t(one.ids.size());
+                float largest = 0, least = std::numeric_limits<float>::infinity();
+                for (const float score : one.scores)
+                    largest = std::max(largest, std::abs(score)), least = std::min(least, score);
+                for (std::size_t at = 0; at < one.ids.size(); ++at) {
+                    if (std::find(other.ids.begin(), other.ids.end(), one.ids[at]) != other.ids.end()) {
+                        ++common;
+                        continue;
+                    }
+                    ++differing;
+                    const double gap = double(one.scores.at(at) - least) / double(largest);
+                    widest = std::max(widest, gap);
+                    std::printf("step %zu, layer %d, KV head %d: only the CPU has block %d, %.2e above its worst\n",
+                                step, a.selections[i].layer, a.selections[i].kvHead, one.ids[at], gap);
+                }
+            }
+        }
+    }
+    ASSERT_GT(chosen, 0);
+    std::printf("overlap %.4f of %lld blocks, %lld differ, widest gap %.2e of the largest score, logits within %.2e\n",
+                double(common) / double(chosen), static_cast<long long>(chosen), static_cast<long long>(differing),
+                widest, worstLogit);
+    EXPECT_GE(double(common) / double(chosen), 0.97);
+    EXPECT_LT(widest, 0.05) << "a block that both ought to have chosen";
+    EXPECT_LT(worstLogit, 0.1) << "bf16 through the layers, and a few other blocks";
+}
+
+/// With every block in the budget only bf16 lies between the two.
+TEST_P(MsaOnCuda, LogitsAreTheCpusWhereEverythingIsAttended) {
+    const std::vector<test::Ids> prompts{
+        prompt(model_->config().blockIndexer->blocks * model_->config().blockIndexer->blockTokens - 20)};
+    const test::Ids forced = prompt(12);
+    const test::Outcome cpu = decode(model_, prompts, Backend::Cpu, 12, false, forced),
+                        gpu = decode(model_, prompts, Backend::Cuda, 12, false, forced);
+    for (std::size_t step = 0; step < cpu.logits.size(); ++step)
+        EXPECT_LT(test::relativeError(gpu.logits.at(step), cpu.logits[step].data()), 0.04) << step;
+}
+
+TEST_P(MsaOnCuda, OffloadedResidentAndBatchedGiveTheSameIds) {
+    const std::vector<test::Ids> prompts{prompt(700), prompt(33), prompt(410)};
+    const test::Outcome offloaded = decode(model_, prompts, Backend::Cuda, 60, true),
+                        resident = decode(model_, prompts, Backend::Cuda, 60, false);
+    EXPECT_EQ(offloaded.ids, resident.ids);
+    EXPECT_GT(offloaded.summary.misses, 0);
+    EXPECT_EQ(resident.summary.misses, 0);
+    EXPECT_EQ(offloaded.logits, resident.logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, MsaOnCuda,
+    ::testing::Values(Case{"as_it_is", nlohmann::json::object()},
+                      Case{"blocks_of_32", {{"index_block_size", 32}, {"index_local_blocks", 2}}},
+                      Case{"wide_heads",
+                           {{"head_dim", 128}, {"rotary_dim", 64}, {"index_n_heads", 1}, {"index_head_dim", 128}}}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(Shapes, Msa, ::testing::Values(Case{"as_it_is", nlohmann::json::object()}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+} // namespace KVSCOPE_TEST_FILE
+} // namespace kvscope
