@@ -140,7 +140,7 @@ void CudaDenoiser::plan() {
     p_.arena.plan(changes_, rules_.compares() ? tokens * heads : 0, kActivations);
     p_.arena.plan(kvChanges_, recorded_.kvChanges ? tokens * 2 * std::size_t(p_.config.kvHeads) : 0, kActivations);
     const std::size_t parts = std::size_t(shares_.count) * tokens * heads;
-    p_.arena.plan(shares_.partial, parts * dim, kActivations);
+    p_.arena.plan(shares_.partial, parts * dim / 2, kActivations); // numbers of 2 bytes, see attend(); dim is even
     p_.arena.plan(shares_.states, parts, kActivations);
     prompts_.plan(p_.arena, p_.engine.maxPrompt);
     FlightInputs(nullptr, rows_, block_, device_.inputBytes);
