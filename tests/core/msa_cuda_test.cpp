@@ -1,12 +1,10 @@
 // MSA on the GPU against the CPU backend, on random tiny checkpoints of MiniMax-M3's form with the same bf16 weights.
-// Without a GPU: that the family runs there and what is planned.
-#include "core/cuda/gpu_memory.h"
+// Without a GPU: that the family runs there.
 #include "core/plan/model_limits.h"
 #include "core/select/refusal.h"
 #include "tests/core/backend.h"
 #include "tests/core/block_indexer_config.h"
 #include "tests/core/indexed_family.h"
-#include "tests/core/small_session.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -181,6 +181,11 @@ TEST(Msa, SessionsThatCannotBe) {
     EXPECT_FALSE(findRefusal(msa, {values, spec, model->config(), Backend::Cpu}, 500));
     EXPECT_FALSE(findRefusal(msa, {values, spec, model->config(), Backend::Cuda}, 500));
     EXPECT_THAT(gpuProblem(model->config()), HasSubstr("heads of 64 or 128 channels"));
+    ModelConfig wide = model->config();
+    wide.headDim = 64;
+    EXPECT_THAT(gpuProblem(wide), HasSubstr("block indexers whose heads have a multiple of 8 channels"));
+    wide.rope.interleaved = true;
+    EXPECT_THAT(gpuProblem(wide), HasSubstr("rotates parts of heads by halves alone"));
     // A checkpoint without an indexer has no use for it, and says so.
     const auto plain = Model::load(test::source("tests/golden/families/qwen3"));
     EXPECT_FALSE(hasWeightsFor(msa, *plain));
