@@ -59,6 +59,7 @@ TEST_F(VainOptions, OfRunAreRefused) {
         recorded.insert(recorded.end(), option.begin(), option.end());
         EXPECT_THAT(refusalOfRun(recorded), HasSubstr(option.front() + " has no effect with --backend cpu"));
     }
+    EXPECT_THAT(refusalOfRun({"--products", "built-in"}), HasSubstr("--products has no effect with --backend cpu"));
     EXPECT_THAT(refusalOfRun({"--method", "infllm", "--set", "cached_blocks=40", "--no-offload"}),
                 HasSubstr("the parameter 'cached_blocks' of method infllm has no effect with --no-offload"));
     EXPECT_THAT(refusalOfRun({"--method", "infllm", "--set", "cached_blocks=40", "--device-kv", "60"}),
@@ -99,6 +100,7 @@ TEST_F(VainOptions, OfWhatIsLeftOutAreRefused) {
     }
     refused({"calibrate", "--what", "forecast"}, "--width", "8", "with --what forecast");
     refused({"calibrate", "--what", "channels"}, "--steps", "8", "with --what channels");
+    refused({"calibrate", "--what", "products"}, "--texts", "8", "with --what products");
     refused({"calibrate", "--what", "channels"}, "--queries", "8", "with --what channels");
     for (const char* command : {"load", "simulate"}) {
         refused({command, "--workload", "longmix"}, "--burst", "0.5", "without --arrivals gamma");
