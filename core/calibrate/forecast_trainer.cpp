@@ -55,6 +55,10 @@ private:
     std::vector<std::int32_t> farChoice(std::size_t query, std::span<const float> windowScores) const;
     std::vector<float> blockMass(std::span<const std::span<const float>> logits, int position) const;
 
+    /// Runs the body for every index below `count`, on all threads.
+    template <class Body> void forEach(std::size_t count, const Body& body) const {
+        kernels_->forEach(int(count), [&](int i) { body(std::size_t(i)); });
+    }
     std::size_t at(std::size_t query, std::size_t layer, std::size_t head) const {
         return (query * layers_ + layer) * heads_ + head;
     }
@@ -111,18 +115,18 @@ void Trainer::splitQueries() {
 
 void Trainer::poolKeys() {
     keys_.resize(texts_.size() * layers_ * heads_);
-    kernels_->forEach(int(keys_.size()), [&](int i) {
-        const std::size_t head = std::size_t(i) % heads_, layer = std::size_t(i) / heads_ % layers_;
-        const TextSamples& text = texts_[std::size_t(i) / heads_ / layers_];
+    forEach(keys_.size(), [&](std::size_t i) {
+        const std::size_t head = i % heads_, layer = i / heads_ % layers_;
+        const TextSamples& text = texts_[i / heads_ / layers_];
         const auto& keys = text.layers[layer].keys[head];
         const std::size_t windows = std::size_t(spec_.grid.windows(text.tokens));
-        auto& pooled = keys_[std::size_t(i)].pooled;
+        const std::size_t length = std::size_t(spec_.grid.kernel), stride = std::size_t(spec_.grid.stride);
+        auto& pooled = keys_[i].pooled;
         pooled.assign(windows * dim_, 0.f);
         for (std::size_t w = 0; w < windows; ++w)
-            for (std::size_t t = 0; t < std::size_t(spec_.grid.kernel); ++t)
+            for (std::size_t t = 0; t < length; ++t)
                 for (std::size_t c = 0; c < dim_; ++c)
-                    pooled[w * dim_ + c] +=
-                        keys[(w * std::size_t(spec_.grid.stride) + t) * dim_ + c] / float(spec_.grid.kernel);
+                    pooled[w * dim_ + c] += keys[(w * stride + t) * dim_ + c] / float(spec_.grid.kernel);
     });
 }
 
@@ -186,14 +190,14 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
                           false};
     kernels_->linear({queries.data(), int(rows), config_.headDim, nullptr, 0.f, {&to, 1}});
     const HeadKeys& keys = keysOf(text, layer, head);
-    kernels_->forEach(int(queries_.size()), [&](int i) {
-        const Query& query = queries_[std::size_t(i)];
+    forEach(queries_.size(), [&](std::size_t i) {
+        const Query& query = queries_[i];
         if (query.text != text) return;
         std::vector<std::span<const float>> logits;
         for (std::size_t h = 0; h < group_; ++h)
             logits.push_back(std::span(products).subspan((query.row * group_ + h) * tokens, tokens));
-        const std::size_t index = at(std::size_t(i), layer, head);
-        if (std::size_t(i) >= trainQueries_) mass_[index] = blockMass(logits, query.position);
+        const std::size_t index = at(i, layer, head);
+        if (i >= trainQueries_) mass_[index] = blockMass(logits, query.position);
         std::vector<float> sum(std::size_t(spec_.grid.windows(query.position + 1)), 0.f), share(sum.size());
         for (std::size_t h = 0; h < group_; ++h) {
             const float* q = queries.data() + (query.row * group_ + h) * dim_; // the scale is multiplied in
@@ -206,7 +210,7 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
             for (float& s : share) total += s = std::exp(s - most);
             for (std::size_t w = 0; w < share.size(); ++w) sum[w] += share[w] / total / float(group_);
         }
-        best_[index] = farChoice(std::size_t(i), sum);
+        best_[index] = farChoice(i, sum);
         targets_[index] = training_.teacher == ForecastTeacher::Backbone
                               ? targetOfShares(spec_, sum, query.position, training_.farBlocks)
                               : forecastTarget(spec_, logits, query.position, training_.farBlocks);
@@ -284,13 +288,13 @@ double Trainer::step(std::size_t layer, std::span<const std::size_t> batch, int 
     forecastGradients_.assign(forecasts_.size(), 0.f);
     std::vector<double> losses(batch.size() * heads_);
     const float scale = config_.attentionScale(), share = 1.f / float(losses.size());
-    kernels_->forEach(int(losses.size()), [&](int i) {
-        const std::size_t b = std::size_t(i) / heads_, head = std::size_t(i) % heads_;
+    forEach(losses.size(), [&](std::size_t i) {
+        const std::size_t b = i / heads_, head = i % heads_;
         const std::size_t offset = b * width_ + head * dim_;
         std::vector<float> scores;
         score(layer, batch[b], head, forecasts_.data() + offset, scores);
         std::vector<float> gradient(scores.size());
-        losses[std::size_t(i)] = forecastLoss(targets_[at(batch[b], layer, head)], scores, gradient);
+        losses[i] = forecastLoss(targets_[at(batch[b], layer, head)], scores, gradient);
         const HeadKeys& keys = keysOf(queries_[batch[b]].text, layer, head);
         for (std::size_t w = 0; w < gradient.size(); ++w)
             for (std::size_t c = 0; c < dim_; ++c)
@@ -298,11 +302,11 @@ double Trainer::step(std::size_t layer, std::span<const std::size_t> batch, int 
     });
     rotate(forecastGradients_.data(), batch, true);
     Layer& trained = trained_[layer];
-    kernels_->forEach(int(width_), [&](int row) {
-        float* gradient = trained.gradient.data() + std::size_t(row) * hidden_;
+    forEach(width_, [&](std::size_t row) {
+        float* gradient = trained.gradient.data() + row * hidden_;
         std::fill_n(gradient, hidden_, 0.f);
         for (std::size_t b = 0; b < batch.size(); ++b) {
-            const float factor = forecastGradients_[b * width_ + std::size_t(row)];
+            const float factor = forecastGradients_[b * width_ + row];
             const float* input = inputs_.data() + b * hidden_;
             for (std::size_t i = 0; i < hidden_; ++i) gradient[i] += factor * input[i];
         }
@@ -317,8 +321,8 @@ void Trainer::update(Layer& layer, int number) {
     const double clip = std::min(1.0, kGradientNorm / std::max(std::sqrt(norm), 1e-12));
     const double correction1 = 1 - std::pow(kBeta1, number), correction2 = 1 - std::pow(kBeta2, number);
     const double rate = training_.learningRate;
-    kernels_->forEach(int(width_), [&](int row) {
-        for (std::size_t i = std::size_t(row) * hidden_; i < std::size_t(row + 1) * hidden_; ++i) {
+    forEach(width_, [&](std::size_t row) {
+        for (std::size_t i = row * hidden_; i < (row + 1) * hidden_; ++i) {
             const double g = clip * double(layer.gradient[i]);
             layer.mean[i] = float(kBeta1 * double(layer.mean[i]) + (1 - kBeta1) * g);
             layer.variance[i] = float(kBeta2 * double(layer.variance[i]) + (1 - kBeta2) * g * g);
@@ -335,23 +339,23 @@ ForecastQuality Trainer::measure(std::size_t layer) {
     forward(layer, test);
     std::vector<double> losses(test.size() * heads_), recalls(losses.size()), masses(losses.size());
     const SelectionBudget& budget = spec_.budget;
-    kernels_->forEach(int(losses.size()), [&](int i) {
-        const std::size_t b = std::size_t(i) / heads_, head = std::size_t(i) % heads_, index = at(test[b], layer, head);
+    forEach(losses.size(), [&](std::size_t i) {
+        const std::size_t b = i / heads_, head = i % heads_, index = at(test[b], layer, head);
         std::vector<float> scores;
         score(layer, test[b], head, forecasts_.data() + b * width_ + head * dim_, scores);
         const auto chosen = farChoice(test[b], scores);
         std::vector<float> gradient(scores.size());
-        losses[std::size_t(i)] = forecastLoss(targets_[index], scores, gradient);
+        losses[i] = forecastLoss(targets_[index], scores, gradient);
         int common = 0;
         for (const std::int32_t block : best_[index])
             common += std::binary_search(chosen.begin(), chosen.end(), block) ? 1 : 0;
-        recalls[std::size_t(i)] = best_[index].empty() ? 1.0 : double(common) / double(best_[index].size());
+        recalls[i] = best_[index].empty() ? 1.0 : double(common) / double(best_[index].size());
         double found = 0, far = 0;
         const int firstNear =
             queries_[test[b]].position / spec_.blockSize + 1 - budget.window - (budget.windowAddsCurrent ? 1 : 0);
         for (int block = budget.sink; block < firstNear; ++block) far += double(mass_[index][std::size_t(block)]);
         for (const std::int32_t block : chosen) found += double(mass_[index][std::size_t(block)]);
-        masses[std::size_t(i)] = far > 0 ? found / far : 1.0;
+        masses[i] = far > 0 ? found / far : 1.0;
     });
     const double count = double(losses.size());
     return {std::accumulate(losses.begin(), losses.end(), 0.0) / count,
