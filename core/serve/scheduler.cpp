@@ -28,6 +28,11 @@ private:
     std::int64_t available() const { return now_.budget.available(used_); }
     bool over() const { return now_.budget.workingSetControl && used_.workingSets > available(); }
     bool isShort(const ServeRequest& r) const { return r.promptTokens <= options_.shortTokens; }
+    const ServeRequest& running(const Member& member) const { return now_.running[std::size_t(member.index)]; }
+    static Member memberOf(std::span<const ServeRequest> list, const ServeRequest& request) {
+        return {request.id, int(&request - list.data())};
+    }
+    int& waitingFor(Limit limit) { return plan_.waitingFor[std::size_t(limit)]; }
     double msSince(std::int64_t ns) const { return double(now_.nowNs - ns) / kNsPerMs; }
 
     // Requests that can never run leave the queue, and so do those that arrived when the queue was full. Only requests
@@ -56,10 +61,9 @@ private:
 
     // Requests that decode go on, unless they are paused here. Paused requests return before others are admitted.
     void chooseDecodes() {
-        for (int i = 0; i < int(now_.running.size()); ++i) {
-            const ServeRequest& request = now_.running[std::size_t(i)];
+        for (const ServeRequest& request : now_.running) {
             if (request.state == RequestState::Decoding)
-                plan_.decode.push_back({request.id, i});
+                plan_.decode.push_back(memberOf(now_.running, request));
             else
                 ++reading_;
         }
@@ -68,31 +72,29 @@ private:
     }
 
     /// The request to pause: the one that frees most bytes for each token that it still has to make; of equal ones the
-    /// newest.
-    int victim() const {
-        int best = -1;
+    /// newest. The end of the list: none may be paused.
+    std::vector<Member>::const_iterator victim() const {
+        auto best = plan_.decode.cend();
         double most = -1;
-        for (int i = 0; i < int(plan_.decode.size()); ++i) {
-            const ServeRequest& r = now_.running[std::size_t(plan_.decode[std::size_t(i)].index)];
+        for (auto member = plan_.decode.cbegin(); member != plan_.decode.cend(); ++member) {
+            const ServeRequest& r = running(*member);
             if (r.pauses > 0 && r.tokensSinceResume < options_.resumeTokens) continue;
             const double freed = double(r.workingSetBytes) / std::max(1, r.maxTokens - r.generated);
-            if (freed >= most) best = i, most = freed;
+            if (freed >= most) best = member, most = freed;
         }
         return best;
     }
     void pauseSome() {
         while (over() && int(plan_.decode.size()) + reading_ > 1) {
-            const int i = victim();
-            if (i < 0) return;
-            const Member member = plan_.decode[std::size_t(i)];
-            used_ -= now_.running[std::size_t(member.index)].elastic();
-            plan_.paused.push_back(member);
-            plan_.decode.erase(plan_.decode.begin() + i);
+            const auto member = victim();
+            if (member == plan_.decode.cend()) return;
+            used_ -= running(*member).elastic();
+            plan_.paused.push_back(*member);
+            plan_.decode.erase(member);
         }
     }
     void resumeSome() {
-        for (int i = 0; i < int(now_.paused.size()); ++i) {
-            const ServeRequest& request = now_.paused[std::size_t(i)];
+        for (const ServeRequest& request : now_.paused) {
             const Limit limit = lacking(now_.budget, used_, request.elastic());
             const bool alone = plan_.decode.empty() && plan_.resumed.empty() && reading_ == 0;
             if (limit != Limit::None && !(alone && limit == Limit::WorkingSets)) {
@@ -100,7 +102,7 @@ private:
                 return;
             }
             used_ += request.elastic();
-            plan_.resumed.push_back({request.id, i});
+            plan_.resumed.push_back(memberOf(now_.paused, request));
         }
     }
 
@@ -111,7 +113,7 @@ private:
             (isCold ? cold : warm) += request.needs.stepBytes;
         };
         for (const Member& member : plan_.decode) {
-            const ServeRequest& request = now_.running[std::size_t(member.index)];
+            const ServeRequest& request = running(member);
             count(request, request.cold);
         }
         for (const Member& member : plan_.resumed) count(now_.paused[std::size_t(member.index)], true);
@@ -243,15 +245,14 @@ private:
         const bool aged = oldest && msSince(oldest->lastSegmentNs) >= options_.agingMs;
         kept_ = aged ? 0 : std::min(shortMs, std::max(0.0, left_) / 2);
         for (const bool shortLane : {false, true})
-            for (int i = 0; i < int(now_.running.size()); ++i) {
-                const ServeRequest& request = now_.running[std::size_t(i)];
+            for (const ServeRequest& request : now_.running) {
                 if (request.state != RequestState::Prefilling || isShort(request) != shortLane || closed_) continue;
                 if (shortLane ? shortSegments_ >= options_.shortTurns : longSegments_ > 0) continue;
                 const double most = shortLane ? left_ : left_ - kept_;
                 // Of the short prompts only the oldest is read however long it takes, so that the iteration's time
                 // stays bounded.
                 const bool force = mustRead(request) && (!shortLane || shortSegments_ == 0);
-                const Limit limit = read(request, {request.id, i}, false, most, force);
+                const Limit limit = read(request, memberOf(now_.running, request), false, most, force);
                 if (limit == Limit::None) continue;
                 if (limit == Limit::WorkingSets || limit == Limit::HardNeed) holderWaits_ = limit;
                 if (promptLimit_ == Limit::None) promptLimit_ = limit;
@@ -271,7 +272,7 @@ private:
         const auto count = int(now_.waiting.size());
         const int waiting = count - int(plan_.refused.size());
         const auto allWaitFor = [&](Limit limit) {
-            plan_.waitingFor[std::size_t(limit)] += waiting;
+            waitingFor(limit) += waiting;
             if (waiting > 0) queueLimit_ = limit;
         };
         if (!plan_.paused.empty() || plan_.resumed.size() < now_.paused.size()) return allWaitFor(Limit::PausedFirst);
@@ -297,16 +298,16 @@ private:
                 continue;
             }
             if (queueLimit_ == Limit::None) queueLimit_ = limit;
-            ++plan_.waitingFor[std::size_t(limit)];
+            ++waitingFor(limit);
             ++passed;
             const int rest = waiting - passed - int(plan_.admitted.size());
             const bool lanesFull = longsReading_ >= options_.longPrefills && shortsFull();
             if (limit == Limit::Rows || lanesFull) {
-                plan_.waitingFor[std::size_t(limit == Limit::Rows ? limit : Limit::PrefillLane)] += rest;
+                waitingFor(limit == Limit::Rows ? limit : Limit::PrefillLane) += rest;
                 break;
             }
             if (isBarrier(request)) {
-                plan_.waitingFor[std::size_t(Limit::Barrier)] += rest;
+                waitingFor(Limit::Barrier) += rest;
                 break;
             }
             if (!inShortLane && limit != Limit::PrefillLane && msSince(request.queuedNs) >= options_.agingMs)
