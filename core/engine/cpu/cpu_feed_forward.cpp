@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
 namespace kvscope {
 namespace {
@@ -15,12 +16,11 @@ const float* dataOrNull(const std::vector<float>& values) { return values.empty(
 float sigmoid(float x) { return 1.f / (1.f + std::exp(-x)); }
 
 /// Indices of the `count` largest scores, best first; of equal scores the lower index first.
-std::vector<int> best(const std::vector<float>& scores, int count) {
-    std::vector<int> order(scores.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int a, int b) {
-        const float x = scores[std::size_t(a)], y = scores[std::size_t(b)];
-        return x > y || (x == y && a < b);
+std::vector<std::size_t> best(const std::vector<float>& scores, int count) {
+    std::vector<std::size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](std::size_t a, std::size_t b) {
+        return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     });
     order.resize(std::size_t(count));
     return order;
@@ -43,20 +43,20 @@ std::vector<float> scoresOf(const ExpertConfig& config, const float* logits) {
 void keepBestGroups(const ExpertConfig& config, std::vector<float>& scores) {
     if (config.groupsUsed == config.groups) return;
     const int size = config.count / config.groups;
-    std::vector<float> groups(std::size_t(config.groups), kLowest);
+    const Extents<int, int> scoreAt(config.groups, size);
+    std::vector<float> groups;
     for (int g = 0; g < config.groups; ++g) {
         float first = kLowest, second = kLowest;
-        for (int i = 0; i < size; ++i) {
-            const float score = scores[std::size_t(g * size + i)];
+        for (const float score : scoreAt.part(std::span(scores), g)) {
             second = std::max(second, std::min(first, score));
             first = std::max(first, score);
         }
-        groups[std::size_t(g)] = config.groupScore == GroupScore::Max || size == 1 ? first : first + second;
+        groups.push_back(config.groupScore == GroupScore::Max || size == 1 ? first : first + second);
     }
-    std::vector<bool> kept(std::size_t(config.groups), false);
-    for (const int g : best(groups, config.groupsUsed)) kept[std::size_t(g)] = true;
-    for (int e = 0; e < config.count; ++e)
-        if (!kept[std::size_t(e / size)]) scores[std::size_t(e)] = kLowest;
+    std::vector<bool> kept(groups.size(), false);
+    for (const std::size_t g : best(groups, config.groupsUsed)) kept[g] = true;
+    for (int g = 0; g < config.groups; ++g)
+        if (!kept[std::size_t(g)]) std::ranges::fill(scoreAt.part(std::span(scores), g), kLowest);
 }
 
 } // namespace
@@ -66,13 +66,13 @@ void chooseExperts(const ExpertConfig& config, const float* logits, const float*
     const std::vector<float> scores = scoresOf(config, logits);
     std::vector<float> ranking = scores;
     if (choiceBias != nullptr)
-        for (int e = 0; e < config.count; ++e) ranking[std::size_t(e)] += choiceBias[e];
+        for (std::size_t e = 0; e < ranking.size(); ++e) ranking[e] += choiceBias[e];
     keepBestGroups(config, ranking);
     chosen.clear();
     float sum = 0;
-    for (const int e : best(ranking, config.used)) {
-        chosen.push_back({e, scores[std::size_t(e)]});
-        sum += scores[std::size_t(e)];
+    for (const std::size_t e : best(ranking, config.used)) {
+        chosen.push_back({int(e), scores[e]});
+        sum += scores[e];
     }
     const float factor = config.normalise ? config.scale / (sum + 1e-20f) : config.scale;
     for (ExpertChoice& choice : chosen) choice.weight *= factor;
