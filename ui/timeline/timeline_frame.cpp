@@ -160,7 +160,7 @@ void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, c
         // A label that would be cut at the edge stands before its tick, unless the label before it ends there.
         const bool cut = end > where.right();
         const double left = cut ? x - 4 - (end - x - 4) : x + 4;
-        if (cut && left < labelled) continue;
+        if (left < labelled) continue;
         painter.drawText(QPointF(left, where.bottom() - 6), tick.label);
         labelled = end + 4;
     }

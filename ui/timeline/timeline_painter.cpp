@@ -36,7 +36,9 @@ void TimelinePainter::paint(QPainter& painter, QSize size, const TimelineScene& 
     colours_ = &spanColours_.of(scene.data->table, scene.data->index.components(), theme);
     painter.fillRect(QRect({0, 0}, size), theme.plotBackground);
     painter.setFont(font_);
-    const std::vector<TimeTick> ticks = timeTicks(scene.window, areas_.body.width());
+    // A narrow body has four ticks all the same, as long as their labels find room.
+    const std::vector<TimeTick> ticks =
+        timeTicks(scene.window, areas_.body.width(), std::clamp(areas_.body.width() / 4, 60, 110));
     drawBody(scene, ticks);
     painter.drawImage(areas_.body.topLeft(), body_);
     drawLabels(painter, scene, vector);

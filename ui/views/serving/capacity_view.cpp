@@ -112,7 +112,14 @@ public:
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         for (int panel = 0; panel < kCapacityPanels; ++panel) {
+            // Captions above the panels: beside low ones there is no room for more than the unit.
+            auto* caption = new QCPTextElement(&canvas());
+            caption->setTextFlags(Qt::AlignLeft | Qt::AlignBottom);
+            caption->setMargins(QMargins(2, 4, 0, 0));
+            canvas().plotLayout()->addElement(canvas().plotLayout()->rowCount(), 0, caption);
+            captions_[std::size_t(panel)] = caption;
             QCPAxisRect* rect = canvas().addPanel(true);
+            rect->setMinimumMargins(QMargins(15, 2, 15, panel + 1 == kCapacityPanels ? 15 : 4));
             if (panel + 1 < kCapacityPanels) rect->axis(QCPAxis::atBottom)->setTickLabels(false);
             recorded_[std::size_t(panel)] = addGraph(panel);
             recorded_[std::size_t(panel)]->setLineStyle(QCPGraph::lsNone);
@@ -202,6 +209,7 @@ private:
     QComboBox* change_ = nullptr;
     MutedLabel* status_ = nullptr;
     LegendStrip* legend_ = nullptr;
+    std::array<QCPTextElement*, kCapacityPanels> captions_{};
     struct Lines {
         std::array<QCPGraph*, kCapacityPanels> line{}, unsure{}; // unsure: points near saturation
     };
@@ -363,6 +371,8 @@ void CapacityView::nameAxes() {
         setLogAxis(rect->axis(QCPAxis::atBottom),
                    panel + 1 == kCapacityPanels ? names[std::size_t(change_->currentIndex())] : QString(), 2);
         setUnitAxis(rect->axis(QCPAxis::atLeft), heights[panel], Unit::Fraction);
+        captions_[std::size_t(panel)]->setText(rect->axis(QCPAxis::atLeft)->label());
+        rect->axis(QCPAxis::atLeft)->setLabel({});
         rect->axis(QCPAxis::atLeft)->ticker()->setTickCount(3);
     }
 }
@@ -383,16 +393,22 @@ void CapacityView::showStatus() {
 void CapacityView::themed(const Theme& theme) {
     const std::array<QColor, 3> colours{theme.resource[0], theme.miss, theme.resource[1]};
     legend_->applyTheme(theme);
+    for (std::size_t panel = 0; panel < captions_.size(); ++panel) {
+        captions_[panel]->setFont(canvas().panels()[panel]->axis(QCPAxis::atLeft)->labelFont());
+        captions_[panel]->setTextColor(theme.text);
+    }
     QVector<Swatch> swatches;
     for (std::size_t s = 0; s < lines_.size(); ++s) {
         const QColor colour = colours[s % colours.size()];
+        // Settings often have the same numbers. Each is thinner than those it is drawn over, so that all are seen.
+        const double inner = double(std::min(s, colours.size() - 1)) / double(colours.size() - 1);
         for (QCPGraph* line : lines_[s].line) {
-            line->setPen(QPen(colour, s == 0 ? 2 : 1.2));
-            line->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, colour, colour, 6));
+            line->setPen(QPen(colour, 5 - 3.8 * inner));
+            line->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, colour, colour, 10 - 5 * inner));
         }
         for (QCPGraph* unsure : lines_[s].unsure)
             unsure->setScatterStyle(
-                QCPScatterStyle(QCPScatterStyle::ssCircle, QPen(colour, 1.5), theme.plotBackground, 8));
+                QCPScatterStyle(QCPScatterStyle::ssCircle, QPen(colour, 1.5), theme.plotBackground, 12 - 6 * inner));
         if (s < settings_.size()) swatches << Swatch{settings_[s].name, colour, Swatch::Mark::Line, {}};
     }
     for (QCPGraph* recorded : recorded_)
