@@ -2,6 +2,7 @@
 // loops of simd.h.
 #include "base/aligned_buffer.h"
 #include "base/error.h"
+#include "base/extents.h"
 #include "kernels/cpu/quantised.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/thread_team.h"
@@ -68,6 +69,14 @@ void checkBlocks(const WeightMatrix& weight) {
                "quantised weights come in whole blocks");
 }
 
+/// Makes a buffer hold at least `count` elements; what it held is lost where it grows.
+template <class T> void makeRoom(AlignedBuffer<T>& buffer, std::size_t count) {
+    if (buffer.size() < count) buffer = AlignedBuffer<T>(count);
+}
+
+/// Elements of an array [rows, cols].
+std::size_t elements(int rows, int cols) { return Extents<int, int>(rows, cols).size(); }
+
 class CpuKernels final : public Kernels {
 public:
     explicit CpuKernels(int threads)
@@ -120,10 +129,10 @@ public:
                    "gate and up have the same shape");
         checkBlocks(args.gate);
         checkBlocks(args.up);
-        if (gateScratch_.size() < std::size_t(args.n) * std::size_t(width) * 2)
-            gateScratch_ = AlignedBuffer<float>(std::size_t(args.n) * std::size_t(width) * 2);
+        const std::size_t half = elements(args.n, width);
+        makeRoom(gateScratch_, 2 * half);
         float* gate = gateScratch_.data();
-        float* up = gate + std::size_t(args.n) * std::size_t(width);
+        float* up = gate + half;
         const LinearTarget targets[] = {{args.gate, args.gateBias, gate, width, false},
                                         {args.up, args.upBias, up, width, false}};
         const auto activate = [&](std::int64_t at, std::int64_t n) {
@@ -181,7 +190,7 @@ public:
         checkCount("the number of dimensions", args.dim);
         if (args.dim == 0) return;
         team_.each((args.n * args.heads + kVectorsTogether - 1) / kVectorsTogether, [&](int part, int thread) {
-            auto& row = scratch_[std::size_t(thread)].rows;
+            auto& row = scratchOf(thread).rows;
             if (row.size() < std::size_t(args.dim)) row.resize(std::size_t(args.dim));
             const int begin = part * kVectorsTogether, end = std::min(args.n * args.heads, begin + kVectorsTogether);
             for (int i = begin; i < end; ++i) {
@@ -211,7 +220,7 @@ public:
             target.stride = args.yStride;
             const float* x = args.x + std::int64_t(head) * args.xHeadStride;
             if (few && isQuantised(target.weight.type)) {
-                auto& rows = scratch_[std::size_t(thread)].rows;
+                auto& rows = scratchOf(thread).rows;
                 const auto stride = std::size_t(roundedBytes(cols)) / sizeof(float);
                 if (rows.size() < stride * std::size_t(args.n)) rows.resize(stride * std::size_t(args.n));
                 auto* rounded = reinterpret_cast<std::byte*>(rows.data());
@@ -222,7 +231,7 @@ public:
             }
             if (few) {
                 const std::int64_t stride = arrangedStride(target.weight.type, cols);
-                auto& rows = scratch_[std::size_t(thread)].rows;
+                auto& rows = scratchOf(thread).rows;
                 if (rows.size() < std::size_t(stride) * std::size_t(args.n))
                     rows.resize(std::size_t(stride) * std::size_t(args.n));
                 for (int i = 0; i < args.n; ++i)
@@ -230,9 +239,8 @@ public:
                                  rows.data() + i * stride);
                 return floatInputs(target, rows.data(), stride, args.n, 0, target.weight.rows);
             }
-            auto& panel = panels_[std::size_t(thread)];
-            if (panel.size() < std::size_t(cols) * std::size_t(width))
-                panel = AlignedBuffer<float>(std::size_t(cols) * std::size_t(width));
+            auto& panel = panelOf(thread);
+            makeRoom(panel, elements(cols, width));
             const int begin = job % panels * width, outputs = std::min(width, target.weight.rows - begin);
             packPanel(target.weight, begin, 0, cols, panel.data());
             panelMultiply(x, args.xStride, args.n, panel.data(), cols, target.y + begin, target.stride, outputs, false);
@@ -276,8 +284,7 @@ public:
         team_.each(items, [&](int i, int thread) {
             float maxima[kMostGroup], sums[kMostGroup];
             const AttentionItem& item = args.items[std::size_t(i)];
-            attendBlocks(args, item, 0, item.blockCount, item.out, args.outStride, maxima, sums,
-                         scratch_[std::size_t(thread)]);
+            attendBlocks(args, item, 0, item.blockCount, item.out, args.outStride, maxima, sums, scratchOf(thread));
             normalise(args, item, maxima, sums);
         });
     }
@@ -294,8 +301,7 @@ public:
         team_.each(tiles * args.kvHeads, [&](int job, int thread) {
             // The last tiles attend to the most keys. They are handed out first, so that the threads end together.
             const int tile = tiles - 1 - job / args.kvHeads, begin = tile * tileTokens;
-            prefillTile(args, job % args.kvHeads, begin, std::min(args.n, begin + tileTokens),
-                        scratch_[std::size_t(thread)]);
+            prefillTile(args, job % args.kvHeads, begin, std::min(args.n, begin + tileTokens), scratchOf(thread));
         });
     }
 
@@ -311,8 +317,7 @@ public:
         team_.each(blocks * args.kvHeads, [&](int job, int thread) {
             // The first blocks are seen by the most queries. They are handed out first, so that the threads end
             // together.
-            receivedByBlock(args, job % args.kvHeads, oldest + job / args.kvHeads, received.data(),
-                            scratch_[std::size_t(thread)]);
+            receivedByBlock(args, job % args.kvHeads, oldest + job / args.kvHeads, received.data(), scratchOf(thread));
         });
     }
 
@@ -321,7 +326,7 @@ public:
         checkHeads(args.group, args.dim, args.tileSize);
         team_.each(int(args.items.size()), [&](int i, int thread) {
             if (args.items[std::size_t(i)].windows > 0)
-                groupScoreItem(args, args.items[std::size_t(i)], scratch_[std::size_t(thread)]);
+                groupScoreItem(args, args.items[std::size_t(i)], scratchOf(thread));
         });
     }
 
@@ -378,8 +383,7 @@ private:
         const int items = int(args.items.size()), dim = valueDimOf(args.dim, args.valueDim);
         const auto outFloats = std::size_t(args.group) * std::size_t(dim),
                    perPart = outFloats + 2 * std::size_t(args.group);
-        if (partials_.size() < std::size_t(items * splits) * perPart)
-            partials_ = AlignedBuffer<float>(std::size_t(items * splits) * perPart);
+        makeRoom(partials_, std::size_t(items * splits) * perPart);
         const auto part = [&](int index) { return partials_.data() + std::size_t(index) * perPart; };
         team_.each(items * splits, [&](int index, int thread) {
             const AttentionItem& item = args.items[std::size_t(index / splits)];
@@ -393,7 +397,7 @@ private:
                 std::fill_n(sums, args.group, 0.f);
                 return;
             }
-            attendBlocks(args, item, first, last, out, dim, maxima, sums, scratch_[std::size_t(thread)]);
+            attendBlocks(args, item, first, last, out, dim, maxima, sums, scratchOf(thread));
         });
         for (int i = 0; i < items; ++i) {
             const AttentionItem& item = args.items[std::size_t(i)];
@@ -426,10 +430,9 @@ private:
         };
         const bool bfloat = any([](DType type) { return type == DType::BF16; }), quantised = any(isQuantised);
         const auto need = std::size_t(2 * args.n) * std::size_t(stride);
-        if (inputs_.size() < need) inputs_ = AlignedBuffer<float>(need);
+        makeRoom(inputs_, need);
         const std::size_t rounded = quantised ? std::size_t(roundedBytes(cols)) : 0;
-        if (rounded_.size() < rounded * std::size_t(args.n))
-            rounded_ = AlignedBuffer<std::byte>(rounded * std::size_t(args.n));
+        makeRoom(rounded_, rounded * std::size_t(args.n));
         for (int i = 0; i < args.n; ++i) {
             const float* x = args.x + std::int64_t(i) * args.xStride;
             float* plain = inputs_.data() + i * stride;
@@ -499,8 +502,7 @@ private:
         const float* x = args.x;
         std::int64_t xStride = args.xStride;
         if (args.normWeight) {
-            if (normed_.size() < std::size_t(args.n) * std::size_t(cols))
-                normed_ = AlignedBuffer<float>(std::size_t(args.n) * std::size_t(cols));
+            makeRoom(normed_, elements(args.n, cols));
             team_.split(args.n, 8, [&](std::int64_t begin, std::int64_t end) {
                 for (std::int64_t i = begin; i < end; ++i)
                     rmsNormRow(args.x + i * args.xStride, args.normWeight, args.normEps, cols,
@@ -511,11 +513,9 @@ private:
         }
         int panels = 0;
         for (const LinearTarget& target : args.targets) panels += (target.weight.rows + width - 1) / width;
-        const auto panelFloats = std::size_t(std::min(cols, kPanelDepth)) * std::size_t(width);
-        for (auto& panel : panels_)
-            if (panel.size() < panelFloats) panel = AlignedBuffer<float>(panelFloats);
+        for (auto& panel : panels_) makeRoom(panel, elements(std::min(cols, kPanelDepth), width));
         team_.each(panels, [&](int job, int thread) {
-            auto& panel = panels_[std::size_t(thread)];
+            auto& panel = panelOf(thread);
             int index = job;
             const LinearTarget* target = args.targets.data();
             while (index >= (target->weight.rows + width - 1) / width)
@@ -536,6 +536,9 @@ private:
             }
         });
     }
+
+    AttentionScratch& scratchOf(int thread) { return scratch_[std::size_t(thread)]; }
+    AlignedBuffer<float>& panelOf(int thread) { return panels_[std::size_t(thread)]; }
 
     ThreadTeam team_;
     std::vector<AttentionScratch> scratch_;    // [thread]
