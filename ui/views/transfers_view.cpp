@@ -93,10 +93,11 @@ public:
             beyond_[std::size_t(i)] = beyond;
             auto* label = new QCPItemText(&canvas());
             label->setClipToAxisRect(false);
-            for (QCPItemPosition* position : label->positions()) {
-                position->setAxisRect(panel);
-                position->setAxes(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
-            }
+            label->position->setAxisRect(panel); // beside the caption, where no curve is
+            label->position->setType(QCPItemPosition::ptAxisRectRatio);
+            label->position->setCoords(1, 0);
+            label->setPositionAlignment(Qt::AlignRight | Qt::AlignBottom);
+            label->setPadding({0, 0, 0, 6});
             label->setVisible(false);
             labels_[std::size_t(i)] = label;
         }
@@ -382,7 +383,7 @@ private:
         }
     }
 
-    /// Triangles at the edge where steps reach beyond it, the furthest with its value.
+    /// Triangles at the edge where steps reach beyond it; the furthest one's value stands above the panel.
     void markBeyond(std::size_t panel, const std::vector<QPointF>& beyond, QCPRange range) {
         const bool low = panel == HitRate;
         const Theme& theme = Theme::current();
@@ -397,15 +398,8 @@ private:
         beyondAny_[panel] = int(beyond.size());
         if (beyond.empty()) return;
         const QPointF& furthest = beyond.front();
-        const bool rightHalf = furthest.x() > canvas().visibleX().center();
-        label->position->setCoords(furthest.x(), edge);
-        label->setPositionAlignment((rightHalf ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
-        label->setPadding({9, 0, 9, 0});
         label->setFont(panels_[0]->axis(QCPAxis::atLeft)->tickLabelFont());
-        label->setColor(theme.text);
-        QColor behind = theme.plotBackground; // over the curve, and read all the same
-        behind.setAlpha(210);
-        label->setBrush(behind);
+        label->setColor(theme.danger);
         label->setText(tr("step %1: %2")
                            .arg(formatCount(std::llround(furthest.x())),
                                 formatValue(kUnits[panel], low ? 100 - furthest.y() : furthest.y())));
