@@ -47,10 +47,12 @@ protected:
     }
     test::Ids prompt(int tokens) { return test::randomPrompt(tokens, random_, model_->config().vocab); }
     static test::Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<test::Ids>& prompts,
-                                Backend backend, int newTokens, bool offload, const test::Ids& forced = {}) {
-        SessionOptions options = test::optionsOf("msa", newTokens);
+                                Backend backend, int newTokens, bool offload, const test::Ids& forced = {},
+                                const char* method = "msa") {
+        SessionOptions options = test::optionsOf(method, newTokens);
         options.backend = backend;
         options.offload = offload;
+        options.twoInFlight = forced.empty(); // a forced token is known before the next step is launched
         return test::decode(model, prompts, options, forced);
     }
     std::mt19937 random_{11};
@@ -145,6 +147,18 @@ TEST_P(MsaOnCuda, LogitsAreTheCpusWhereEverythingIsAttended) {
     }
 }
 
+/// Without a selection: norms, partly rotated heads, bounded gates and experts alone.
+TEST_P(MsaOnCuda, LogitsOfFullAttentionAreTheCpus) {
+    const std::vector<test::Ids> prompts{prompt(70)};
+    const test::Ids forced = prompt(12);
+    const test::Outcome cpu = decode(model_, prompts, Backend::Cpu, 12, false, forced, "full"),
+                        gpu = decode(model_, prompts, Backend::Cuda, 12, false, forced, "full");
+    std::vector<double> errors;
+    for (std::size_t step = 0; step < cpu.logits.size(); ++step)
+        errors.push_back(test::relativeError(gpu.logits.at(step), cpu.logits[step].data()));
+    EXPECT_LT(middleOf(errors), 0.05);
+}
+
 TEST_P(MsaOnCuda, OffloadedResidentAndBatchedGiveTheSameIds) {
     const std::vector<test::Ids> prompts{prompt(700), prompt(33), prompt(410)};
     const test::Outcome offloaded = decode(model_, prompts, Backend::Cuda, 60, true),
@@ -157,15 +171,20 @@ TEST_P(MsaOnCuda, OffloadedResidentAndBatchedGiveTheSameIds) {
 
 std::vector<Case> cases() {
     const std::vector<std::string> dense(3, "dense");
-    return {{"experts", nlohmann::json::object()},
-            {"dense", {{"mlp_layer_types", dense}}},
-            {"blocks_of_32", {{"mlp_layer_types", dense}, {"index_block_size", 32}, {"index_local_blocks", 2}}},
-            {"wide_heads",
-             {{"mlp_layer_types", dense},
-              {"head_dim", 128},
-              {"rotary_dim", 64},
-              {"index_n_heads", 1},
-              {"index_head_dim", 128}}}};
+    return {
+        {"experts", nlohmann::json::object()},
+        {"dense", {{"mlp_layer_types", dense}}},
+        {"blocks_of_32", {{"mlp_layer_types", dense}, {"index_block_size", 32}, {"index_local_blocks", 2}}},
+        {"heads_rotated_whole",
+         {{"mlp_layer_types", dense},
+          {"rotary_dim", 64},
+          {"rope_parameters", {{"partial_rotary_factor", 1.0}, {"rope_theta", 10000.0}, {"rope_type", "default"}}}}},
+        {"wide_heads",
+         {{"mlp_layer_types", dense},
+          {"head_dim", 128},
+          {"rotary_dim", 64},
+          {"index_n_heads", 1},
+          {"index_head_dim", 128}}}};
 }
 
 const auto kNames = [](const auto& tested) { return std::string(tested.param.name); };
