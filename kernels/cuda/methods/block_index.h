@@ -1,4 +1,4 @@
-// MSA: the keys and queries of a block indexer, and what a query gives to each block of keys.
+// MiniMax sparse attention: the keys and queries of a block indexer, and what a query gives to each block of keys.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
