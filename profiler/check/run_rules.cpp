@@ -151,8 +151,9 @@ std::span<const SqlRule> runRules() {
          "SELECT NULL, 'block_bytes is ' || block_bytes || ', block_size ' || block_size || ', head_dim ' || head_dim"
          " FROM run WHERE run_id = ?1 AND (block_bytes > 4294967296 OR (block_size > 0 AND head_dim > 0 AND block_bytes"
          " > 16.0 * 2 * block_size * head_dim))"},
+        // Where the rows are lost, the run looks like one that knows nothing of selections.
         {"run-selections", "a run whose steps select has selections, at levels selections and full", Concern::Selection,
-         Needs::Selections, "selection", Form::None,
+         Needs::Nothing, "step", Form::None,
          fmt::format("SELECT NULL, 'the level is ' || r.level || ', steps select ' || CAST(s.selected AS INTEGER) ||"
                      " ' blocks, and there is no selection' FROM run r, (SELECT total(selected) AS selected FROM step"
                      " WHERE {}) s WHERE r.run_id = ?1 AND r.level IN ('selections', 'full') AND s.selected > 0 AND NOT"
