@@ -59,9 +59,9 @@ TEST_F(SdkInstalled, ACMakeProjectFindsIt) {
         << "cmake_minimum_required(VERSION 3.20)\nproject(example C)\nfind_package(kvscope_trace REQUIRED)\n"
         << "add_executable(example " << source("sdk/trace/examples/minimal.c") << ")\n"
         << "target_link_libraries(example PRIVATE kvscope::kvscope_trace)\n";
-    const Finished built =
-        shell(fmt::format("cmake -G Ninja -S '{0}' -B '{0}/build' -DCMAKE_PREFIX_PATH='{1}' && cmake --build '{0}/build'",
-                          path("project"), prefix));
+    const Finished built = shell(
+        fmt::format("cmake -G Ninja -S '{0}' -B '{0}/build' -DCMAKE_PREFIX_PATH='{1}' && cmake --build '{0}/build'",
+                    path("project"), prefix));
     ASSERT_EQ(built.status, 0) << built.out << built.err;
     const Finished ran = Process({path("project/build/example"), path("run.kvtrace")}).wait();
     EXPECT_EQ(ran.status, 0) << ran.err;
