@@ -174,7 +174,7 @@ TEST_P(MsaOnCuda, LogitsOfFullAttentionAreTheCpus) {
     EXPECT_LT(middleOf(errors), 0.05);
 }
 
-TEST_P(MsaOnCuda, OffloadedResidentAndBatchedGiveTheSameIds) {
+TEST_P(MsaOnCuda, OffloadedAndResidentGiveTheSameIds) {
     const std::vector<test::Ids> prompts{prompt(700), prompt(33), prompt(410)};
     const test::Outcome offloaded = decode(model_, prompts, Backend::Cuda, 60, true),
                         resident = decode(model_, prompts, Backend::Cuda, 60, false);
