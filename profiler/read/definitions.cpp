@@ -45,10 +45,8 @@ const std::vector<Definition>& definitions() {
          "steps that open a block out; a single step or cell shows its value whatever it is."},
         {"cold", "Cold step",
          "A decode step in which a sequence, or a request of a server, selects for the first time. Its device slots "
-         "are "
-         "still empty, so that its misses say nothing about the method. Totals count it; rates, shares and means leave "
-         "it "
-         "out unless they are asked to count it."},
+         "are still empty, so that its misses say nothing about the method. Totals count it; rates, shares and means "
+         "leave it out unless they are asked to count it."},
         {"opens-block", "Step that opens a block",
          "A step in which some sequence began a new KV block. A method may choose differently there, so these steps "
          "are labelled."},

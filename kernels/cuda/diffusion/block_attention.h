@@ -27,8 +27,8 @@ struct BlockAttentionArgs {
     // The result of every split, for mergeBlocks or mergeShares. Null: the kernel writes `out` itself; there is then
     // one split, and nothing is to be merged with it.
     float* partial = nullptr; // [rows, kvHeads, splits, queries(), dim] weighted sums of values
-    // Whether `partial` has numbers of 2 bytes (__half) in its first half, for mergeBlocks alone: half as much to write
-    // and to read. Their error, 2^-12 of each number, is an eighth of that of the bf16 numbers that come of them.
+    // Whether `partial` has numbers of 2 bytes (__half), for mergeBlocks alone: half as much to keep, to write and to
+    // read. Their error, 2^-12 of each number, is an eighth of that of the bf16 numbers that come of them.
     bool halves = false;
     float2* states = nullptr;     // [rows, kvHeads, splits, queries()] largest logit, sum of exponentials
     __nv_bfloat16* out = nullptr; // [rows*block, queryHeads*dim]
