@@ -456,7 +456,7 @@ TEST_F(CacheViewTest, ALiveRunIsComputedAgainOnRequestAndWhenItEnds) {
 TEST_F(CacheViewTest, LeavesOutWhatASmallPictureHasNoRoomFor) {
     open(recorded("a.kvtrace", {}));
     show("cache", {1400, 900});
-    const auto visible = [&](int panel) { return canvas().panels()[std::size_t(panel)]->visible(); };
+    const auto visible = [&](int panel) { return canvas().panels()[panel]->visible(); };
     EXPECT_TRUE(visible(Speed) && visible(WorkingSet) && visible(Kept));
     child<QComboBox>("lower").setCurrentIndex(2);
     canvas().replot();

@@ -42,7 +42,7 @@ protected:
     /// Points of a curve, by panel: the steps of the training, and the measurements of texts left out.
     static int points(CalibrateDialog& dialog, int panel, bool leftOut) {
         auto* plot = dialog.findChild<PlotCanvas*>("calibratePlot");
-        return plot->panels()[std::size_t(panel)]->graphs()[leftOut ? 1 : 0]->dataCount();
+        return plot->panels()[panel]->graphs()[leftOut ? 1 : 0]->dataCount();
     }
 };
 

@@ -32,7 +32,7 @@ protected:
     }
     QLabel& status() { return child<QLabel>("capacityStatus"); }
     /// Of each panel: the recorded run, and for each setting its line and those of its points that are unsure.
-    const QCPGraph& graph(int panel, int index) { return *canvas().panels()[std::size_t(panel)]->graphs()[index]; }
+    const QCPGraph& graph(int panel, int index) { return *canvas().panels()[panel]->graphs()[index]; }
     RecordedServer server() const {
         const TraceReader reader(trace);
         return readRecordedServer(reader, reader.runs().front());

@@ -29,7 +29,7 @@ protected:
     }
     /// What the view's own statement finds, row by row.
     test::SqlRows found() { return test::sql(trace, view->sql().toStdString()); }
-    QList<QCPGraph*> graphsOf(int panel) { return canvas().panels()[std::size_t(panel)]->graphs(); }
+    QList<QCPGraph*> graphsOf(int panel) { return canvas().panels()[panel]->graphs(); }
     QString text(const char* label) { return child<QLabel>(label).text(); }
 
     std::string trace;
@@ -90,7 +90,7 @@ TEST_F(RatesViewTest, NamesEveryCurveAboveItsStripAndItsUnitBesideIt) {
             if (auto* legend = qobject_cast<LegendStrip*>(grid.element(row, 0))) legends << legend;
         ASSERT_EQ(std::size_t(legends.size()), canvas().panels().size());
         for (int strip = 0; strip < legends.size(); ++strip) {
-            const QCPAxisRect* panel = canvas().panels()[std::size_t(strip)];
+            const QCPAxisRect* panel = canvas().panels()[strip];
             EXPECT_LE(legends[strip]->rect().bottom(), panel->rect().top()) << strip;
             EXPECT_LE(legends[strip]->rect().height(), 24) << "one line";
             const QList<QCPGraph*> graphs = graphsOf(strip);

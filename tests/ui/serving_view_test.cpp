@@ -30,7 +30,7 @@ protected:
         show("serving", {1200, 800});
     }
     QPoint pixel(double ns, double lane, int panel = 0) {
-        QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
+        QCPAxisRect* rect = canvas().panels()[panel];
         return {int(rect->axis(QCPAxis::atBottom)->coordToPixel(ns)),
                 int(rect->axis(QCPAxis::atLeft)->coordToPixel(lane))};
     }

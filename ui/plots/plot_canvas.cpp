@@ -14,8 +14,6 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kWheelPauseMs = 600; // wheel clicks less than this apart make one entry of the zoom history
-constexpr std::size_t kHistory = 100;
 constexpr double kZoomKey = 0.7, kZoomWheel = 0.85;
 constexpr double kHandleReach = 6; // pixels to either side of a handle where a press takes hold of it
 
@@ -76,11 +74,7 @@ QCPAxisRect* PlotCanvas::addPanel(bool zoomY, int group) {
     plotLayout()->addElement(plotLayout()->rowCount(), 0, rect);
     rect->setMarginGroup(QCP::msLeft | QCP::msRight, margins_); // stacked panels share the step axis
     rects_.push_back(rect);
-    zoomY_.push_back(zoomY);
-    fullY_.emplace_back(0, 1);
-    minimumY_.push_back(1);
-    groupOfPanel_.push_back(group);
-    handles_.emplace_back();
+    panels_.emplaceBack(group, zoomY);
     groupOf(group);
     if (theme_) styleAxisRect(*rect);
     return rect;
@@ -93,47 +87,40 @@ void PlotCanvas::clearPanels() {
     clearPlottables();
     clearItems();
     rects_.clear();
-    zoomY_.clear();
-    fullY_.clear();
-    minimumY_.clear();
-    groupOfPanel_.clear();
-    handles_.clear();
-    undo_.clear();
-    redo_.clear();
+    panels_.clear();
+    history_.clear();
     plotLayout()->clear();
     plotLayout()->simplify();
 }
 
 PlotCanvas::Group& PlotCanvas::groupOf(int group) {
-    if (std::size_t(group) >= groups_.size()) groups_.resize(std::size_t(group) + 1);
-    return groups_[std::size_t(group)];
+    if (group >= groups_.size()) groups_.resize(group + 1);
+    return groups_[group];
 }
 
-QCPRange PlotCanvas::fullX(int group) const {
-    return std::size_t(group) < groups_.size() ? groups_[std::size_t(group)].full : Group().full;
-}
+QCPRange PlotCanvas::fullX(int group) const { return group < groups_.size() ? groups_[group].full : Group().full; }
 
 QCPRange PlotCanvas::visibleX(int group) const {
-    for (std::size_t i = 0; i < rects_.size(); ++i)
-        if (groupOfPanel_[i] == group) return rects_[i]->axis(QCPAxis::atBottom)->range();
+    for (int i = 0; i < rects_.size(); ++i)
+        if (panels_[i].group == group) return rects_[i]->axis(QCPAxis::atBottom)->range();
     return fullX(group);
 }
 
 void PlotCanvas::setMinimumSpan(double steps, int group) { groupOf(group).minimumSpan = steps; }
 
-void PlotCanvas::setHandle(int panel, std::optional<double> x) { handles_[std::size_t(panel)] = x; }
+void PlotCanvas::setHandle(int panel, std::optional<double> x) { panels_[panel].handle = x; }
 
 PlotCanvas::View PlotCanvas::view() const {
     View now;
-    for (int group = 0; group < int(groups_.size()); ++group) now.x.push_back(visibleX(group));
+    for (int group = 0; group < groups_.size(); ++group) now.x.push_back(visibleX(group));
     for (const QCPAxisRect* rect : rects_) now.y.push_back(rect->axis(QCPAxis::atLeft)->range());
     return now;
 }
 
 void PlotCanvas::setView(const View& wanted) {
-    for (std::size_t group = 0; group < wanted.x.size(); ++group) setX(int(group), wanted.x[group]);
-    for (std::size_t i = 0; i < rects_.size() && i < wanted.y.size(); ++i)
-        if (zoomY_[i]) setY(i, wanted.y[i]);
+    for (int group = 0; group < wanted.x.size(); ++group) setX(group, wanted.x[group]);
+    for (int i = 0; i < rects_.size() && i < wanted.y.size(); ++i)
+        if (panels_[i].zoomY) setY(i, wanted.y[i]);
 }
 
 QCPRange PlotCanvas::clamped(QCPRange wanted, QCPRange full, double smallest) const {
@@ -148,13 +135,13 @@ QCPRange PlotCanvas::clamped(QCPRange wanted, QCPRange full, double smallest) co
 void PlotCanvas::setX(int group, QCPRange wanted) {
     const QCPRange range = clamped(wanted, fullX(group), groupOf(group).minimumSpan);
     const bool changed = !same(range, visibleX(group));
-    for (std::size_t i = 0; i < rects_.size(); ++i)
-        if (groupOfPanel_[i] == group) rects_[i]->axis(QCPAxis::atBottom)->setRange(range);
+    for (int i = 0; i < rects_.size(); ++i)
+        if (panels_[i].group == group) rects_[i]->axis(QCPAxis::atBottom)->setRange(range);
     if (changed) emit visibleXChanged();
 }
 
-void PlotCanvas::setY(std::size_t panel, QCPRange wanted) {
-    rects_[panel]->axis(QCPAxis::atLeft)->setRange(clamped(wanted, fullY_[panel], minimumY_[panel]));
+void PlotCanvas::setY(int panel, QCPRange wanted) {
+    rects_[panel]->axis(QCPAxis::atLeft)->setRange(clamped(wanted, panels_[panel].fullY, panels_[panel].minimumY));
 }
 
 void PlotCanvas::setFullX(QCPRange full, int group) {
@@ -166,81 +153,62 @@ void PlotCanvas::setFullX(QCPRange full, int group) {
 void PlotCanvas::showAllX(int group) { setX(group, fullX(group)); }
 
 void PlotCanvas::setFullY(int panel, QCPRange full) {
-    const auto i = std::size_t(panel);
-    const QCPRange now = rects_[i]->axis(QCPAxis::atLeft)->range();
-    const bool whole = !zoomY_[i] || same(now, fullY_[i]);
-    fullY_[i] = full;
+    QCPAxis* values = rects_[panel]->axis(QCPAxis::atLeft);
+    const QCPRange now = values->range();
+    const bool whole = !panels_[panel].zoomY || same(now, panels_[panel].fullY);
+    panels_[panel].fullY = full;
     if (whole)
-        rects_[i]->axis(QCPAxis::atLeft)->setRange(full);
+        values->setRange(full);
     else
-        setY(i, now);
+        setY(panel, now);
 }
 
 bool PlotCanvas::isZoomed() const {
-    for (int group = 0; group < int(groups_.size()); ++group)
+    for (int group = 0; group < groups_.size(); ++group)
         if (!same(visibleX(group), fullX(group))) return true;
-    for (std::size_t i = 0; i < rects_.size(); ++i)
-        if (zoomY_[i] && !same(rects_[i]->axis(QCPAxis::atLeft)->range(), fullY_[i])) return true;
+    for (int i = 0; i < rects_.size(); ++i)
+        if (panels_[i].zoomY && !same(rects_[i]->axis(QCPAxis::atLeft)->range(), panels_[i].fullY)) return true;
     return false;
-}
-
-void PlotCanvas::remember(Change change, int group) {
-    const bool continues = change == Change::Wheel && lastChange_ == Change::Wheel && lastGroup_ == group &&
-                           sinceWheel_.isValid() && sinceWheel_.elapsed() < kWheelPauseMs && !undo_.empty();
-    lastChange_ = change;
-    lastGroup_ = group;
-    if (change == Change::Wheel) sinceWheel_.start();
-    redo_.clear();
-    if (continues) return;
-    undo_.push_back(view());
-    if (undo_.size() > kHistory) undo_.erase(undo_.begin());
 }
 
 void PlotCanvas::resetZoom() {
     if (!isZoomed()) return;
-    remember(Change::Other);
-    View whole{{}, fullY_};
+    history_.remember(view());
+    View whole;
     for (const Group& group : groups_) whole.x.push_back(group.full);
+    for (const Panel& panel : panels_) whole.y.push_back(panel.fullY);
     setView(whole);
     replot(rpQueuedReplot);
 }
 
 void PlotCanvas::forgetZoom() {
     resetZoom();
-    undo_.clear();
-    redo_.clear();
+    history_.clear();
 }
 
 void PlotCanvas::undoZoom() {
-    if (undo_.empty()) return;
-    redo_.push_back(view());
-    const View back = undo_.back();
-    undo_.pop_back();
-    lastChange_ = Change::Other;
-    setView(back);
+    const auto before = history_.undo(view());
+    if (!before) return;
+    setView(*before);
     replot(rpQueuedReplot);
 }
 
 void PlotCanvas::redoZoom() {
-    if (redo_.empty()) return;
-    undo_.push_back(view());
-    const View forward = redo_.back();
-    redo_.pop_back();
-    lastChange_ = Change::Other;
-    setView(forward);
+    const auto after = history_.redo(view());
+    if (!after) return;
+    setView(*after);
     replot(rpQueuedReplot);
 }
 
 void PlotCanvas::zoomBy(double factor, QPointF at, bool vertical) {
     if (rects_.empty()) return;
-    const int panel = std::max({panelAt(at), panelOfAxis(at), 0}), group = groupOfPanel_[std::size_t(panel)];
+    const int panel = std::max({panelAt(at), panelOfAxis(at), 0}), group = panels_[panel].group;
     const auto scaled = [factor](const QCPRange& range, double centre) {
         return QCPRange(centre - (centre - range.lower) * factor, centre + (range.upper - centre) * factor);
     };
     const QPointF centre = dataAt(panel, at);
     if (vertical) {
-        const auto i = std::size_t(panel);
-        if (zoomY_[i]) setY(i, scaled(rects_[i]->axis(QCPAxis::atLeft)->range(), centre.y()));
+        if (panels_[panel].zoomY) setY(panel, scaled(rects_[panel]->axis(QCPAxis::atLeft)->range(), centre.y()));
     } else {
         setX(group, scaled(visibleX(group), centre.x()));
     }
@@ -248,7 +216,7 @@ void PlotCanvas::zoomBy(double factor, QPointF at, bool vertical) {
 }
 
 void PlotCanvas::zoomTo(QCPRange x) {
-    remember(Change::Other);
+    history_.remember(view());
     setX(0, x);
     replot(rpQueuedReplot);
 }
@@ -266,18 +234,18 @@ void PlotCanvas::reveal(double x) {
 }
 
 void PlotCanvas::revealMark() {
-    for (std::size_t i = 0; i < rects_.size(); ++i) {
+    for (int i = 0; i < rects_.size(); ++i) {
         const CursorMark mark = overlay_->markOf(rects_[i]);
         const auto moved = [half = mark.size / 2](QCPRange range, double cell) {
             if (cell - half < range.lower) return range + (cell - half - range.lower);
             if (cell + half > range.upper) return range + (cell + half - range.upper);
             return range;
         };
-        const QCPRange x = visibleX(groupOfPanel_[i]), y = rects_[i]->axis(QCPAxis::atLeft)->range();
-        const QCPRange toX = mark.x ? moved(x, *mark.x) : x, toY = mark.y && zoomY_[i] ? moved(y, *mark.y) : y;
+        const QCPRange x = visibleX(panels_[i].group), y = rects_[i]->axis(QCPAxis::atLeft)->range();
+        const QCPRange toX = mark.x ? moved(x, *mark.x) : x, toY = mark.y && panels_[i].zoomY ? moved(y, *mark.y) : y;
         if (same(x, toX) && same(y, toY)) continue;
-        setX(groupOfPanel_[i], toX);
-        if (zoomY_[i]) setY(i, toY);
+        setX(panels_[i].group, toX);
+        if (panels_[i].zoomY) setY(i, toY);
         replot(rpQueuedReplot);
     }
 }
@@ -307,30 +275,30 @@ void PlotCanvas::replotOverlay() {
 }
 
 int PlotCanvas::panelAt(QPointF pixel) const {
-    for (std::size_t i = 0; i < rects_.size(); ++i)
-        if (rects_[i]->visible() && QRectF(rects_[i]->rect()).contains(pixel)) return int(i);
+    for (int i = 0; i < rects_.size(); ++i)
+        if (rects_[i]->visible() && QRectF(rects_[i]->rect()).contains(pixel)) return i;
     return -1;
 }
 
 int PlotCanvas::panelOfAxis(QPointF pixel) const {
-    for (std::size_t i = 0; i < rects_.size(); ++i) {
+    for (int i = 0; i < rects_.size(); ++i) {
         const QRectF inner = rects_[i]->rect(), outer = rects_[i]->outerRect();
         if (rects_[i]->visible() && pixel.x() >= outer.left() && pixel.x() < inner.left() && pixel.y() >= inner.top() &&
             pixel.y() <= inner.bottom())
-            return int(i);
+            return i;
     }
     return -1;
 }
 
 int PlotCanvas::handleAt(QPointF pixel) const {
     const int panel = panelAt(pixel);
-    if (panel < 0 || !handles_[std::size_t(panel)]) return -1;
-    const QCPAxis* axis = rects_[std::size_t(panel)]->axis(QCPAxis::atBottom);
-    return std::abs(axis->coordToPixel(*handles_[std::size_t(panel)]) - pixel.x()) <= kHandleReach ? panel : -1;
+    if (panel < 0 || !panels_[panel].handle) return -1;
+    const QCPAxis* axis = rects_[panel]->axis(QCPAxis::atBottom);
+    return std::abs(axis->coordToPixel(*panels_[panel].handle) - pixel.x()) <= kHandleReach ? panel : -1;
 }
 
 QPointF PlotCanvas::dataAt(int panel, QPointF pixel) const {
-    const QCPAxisRect* rect = rects_[std::size_t(panel)];
+    const QCPAxisRect* rect = rects_[panel];
     return {rect->axis(QCPAxis::atBottom)->pixelToCoord(pixel.x()),
             rect->axis(QCPAxis::atLeft)->pixelToCoord(pixel.y())};
 }
@@ -348,7 +316,7 @@ void PlotCanvas::mousePressEvent(QMouseEvent* event) {
     gesture_ = box ? Gesture::Box : steps ? (selectsSteps_ ? Gesture::Steps : Gesture::Box) : Gesture::Pan;
     if (gesture_ == Gesture::Pan && handleAt(pressed_) >= 0) {
         gesture_ = Gesture::Handle;
-        handleAtPress_ = *handles_[std::size_t(pressedPanel_)];
+        handleAtPress_ = *panels_[pressedPanel_].handle;
     }
 }
 
@@ -372,22 +340,22 @@ void PlotCanvas::mouseMoveEvent(QMouseEvent* event) {
         moved_ = true;
         emit hoverEnded();
         if (gesture_ == Gesture::Pan) {
-            remember(Change::Drag);
+            history_.remember(view());
             setCursor(Qt::ClosedHandCursor);
         }
     }
-    const auto i = std::size_t(pressedPanel_);
+    const int i = pressedPanel_;
     const QRectF area = rects_[i]->rect();
     if (gesture_ == Gesture::Handle) {
         emit handleDragged(pressedPanel_, dataAt(pressedPanel_, at).x());
         return;
     }
     if (gesture_ == Gesture::Pan) {
-        const int group = groupOfPanel_[i];
-        QCPRange x = atPress_.x[std::size_t(group)];
+        const int group = panels_[i].group;
+        QCPRange x = atPress_.x[group];
         x -= (at.x() - pressed_.x()) / area.width() * x.size();
         setX(group, x);
-        if (zoomY_[i]) {
+        if (panels_[i].zoomY) {
             const QCPAxis* axis = rects_[i]->axis(QCPAxis::atLeft);
             QCPRange y = atPress_.y[i];
             y += (at.y() - pressed_.y()) / area.height() * y.size() * (axis->rangeReversed() ? -1 : 1);
@@ -397,7 +365,7 @@ void PlotCanvas::mouseMoveEvent(QMouseEvent* event) {
         return;
     }
     QRectF box = QRectF(pressed_, at).normalized() & area;
-    if (gesture_ == Gesture::Steps || !zoomY_[i]) {
+    if (gesture_ == Gesture::Steps || !panels_[i].zoomY) {
         box.setTop(area.top());
         box.setBottom(area.bottom());
     }
@@ -412,7 +380,7 @@ void PlotCanvas::mouseReleaseEvent(QMouseEvent* event) {
     unsetCursor();
     overlay_->setBox(std::nullopt);
     const int panel = std::exchange(pressedPanel_, -1);
-    if (panel < 0 || std::size_t(panel) >= rects_.size()) return;
+    if (panel < 0 || panel >= rects_.size()) return;
     const QPointF at = event->position();
     if (gesture == Gesture::Handle) {
         if (moved_) emit handleReleased(panel);
@@ -423,16 +391,15 @@ void PlotCanvas::mouseReleaseEvent(QMouseEvent* event) {
         return;
     }
     if (gesture == Gesture::Pan) return;
-    const QRectF area = rects_[std::size_t(panel)]->rect();
+    const QRectF area = rects_[panel]->rect();
     const QRectF box = QRectF(pressed_, at).normalized() & area;
     const QPointF a = dataAt(panel, box.topLeft()), b = dataAt(panel, box.bottomRight());
     if (gesture == Gesture::Steps) {
         emit stepsSelected(a.x(), b.x());
     } else if (box.width() >= 4 || box.height() >= 4) {
-        remember(Change::Other);
-        if (box.width() >= 4) setX(groupOfPanel_[std::size_t(panel)], {a.x(), b.x()});
-        if (zoomY_[std::size_t(panel)] && box.height() >= 4)
-            setY(std::size_t(panel), {std::min(a.y(), b.y()), std::max(a.y(), b.y())});
+        history_.remember(view());
+        if (box.width() >= 4) setX(panels_[panel].group, {a.x(), b.x()});
+        if (panels_[panel].zoomY && box.height() >= 4) setY(panel, {std::min(a.y(), b.y()), std::max(a.y(), b.y())});
     }
     replot(rpQueuedReplot);
 }
@@ -448,12 +415,12 @@ void PlotCanvas::wheelEvent(QWheelEvent* event) {
     event->accept();
     if (rects_.empty()) return;
     const QPointF at = event->position();
-    const int group = groupOfPanel_[std::size_t(std::max({panelAt(at), panelOfAxis(at), 0}))];
+    const int group = panels_[std::max({panelAt(at), panelOfAxis(at), 0})].group;
     // A sideways wheel or a two-finger swipe to the side pans. With Alt it does not, because some systems report the
     // ordinary wheel as sideways while Alt is held.
     const QPoint angle = event->angleDelta();
     if (std::abs(angle.x()) > std::abs(angle.y()) && !event->modifiers().testFlag(Qt::AltModifier)) {
-        remember(Change::Wheel, group);
+        history_.remember(view(), group);
         QCPRange x = visibleX(group);
         x -= angle.x() / 120.0 * 0.1 * x.size();
         setX(group, x);
@@ -464,7 +431,7 @@ void PlotCanvas::wheelEvent(QWheelEvent* event) {
     if (clicks == 0) return;
     // The wheel over a value axis, or with Ctrl, zooms the value axis instead of the x axis.
     const bool vertical = event->modifiers().testFlag(Qt::ControlModifier) || panelOfAxis(at) >= 0;
-    remember(Change::Wheel, group);
+    history_.remember(view(), group);
     zoomBy(std::pow(kZoomWheel, clicks), at, vertical);
 }
 
@@ -477,7 +444,7 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
     const int stride = event->modifiers().testFlag(Qt::ShiftModifier) ? 10 : 1;
     const auto zoom = [this, vertical = event->modifiers().testFlag(Qt::ControlModifier)](double factor) {
         if (rects_.empty()) return;
-        remember(Change::Wheel);
+        history_.remember(view(), 0);
         const QRectF area = rects_.front()->rect();
         zoomBy(factor, area.center(), vertical);
     };

@@ -4,11 +4,12 @@
 #pragma once
 
 #include "ui/frame/shortcuts.h"
+#include "ui/frame/zoom_history.h"
 #include "ui/plots/overlay.h"
 
 #include <qcustomplot.h>
 
-#include <QElapsedTimer>
+#include <QList>
 
 #include <optional>
 #include <vector>
@@ -27,7 +28,7 @@ public:
     QCPAxisRect* addPanel(bool zoomY, int group = 0);
     /// Removes all panels and everything in them.
     void clearPanels();
-    const std::vector<QCPAxisRect*>& panels() const { return rects_; }
+    const QList<QCPAxisRect*>& panels() const { return rects_; }
 
     /// Sets the range of all data on the x axis of a group, or on the y axis of a panel. If the axis shows all of the
     /// old range, it then shows all of the new one; if it is zoomed, it stays as it is.
@@ -43,8 +44,8 @@ public:
     void forgetZoom();
     void undoZoom();
     void redoZoom();
-    bool canUndoZoom() const { return !undo_.empty(); }
-    bool canRedoZoom() const { return !redo_.empty(); }
+    bool canUndoZoom() const { return history_.canUndo(); }
+    bool canRedoZoom() const { return history_.canRedo(); }
     /// Zooms one axis around a pixel, `at`, whose value stays in place. A factor below 1 zooms in.
     void zoomBy(double factor, QPointF at, bool vertical);
     void zoomTo(QCPRange x);
@@ -57,7 +58,7 @@ public:
     /// The smallest range of the x axis, where zooming in ends.
     void setMinimumSpan(double steps, int group = 0);
     /// The smallest range of a panel's value axis, where zooming in ends.
-    void setMinimumHeight(int panel, double values) { minimumY_[std::size_t(panel)] = values; }
+    void setMinimumHeight(int panel, double values) { panels_[panel].minimumY = values; }
     /// False: the x axis does not count steps, and Ctrl+drag zooms into a box instead of selecting steps.
     void setSelectsSteps(bool selects) { selectsSteps_ = selects; }
     bool selectsSteps() const { return selectsSteps_; }
@@ -97,22 +98,27 @@ protected:
 
 private:
     struct View {
-        std::vector<QCPRange> x; // by group
-        std::vector<QCPRange> y; // by panel
+        QList<QCPRange> x; // by group
+        QList<QCPRange> y; // by panel
+    };
+    struct Panel {
+        int group = 0;
+        bool zoomY = false;
+        QCPRange fullY{0, 1};
+        double minimumY = 1;
+        std::optional<double> handle;
     };
     struct Group {
         QCPRange full{-0.5, 0.5};
         double minimumSpan = 2;
     };
     enum class Gesture { None, Pan, Box, Steps, Handle };
-    enum class Change { Wheel, Drag, Other };
 
     View view() const;
     void setView(const View& wanted);
-    void remember(Change change, int group = 0);
     QCPRange clamped(QCPRange wanted, QCPRange full, double smallest) const;
     void setX(int group, QCPRange wanted);
-    void setY(std::size_t panel, QCPRange wanted);
+    void setY(int panel, QCPRange wanted);
     int panelAt(QPointF pixel) const;
     int panelOfAxis(QPointF pixel) const; // the panel whose value axis is at the pixel; -1: none
     int handleAt(QPointF pixel) const;    // the panel whose handle is at the pixel; -1: none
@@ -120,18 +126,12 @@ private:
     QPointF dataAt(int panel, QPointF pixel) const;
     void styleAxisRect(QCPAxisRect& rect) const;
 
-    std::vector<QCPAxisRect*> rects_;
-    std::vector<bool> zoomY_;
-    std::vector<QCPRange> fullY_;
-    std::vector<double> minimumY_;
-    std::vector<int> groupOfPanel_;
-    std::vector<std::optional<double>> handles_; // by panel
-    std::vector<Group> groups_;
+    QList<QCPAxisRect*> rects_; // by panel
+    QList<Panel> panels_;       // the same ones
+    QList<Group> groups_;
     bool selectsSteps_ = true;
-    std::vector<View> undo_, redo_;
-    Change lastChange_ = Change::Other;
-    int lastGroup_ = 0;
-    QElapsedTimer sinceWheel_;
+    /// Clicks of the wheel, and keys that zoom, over panels of one group make one entry: the group is their series.
+    ZoomHistory<View> history_;
 
     Gesture gesture_ = Gesture::None;
     bool moved_ = false;

@@ -50,10 +50,10 @@ void PlotView::addShowIn(QMenu& menu, QPoint global, bool atPointer) {
     int panel = -1;
     QPointF at;
     const QPoint pixel = canvas_->mapFromGlobal(global);
-    for (std::size_t i = 0; atPointer && i < canvas_->panels().size(); ++i) {
+    for (int i = 0; atPointer && i < canvas_->panels().size(); ++i) {
         const QCPAxisRect* rect = canvas_->panels()[i];
         if (!rect->rect().contains(pixel)) continue;
-        panel = int(i);
+        panel = i;
         at = {rect->axis(QCPAxis::atBottom)->pixelToCoord(pixel.x()),
               rect->axis(QCPAxis::atLeft)->pixelToCoord(pixel.y())};
     }

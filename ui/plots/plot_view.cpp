@@ -333,13 +333,13 @@ void PlotView::jumpCursor(bool toEnd) {
 }
 
 PlotView::Details PlotView::detailsAtCursor() {
-    for (std::size_t panel = 0; panel < canvas_->panels().size(); ++panel) {
+    for (int panel = 0; panel < canvas_->panels().size(); ++panel) {
         const QCPAxisRect* rect = canvas_->panels()[panel];
         const CursorMark mark = canvas_->overlay().markOf(rect);
         if (!mark.x) continue;
         const QCPAxis *x = rect->axis(QCPAxis::atBottom), *y = rect->axis(QCPAxis::atLeft);
         const QPointF at(*mark.x, mark.y.value_or(y->range().center()));
-        const QString html = tooltipAt(int(panel), at);
+        const QString html = tooltipAt(panel, at);
         if (!html.isEmpty()) return {html, {x->coordToPixel(at.x()), y->coordToPixel(at.y())}};
     }
     return {};

@@ -13,8 +13,6 @@ namespace kvscope::ui {
 
 namespace {
 constexpr double kLeastNs = 20; // the whole window; times are whole nanoseconds
-constexpr int kPauseMs = 600;   // changes of one kind closer together are one entry in the zoom history
-constexpr std::size_t kHistory = 100;
 constexpr int kLeastGutter = 90, kMostFittingGutter = 340;
 } // namespace
 
@@ -89,8 +87,7 @@ void TimelineCanvas::reset() {
     scene_.revision = revision + 1;
     arrangement_ = {};
     titleWidths_.clear();
-    undo_.clear();
-    redo_.clear();
+    history_.clear();
     gesture_ = Gesture::None;
     whole_ = scene_.window = scene_.home = scene_.busy = data_.whole();
     layOut();
@@ -167,19 +164,8 @@ void TimelineCanvas::setWindow(TimeRange wanted) {
     if (pointerOver_ && gesture_ == Gesture::None) hoverAt(hoverAt_, mapToGlobal(hoverAt_.toPoint()));
 }
 
-void TimelineCanvas::remember(Change change) {
-    const bool continues = change != Change::Other && change == lastChange_ && sinceChange_.isValid() &&
-                           sinceChange_.elapsed() < kPauseMs && !undo_.empty();
-    lastChange_ = change;
-    sinceChange_.start();
-    redo_.clear();
-    if (continues) return;
-    undo_.push_back(scene_.window);
-    if (undo_.size() > kHistory) undo_.erase(undo_.begin());
-}
-
 void TimelineCanvas::zoomTo(TimeRange window) {
-    remember(Change::Other);
+    history_.remember(scene_.window);
     setWindow(window);
 }
 
@@ -192,21 +178,11 @@ void TimelineCanvas::showAll() {
 }
 
 void TimelineCanvas::undoZoom() {
-    if (undo_.empty()) return;
-    redo_.push_back(scene_.window);
-    const TimeRange back = undo_.back();
-    undo_.pop_back();
-    lastChange_ = Change::Other;
-    setWindow(back);
+    if (const auto before = history_.undo(scene_.window)) setWindow(*before);
 }
 
 void TimelineCanvas::redoZoom() {
-    if (redo_.empty()) return;
-    undo_.push_back(scene_.window);
-    const TimeRange forward = redo_.back();
-    redo_.pop_back();
-    lastChange_ = Change::Other;
-    setWindow(forward);
+    if (const auto after = history_.redo(scene_.window)) setWindow(*after);
 }
 
 void TimelineCanvas::zoomBy(double factor, double x) {

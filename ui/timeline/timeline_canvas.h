@@ -2,10 +2,10 @@
 #pragma once
 
 #include "ui/frame/shortcuts.h"
+#include "ui/frame/zoom_history.h"
 #include "ui/timeline/timeline_painter.h"
 #include "ui/timeline/timeline_scene.h"
 
-#include <QElapsedTimer>
 #include <QWidget>
 
 #include <string>
@@ -62,8 +62,8 @@ public:
     void showAll();   // also shows the time before and after the runs' spans
     void undoZoom();
     void redoZoom();
-    bool canUndoZoom() const { return !undo_.empty(); }
-    bool canRedoZoom() const { return !redo_.empty(); }
+    bool canUndoZoom() const { return history_.canUndo(); }
+    bool canRedoZoom() const { return history_.canRedo(); }
     bool isZoomed() const { return !(scene_.window == scene_.home); }
     /// Fits the selected span, the range, or all steps, whichever there is first.
     void fit();
@@ -114,12 +114,11 @@ protected:
 
 private:
     enum class Gesture { None, Pan, Range, Minimap, Zoom, Gutter };
-    enum class Change { Wheel, Key, Other };
+    enum Series { Wheel, Keys }; // changes that make one entry of the zoom history
 
     void setWindow(TimeRange wanted);
     double leastNs() const; // the shortest time that the window can show
     void setScroll(int scroll);
-    void remember(Change change);
     void layOut();
     std::optional<SpanRef> spanAt(QPointF where) const;
     const TimelineRow* rowAt(QPointF where) const;
@@ -146,9 +145,7 @@ private:
     mutable QFont titlesFont_;
     mutable std::vector<int> titleWidths_; // of each track; -1: not measured
     QScrollBar* scrollBar_;
-    std::vector<TimeRange> undo_, redo_;
-    Change lastChange_ = Change::Other;
-    QElapsedTimer sinceChange_;
+    ZoomHistory<TimeRange> history_;
     Gesture gesture_ = Gesture::None;
     bool moved_ = false;
     QPointF pressed_;

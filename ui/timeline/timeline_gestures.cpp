@@ -41,7 +41,7 @@ void TimelineCanvas::mousePressEvent(QMouseEvent* event) {
     if (onGutterEdge(pressed_)) {
         gesture_ = Gesture::Gutter;
     } else if (all.minimap.contains(pressed_.toPoint())) {
-        remember(Change::Other);
+        history_.remember(scene_.window);
         scene_.heldMap = mapOf(scene_);
         // Shift and drag on the map shows what is dragged over; a plain drag moves the window.
         gesture_ = shift ? Gesture::Zoom : Gesture::Minimap;
@@ -119,7 +119,7 @@ void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
     if (gesture_ == Gesture::None) return hoverAt(at, event->globalPosition().toPoint());
     if (!moved_ && (at - pressed_).manhattanLength() < QApplication::startDragDistance()) return;
     if (!moved_) {
-        if (gesture_ == Gesture::Pan) remember(Change::Other);
+        if (gesture_ == Gesture::Pan) history_.remember(scene_.window);
         emit hoverEnded();
     }
     moved_ = true;
@@ -195,7 +195,7 @@ void TimelineCanvas::wheelEvent(QWheelEvent* event) {
     const QPoint angle = event->angleDelta();
     const bool shift = event->modifiers().testFlag(Qt::ShiftModifier);
     if (std::abs(angle.x()) > std::abs(angle.y()) || shift) { // a swipe to the side, or Shift and wheel
-        remember(Change::Wheel);
+        history_.remember(scene_.window, Wheel);
         panBy(-(angle.x() != 0 ? angle.x() : angle.y()) / 120.0 * 0.1 * areas().body.width());
         return;
     }
@@ -204,7 +204,7 @@ void TimelineCanvas::wheelEvent(QWheelEvent* event) {
         return;
     }
     if (angle.y() == 0) return;
-    remember(Change::Wheel);
+    history_.remember(scene_.window, Wheel);
     zoomBy(std::pow(kZoomWheel, angle.y() / 120.0), at.x());
 }
 
@@ -225,11 +225,11 @@ void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
     const double middle = scene_.hoverNs ? areas().xOf(*scene_.hoverNs, scene_.window) : areas().body.center().x();
     const double speed = shift ? 3 : 1;
     const auto zoom = [&](double factor) {
-        remember(Change::Key);
+        history_.remember(scene_.window, Keys);
         zoomBy(factor, middle);
     };
     const auto pan = [&](double share) {
-        remember(Change::Key);
+        history_.remember(scene_.window, Keys);
         panBy(share * speed * areas().body.width());
     };
     event->accept();

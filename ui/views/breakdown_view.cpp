@@ -517,14 +517,14 @@ private:
         } else if (bars_) {
             for (const StackBar& bar : bars_->bars()) high = std::max(high, bar.total());
         }
-        for (std::size_t i = 0; i < panels.size(); ++i) {
-            canvas().setFullY(int(i), relative() ? QCPRange(0, 100) : QCPRange(0, high > 0 ? high * 1.05 : 1));
+        for (int i = 0; i < panels.size(); ++i) {
+            canvas().setFullY(i, relative() ? QCPRange(0, 100) : QCPRange(0, high > 0 ? high * 1.05 : 1));
             QString title = mode() == Mode::PerStep ? (relative() ? tr("Share of the step") : tr("Time of the step"))
                             : mode() == Mode::PerLayer
                                 ? (relative() ? tr("Share of the layer") : tr("Time in the layer per step"))
                                 : (relative() ? tr("Share of the step") : tr("Time per step"));
             if (mode() == Mode::PerStep && panels.size() > 1)
-                title = QStringLiteral("%1: %2").arg(runLetter(i), title.toLower());
+                title = QStringLiteral("%1: %2").arg(runLetter(std::size_t(i)), title.toLower());
             setUnitAxis(panels[i]->axis(QCPAxis::atLeft), title, relative() ? Unit::Percent : Unit::Nanoseconds);
         }
     }

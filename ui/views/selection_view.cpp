@@ -446,8 +446,8 @@ private:
         }
         canvas().overlay().setMark(panel_, mark);
         mark.y.reset();
-        canvas().overlay().setMark(canvas().panels()[std::size_t(margins_->stepPanel())], mark);
-        if (needles_->shown()) canvas().overlay().setMark(canvas().panels()[std::size_t(needles_->panel())], mark);
+        canvas().overlay().setMark(canvas().panels()[margins_->stepPanel()], mark);
+        if (needles_->shown()) canvas().overlay().setMark(canvas().panels()[needles_->panel()], mark);
         canvas().replotOverlay();
     }
 

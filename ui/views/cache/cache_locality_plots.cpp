@@ -17,7 +17,7 @@ QString tr(const char* text) { return QCoreApplication::translate("CacheView", t
 LocalityPlots::LocalityPlots(PlotCanvas& canvas, int workingSetPanel, int keptPanel, int group)
     : canvas_(canvas), panels_{workingSetPanel, keptPanel}, group_(group) {
     for (int i = 0; i < 2; ++i) {
-        QCPAxisRect* rect = canvas.panels()[std::size_t(panels_[i])];
+        QCPAxisRect* rect = canvas.panels()[panels_[i]];
         graphs_[i] = new QCPGraph(rect->axis(QCPAxis::atBottom), rect->axis(QCPAxis::atLeft));
         graphs_[i]->setAntialiased(true);
         setIntegerAxis(rect->axis(QCPAxis::atBottom),
@@ -40,8 +40,8 @@ void LocalityPlots::show(const CacheScene& scene) {
     }
     canvas_.setFullY(panels_[0], {0, std::max(highest[0] * 1.08, 1.0)});
     canvas_.setFullY(panels_[1], {0, 102});
-    setUnitAxis(canvas_.panels()[std::size_t(panels_[0])]->axis(QCPAxis::atLeft), tr("Blocks"), Unit::Count);
-    setUnitAxis(canvas_.panels()[std::size_t(panels_[1])]->axis(QCPAxis::atLeft), tr("Kept"), Unit::Percent);
+    setUnitAxis(canvas_.panels()[panels_[0]]->axis(QCPAxis::atLeft), tr("Blocks"), Unit::Count);
+    setUnitAxis(canvas_.panels()[panels_[1]]->axis(QCPAxis::atLeft), tr("Kept"), Unit::Percent);
     applyTheme(Theme::current());
 }
 

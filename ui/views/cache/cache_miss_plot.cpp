@@ -33,8 +33,7 @@ QString CsvSeries::row(double x, double value) const {
              QString::number(value, 'g', 12), QLatin1String(unit));
 }
 
-MissPlot::MissPlot(PlotCanvas& canvas, int panel)
-    : canvas_(canvas), panel_(panel), rect_(canvas.panels()[std::size_t(panel)]) {
+MissPlot::MissPlot(PlotCanvas& canvas, int panel) : canvas_(canvas), panel_(panel), rect_(canvas.panels()[panel]) {
     for (std::size_t i = 0; i < replayPolicies().size(); ++i) policies_.push_back(add(1));
     floor_ = add(1, Qt::DashLine);
     windows_ = add(0, Qt::NoPen);

@@ -39,7 +39,7 @@ QString rateText(double perSecond) { return formatValue(Unit::Count, perSecond) 
 } // namespace
 
 SpeedPlot::SpeedPlot(PlotCanvas& canvas, int panel, int group)
-    : canvas_(canvas), panel_(panel), group_(group), rect_(canvas.panels()[std::size_t(panel)]) {
+    : canvas_(canvas), panel_(panel), group_(group), rect_(canvas.panels()[panel]) {
     const auto add = [this](bool line) {
         auto* graph = new QCPGraph(rect_->axis(QCPAxis::atBottom), rect_->axis(QCPAxis::atLeft));
         graph->setAntialiased(true);

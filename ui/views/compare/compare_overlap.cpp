@@ -250,7 +250,7 @@ private:
         s.index = index;
         s.otherBlocks = open.row.blockSize != run()->row.blockSize;
         const auto graph = [&](int panel) {
-            QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
+            QCPAxisRect* rect = canvas().panels()[panel];
             auto* made = new QCPGraph(rect->axis(QCPAxis::atBottom), rect->axis(QCPAxis::atLeft));
             made->setAntialiased(true);
             return made;

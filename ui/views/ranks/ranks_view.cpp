@@ -301,7 +301,7 @@ void RanksView::placeMark() {
     }
     canvas().overlay().setMark(panel_, mark);
     mark.y.reset();
-    canvas().overlay().setMark(canvas().panels()[std::size_t(margins_->stepPanel())], mark);
+    canvas().overlay().setMark(canvas().panels()[margins_->stepPanel()], mark);
     canvas().replotOverlay();
 }
 

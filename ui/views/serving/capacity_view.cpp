@@ -179,7 +179,7 @@ private:
 
     ServerChange change() const { return kServerChanges[std::size_t(std::max(change_->currentIndex(), 0))]; }
     QCPGraph* addGraph(int panel) {
-        QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
+        QCPAxisRect* rect = canvas().panels()[panel];
         auto* graph = new QCPGraph(rect->axis(QCPAxis::atBottom), rect->axis(QCPAxis::atLeft));
         graph->setAntialiased(true);
         return graph;
@@ -367,7 +367,7 @@ void CapacityView::nameAxes() {
                              tr("Rows: requests admitted at once"), tr("Window of working sets (steps)")};
     const QString heights[] = {tr("Attained (%)"), tr("Good (per s)"), tr("Pauses"), tr("Hits (%)")};
     for (int panel = 0; panel < kCapacityPanels; ++panel) {
-        QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
+        QCPAxisRect* rect = canvas().panels()[panel];
         setLogAxis(rect->axis(QCPAxis::atBottom),
                    panel + 1 == kCapacityPanels ? names[std::size_t(change_->currentIndex())] : QString(), 2);
         setUnitAxis(rect->axis(QCPAxis::atLeft), heights[panel], Unit::Fraction);
@@ -418,7 +418,7 @@ void CapacityView::themed(const Theme& theme) {
 }
 
 std::optional<CapacityView::Place> CapacityView::pointAt(int panel, QPointF at) {
-    const QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
+    const QCPAxisRect* rect = canvas().panels()[panel];
     const auto pixels = [&](double x, double y) {
         return QPointF(rect->axis(QCPAxis::atBottom)->coordToPixel(x), rect->axis(QCPAxis::atLeft)->coordToPixel(y));
     };
@@ -443,7 +443,7 @@ void CapacityView::choose(std::optional<Place> place) {
             const SimulatedPoint& point = points_[place->setting][place->point];
             mark.x = across(point.value), mark.y = heightOf(point.result, panel);
         }
-        canvas().overlay().setMark(canvas().panels()[std::size_t(panel)], mark);
+        canvas().overlay().setMark(canvas().panels()[panel], mark);
     }
     canvas().replotOverlay();
     showStatus();

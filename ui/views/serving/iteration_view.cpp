@@ -84,7 +84,7 @@ void IterationView::showLegends(const Theme& theme) {
 void IterationView::clickedAt(int panel, QPointF at) {
     const IterationRow* iteration = data().iterationAt(at.x());
     if (!iteration) { // the mark of a token stands at the end of its iteration: a click may miss it by some pixels
-        const QCPAxis* time = canvas().panels()[std::size_t(panel)]->axis(QCPAxis::atBottom);
+        const QCPAxis* time = canvas().panels()[panel]->axis(QCPAxis::atBottom);
         iteration = data().iterationAt(time->pixelToCoord(time->coordToPixel(at.x()) - kMissedPixels));
     }
     if (!iteration) return chooseNothing();
