@@ -17,7 +17,6 @@
 #include <QFormLayout>
 #include <QHBoxLayout>
 #include <QLineEdit>
-#include <QProgressBar>
 #include <QPushButton>
 #include <QSpinBox>
 #include <QStandardPaths>
@@ -39,21 +38,12 @@ QString percent(double share) { return QString::number(100 * share, 'f', 1) + QS
 
 } // namespace
 
-CalibrateDialog::CalibrateDialog(QWidget* parent) : QDialog(parent) {
-    setObjectName(QStringLiteral("calibrateDialog"));
-    setWindowTitle(tr("Calibrate"));
-    auto* columns = new QHBoxLayout;
+CalibrateDialog::CalibrateDialog(QWidget* parent)
+    : ModelWorkDialog(QStringLiteral("calibrate"), tr("Calibrate"), parent) {
     auto *left = new QVBoxLayout, *right = new QVBoxLayout;
     makeOptions(left);
     makePlot(right);
-    columns->addLayout(left);
-    columns->addLayout(right, 1);
-    columns->setSpacing(16);
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(16, 14, 16, 14);
-    layout->setSpacing(12);
-    layout->addLayout(columns, 1);
-    makeFooter(layout);
+    addFooter(layOut(left, right), tr("Calibrate"), tr("Progress of the calibration"), tr("Stop; nothing is written"));
     resize(960, 560);
     connect(&job_, &CalibrationJob::advanced, this, &CalibrateDialog::showProgress);
     connect(&job_, &CalibrationJob::finished, this,
@@ -63,28 +53,14 @@ CalibrateDialog::CalibrateDialog(QWidget* parent) : QDialog(parent) {
                 refresh();
                 emit calibrated(runningName_, model);
             });
-    connect(&job_, &CalibrationJob::cancelled, this, [this] {
-        what_->setText(tr("Cancelled; nothing was written."));
-        bar_->setValue(0);
-        refresh();
-    });
-    connect(&job_, &CalibrationJob::failed, this, [this](const QString& sentence) {
-        what_->clear();
-        message_->show(InlineMessage::Kind::Error, sentence);
-        refresh();
-    });
+    connect(&job_, &CalibrationJob::cancelled, this, [this] { showCancelled(tr("Cancelled; nothing was written.")); });
+    connect(&job_, &CalibrationJob::failed, this, &CalibrateDialog::showFailed);
     applyTheme(Theme::current());
     refresh();
 }
 
 void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
-    title_ = new QLabel;
-    title_->setTextFormat(Qt::PlainText);
-    title_->setObjectName(QStringLiteral("calibrateTitle"));
-    QFont bold = title_->font();
-    bold.setBold(true);
-    title_->setFont(bold);
-    layout->addWidget(title_);
+    layout->addWidget(makeTitle());
     forecast_ = named(new QCheckBox(tr("Forecast heads (SparDA)")), "calibrateForecast",
                       tr("Projections of one layer's input that find the next layer's blocks"));
     retaining_ = named(new QCheckBox(tr("Retaining heads (Locret)")), "calibrateRetaining",
@@ -160,34 +136,9 @@ void CalibrateDialog::makePlot(QVBoxLayout* layout) {
     layout->addWidget(result_);
 }
 
-void CalibrateDialog::makeFooter(QVBoxLayout* layout) {
-    message_ = new InlineMessage;
-    message_->setObjectName(QStringLiteral("calibrateMessage"));
-    layout->addWidget(message_);
-    bar_ = new QProgressBar;
-    bar_->setObjectName(QStringLiteral("calibrateProgress"));
-    bar_->setAccessibleName(tr("Progress of the calibration"));
-    bar_->setRange(0, 1000);
-    bar_->setTextVisible(false);
-    bar_->setFixedHeight(6);
-    what_ = new MutedLabel;
-    what_->setObjectName(QStringLiteral("calibrateWhat"));
-    start_ = named(new QPushButton(tr("Calibrate")), "calibrateStart", {});
-    start_->setDefault(true);
-    cancel_ = named(new QPushButton(tr("Cancel")), "calibrateCancel", tr("Stop; nothing is written"));
-    connect(start_, &QPushButton::clicked, this, &CalibrateDialog::start);
-    connect(cancel_, &QPushButton::clicked, &job_, &CalibrationJob::cancel);
-    layout->addWidget(bar_);
-    auto* row = new QHBoxLayout;
-    row->addWidget(what_, 1);
-    row->addWidget(cancel_);
-    row->addWidget(start_);
-    layout->addLayout(row);
-}
-
 void CalibrateDialog::setModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
-    const bool other = nameOrPath != name_;
-    name_ = nameOrPath;
+    const bool other = nameOrPath != modelName_;
+    modelName_ = nameOrPath;
     model_ = std::move(model);
     if (!model_) return refresh();
     tokens_->setMaximum(model_->config().maxPositions);
@@ -261,14 +212,14 @@ void CalibrateDialog::start() {
     result_->hide();
     clearCurves();
     plot_->setFullX({0, double(steps_->value())});
-    bar_->setValue(0);
-    runningName_ = name_;
-    job_.start(name_, model_, options(), QDir::cleanPath(folder_->text().trimmed()));
+    showFraction(0);
+    runningName_ = modelName_;
+    job_.start(modelName_, model_, options(), QDir::cleanPath(folder_->text().trimmed()));
     refresh();
 }
 
 void CalibrateDialog::showProgress(double fraction, const QString& what, const std::vector<LossPoint>& points) {
-    bar_->setValue(int(std::lround(1000 * fraction)));
+    showFraction(fraction);
     QString text = what;
     for (const LossPoint& point : points)
         for (Curve& curve : curves_) {
@@ -291,7 +242,7 @@ void CalibrateDialog::showProgress(double fraction, const QString& what, const s
 }
 
 void CalibrateDialog::showResult(const std::vector<std::string>& files, const CalibrateResult& result) {
-    bar_->setValue(1000);
+    showFraction(1);
     QStringList lines, written;
     for (const std::string& file : files) written << QFileInfo(QString::fromStdString(file)).fileName();
     if (!result.report.after.empty())
@@ -323,11 +274,6 @@ void CalibrateDialog::applyTheme(const Theme& theme) {
     legend_->setSwatches({{tr("Training, every step"), theme.runA, Swatch::Mark::Line, {}},
                           {tr("Texts left out"), theme.runB, Swatch::Mark::Line, {}}});
     plot_->replot(QCustomPlot::rpQueuedReplot);
-}
-
-void CalibrateDialog::changeEvent(QEvent* event) {
-    QDialog::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange && plot_ != nullptr) applyTheme(Theme::current());
 }
 
 } // namespace kvscope::ui

@@ -15,10 +15,7 @@
 
 #include <QApplication>
 #include <QClipboard>
-#include <QHBoxLayout>
 #include <QHeaderView>
-#include <QLabel>
-#include <QProgressBar>
 #include <QPushButton>
 #include <QTableWidget>
 #include <QVBoxLayout>
@@ -42,51 +39,27 @@ QString millisecondsText(double ns) {
 
 } // namespace
 
-TuneDialog::TuneDialog(QWidget* parent) : QDialog(parent) {
-    setObjectName(QStringLiteral("tuneDialog"));
-    setWindowTitle(tr("Tune"));
-    auto* columns = new QHBoxLayout;
+TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune"), tr("Tune"), parent) {
     auto *left = new QVBoxLayout, *right = new QVBoxLayout;
-    title_ = new QLabel;
-    title_->setObjectName(QStringLiteral("tuneTitle"));
-    title_->setTextFormat(Qt::PlainText);
-    QFont bold = title_->font();
-    bold.setBold(true);
-    title_->setFont(bold);
-    left->addWidget(title_);
+    left->addWidget(makeTitle());
     options_ = new TuneOptions;
     left->addWidget(options_);
     left->addStretch();
     plot_ = new TunePlot(this);
     right->addWidget(plot_->canvas(), 1);
     makeTable(right);
-    columns->addLayout(left);
-    columns->addLayout(right, 1);
-    columns->setSpacing(16);
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(16, 14, 16, 14);
-    layout->setSpacing(12);
-    layout->addLayout(columns, 1);
-    makeFooter(layout);
+    makeFooter(layOut(left, right));
     resize(1180, 680);
     connect(options_, &TuneOptions::changed, this, &TuneDialog::refresh);
     connect(&job_, &TuningJob::advanced, this, [this](double fraction, const QString& what) {
-        bar_->setValue(int(std::lround(1000 * fraction)));
+        showFraction(fraction);
         what_->setText(what);
     });
     connect(&job_, &TuningJob::changed, this, [this](const TuneResult& result) { showResult(result, false); });
     connect(&job_, &TuningJob::finished, this, [this](const TuneResult& result) { showResult(result, true); });
-    connect(&job_, &TuningJob::cancelled, this, [this] {
-        what_->setText(tr("Cancelled before anything was measured."));
-        bar_->setValue(0);
-        refresh();
-    });
-    connect(&job_, &TuningJob::failed, this, [this](const QString& sentence) {
-        what_->clear();
-        bar_->setValue(0);
-        message_->show(InlineMessage::Kind::Error, sentence);
-        refresh();
-    });
+    connect(&job_, &TuningJob::cancelled, this,
+            [this] { showCancelled(tr("Cancelled before anything was measured.")); });
+    connect(&job_, &TuningJob::failed, this, &TuneDialog::showFailed);
     applyTheme(Theme::current());
     refresh();
 }
@@ -122,26 +95,9 @@ void TuneDialog::makeFooter(QVBoxLayout* layout) {
     verdict_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     verdict_->hide();
     layout->addWidget(verdict_);
-    message_ = new InlineMessage;
-    message_->setObjectName(QStringLiteral("tuneMessage"));
-    layout->addWidget(message_);
-    bar_ = new QProgressBar;
-    bar_->setObjectName(QStringLiteral("tuneProgress"));
-    bar_->setAccessibleName(tr("Progress of the tuning"));
-    bar_->setRange(0, 1000);
-    bar_->setTextVisible(false);
-    bar_->setFixedHeight(6);
-    layout->addWidget(bar_);
-    what_ = new MutedLabel;
-    what_->setObjectName(QStringLiteral("tuneWhat"));
-    start_ = named(new QPushButton(tr("Tune")), "tuneStart", {});
-    start_->setDefault(true);
-    cancel_ = named(new QPushButton(tr("Cancel")), "tuneCancel", tr("Stop; what was measured stays"));
     run_ = named(new QPushButton(tr("Run This")), "tuneRun", tr("Decode with the chosen row and record it"));
     copy_ = named(new QPushButton(tr("Copy Command")), "tuneCopy", tr("The command line of the chosen row"));
     save_ = named(new QPushButton(tr("Save JSON…")), "tuneSave", tr("All candidates, their numbers and the choice"));
-    connect(start_, &QPushButton::clicked, this, &TuneDialog::start);
-    connect(cancel_, &QPushButton::clicked, &job_, &TuningJob::cancel);
     connect(run_, &QPushButton::clicked, this, [this] {
         if (const auto row = chosenRow()) emit runRequested(*result_, *row);
     });
@@ -162,14 +118,12 @@ void TuneDialog::makeFooter(QVBoxLayout* layout) {
             message_->show(InlineMessage::Kind::Error,
                            tr("The file was not written: %1.").arg(QString::fromStdString(problem)));
     });
-    auto* row = new QHBoxLayout;
-    row->addWidget(what_, 1);
-    for (QPushButton* button : {save_, copy_, run_, cancel_, start_}) row->addWidget(button);
-    layout->addLayout(row);
+    addFooter(layout, tr("Tune"), tr("Progress of the tuning"), tr("Stop; what was measured stays"),
+              {save_, copy_, run_});
 }
 
 void TuneDialog::setModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
-    name_ = nameOrPath;
+    modelName_ = nameOrPath;
     model_ = std::move(model);
     if (model_) options_->setMostTokens(model_->config().maxPositions);
     refresh();
@@ -202,7 +156,7 @@ void TuneDialog::start() {
     verdict_->hide();
     try {
         TuningTask task = options_->task();
-        task.request.modelName = name_.toStdString();
+        task.request.modelName = modelName_.toStdString();
         job_.start(model_, std::move(task));
     } catch (const Error& error) {
         message_->show(InlineMessage::Kind::Error, QString::fromStdString(oneLine(error)));
@@ -212,7 +166,7 @@ void TuneDialog::start() {
     table_->setRowCount(0);
     leftOut_->clear();
     plot_->show(nullptr);
-    bar_->setValue(0);
+    showFraction(0);
     refresh();
 }
 
@@ -221,7 +175,7 @@ void TuneDialog::showResult(const TuneResult& result, bool done) {
     fillTable();
     plot_->show(&*result_);
     if (done) {
-        bar_->setValue(result.cancelled ? 0 : 1000);
+        showFraction(result.cancelled ? 0 : 1);
         what_->setText(result.cancelled ? tr("Cancelled.") : tr("Done."));
         verdict_->setText(QString::fromStdString(tuneVerdict(result)));
         verdict_->show();
@@ -277,11 +231,6 @@ void TuneDialog::fillTable() {
 void TuneDialog::applyTheme(const Theme& theme) {
     plot_->applyTheme(theme);
     if (result_) fillTable();
-}
-
-void TuneDialog::changeEvent(QEvent* event) {
-    QDialog::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange && plot_ != nullptr) applyTheme(Theme::current());
 }
 
 } // namespace kvscope::ui
