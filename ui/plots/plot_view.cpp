@@ -332,6 +332,22 @@ void PlotView::jumpCursor(bool toEnd) {
     canvas_->reveal(workspace_.cursor().step);
 }
 
+CursorMark PlotView::stepMark() const {
+    CursorMark mark;
+    if (!run()) return mark;
+    const Cursor& cursor = workspace_.cursor();
+    mark.x = cursor.step;
+    if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
+    return mark;
+}
+
+void PlotView::showMark(CursorMark mark, const QList<QCPAxisRect*>& panels, const QList<QCPAxisRect*>& sharing) {
+    for (QCPAxisRect* panel : panels) canvas_->overlay().setMark(panel, mark);
+    mark.y.reset();
+    for (QCPAxisRect* panel : sharing) canvas_->overlay().setMark(panel, mark);
+    canvas_->replotOverlay();
+}
+
 PlotView::Details PlotView::detailsAtCursor() {
     for (int panel = 0; panel < canvas_->panels().size(); ++panel) {
         const QCPAxisRect* rect = canvas_->panels()[panel];

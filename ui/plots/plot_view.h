@@ -7,12 +7,14 @@
 #include "ui/frame/view.h"
 #include "ui/frame/workspace.h"
 
+#include <QList>
 #include <QPointF>
 #include <QSize>
 
 class QBoxLayout;
 class QComboBox;
 class QLabel;
+class QCPAxisRect;
 class QMenu;
 class QPainter;
 class QStackedWidget;
@@ -22,6 +24,7 @@ namespace kvscope::ui {
 
 class PlotCanvas;
 class ToolStrip;
+struct CursorMark;
 
 class PlotView : public View {
     Q_OBJECT
@@ -100,6 +103,10 @@ protected:
     /// Replaces the text of the tooltip if the pointer still rests where it asked for the tooltip.
     void updateTooltip(const QString& html);
     void replot();
+    /// The cursor's step and the selected steps, for panels over steps; nothing without a run.
+    CursorMark stepMark() const;
+    /// Marks a cell of `panels`, and only its column of `sharing`, which have the same x axis.
+    void showMark(CursorMark mark, const QList<QCPAxisRect*>& panels, const QList<QCPAxisRect*>& sharing = {});
     void updateNote();
     void reload();              // calls runChanged now, or when the view is next shown
     QString healthNote() const; // tells of dropped steps or a dead writer; empty if all is well

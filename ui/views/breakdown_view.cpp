@@ -195,17 +195,9 @@ protected:
 
     void cursorMoved() override {
         CursorMark mark;
-        if (run()) {
-            const Cursor& cursor = workspace().cursor();
-            if (mode() == Mode::PerStep) {
-                mark.x = cursor.step;
-                if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-            } else if (mode() == Mode::PerLayer) {
-                mark.x = cursor.layer;
-            }
-        }
-        for (QCPAxisRect* panel : canvas().panels()) canvas().overlay().setMark(panel, mark);
-        canvas().replotOverlay();
+        if (mode() == Mode::PerStep) mark = stepMark();
+        if (mode() == Mode::PerLayer && run()) mark.x = workspace().cursor().layer;
+        showMark(mark, canvas().panels());
     }
 
     void themed(const Theme& theme) override {

@@ -438,17 +438,11 @@ private:
 
     void placeMark() {
         const Cursor& cursor = workspace().cursor();
-        CursorMark mark;
-        if (run()) {
-            mark.x = cursor.step;
-            if (cursor.block >= 0) mark.y = cursor.block;
-            if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-        }
-        canvas().overlay().setMark(panel_, mark);
-        mark.y.reset();
-        canvas().overlay().setMark(canvas().panels()[margins_->stepPanel()], mark);
-        if (needles_->shown()) canvas().overlay().setMark(canvas().panels()[needles_->panel()], mark);
-        canvas().replotOverlay();
+        CursorMark mark = stepMark();
+        if (run() && cursor.block >= 0) mark.y = cursor.block;
+        QList<QCPAxisRect*> above{canvas().panels()[margins_->stepPanel()]};
+        if (needles_->shown()) above << canvas().panels()[needles_->panel()];
+        showMark(mark, {panel_}, above);
     }
 
     void take(TileFeed<MaskTile>::Arrival arrival) {

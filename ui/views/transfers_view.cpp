@@ -153,16 +153,7 @@ protected:
         for (const auto& side : sides_) side->series.advance();
     }
 
-    void cursorMoved() override {
-        CursorMark mark;
-        if (run()) {
-            const Cursor& cursor = workspace().cursor();
-            mark.x = cursor.step;
-            if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-        }
-        for (QCPAxisRect* panel : panels_) canvas().overlay().setMark(panel, mark);
-        canvas().replotOverlay();
-    }
+    void cursorMoved() override { showMark(stepMark(), canvas().panels()); }
 
     void themed(const Theme& theme) override {
         legend_->applyTheme(theme);

@@ -169,8 +169,7 @@ protected:
                     mark.selectedSteps = QCPRange(*first, *last);
             }
         }
-        for (QCPAxisRect* panel : canvas().panels()) canvas().overlay().setMark(panel, mark);
-        canvas().replotOverlay();
+        showMark(mark, canvas().panels());
     }
 
     void themed(const Theme& theme) override {

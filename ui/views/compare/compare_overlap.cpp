@@ -138,15 +138,10 @@ protected:
 
     void cursorMoved() override {
         const Cursor& cursor = workspace().cursor();
-        CursorMark step, layer;
-        if (run()) {
-            step.x = cursor.step;
-            layer.x = cursor.layer;
-            if (cursor.firstStep >= 0) step.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-        }
-        canvas().overlay().setMark(canvas().panels()[PerStep], step);
+        CursorMark layer;
+        if (run()) layer.x = cursor.layer;
         canvas().overlay().setMark(canvas().panels()[PerLayer], layer);
-        canvas().replotOverlay();
+        showMark(stepMark(), {canvas().panels()[PerStep]});
     }
 
     void themed(const Theme& theme) override {

@@ -150,16 +150,7 @@ protected:
         again_.grew(!someGrow(workspace()));
     }
 
-    void cursorMoved() override {
-        CursorMark mark;
-        if (run()) {
-            const Cursor& cursor = workspace().cursor();
-            mark.x = cursor.step;
-            if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-        }
-        canvas().overlay().setMark(panel_, mark);
-        canvas().replotOverlay();
-    }
+    void cursorMoved() override { showMark(stepMark(), {panel_}); }
 
     void themed(const Theme& theme) override {
         legend_->applyTheme(theme);

@@ -385,19 +385,12 @@ std::optional<double> DenoisingView::rowOfMark() const {
 }
 
 void DenoisingView::placeMark() {
-    CursorMark mark;
-    if (run()) {
-        const Cursor& cursor = workspace().cursor();
-        mark.x = cursor.step;
-        // The marked position stays as long as the cursor is in its KV block.
-        if (position_ >= 0 && run()->row.blockSize > 0 && cursor.block == position_ / run()->row.blockSize)
-            mark.y = rowOfMark();
-        if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-    }
-    canvas().overlay().setMark(panel_, mark);
-    mark.y.reset();
-    canvas().overlay().setMark(densityPanel_, mark);
-    canvas().replotOverlay();
+    CursorMark mark = stepMark();
+    // The marked position stays as long as the cursor is in its KV block.
+    if (run() && position_ >= 0 && run()->row.blockSize > 0 &&
+        workspace().cursor().block == position_ / run()->row.blockSize)
+        mark.y = rowOfMark();
+    showMark(mark, {panel_}, {densityPanel_});
 }
 
 bool DenoisingView::eventFilter(QObject* watched, QEvent* event) {

@@ -142,8 +142,7 @@ protected:
     void cursorMoved() override {
         CursorMark mark;
         if (run()) mark.x = workspace().cursor().layer;
-        canvas().overlay().setMark(panel_, mark);
-        canvas().replotOverlay();
+        showMark(mark, {panel_});
     }
 
     void themed(const Theme& theme) override {

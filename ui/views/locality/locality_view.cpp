@@ -262,17 +262,10 @@ void LocalityView::cursorMoved() {
         runChanged();
         return;
     }
-    CursorMark mark;
-    if (run()) {
-        mark.x = cursor.step;
-        if (const auto row = lines_.rowOf(cursor))
-            if (const auto place = lines_.placeOf(*row)) mark.y = *place;
-        if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-    }
-    canvas().overlay().setMark(panel_, mark);
-    mark.y.reset();
-    canvas().overlay().setMark(canvas().panels()[margins_->stepPanel()], mark);
-    canvas().replotOverlay();
+    CursorMark mark = stepMark();
+    if (const auto row = lines_.rowOf(cursor); row && run())
+        if (const auto place = lines_.placeOf(*row)) mark.y = *place;
+    showMark(mark, {panel_}, {canvas().panels()[margins_->stepPanel()]});
 }
 
 void LocalityView::visibleStepsChanged() {

@@ -294,15 +294,10 @@ void RanksView::cursorMoved() { placeMark(); }
 void RanksView::placeMark() {
     CursorMark mark;
     if (read_ && run()) {
-        const Cursor& cursor = workspace().cursor();
-        mark.x = cursor.step;
+        mark = stepMark();
         if (const auto row = read_->steps.rowOf(run()->key.runId)) mark.y = *row;
-        if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
     }
-    canvas().overlay().setMark(panel_, mark);
-    mark.y.reset();
-    canvas().overlay().setMark(canvas().panels()[margins_->stepPanel()], mark);
-    canvas().replotOverlay();
+    showMark(mark, {panel_}, {canvas().panels()[margins_->stepPanel()]});
 }
 
 void RanksView::themed(const Theme& theme) {

@@ -134,8 +134,7 @@ void IterationView::choose(const IterationRow& iteration, std::int64_t request, 
     chosenIteration_ = iteration.iteration, chosenRequest_ = request;
     CursorMark mark;
     mark.x = atNs;
-    for (QCPAxisRect* panel : canvas().panels()) canvas().overlay().setMark(panel, mark);
-    canvas().replotOverlay();
+    showMark(mark, canvas().panels());
     chose();
 }
 

@@ -276,8 +276,7 @@ void SqlPlot::cursorMoved() {
         if (columns_[column] == QLatin1String("step")) mark.x = workspace().cursor().step;
         if (columns_[column] == QLatin1String("layer")) mark.x = workspace().cursor().layer;
     }
-    canvas().overlay().setMark(panel_, mark);
-    canvas().replotOverlay();
+    showMark(mark, {panel_});
 }
 
 void SqlPlot::themed(const Theme& theme) {

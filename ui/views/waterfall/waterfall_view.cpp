@@ -355,8 +355,7 @@ private:
         CursorMark mark;
         mark.x = 0;
         mark.y = index + (shown_->predictedNs ? 1 : 0);
-        canvas().overlay().setMark(panel_, mark);
-        canvas().replotOverlay();
+        showMark(mark, {panel_});
         if (!moves || bar.most.step < 0) return;
         Cursor cursor = workspace().cursor();
         cursor.step = bar.most.step;
