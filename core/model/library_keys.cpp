@@ -80,10 +80,11 @@ constexpr std::string_view kLibraryKeysWithoutEffect[] = {
 };
 static_assert(std::is_sorted(std::begin(kLibraryKeysWithoutEffect), std::end(kLibraryKeysWithoutEffect)));
 
-/// Keys that the library's masks, caches and configurations read for every class.
+/// Keys that the library's masks, caches, configurations and its search for weights read for every class.
 constexpr std::string_view kReadOfEveryClass[] = {
     "attention_chunk_size", "attribute_map", "decoder",     "generator",    "is_encoder_decoder",
     "num_kv_shared_layers", "sub_configs",   "text_config", "text_encoder", "per_layer_config",
+    "transformers_weights",
 };
 
 /// muP scales, which the library's class of a family other than MiniCPM3 does not apply, though they are in the file.

@@ -310,6 +310,7 @@ TEST(ModelConfig, RefusesWhatTheLibraryHeedsAndThisVersionDoesNot) {
                                          {"num_kv_shared_layers", 2},
                                          {"text_config", {{"hidden_size", 4}}},
                                          {"is_encoder_decoder", true},
+                                         {"transformers_weights", "other.safetensors"},
                                          {"per_layer_config", Json::object({{"0", Json::object()}})}}) {
             EXPECT_THAT(refusal(family, with(key, value)), HasSubstr(key));
             EXPECT_EQ(refusal(family, with(key, nullptr)), "");
