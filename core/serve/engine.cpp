@@ -74,6 +74,14 @@ RowTransfers transfersOf(const SchedulerOptions& options) {
     return transfers;
 }
 
+/// How many prompt tokens the segment reads in the layer in which it ends.
+int tokensOfLastLayer(const PrefillSegment& segment, bool chunks, int promptTokens) {
+    if (chunks) return segment.to.token - segment.from.token;
+    const bool within = segment.to.token > 0; // it ends before its layer does
+    const int last = within ? segment.to.layer : segment.to.layer - 1;
+    return (within ? segment.to.token : promptTokens) - (last == segment.from.layer ? segment.from.token : 0);
+}
+
 } // namespace
 
 /// A request from its arrival to its end. While the request has a row, the row uses what is stored here.
@@ -389,10 +397,7 @@ void Engine::readSegments() {
         member.id = segment.id, member.row = served.row, member.prefill = true;
         member.madeToken = read && !hasFailed(segment.id);
         const bool chunks = options_.scheduler.prefill == PrefillPlan::Chunks;
-        const int prompt = int(served.prompts.front().size());
-        member.tokens = chunks                                  ? segment.to.token - segment.from.token
-                        : segment.to.layer > segment.from.layer ? prompt
-                                                                : segment.to.token - segment.from.token;
+        member.tokens = tokensOfLastLayer(segment, chunks, int(served.prompts.front().size()));
         member.layerFrom = segment.from.layer, member.layerTo = chunks ? model_->config().layers : segment.to.layer;
         member.workingSetBytes = table_.find(segment.id)->workingSetBytes;
     }

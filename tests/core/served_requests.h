@@ -123,6 +123,11 @@ public:
             cutLayers += !segment.last && segment.to.layer > 0 ? 1 : 0;
             cutInLayer += segment.to.token != 0 ? 1 : 0;
         }
+        for (const MemberReport& member : report.members)
+            if (member.prefill) {
+                const bool within = member.layerTo == member.layerFrom; // the part ends before its layer does
+                promptTokens[member.id][within ? member.layerFrom : member.layerTo - 1] += member.tokens;
+            }
         mixed += !report.plan.segments.empty() && report.plan.decodeRows() > 0 ? 1 : 0;
         mostRows = std::max(mostRows, report.plan.decodeRows());
         hits += report.hits, misses += report.misses, missedBytes += report.missedBytes;
@@ -133,6 +138,7 @@ public:
     std::map<RequestId, std::vector<std::int32_t>> tokens;
     std::map<RequestId, Ending> endings;
     std::set<RequestId> diverged, otherSelections;
+    std::map<RequestId, std::map<int, int>> promptTokens; // [request][layer] of the parts that end in the layer
     int compared = 0, pauses = 0, cuts = 0, cutLayers = 0, cutInLayer = 0, mixed = 0, mostRows = 0;
     std::int64_t hits = 0, misses = 0, missedBytes = 0;
 
@@ -208,6 +214,10 @@ inline int expectAllEnded(const Engine& engine, const Watcher& watcher, const st
     for (const auto& [id, ending] : watcher.endings) {
         count += ending == Ending::Cancelled ? 1 : 0;
         EXPECT_TRUE(ending == Ending::Length || cancelled.count(id) > 0) << nameOf(ending);
+        if (ending != Ending::Length) continue;
+        const auto prompt = expected[std::size_t(id)].submission.prompt.size();
+        for (const auto& [layer, read] : watcher.promptTokens.at(id))
+            EXPECT_EQ(std::size_t(read), prompt) << "request " << id << ", tokens reported as read in layer " << layer;
     }
     return count;
 }
