@@ -22,6 +22,7 @@
 #include <QFile>
 #include <QFileInfo>
 #include <QLabel>
+#include <QMenu>
 #include <QMessageBox>
 #include <QMimeData>
 #include <QPushButton>
@@ -94,6 +95,25 @@ TEST_F(MainWindowTest, SampleTracesOpenFromTheStartPage) {
             return false;
         })) << "the inspector names the GPU";
     }
+}
+
+TEST_F(MainWindowTest, SampleTracesStayInTheHelpMenuAndOpenInTheViewThatShowsThemBest) {
+    const auto window = makeWindow();
+    const auto* menu = window->findChild<QMenu*>("sampleTraces");
+    ASSERT_NE(menu, nullptr);
+    ASSERT_EQ(menu->actions().size(), 3);
+    Workspace& workspace = window->workspace();
+    menu->actions()[0]->trigger(); // three methods over one prompt
+    ASSERT_TRUE(until([&] { return workspace.sides().size() == 3; })) << status(*window).toStdString();
+    EXPECT_EQ(window->currentView()->id(), QStringLiteral("compare"));
+    window->showView(QStringLiteral("locality"));
+    workspace.setCompare(std::nullopt);
+    menu->actions()[0]->trigger(); // its runs are open already
+    EXPECT_TRUE(until([&] { return workspace.sides().size() == 3; }));
+    EXPECT_EQ(window->currentView()->id(), QStringLiteral("compare"));
+    menu->actions()[2]->trigger(); // one run
+    ASSERT_TRUE(until([&] { return window->currentView()->id() == QLatin1String("insights"); }));
+    EXPECT_EQ(workspace.sides().size(), 1U) << "the runs of another sample are not compared with it";
 }
 
 TEST_F(MainWindowTest, AViewThatNeedsNoRunReplacesTheStartPage) {

@@ -158,22 +158,14 @@ void WelcomePage::setRecent(const QStringList& files) {
            "style=\"color:%1\">Definitions</a> &nbsp;·&nbsp; or drop .kvtrace files anywhere")
             .arg(accent));
     for (QVBoxLayout* list : {samples_, recent_}) empty(*list);
-    const auto samples = resources::sampleTraces();
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-        auto* link = new QLabel(
-            QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
-                .arg(i)
-                .arg(QString::fromUtf8(samples[i].title.data(), qsizetype(samples[i].title.size())), accent));
+    const QStringList samples = sampleTitles();
+    for (qsizetype i = 0; i < samples.size(); ++i) {
+        auto* link =
+            new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>").arg(i).arg(samples[i], accent));
         link->setObjectName(QStringLiteral("sample%1").arg(i));
         link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
-        connect(link, &QLabel::linkActivated, this, [this](const QString& index) {
-            try {
-                emit fileRequested(sampleFile(resources::sampleTraces()[index.toUInt()]));
-            } catch (const Error& error) {
-                emit failed(QString::fromStdString(oneLine(error)));
-            }
-        });
+        connect(link, &QLabel::linkActivated, this, [this](const QString& index) { openSample(index.toUInt()); });
         samples_->addWidget(link);
     }
     recentTitle_->setVisible(!files.isEmpty());
@@ -191,6 +183,24 @@ void WelcomePage::setRecent(const QStringList& files) {
         recent_->addWidget(link);
     }
     listTraces();
+}
+
+QStringList WelcomePage::sampleTitles() {
+    QStringList titles;
+    for (const resources::SampleTrace& sample : resources::sampleTraces())
+        titles << QString::fromUtf8(sample.title.data(), qsizetype(sample.title.size()));
+    return titles;
+}
+
+void WelcomePage::openSample(std::size_t index) {
+    try {
+        const resources::SampleTrace& sample = resources::sampleTraces()[index];
+        const QString path = sampleFile(sample);
+        emit sampleRequested(path, QString::fromUtf8(sample.view.data(), qsizetype(sample.view.size())));
+        emit fileRequested(path);
+    } catch (const Error& error) {
+        emit failed(QString::fromStdString(oneLine(error)));
+    }
 }
 
 void WelcomePage::setTraces(std::vector<TraceFacts> traces) {

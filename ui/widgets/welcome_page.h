@@ -6,6 +6,7 @@
 #include <QStringList>
 #include <QWidget>
 
+#include <cstddef>
 #include <vector>
 
 class QLabel;
@@ -21,6 +22,10 @@ public:
     void setRecent(const QStringList& files);
     /// Lists the traces of the folder in which sessions are recorded, newest first.
     void setTraces(std::vector<TraceFacts> traces);
+    /// The titles of the sample traces in the order of their indices.
+    static QStringList sampleTitles();
+    /// Unpacks a sample trace, if it is not there yet, and emits sampleRequested and fileRequested, or failed.
+    void openSample(std::size_t index);
     /// Why no session can be started; empty: one can.
     void setRunProblem(const QString& problem);
 
@@ -28,6 +33,8 @@ signals:
     void runRequested();
     void openRequested();
     void fileRequested(const QString& path);
+    /// Before fileRequested for the same file. `view`: id of the view that the sample opens with.
+    void sampleRequested(const QString& path, const QString& view);
     void failed(const QString& sentence);
     void shortcutsRequested();
     void definitionsRequested();

@@ -8,6 +8,7 @@
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/sql_request.h"
 #include "ui/frame/view.h"
+#include "ui/frame/workspace.h"
 #include "ui/look/icons.h"
 #include "ui/look/theme.h"
 #include "ui/session/session_controller.h"
@@ -47,6 +48,9 @@
 #include <QVBoxLayout>
 #include <QWhatsThis>
 
+#include <optional>
+#include <vector>
+
 namespace kvscope::ui {
 namespace {
 
@@ -54,6 +58,31 @@ QWidget* makeSpacer() {
     auto* spacer = new QWidget;
     spacer->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Preferred);
     return spacer;
+}
+
+/// As soon as the runs of a sample trace are open, shows its view; with the view that compares, all its runs are
+/// marked.
+void showWhenOpen(MainWindow& window, const QString& path, const QString& view) {
+    auto* once = new QObject(&window);
+    Workspace* workspace = &window.workspace();
+    const auto show = [&window, workspace, once, file = QFileInfo(path).canonicalFilePath(), view] {
+        const OpenRun* current = workspace->current();
+        if (!current || QFileInfo(current->key.path).canonicalFilePath() != file) return;
+        workspace->disconnect(once);
+        once->deleteLater();
+        if (view == QLatin1String("compare")) {
+            const RunKey shown = current->key;
+            std::vector<RunKey> others;
+            for (const OpenRun& run : workspace->runs())
+                if (run.key.path == shown.path && run.key != shown) others.push_back(run.key);
+            workspace->setCompare(std::nullopt);
+            for (const RunKey& other : others) workspace->setCompared(other, true);
+        }
+        window.showView(view);
+    };
+    QObject::connect(workspace, &Workspace::runsChanged, once, show);
+    QObject::connect(workspace, &Workspace::currentChanged, once, show);
+    QObject::connect(workspace, &Workspace::openFailed, once, &QObject::deleteLater);
 }
 
 } // namespace
@@ -429,6 +458,15 @@ void MainWindow::makeMenus() {
     QAction* whatsThis = QWhatsThis::createAction(this); // Shift+F1, then a click on a widget to be explained
     setShortcutGroup(whatsThis, tr("Help"));
     help->addAction(whatsThis);
+    help->addSeparator();
+    connect(welcome_, &WelcomePage::sampleRequested, this,
+            [this](const QString& path, const QString& best) { showWhenOpen(*this, path, best); });
+    QMenu* samples = help->addMenu(tr("&Sample Traces"));
+    samples->setObjectName(QStringLiteral("sampleTraces"));
+    const QStringList titles = WelcomePage::sampleTitles();
+    for (qsizetype i = 0; i < titles.size(); ++i)
+        connect(samples->addAction(titles[i]), &QAction::triggered, this,
+                [this, i] { welcome_->openSample(std::size_t(i)); });
     help->addSeparator();
     help->addAction(action("about"));
 }
