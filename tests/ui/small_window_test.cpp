@@ -176,6 +176,15 @@ TEST_F(Panels, GiveWayToTheViewsAndComeBack) {
     EXPECT_NEAR(dock(*window, "inspectorDock").width(), inspector, 4);
 }
 
+TEST_F(Panels, LeaveTheViewTwoThirdsOfAWindowOf1024) {
+    const auto window = windowOnTrace();
+    resizeTo(*window, {1024, 700});
+    EXPECT_FALSE(dock(*window, "inspectorDock").isVisible());
+    EXPECT_GE(window->centralWidget()->width(), 1024 * 2 / 3 - 40);
+    resizeTo(*window, {1100, 700});
+    EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
+}
+
 TEST_F(Panels, OneAboveTheOtherTakeTheRoomOfOne) {
     const auto window = windowOnTrace();
     resizeTo(*window, {1600, 1000});

@@ -18,7 +18,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kInspectorFrom = 1000;            // px; narrower windows hide the inspector unless the user opens it
+constexpr int kInspectorFrom = 1100;            // px; narrower windows hide the inspector unless the user opens it
 constexpr int kLeastColumn = 330;               // px of each of several views side by side beside the inspector
 constexpr int kViewsShare = 50;                 // least share of the width for the views, in percent
 constexpr int kSession = 330, kInspector = 300; // widths at first, px
