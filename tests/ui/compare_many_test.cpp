@@ -11,6 +11,7 @@
 #include <QComboBox>
 #include <QHeaderView>
 #include <QLabel>
+#include <QScrollBar>
 #include <QTabBar>
 
 namespace kvscope::ui {
@@ -158,6 +159,28 @@ TEST_F(CompareMany, OverlapSaysWhichSequencesItIsOf) {
     EXPECT_TRUE(waitFor([&] {
         return child<QLabel>("firstToken").text().contains(QStringLiteral("of all 2 sequences"));
     })) << child<QLabel>("firstToken").text().toStdString();
+}
+
+TEST(ComparisonTableWidth, TitlesOfRowsGiveWayBeforeAColumnIsOutOfSight) {
+    ComparisonTable table;
+    const QString title = QStringLiteral("Tokens per second with the time between steps");
+    table.begin(1, {QStringLiteral("Decode"), QStringLiteral("A: NOSA on nosa-tiny"), QStringLiteral("B: Quest")});
+    table.put(0, 0, title, Qt::black, QStringLiteral("Pauses count"));
+    table.put(0, 1, QStringLiteral("2,731 tokens/s"), Qt::black, {});
+    table.put(0, 2, QStringLiteral("1,665 tokens/s"), Qt::black, {});
+    const QFontMetrics metrics = table.fontMetrics();
+    const int numbers = 2 * (metrics.horizontalAdvance(QStringLiteral("2,731 tokens/s")) + 40);
+    table.resize(numbers + 200, 200); // less than the title needs
+    table.show();
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(&table));
+    QCoreApplication::processEvents();
+    EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0) << "no column is out of sight";
+    EXPECT_LT(table.columnWidth(0), metrics.horizontalAdvance(title));
+    EXPECT_TRUE(table.item(0, 0)->toolTip().contains(title)) << "where the title can be read";
+    for (int column = 1; column < 3; ++column)
+        EXPECT_GE(table.columnWidth(column), metrics.horizontalAdvance(table.item(0, column)->text()));
+    EXPECT_TRUE(table.horizontalHeaderItem(1)->text().startsWith(QStringLiteral("A: NO")))
+        << table.horizontalHeaderItem(1)->text().toStdString();
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -15,6 +15,7 @@ namespace kvscope::ui {
 namespace {
 constexpr int kRowsShown = 10; // rows in the height that sizeHint gives; the other rows are scrolled to
 constexpr int kWidestHeader = 190;
+constexpr int kLeastTitle = 170; // px, to which the titles of the rows may be cut so that no column is out of sight
 } // namespace
 
 ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent) {
@@ -50,14 +51,15 @@ void ComparisonTable::put(int row, int column, const QString& text, const QColor
     auto* cell = new QTableWidgetItem(text);
     cell->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
     cell->setForeground(colour);
-    cell->setToolTip(asWritten(help));
+    cell->setToolTip(asWritten(column == 0 && !help.isEmpty() ? text + QStringLiteral(": ") + help : help));
     setItem(row, column, cell);
 }
 
 void ComparisonTable::fitColumns() {
     if (columnCount() == 0) return;
-    // Numbers are never cut. Where the header of a column is wider than its numbers, the column gets the missing width
-    // as far as the table has room, and the header is elided to the width that the column has.
+    // Numbers are never cut; titles of rows are where all columns then have room, and their tooltips are whole. Where
+    // the header of a column is wider than its numbers, the column gets the missing width as far as the table has room,
+    // and the header is elided to the width that the column has.
     constexpr int kMargin = 16;
     QFont bold = horizontalHeader()->font(); // the theme draws headers bold
     bold.setBold(true);
@@ -68,14 +70,16 @@ void ComparisonTable::fitColumns() {
         widths.push_back(std::max(sizeHintForColumn(column) + 8, metrics.averageCharWidth() * 6 + kMargin));
         lacking.push_back(std::max(0, header - widths.back()));
     }
-    const int spare = std::max(0, viewport()->width() - std::accumulate(widths.begin(), widths.end(), 0));
+    const int missing = std::accumulate(widths.begin(), widths.end(), 0) - viewport()->width();
+    if (missing > 0 && widths.front() - missing >= kLeastTitle) widths.front() -= missing;
+    const int spare = std::max(0, -missing);
     const int lack = std::accumulate(lacking.begin(), lacking.end(), 0);
     for (int column = 0; column < columnCount(); ++column) {
         const int extra = spare >= lack ? lacking[std::size_t(column)] + (spare - lack) / columnCount()
                                         : lacking[std::size_t(column)] * spare / lack;
         const int width = widths[std::size_t(column)] + extra;
         setColumnWidth(column, width);
-        horizontalHeaderItem(column)->setText(metrics.elidedText(headers_[column], Qt::ElideMiddle, width - kMargin));
+        horizontalHeaderItem(column)->setText(metrics.elidedText(headers_[column], Qt::ElideRight, width - kMargin));
     }
     updateGeometry();
 }
