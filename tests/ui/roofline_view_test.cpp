@@ -455,5 +455,21 @@ TEST_F(RooflineViewTest, PartsOfRunsAreReadOneAfterTheOtherAndCanBeStopped) {
     EXPECT_EQ(done.back(), c);
 }
 
+TEST_F(RooflineViewTest, InASmallViewItsSettingsFoldToOneRow) {
+    open(sample("h200-nosa-8b.kvtrace"));
+    show("roofline", {620, 460});
+    auto* controls = view->findChild<RooflineControls*>();
+    ASSERT_NE(controls, nullptr);
+    EXPECT_TRUE(controls->isFolded());
+    EXPECT_LE(controls->height(), 40);
+    EXPECT_GE(canvas().height(), 460 / 2);
+    QTest::mouseClick(controls->findChild<QToolButton*>("moreTools"), Qt::LeftButton);
+    QCoreApplication::processEvents();
+    EXPECT_GT(controls->height(), 80) << "all of them, when asked for";
+    view->resize(1000, 800);
+    QCoreApplication::processEvents();
+    EXPECT_FALSE(controls->isFolded());
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

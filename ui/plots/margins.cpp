@@ -13,12 +13,12 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kStepHeight = 54, kRowWidth = 84; // logical pixels, without labels
-constexpr QSize kLeastPlot{420, 300};           // a smaller plot shows no margins
+constexpr int kStepHeight = 54, kRowWidth = 84;      // logical pixels, without labels
+constexpr int kLeastWidth = 420, kLeastHeight = 300; // of a plot with margins
 } // namespace
 
 Margins::Margins(PlotCanvas& plot, QCPAxisRect* main, StepMargin::Columns columns, QObject* parent)
-    : QObject(parent), plot_(plot), main_(main) {
+    : QObject(parent), plot_(plot), main_(main), leastHeight_(kLeastHeight) {
     stepRect_ = plot.addPanel(false);
     stepPanel_ = int(plot.panels().size()) - 1;
     QCPLayoutGrid& grid = *plot.plotLayout();
@@ -64,8 +64,13 @@ void Margins::setWanted(bool wanted) {
     place();
 }
 
+void Margins::setLeastHeight(int pixels) {
+    leastHeight_ = pixels;
+    place();
+}
+
 void Margins::place() {
-    const bool shown = wanted_ && plot_.width() >= kLeastPlot.width() && plot_.height() >= kLeastPlot.height();
+    const bool shown = wanted_ && plot_.width() >= kLeastWidth && plot_.height() >= leastHeight_;
     if (shown == shown_) return;
     shown_ = shown;
     for (QCPAxisRect* rect : {stepRect_, rowRect_}) {

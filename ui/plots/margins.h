@@ -29,6 +29,8 @@ public:
     StepMargin* addCurve(StepMargin::Columns columns);
 
     void setWanted(bool wanted);
+    /// A plot of less height has no margins. `pixels`: logical; 300 unless it is set.
+    void setLeastHeight(int pixels);
     bool wanted() const { return wanted_; }
     /// Whether the margins are wanted and the plot is large enough for them.
     bool shown() const { return shown_; }
@@ -50,7 +52,7 @@ private:
     QCPAxisRect *main_, *stepRect_ = nullptr, *rowRect_ = nullptr;
     StepMargin* steps_ = nullptr;
     RowMargin* rows_ = nullptr;
-    int layoutRow_ = 0, stepPanel_ = 0;
+    int layoutRow_ = 0, stepPanel_ = 0, leastHeight_;
     bool wanted_ = true, shown_ = true, hovering_ = false, pressed_ = false;
 };
 

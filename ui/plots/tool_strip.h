@@ -1,5 +1,5 @@
-// The pickers above a plot. In a small view they fold to one row, because the rest would take the plot's height; a
-// button shows all of them.
+// The pickers above a plot, in a FlowLayout. In a small view they fold to one row, because the rest would take the
+// plot's height; a button shows all of them.
 #pragma once
 
 #include <QWidget>
@@ -10,7 +10,7 @@ namespace kvscope::ui {
 
 class FlowLayout;
 
-class ToolStrip final : public QWidget {
+class ToolStrip : public QWidget {
 public:
     explicit ToolStrip(QWidget* view);
     /// To be called when the view above whose plot the strip stands has got another size.

@@ -21,6 +21,9 @@ public:
     int layoutRow() const { return margins_->layoutRow(); }
     int stepPanel() const { return margins_->stepPanel(); }
     void setWanted(bool wanted) { margins_->setWanted(wanted); }
+    bool shown() const { return margins_->shown(); }
+    /// Lanes above the mask take a part of the room that the margins need otherwise.
+    void setBesideLanes(bool lanes) { margins_->setLeastHeight(lanes ? 430 : 300); }
 
     /// Counts the steps in view anew, for the bars beside the mask.
     void summarise();

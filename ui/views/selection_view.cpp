@@ -11,6 +11,7 @@
 #include "ui/plots/mask_plottable.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
+#include "ui/plots/tick_fit.h"
 #include "ui/views/make_views.h"
 #include "ui/views/needle_lanes.h"
 #include "ui/views/prompt_finder.h"
@@ -81,6 +82,7 @@ public:
         panel_ = canvas().addPanel(true);
         setIntegerAxis(panel_->axis(QCPAxis::atBottom), stepTitle({}));
         setIntegerAxis(panel_->axis(QCPAxis::atLeft), tr("KV block"));
+        panel_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, tr("KV block"));
         mask_ = new MaskPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
         margins_ = new SelectionMargins(canvas(), panel_, data_, this);
         connect(margins_, &SelectionMargins::blockClicked, this, &SelectionView::markBlock);
@@ -177,6 +179,7 @@ protected:
         shown_ = workspace().cursor();
         showPickers();
         needles_->show(run(), shown_.sequence);
+        margins_->setBesideLanes(needles_->shown());
         if (row.layers <= 0) {
             const auto [title, why] = waitingText(
                 run(), tr("Waiting for the first step"),
@@ -233,6 +236,7 @@ protected:
         else
             feed_.advance();
         needles_->show(run(), shown_.sequence);
+        margins_->setBesideLanes(needles_->shown());
         finder_->advance();
     }
 

@@ -5,7 +5,6 @@
 #include "core/select/method.h"
 #include "core/transfer/link.h"
 #include "ui/frame/small_widgets.h"
-#include "ui/plots/flow_layout.h"
 
 #include <QCheckBox>
 #include <QComboBox>
@@ -42,11 +41,7 @@ ModelConfig configOfShape(const ModelShape& shape) { return configOf(shape, 1 <<
 
 } // namespace
 
-RooflineControls::RooflineControls(QWidget* parent) : QWidget(parent) {
-    new FlowLayout(this);
-    QSizePolicy policy(QSizePolicy::Preferred, QSizePolicy::Minimum);
-    policy.setHeightForWidth(true);
-    setSizePolicy(policy);
+RooflineControls::RooflineControls(QWidget* view) : ToolStrip(view) {
     try {
         gpus_ = GpuTable::load();
     } catch (const Error& error) {

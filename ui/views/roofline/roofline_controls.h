@@ -3,8 +3,7 @@
 
 #include "profiler/roofline/measured_run.h"
 #include "ui/models/roofline_curves.h"
-
-#include <QWidget>
+#include "ui/plots/tool_strip.h"
 
 #include <optional>
 
@@ -16,10 +15,10 @@ class QToolButton;
 
 namespace kvscope::ui {
 
-class RooflineControls final : public QWidget {
+class RooflineControls final : public ToolStrip {
     Q_OBJECT
 public:
-    explicit RooflineControls(QWidget* parent = nullptr);
+    explicit RooflineControls(QWidget* view);
 
     RooflineChoice choice() const;
     bool logarithmic() const;
