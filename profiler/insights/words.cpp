@@ -7,7 +7,7 @@ namespace kvscope::words {
 
 std::string ms(double ns) {
     const double us = ns / 1e3;
-    if (us < 100) return fmt::format("{:.3g} us", us);
+    if (us < 999.5) return fmt::format("{:.3g} us", us);
     return us < 1e6 ? fmt::format("{:.3g} ms", us / 1e3) : fmt::format("{:.4g} s", us / 1e6);
 }
 

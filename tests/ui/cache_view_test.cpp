@@ -4,6 +4,7 @@
 
 #include "ui/frame/units.h"
 #include "ui/models/what_if.h"
+#include "ui/views/cache/cache_numbers.h"
 
 #include <QAbstractButton>
 #include <QCheckBox>
@@ -520,6 +521,15 @@ TEST(WhatIf, KeepsFewReplaysOfALongRunAndAllThatFit) {
     const auto exact = whatIf.answer({.policy = "lru", .size = 2, .gbps = 10});
     EXPECT_EQ(exact->causes.compulsory, 4); // 0, 1, 2, 90
     EXPECT_EQ(*exact->causes.capacity + *exact->causes.policy, 1);
+}
+
+TEST(CacheNumbers, WhatReadsTheSameHasNoDifference) {
+    KeyNumber number;
+    number.unit = Unit::Nanoseconds;
+    number.a = 27'301'000, number.b = 27'299'000; // 27.3 ms both
+    EXPECT_EQ(shortDifference(number), QStringLiteral("="));
+    number.b = 27'000'000;
+    EXPECT_EQ(shortDifference(number), QStringLiteral("−1.1 %"));
 }
 
 } // namespace KVSCOPE_TEST_FILE

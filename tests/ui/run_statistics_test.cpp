@@ -141,5 +141,11 @@ TEST_F(RunStatisticsTest, CountAStepWhoseNumberIsFarAway) {
     EXPECT_TRUE(until([&] { return numbers(*window) == wanted(path); })) << numbers(*window).join(' ').toStdString();
 }
 
+TEST(Rates, OfFiveDigitsAreGroupedAsElsewhere) {
+    EXPECT_EQ(formatRate(41.74), QStringLiteral("41.7"));
+    EXPECT_EQ(formatRate(999.4), QStringLiteral("999"));
+    EXPECT_EQ(formatRate(10'447.3), QStringLiteral("10,447"));
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -54,6 +54,7 @@ QString styleSheetOf(const Theme& t) {
     // The style sheet names only those widgets that Fusion does not draw in the palette's colours.
     QString sheet = QStringLiteral(R"(
 QToolTip { background: @raised; color: @text; border: 1px solid @border; padding: 6px; }
+QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QMainWindow::separator { background: @border; width: 1px; height: 1px; }
 QMainWindow::separator:hover { background: @accent; }
 QDockWidget { color: @muted; font-weight: 600; }

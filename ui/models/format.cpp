@@ -7,9 +7,10 @@ namespace {
 
 const QString kUndefined = QStringLiteral("–");
 
-/// The number with three significant digits, or more before the point.
+/// The number with three significant digits, or more before the point: "41.7", "10,447".
 QString threeDigits(double value) {
     const double magnitude = std::abs(value);
+    if (magnitude >= 999.5) return formatCount(std::llround(value));
     return QString::number(value, 'f', magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2);
 }
 

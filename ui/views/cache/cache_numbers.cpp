@@ -97,7 +97,7 @@ QString questionText(const WhatIfQuestion& question) {
 QString shortDifference(const KeyNumber& number) {
     const double change = number.b - number.a;
     if (std::isnan(change)) return QStringLiteral("–");
-    if (change == 0) return QStringLiteral("=");
+    if (number.text(number.a) == number.text(number.b)) return QStringLiteral("="); // as far as it is shown
     const QString sign = change > 0 ? QStringLiteral("+") : QStringLiteral("−");
     if (number.unit == Unit::Percent) return sign + tr("%1 points").arg(std::abs(change), 0, 'f', 1);
     if (number.a == 0) return sign + number.text(std::abs(change));

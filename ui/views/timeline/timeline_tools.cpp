@@ -50,7 +50,7 @@ TimelineTools::TimelineTools(QWidget* parent)
                           [this] { emit fitRequested(); });
     auto* all = addButton("showAll", tr("All"), tr("Show everything, also what lies before and after the steps (0)"),
                           [this] { emit allRequested(); });
-    auto* note = addButton("leaveNote", tr("Note..."), tr("Leave a note at the range, the span or the pointer (M)"),
+    auto* note = addButton("leaveNote", tr("Note…"), tr("Leave a note at the range, the span or the pointer (M)"),
                            [this] { emit noteRequested(); });
     panel_ = addButton("panelToggle", tr("Details"), tr("Show or hide the panel below"), [] {});
     panel_->setCheckable(true);

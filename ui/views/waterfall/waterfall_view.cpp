@@ -45,7 +45,12 @@ QString onScreen(const std::string& text) {
     return QString::fromStdString(text).replace(micro, QStringLiteral("\\1 µs"));
 }
 
-QString time(double ns) { return formatValue(Unit::Nanoseconds, ns); }
+/// With the sign of numbers, which is as wide as a plus; a hyphen is easily overlooked.
+QString withMinus(QString number) {
+    return number.startsWith(QLatin1Char('-')) ? number.replace(0, 1, QChar(0x2212)) : number;
+}
+
+QString time(double ns) { return withMinus(formatValue(Unit::Nanoseconds, ns)); }
 
 class WaterfallView final : public PlotView {
     Q_OBJECT
@@ -280,7 +285,9 @@ private:
         const double all = shown_->measuredNs(), predicted = shown_->predictedNs.value_or(0);
         std::vector<WaterfallPlottable::Row> rows;
         QStringList names;
-        const auto percent = [&](double ns) { return formatValue(Unit::Percent, all > 0 ? 100 * ns / all : 0); };
+        const auto percent = [&](double ns) {
+            return withMinus(formatValue(Unit::Percent, all > 0 ? 100 * ns / all : 0));
+        };
         if (shown_->predictedNs) {
             WaterfallPlottable::Row row;
             for (const WaterfallBar& bar : shown_->bars)
