@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -85,6 +86,38 @@ std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std:
     return load;
 }
 
+std::vector<RowsLoad> loadsByRows(std::span<const IterationLoads> iterations) {
+    constexpr int kFewest = 3; // iterations
+    std::map<std::int64_t, RowsLoad> sums;
+    for (const IterationLoads& iteration : iterations) {
+        if (iteration.rows <= 0 || iteration.decodeNs <= 0) continue;
+        RowsLoad& sum = sums[iteration.rows];
+        sum.rows = iteration.rows;
+        ++sum.iterations;
+        sum.decodeNs += double(iteration.decodeNs);
+        sum.blocks += double(iteration.blocks);
+        sum.bytes += double(iteration.bytes);
+    }
+    std::vector<RowsLoad> loads;
+    for (const auto& [rows, sum] : sums)
+        if (sum.iterations >= kFewest) loads.push_back(sum);
+    return loads;
+}
+
+StepsBeside stepsBeside(std::span<const RowsLoad> loading, std::span<const RowsLoad> resident) {
+    StepsBeside beside;
+    for (const RowsLoad& load : loading) {
+        const auto same = std::ranges::find(resident, load.rows, &RowsLoad::rows);
+        if (same == resident.end()) continue;
+        beside.loadingNs += load.decodeNs;
+        beside.residentNs += same->decodeNs * double(load.iterations) / double(same->iterations);
+        beside.steps += double(load.iterations);
+        beside.rows += double(load.iterations) * double(load.rows);
+        beside.bytes += load.bytes;
+    }
+    return beside;
+}
+
 ServerKnobs serverKnobs(const RunRow& run) {
     const nlohmann::json knobs = parseJson(run.metaOr(run_meta::kServing));
     const auto text = [&](const char* key) {
@@ -100,6 +133,8 @@ ServerKnobs serverKnobs(const RunRow& run) {
     if (chunk.is_number_integer() && chunk >= 1 && chunk <= 1 << 30) server.chunkTokens = chunk.get<int>();
     return server;
 }
+
+bool saysServer(const RunRow& run) { return !run.metaOr(run_meta::kServing).empty(); }
 
 std::string serverWords(const RunRow& run) {
     const ServerKnobs server = serverKnobs(run);
@@ -139,11 +174,12 @@ std::optional<ServedLoad> readServedLoad(const TraceReader& reader, int runId) {
     while (made.step()) tokens.push_back({made.int64(0), made.int64(1)});
     std::vector<IterationLoads> iterations;
     std::unordered_map<std::int64_t, std::size_t> placeOf; // by iteration
-    Statement starts(connection, "SELECT iteration, start_ns, decode_rows FROM v_iteration WHERE run_id = ?");
+    Statement starts(connection,
+                     "SELECT iteration, start_ns, decode_rows, decode_ns FROM v_iteration WHERE run_id = ?");
     starts.bindAll(runId);
     while (starts.step()) {
         placeOf[starts.int64(0)] = iterations.size();
-        iterations.push_back({starts.int64(1), starts.int64(2), 0, 0});
+        iterations.push_back({starts.int64(1), starts.int64(2), 0, 0, starts.int64(3)});
     }
     Statement loads(connection, "SELECT iteration, misses, h2d_bytes FROM v_member WHERE run_id = ?"
                                 " AND kind = 'decode' AND misses >= 0 AND h2d_bytes >= 0");
@@ -158,7 +194,9 @@ std::optional<ServedLoad> readServedLoad(const TraceReader& reader, int runId) {
         add(iterations[place->second].bytes, loads.int64(2));
     }
     std::optional<ServedLoad> load = measureLoad(requests, tokens, iterations);
-    if (load) load->prefillNsPerToken = prefillNsPerToken(connection, runId);
+    if (!load) return load;
+    load->prefillNsPerToken = prefillNsPerToken(connection, runId);
+    load->byRows = loadsByRows(iterations);
     return load;
 }
 

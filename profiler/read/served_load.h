@@ -20,6 +20,15 @@ struct ServedToken {
 /// What the decode steps of one iteration moved to the device.
 struct IterationLoads {
     std::int64_t startNs = 0, rows = 0, blocks = 0, bytes = 0;
+    std::int64_t decodeNs = 0; // how long they took
+};
+/// The decode steps of all iterations with one number of rows: sums.
+struct RowsLoad {
+    std::int64_t rows = 0, iterations = 0;
+    double decodeNs = 0, blocks = 0, bytes = 0;
+
+    double tokensPerSecond() const { return 1e9 * double(rows * iterations) / decodeNs; }
+    double blocksPerStep() const { return blocks / double(iterations); }
 };
 
 /// Times are milliseconds; NaN: there is no sample.
@@ -35,6 +44,7 @@ struct ServedLoad {
     /// Time in which iterations read prompts, for each token of the prompts that were read to their ends; of the whole
     /// run. Nanoseconds.
     double prefillNsPerToken = 0;
+    std::vector<RowsLoad> byRows; // of the whole run, see loadsByRows
 };
 
 /// How the run's server was set, as the trace says it; a text is empty where it does not.
@@ -44,6 +54,8 @@ struct ServerKnobs {
     int chunkTokens = 0; // 0: not known
 };
 ServerKnobs serverKnobs(const RunRow& run);
+/// Whether the run says how its server was set.
+bool saysServer(const RunRow& run);
 
 /// Mean and 99th percentile of samples, the latter linear between order statistics; NaN of none. Sorts the samples.
 std::pair<double, double> meanAndP99(std::vector<double>& samples);
@@ -54,6 +66,19 @@ std::pair<double, double> meanAndP99(std::vector<double>& samples);
 /// times.
 std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std::span<const ServedToken> tokens,
                                       std::span<const IterationLoads> iterations);
+
+/// How decode steps change with the number of rows that share them, ascending. Numbers of rows that fewer than three
+/// iterations had are left out, and so are iterations whose decode step has no time.
+std::vector<RowsLoad> loadsByRows(std::span<const IterationLoads> iterations);
+
+/// Two servers whose steps are compared at equal numbers of rows. What steps with these loads took, and what as many
+/// steps with as many rows took on the server that had everything on the device, in nanoseconds; both 0 where no number
+/// of rows is in both.
+struct StepsBeside {
+    double loadingNs = 0, residentNs = 0;
+    double steps = 0, rows = 0, bytes = 0; // of the server that loads; sums over the steps that are compared
+};
+StepsBeside stepsBeside(std::span<const RowsLoad> loading, std::span<const RowsLoad> resident);
 
 /// The same in words for a legend: "partition, by layers", "resident, by chunks of 512"; empty where the run does not
 /// say. What is as usual has no word.

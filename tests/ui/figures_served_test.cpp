@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <fmt/format.h>
+#include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
@@ -123,6 +125,134 @@ TEST_F(ServedFigures, WaysToTheHostAreComparedWithTheResidentRun) {
     EXPECT_NE(calls.note.find("1.76x"), std::string::npos);
     EXPECT_NE(test::failureOf([&] { make("prompt-stores", {"served"}); }).find("in one way (a copy for each head)"),
               std::string::npos);
+}
+
+/// SQL for a sum over the iterations of a trace with this many rows, run by run, where a run has three of them.
+std::string overIterations(const std::string& sum, int rows) {
+    return fmt::format(
+        "SELECT total(s) FROM (SELECT {} AS s FROM v_iteration i WHERE decode_rows = {} AND decode_ns > 0"
+        " GROUP BY run_id HAVING count(*) >= 3)",
+        sum, rows);
+}
+const std::string kMissed = "sum((SELECT total(misses) FROM v_member m WHERE m.run_id = i.run_id AND m.iteration ="
+                            " i.iteration AND m.kind = 'decode'))",
+                  kMoved = "sum((SELECT total(h2d_bytes) FROM v_member m WHERE m.run_id = i.run_id AND m.iteration ="
+                           " i.iteration AND m.kind = 'decode'))";
+
+TEST_F(ServedFigures, BatchesOfAServerAreItsIterationsByRows) {
+    const FigureData data = make("batch", {"served-2", "served-4"});
+    ASSERT_EQ(data.panels[0].series.size(), 1U);
+    const FigureSeries &loads = data.panels[0].series[0], &speeds = data.panels[1].series.at(0);
+    EXPECT_EQ(loads.name, "Quest, partition, by layers");
+    EXPECT_EQ(loads.x, speeds.x);
+    EXPECT_EQ(loads.x.back(), 4) << "the rows of an iteration, not those that the server may have";
+    int points = 0;
+    for (int rows = 1; rows <= 4; ++rows) {
+        const auto both = [&](const std::string& sum) {
+            return sql("served-2", overIterations(sum, rows)) + sql("served-4", overIterations(sum, rows));
+        };
+        const double count = both("count(*)");
+        if (count == 0) continue;
+        const auto at = std::size_t(points++);
+        ASSERT_LT(at, loads.x.size());
+        EXPECT_EQ(loads.x[at], rows);
+        EXPECT_NEAR(loads.y[at], both(kMissed) / count, 1e-9);
+        EXPECT_NEAR(speeds.y[at], 1e9 * rows * count / both("sum(decode_ns)"), 1e-6);
+    }
+    EXPECT_EQ(std::size_t(points), loads.x.size());
+    EXPECT_NE(data.note.find("x2.07 from batch 2 to 6"), std::string::npos) << "the paper's beside ours: " << data.note;
+    EXPECT_NE(data.note.find("here Quest, partition, by layers, batch "), std::string::npos) << data.note;
+}
+
+/// Nanoseconds of decode steps at the numbers of rows that both servers have: of the first, and of as many of the
+/// second.
+std::pair<double, double> stepsOfBoth(const std::function<double(const std::string&)>& first,
+                                      const std::function<double(const std::string&)>& second, double* steps = nullptr,
+                                      double* bytes = nullptr) {
+    std::pair<double, double> ns;
+    for (int rows = 1; rows <= 2; ++rows) {
+        const double count = first(overIterations("count(*)", rows)), other = second(overIterations("count(*)", rows));
+        if (count == 0 || other == 0) continue;
+        ns.first += first(overIterations("sum(decode_ns)", rows));
+        ns.second += second(overIterations("sum(decode_ns)", rows)) * count / other;
+        if (steps) *steps += count;
+        if (bytes) *bytes += first(overIterations(kMoved, rows));
+    }
+    return ns;
+}
+
+TEST_F(ServedFigures, LoadingIsWhatStepsTakeBeyondThoseOfAResidentServer) {
+    const auto first = [](const std::string& query) { return sql("served-2", query); };
+    const auto second = [](const std::string& query) { return sql("served-resident-2", query); };
+    const FigureData data = make("loading", {"served-2", "served-resident-2"});
+    const FigurePanel& panel = data.panels.at(0);
+    ASSERT_EQ(panel.names.size(), 1U);
+    EXPECT_NE(panel.names[0].find("Quest, partition, by layers, one kernel a layer, "), std::string::npos);
+    double unit = 1, steps = 0;
+    for (const auto& [name, ns] : {std::pair{"(µs)", 1e3}, {"(ms)", 1e6}, {"(s)", 1e9}})
+        if (panel.xTitle.find(name) != std::string::npos) unit = ns;
+    const auto [loading, resident] = stepsOfBoth(first, second, &steps);
+    ASSERT_GT(steps, 0);
+    const double waits = std::max(0.0, loading - resident) / steps;
+    EXPECT_NEAR(series(panel, "Other").x.at(0) * unit, loading / steps - waits, 1);
+    if (waits > 0) {
+        EXPECT_NEAR(series(panel, "Loading").x.at(0) * unit, waits, 1);
+    }
+    EXPECT_NE(data.note.find(fmt::format(" rows {:.2f} %", 100 * waits * steps / loading)), std::string::npos)
+        << data.note;
+    EXPECT_NE(test::failureOf([&] {
+                  make("loading", {"served-2"});
+              }).find("no server beside those that load had everything on the device"),
+              std::string::npos);
+}
+
+/// Copies of a server's trace say that their steps took longer, and one that its blocks came by copy calls.
+TEST_F(ServedFigures, WaysOfLoadingHaveTheirBandwidths) {
+    for (const auto& [name, factor] : {std::pair{"slow-kernel", 5}, {"slow-calls", 20}}) {
+        std::filesystem::copy_file(trace("served-2"), trace(name), std::filesystem::copy_options::overwrite_existing);
+        test::sql(
+            trace(name),
+            fmt::format("UPDATE iteration SET decode_ns = {0} * decode_ns, duration_ns = {0} * duration_ns", factor),
+            SQLITE_OPEN_READWRITE);
+    }
+    test::sql(trace("slow-calls"),
+              "UPDATE run_meta SET value = replace(value, '\"transfers\":\"kernel\"', '\"transfers\":\"calls\"')",
+              SQLITE_OPEN_READWRITE);
+    const FigureData data = make("transfer-bandwidth", {"slow-kernel", "slow-calls", "served-resident-2"});
+    const FigurePanel& panel = data.panels.at(0);
+    ASSERT_EQ(panel.series.size(), 2U);
+    for (const auto& [name, way] : {std::pair{"slow-kernel", "one kernel a layer, beside a resident server"},
+                                    {"slow-calls", "a copy call for each block, beside a resident server"}}) {
+        double bytes = 0;
+        const auto [loading, resident] =
+            stepsOfBoth([file = name](const std::string& query) { return sql(file, query); },
+                        [](const std::string& query) { return sql("served-resident-2", query); }, nullptr, &bytes);
+        const FigureSeries& one = series(panel, way);
+        ASSERT_EQ(one.y.size(), 1U);
+        EXPECT_NEAR(one.y[0], bytes / (loading - resident), 1e-9);
+        EXPECT_NEAR(one.x[0], sql("served-2", "SELECT min(block_bytes) / 1024.0 FROM run"), 1e-9);
+    }
+    EXPECT_NE(data.note.find("more than 20 GB/s for blocks of 4 to 32 tokens with one kernel"), std::string::npos);
+    EXPECT_NE(test::failureOf([&] {
+                  make("transfer-bandwidth", {"slow-kernel", "served-resident-2"});
+              }).find("has blocks of"),
+              std::string::npos);
+}
+
+TEST_F(ServedFigures, RatesOfTwoServersAreComparedWhereTheyAreEqual) {
+    std::ofstream(path("two.json"))
+        << R"({"workload":"longmix","method":"quest","points":[)"
+        << R"({"rate":1,"measured":true,"output_tokens_per_s":10,"ttft_ms":{"mean":100},"tbt_ms":{"mean":10}},)"
+        << R"({"rate":2,"measured":true,"output_tokens_per_s":12,"ttft_ms":{"mean":900},"tbt_ms":{"mean":20}}]})";
+    std::ofstream(path("three.json"))
+        << R"({"workload":"longmix","method":"nosa","points":[)"
+        << R"({"rate":1.05,"measured":true,"output_tokens_per_s":11,"ttft_ms":{"mean":50},"tbt_ms":{"mean":11}},)"
+        << R"({"rate":2,"measured":true,"output_tokens_per_s":24,"ttft_ms":{"mean":90},"tbt_ms":{"mean":10}},)"
+        << R"({"rate":4,"measured":true,"output_tokens_per_s":60,"ttft_ms":{"mean":95},"tbt_ms":{"mean":90}}]})";
+    const FigureData data = make("request-rate", {"two.json", "three.json"});
+    EXPECT_NE(data.note.find("nosa over quest: TTFT down to 0.10x, throughput up to 2.00x, TBT up to 1.10x."),
+              std::string::npos)
+        << data.note;
 }
 
 TEST_F(ServedFigures, PointsOfALadderAreRead) {

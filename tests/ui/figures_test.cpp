@@ -2,6 +2,7 @@
 #include "profiler/read/step_kind.h"
 #include "tests/ui/figure_runs.h"
 #include "ui/figures/figure_dialog.h"
+#include "ui/figures/stated_ratios.h"
 
 #include <QFile>
 #include <QLabel>
@@ -66,6 +67,10 @@ TEST_F(Figures, EveryPresetIsDrawnWithItsTextInSvgAndPdf) {
         if (!denoises() && needsDenoising(entry.id)) continue;
         const FigureData data = make(entry.id, suitable().at(entry.id));
         EXPECT_FALSE(data.note.empty());
+        for (const StatedRatio& ratio : statedRatios()) {
+            if (ratio.figure != std::string(entry.id)) continue;
+            EXPECT_NE(data.note.find(statedText(ratio)), std::string::npos) << statedText(ratio) << ": " << data.note;
+        }
         for (const char* suffix : {".svg", ".pdf", ".png"})
             writeFigure(data, QString::fromStdString(path(entry.id + std::string(suffix))), {85, 0});
         QXmlStreamReader reader(contentOf(entry.id + std::string(".svg")));
@@ -104,6 +109,27 @@ TEST_F(Figures, EveryPresetIsDrawnWithItsTextInSvgAndPdf) {
         const QImage png(QString::fromStdString(path(entry.id + std::string(".png"))));
         EXPECT_NEAR(png.width(), 85 / 25.4 * 600, 1);
     }
+}
+
+TEST_F(Figures, EveryStatedRatioHasAPresetThatNamesItsFigure) {
+    std::set<std::string> sources;
+    for (const StatedRatio& ratio : statedRatios()) {
+        const std::string source = ratio.source, redraws = findFigure(ratio.figure).redraws;
+        sources.insert(source);
+        const std::size_t comma = source.find(", Fig. ");
+        ASSERT_NE(comma, std::string::npos) << source;
+        EXPECT_NE(redraws.find(source.substr(0, comma)), std::string::npos) << redraws;
+        EXPECT_NE(redraws.find(source.substr(comma + 7)), std::string::npos) << ratio.figure << " redraws " << redraws;
+        EXPECT_GT(ratio.value, 0);
+    }
+    std::set<std::string> wanted;
+    for (const char* figure : {"1", "4", "8", "10", "11", "12", "13", "14a", "14b", "15", "16"})
+        wanted.insert(std::string("SparseServe, Fig. ") + figure);
+    EXPECT_EQ(sources, wanted);
+    EXPECT_EQ(statedWords("overlap"),
+              "SparseServe states 10.68 points more at w = 12 than at w = 1, 0.31 points more at "
+              "w = 16 than at w = 12 (Fig. 8)");
+    EXPECT_EQ(statedWords("locality"), "");
 }
 
 TEST_F(Figures, PresetsRefuseWhatTheyCannotDrawAndSayWhy) {

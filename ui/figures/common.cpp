@@ -125,6 +125,56 @@ std::vector<PromptReading> promptReadings(const FigureSources& sources) {
     return readings;
 }
 
+bool isServed(const RunData& run) { return run.served || saysServer(run.row); }
+
+std::vector<ServedSteps> servedSteps(const FigureSources& sources) {
+    std::vector<ServedSteps> servers;
+    for (const RunData& run : sources.runs) {
+        if (!run.served || run.served->byRows.empty()) continue;
+        const std::string words = serverWords(run.row),
+                          name = groupName(run, sources) + (words.empty() ? "" : ", " + words);
+        auto found = std::find_if(servers.begin(), servers.end(), [&](const ServedSteps& server) {
+            return server.name == name && server.of->row.blockBytes == run.row.blockBytes &&
+                   server.of->row.model == run.row.model;
+        });
+        if (found == servers.end()) found = servers.insert(servers.end(), {name, serverKnobs(run.row), &run, {}});
+        for (const RowsLoad& load : run.served->byRows) {
+            const auto at = std::ranges::lower_bound(found->byRows, load.rows, {}, &RowsLoad::rows);
+            if (at == found->byRows.end() || at->rows != load.rows) {
+                found->byRows.insert(at, load);
+                continue;
+            }
+            at->iterations += load.iterations;
+            at->decodeNs += load.decodeNs, at->blocks += load.blocks, at->bytes += load.bytes;
+        }
+    }
+    return servers;
+}
+
+std::vector<LoadingBeside> loadingBeside(const std::vector<ServedSteps>& servers) {
+    std::vector<LoadingBeside> all;
+    for (const ServedSteps& server : servers) {
+        if (!server.knobs.offload || loadingWay(server.knobs).empty()) continue;
+        for (const ServedSteps& other : servers) {
+            const RunRow &a = server.of->row, &b = other.of->row;
+            if (other.knobs.offload || a.model != b.model || a.method != b.method || a.backend != b.backend ||
+                a.blockSize != b.blockSize)
+                continue;
+            const StepsBeside steps = stepsBeside(server.byRows, other.byRows);
+            if (steps.steps > 0) all.push_back({&server, steps});
+            break;
+        }
+    }
+    return all;
+}
+
+std::string loadingWay(const ServerKnobs& knobs) {
+    if (knobs.transfers == "calls") return "a copy call for each block";
+    if (knobs.transfers == "batched") return "batched copy calls";
+    if (knobs.transfers == "kernel") return "one kernel a layer";
+    return {};
+}
+
 FigureSources readFigureSources(const std::vector<std::string>& files) {
     FigureSources sources;
     std::vector<std::string> traces;

@@ -1,5 +1,6 @@
 // Figure: the capacity of every rung of SparseServe's ladder, simulated and as the engine served it.
 #include "ui/figures/make_figures.h"
+#include "ui/figures/stated_ratios.h"
 
 #include "core/serve/rungs.h"
 
@@ -10,17 +11,6 @@
 
 namespace kvscope::ui {
 namespace {
-
-/// SparseServe, Fig. 13: the gain of a rung over the one before it.
-struct StatedGain {
-    const char* rung;
-    double lwm, llama;
-};
-constexpr StatedGain kStatedGains[] = {{"+sparse", 1.20, 1.13},
-                                       {"+offload", 1.33, 1.12},
-                                       {"+kernel", 1.88, 1.19},
-                                       {"+control", 1.33, 1.11},
-                                       {"+layers", 1.25, 1.10}};
 
 /// The largest rate that holds, of each seed: the mean, the lowest and the highest.
 struct Capacity {
@@ -105,15 +95,11 @@ FigureData makeLadder(const FigureSources& sources) {
         if (gains.empty()) continue;
         found += fmt::format("{}{} {}", found.empty() ? "" : "; ", measured ? "measured" : "simulated", gains);
     }
-    std::string stated;
-    for (const StatedGain& gain : kStatedGains)
-        stated += fmt::format("{}{} x{:.2f} and x{:.2f}", stated.empty() ? "" : ", ", gain.rung, gain.lwm, gain.llama);
     data.note = fmt::format(
         "The largest rate of requests at which a server keeps its bounds, mean over seeds and in brackets the lowest "
         "and the highest. Each rung has one thing more than the one above it; x: over that one. Measured at few rates, "
-        "such a rate is a lower bound. SparseServe, Fig. 13, states {} for LWM-7B and Llama-3-8B, together x4.99 and "
-        "x1.84; +partition is ours. Here {}.",
-        stated, found.empty() ? "no two rungs follow each other" : found);
+        "such a rate is a lower bound. {}; +partition is ours. Here {}.",
+        statedWords("ladder"), found.empty() ? "no two rungs follow each other" : found);
     return data;
 }
 

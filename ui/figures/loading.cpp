@@ -1,5 +1,6 @@
 // Figure: how much of a decode step waits for blocks to be loaded, run by run.
 #include "ui/figures/make_figures.h"
+#include "ui/figures/stated_ratios.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -13,6 +14,10 @@ bool loadingDrawable(const reports::RunData& run) {
 
 std::string loadingRefusal(const FigureSources& sources) {
     if (std::any_of(sources.runs.begin(), sources.runs.end(), loadingDrawable)) return {};
+    const std::vector<ServedSteps> servers = servedSteps(sources);
+    if (!loadingBeside(servers).empty()) return {};
+    if (std::any_of(servers.begin(), servers.end(), [](const ServedSteps& server) { return server.knobs.offload; }))
+        return "no server beside those that load had everything on the device and steps with as many rows";
     return theRuns(sources) + ", and none knows how long its decode steps waited for blocks";
 }
 
@@ -39,6 +44,9 @@ FigureData makeLoading(const FigureSources& sources) {
     for (const reports::RunData& run : sources.runs)
         if (loadingDrawable(run))
             longest = std::max(longest, 1e6 * (run.summary.stepMs + run.summary.exposedMsPerStep));
+    const std::vector<ServedSteps> servers = servedSteps(sources);
+    const std::vector<LoadingBeside> beside = loadingBeside(servers);
+    for (const LoadingBeside& one : beside) longest = std::max(longest, one.steps.loadingNs / one.steps.steps);
     const TimeUnit unit = timeUnit(longest);
     panel.xTitle = fmt::format("Wall time of a decode step ({})", unit.name);
     ByRun shares;
@@ -56,14 +64,30 @@ FigureData makeLoading(const FigureSources& sources) {
         const double whole = isModelled ? step + exposed : step;
         shares.add(run, fmt::format("{:.2f} % ({})", whole > 0 ? 100 * exposed / whole : 0.0, mechanismOf(run)));
     }
+    std::string found = shares.words();
+    for (const LoadingBeside& one : beside) {
+        const StepsBeside& steps = one.steps;
+        const double step = steps.loadingNs / steps.steps / unit.ns;
+        const double loads = std::max(0.0, (steps.loadingNs - steps.residentNs) / steps.steps / unit.ns);
+        const double y = double(panel.names.size());
+        const std::string name = fmt::format("{}, {}, {:.1f} rows", one.server->name, loadingWay(one.server->knobs),
+                                             steps.rows / steps.steps);
+        panel.names.push_back(name);
+        for (FigureSeries* series : {&other, &measured, &modelled}) series->y.push_back(y);
+        other.x.push_back(step - loads), measured.x.push_back(loads), modelled.x.push_back(0);
+        found += fmt::format("{}{} {:.2f} %", found.empty() ? "" : "; ", name, 100 * loads / step);
+    }
     for (FigureSeries* series : {&other, &measured, &modelled})
         if (std::any_of(series->x.begin(), series->x.end(), [](double x) { return x > 0; }))
             panel.series.push_back(std::move(*series));
-    data.note = fmt::format(
-        "Mean over decode steps, {}. Loading is the time in which a step waits for blocks; an open bar is what a "
-        "modelled link would add. SparseServe, Fig. 14a, states that loading takes 69.94 % at batch 8 with a copy call "
-        "for each block, and up to 9.97x less with one kernel; here loading takes {}.",
-        coldWords(), shares.words());
+    data.note = fmt::format("Mean over decode steps, {}. Loading is the time in which a step waits for blocks; an open "
+                            "bar is what a modelled link would add. ",
+                            coldWords());
+    if (!beside.empty())
+        data.note +=
+            "Of a server loading is what its decode steps take longer than those of the one with everything on "
+            "the device, at equal numbers of rows, first steps of requests too. ";
+    data.note += fmt::format("{}; here loading takes {}.", statedWords("loading"), found);
     return data;
 }
 
@@ -73,7 +97,8 @@ const FigureEntry kLoadingFigure{"loading",
                                  "Share of a decode step that waits for blocks",
                                  "SparseServe, Fig. 14a",
                                  "give traces of runs that load blocks (--device-kv ...), e.g. of several batch sizes "
-                                 "(--batch ...)",
+                                 "(--batch ...), or of servers with --knob transfers=calls|batched|kernel and one "
+                                 "with --knob offload=false",
                                  loadingRefusal,
                                  makeLoading};
 

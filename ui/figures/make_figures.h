@@ -68,6 +68,28 @@ struct PromptReading {
 /// The served runs whose prompts' times are known, in groups of one configuration, in the order of the runs.
 std::vector<PromptReading> promptReadings(const FigureSources& sources);
 
+/// The decode steps of a server's runs that share a configuration, by the number of rows.
+struct ServedSteps {
+    std::string name;           // in words
+    ServerKnobs knobs;          // of the first run
+    const reports::RunData* of; // the first run
+    std::vector<RowsLoad> byRows;
+};
+/// Of all served runs, in groups of one configuration and one size of blocks, in the order of the runs.
+std::vector<ServedSteps> servedSteps(const FigureSources& sources);
+/// Whether the run served requests: its steps have another number of rows each.
+bool isServed(const reports::RunData& run);
+/// Steps of a server that loads blocks beside those of the same model and method with everything on the device, at
+/// equal numbers of rows: what the former take longer is loading.
+struct LoadingBeside {
+    const ServedSteps* server = nullptr;
+    StepsBeside steps;
+};
+/// Of every server that offloads; none where no run shows its method with everything on the device.
+std::vector<LoadingBeside> loadingBeside(const std::vector<ServedSteps>& servers);
+/// How missing blocks came to the device: "a copy call for each block"; empty: the run does not say.
+std::string loadingWay(const ServerKnobs& knobs);
+
 /// Collects the points of several series. A series lists its points in the order of x and has the mean of the points
 /// that share an x.
 class SeriesByName {

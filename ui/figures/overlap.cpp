@@ -2,6 +2,7 @@
 // blocks these w steps select together. A cache that holds this working set would not load those blocks again.
 #include "profiler/read/window_overlap.h"
 #include "ui/figures/make_figures.h"
+#include "ui/figures/stated_ratios.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -52,7 +53,8 @@ FigureData makeOverlap(const FigureSources& sources) {
         "Above: share of the blocks of a step, over all sequences or requests, layers and KV heads, that at least one "
         "of the w steps before had selected too. w = 1 is the locality, here with the steps that open a block. Below: "
         "the blocks that w steps select together, over those of the last one. Steps that selected nothing do not "
-        "count. SparseServe, Fig. 8, states 10.68 points more at w = 12 than at w = 1, and 0.31 more at w = 16; " +
+        "count. " +
+        statedWords("overlap") + "; " +
         (gains.empty() ? std::string("no run here has 13 steps to compare") : "here " + gains.words()) + ".";
     return data;
 }

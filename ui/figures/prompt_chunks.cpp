@@ -1,6 +1,7 @@
 // Figure: prompts in chunks beside prompts by layers: the time to the first token against the rate of requests, and the
 // time of a prompt's token.
 #include "ui/figures/make_figures.h"
+#include "ui/figures/stated_ratios.h"
 
 #include <algorithm>
 #include <cmath>
@@ -75,10 +76,8 @@ FigureData makePromptChunks(const FigureSources& sources) {
     data.note = fmt::format(
         "A point is a run at one rate: requests that arrived after the first fifth of the time from the first to the "
         "last arrival; TTFT begins at the intended arrival. Below: time in which iterations read prompts, over the "
-        "tokens of these prompts, for the whole run. SparseServe, Fig. 16, states that prompts in chunks of 512 take "
-        "1.51x as long, and TTFT that is up to 8.68x lower by layers than in chunks at high rates; over \"{}\" here: "
-        "{}.",
-        layers.name, found);
+        "tokens of these prompts, for the whole run. {}; over \"{}\" here: {}.",
+        statedWords("prompt-chunks"), layers.name, found);
     return data;
 }
 

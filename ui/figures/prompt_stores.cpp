@@ -1,5 +1,6 @@
 // Figure: the time in which prompts are read, by how their blocks go to the host, over the time without that.
 #include "ui/figures/make_figures.h"
+#include "ui/figures/stated_ratios.h"
 
 #include <algorithm>
 #include <cmath>
@@ -58,11 +59,10 @@ FigureData makePromptStores(const FigureSources& sources) {
         found += fmt::format("{}{} {:.2f}x", found.empty() ? "" : ", ", storesOf(reading.knobs), series.x.back());
     }
     panel.series.push_back(std::move(series));
-    data.note = fmt::format(
-        "Time in which iterations read prompts, over the tokens of these prompts; mean over the runs of a "
-        "configuration. SparseServe, Fig. 14b, states 1.76x with a copy call for each block, 1.28x with the stores of "
-        "a kernel, and 1.00x with one copy that threads scatter, over the computation alone; here {}.",
-        found);
+    data.note =
+        fmt::format("Time in which iterations read prompts, over the tokens of these prompts; mean over the runs of a "
+                    "configuration. {}; here {}.",
+                    statedWords("prompt-stores"), found);
     return data;
 }
 

@@ -1,6 +1,7 @@
 // Figure: time to the first token, throughput, time between tokens and bytes loaded against the rate of requests, a
 // series for each configuration of the server.
 #include "ui/figures/make_figures.h"
+#include "ui/figures/stated_ratios.h"
 
 #include <algorithm>
 #include <cmath>
@@ -68,6 +69,61 @@ std::string fallWords(const FigurePanel& throughput) {
     return words.empty() ? "no series falls behind its maximum" : words;
 }
 
+/// The extreme of a number of one series over that of another, at the rates that both have; NaN: they have none.
+double extremeRatio(const FigureSeries& series, const FigureSeries& base, bool highest) {
+    constexpr double kOneRate = 1.15; // rates that are compared differ by this factor at most
+    double extreme = std::nan("");
+    for (std::size_t i = 0; i < series.x.size(); ++i)
+        for (std::size_t j = 0; j < base.x.size(); ++j) {
+            if (std::max(series.x[i], base.x[j]) > kOneRate * std::min(series.x[i], base.x[j])) continue;
+            const double ratio = series.y[i] / base.y[j];
+            if (!std::isfinite(ratio)) continue;
+            if (!std::isfinite(extreme) || (ratio > extreme) == highest) extreme = ratio;
+        }
+    return extreme;
+}
+
+/// The panels' numbers of every series over those of the first one at the rates that both have: "+kernel over +sparse:
+/// TTFT down to 0.51x, ...". Empty: no two series have a rate in common.
+std::string ratioWords(const FigureData& data) {
+    struct Extreme {
+        const char *title, *words;
+        bool highest;
+    };
+    constexpr Extreme kExtremes[] = {{"TTFT, mean (ms)", "TTFT down to", false},
+                                     {"Tokens per second", "throughput up to", true},
+                                     {"TBT, mean (ms)", "TBT up to", true},
+                                     {"Loaded an iteration (MB)", "bytes loaded down to", false}};
+    std::vector<std::string> names;
+    for (const FigurePanel& panel : data.panels)
+        for (const FigureSeries& series : panel.series)
+            if (std::find(names.begin(), names.end(), series.name) == names.end()) names.push_back(series.name);
+    std::string words;
+    int told = 0, more = 0;
+    for (std::size_t i = 1; i < names.size(); ++i) {
+        std::string ratios;
+        for (const Extreme& one : kExtremes)
+            for (const FigurePanel& panel : data.panels) {
+                if (panel.yTitle != one.title) continue;
+                const auto named = [&](const std::string& name) {
+                    return std::ranges::find(panel.series, name, &FigureSeries::name);
+                };
+                const auto series = named(names[i]), base = named(names[0]);
+                if (series == panel.series.end() || base == panel.series.end()) continue;
+                const double ratio = extremeRatio(*series, *base, one.highest);
+                if (std::isfinite(ratio))
+                    ratios += fmt::format("{}{} {:.2f}x", ratios.empty() ? "" : ", ", one.words, ratio);
+            }
+        if (ratios.empty()) continue;
+        if (++told <= 3)
+            words += fmt::format("; {} over {}: {}", names[i], names[0], ratios);
+        else
+            ++more;
+    }
+    if (more > 0) words += fmt::format("; {} other series are in the table of --csv", more);
+    return words;
+}
+
 FigureData makeRequestRate(const FigureSources& sources) {
     const std::vector<ServedPoint> points = pointsOf(sources);
     FigureData data;
@@ -83,11 +139,8 @@ FigureData makeRequestRate(const FigureSources& sources) {
     data.note = fmt::format(
         "A point is a run at one rate, the rate being that of the arrivals. Of traces: requests that arrived after the "
         "first fifth of the time from the first to the last arrival, and the tokens and iterations of that time; TTFT "
-        "begins at the intended arrival. Of files of points: their own window. Dashed: simulated. SparseServe states "
-        "TTFT up to 9.26x lower and throughput up to 2.93x and 3.14x that of vLLM with TBT within 20 %, TTFT up to "
-        "8.68x lower by layers than by chunks, and without control of working sets a throughput that falls by 29.52 % "
-        "from 0.25 to 0.3 requests/s; here {}.",
-        falls);
+        "begins at the intended arrival. Of files of points: their own window. Dashed: simulated. {}; here {}{}.",
+        statedWords("request-rate"), falls, ratioWords(data));
     return data;
 }
 
