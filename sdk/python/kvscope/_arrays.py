@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 from typing import Any, NamedTuple
 
 _TYPES: dict[str, Any] = {
     "int32": ctypes.c_int32, "int64": ctypes.c_int64, "uint8": ctypes.c_uint8, "float32": ctypes.c_float,
 }  # fmt: skip
+_LIMITS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint8": (0, 255)}
 
 
 class Array(NamedTuple):
@@ -52,44 +54,127 @@ def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def as_array(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
-    """`value` as memory of one of `dtypes`; another integer or float type is converted to the first of them. What it gave is taken back.
+def _refuse_range(what: str, lowest: int, highest: int, limits: tuple[int, int]) -> None:
+    if lowest < limits[0] or highest > limits[1]:
+        raise ValueError(f"{what} has the number {lowest if lowest < limits[0] else highest}; {limits[0]} to {limits[1]} can be recorded")
 
-    Raises TypeError for what is no array, and for tensors that are not on the CPU.
+
+def whole(value: Any, what: str, bits: int = 32) -> int:
+    """`value` as a number that a field of so many bits holds. Raises TypeError for what is no whole number, ValueError beyond."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}; give a whole number") from None
+    _refuse_range(what, number, number, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
+    return number
+
+
+def _wide_enough(dtypes: tuple[str, ...], lowest: int, highest: int, what: str) -> str:
+    """The first of `dtypes` that holds all numbers between the two."""
+    for dtype in dtypes:
+        if _LIMITS[dtype][0] <= lowest and highest <= _LIMITS[dtype][1]:
+            return dtype
+    _refuse_range(what, lowest, highest, _LIMITS[dtypes[-1]])
+    raise AssertionError(what)
+
+
+def _from_list(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
+    shape = _shape_of(value)
+    flat: list[Any] = []
+    _flatten(value, shape, what, flat)
+    reals = dtypes[0] == "float32"
+    take: Any = float if reals else operator.index
+    for i, item in enumerate(flat):
+        try:
+            flat[i] = take(item)
+        except (TypeError, ValueError, RuntimeError):
+            if len(getattr(item, "shape", ())):
+                raise TypeError(f"{what} is a list of arrays; make one array of them with numpy.stack or torch.stack") from None
+            raise TypeError(f"{what} holds {item!r}; give {'numbers' if reals else 'whole numbers'}") from None
+    dtype = dtypes[0]
+    if dtype != "float32" and flat:
+        dtype = _wide_enough(dtypes, min(flat), max(flat), what)
+    memory = _memory_type(dtype, len(flat))(*flat)
+    return Array(ctypes.addressof(memory), dtype, shape, _dense_strides(shape), memory)
+
+
+def _from_torch(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
+    if value.device.type != "cpu":
+        raise TypeError(f"{what} is a tensor on {value.device}; pass it with .cpu()")
+    import torch
+
+    if value.layout is not torch.strided or value.is_nested:
+        raise TypeError(f"{what} is a sparse or nested tensor; pass a dense one, ids padded with -1")
+    name = str(value.dtype).removeprefix("torch.")
+    value = value.detach()
+    if name == "bool" and "uint8" in dtypes:
+        value, name = value.view(torch.uint8), "uint8"
+    if name == "bool":
+        raise TypeError(f"{what} is a mask; give numbers, as torch.nonzero finds them")
+    if name not in dtypes:
+        if value.is_complex():
+            raise TypeError(f"{what} has the type {value.dtype}; give {'numbers' if dtypes[0] == 'float32' else 'whole numbers'}")
+        name = dtypes[0]
+        if name != "float32" and value.numel() > 0:
+            if value.is_floating_point() and not bool((value == value.trunc()).all() & value.isfinite().all()):
+                raise TypeError(f"{what} has fractions or NaN, of type {value.dtype}; give whole numbers")
+            exact = value.double() if value.is_floating_point() else value
+            if value.dtype is torch.uint64 and bool((value.view(torch.int64) < 0).any()):
+                raise ValueError(f"{what} has a number of 2^63 or above; give positions and blocks")
+            exact = exact.long() if value.dtype is torch.uint64 else exact
+            name = _wide_enough(dtypes, int(exact.min()), int(exact.max()), what)
+        value = value.to(getattr(torch, name))
+    return Array(value.data_ptr(), name, tuple(value.shape), tuple(value.stride()), value)
+
+
+def _from_numpy(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
+    import numpy
+
+    if isinstance(value, numpy.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array; pass it with .filled(), ids with .filled(-1)")
+    value = numpy.asarray(value)
+    if value.dtype == numpy.bool_ and "uint8" in dtypes:
+        value = value.view(numpy.uint8)
+    if value.dtype == numpy.bool_:
+        raise TypeError(f"{what} is a mask; give numbers, as numpy.nonzero finds them")
+    if value.dtype.kind not in "iuf":
+        raise TypeError(f"{what} has the type {value.dtype}; give {'numbers' if dtypes[0] == 'float32' else 'whole numbers'}")
+    if value.dtype.name not in dtypes:
+        name = dtypes[0]
+        if name != "float32" and value.size > 0:
+            if value.dtype.kind == "f" and not (numpy.isfinite(value).all() and (value == numpy.trunc(value)).all()):
+                raise TypeError(f"{what} has fractions or NaN, of type {value.dtype}; give whole numbers")
+            name = _wide_enough(dtypes, int(value.min()), int(value.max()), what)
+        value = value.astype(name)
+    elif not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
+    size = value.dtype.itemsize
+    if any(stride % size for stride in value.strides) or not value.flags.aligned:
+        value = numpy.ascontiguousarray(value) if value.flags.aligned else value.copy()
+    return Array(value.ctypes.data, value.dtype.name, value.shape, tuple(s // size for s in value.strides), value)
+
+
+def as_array(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
+    """`value` as memory of one of `dtypes`; other numbers are converted to the first of them that holds all. What it gave is taken back.
+
+    Raises TypeError for what is no array of such numbers, and for tensors that are not on the CPU; ValueError for numbers that are too large.
     """
     if isinstance(value, Array) and value.dtype in dtypes:
         return value
-    if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
-        if value.device.type != "cpu":
-            raise TypeError(f"{what} is a tensor on {value.device}; pass it with .cpu()")
-        import torch
-
-        name = str(value.dtype).removeprefix("torch.")
-        if name == "bool" and "uint8" in dtypes:
-            value, name = value.view(torch.uint8), "uint8"
-        if name not in dtypes:
-            value, name = value.to(getattr(torch, dtypes[0])), dtypes[0]
-        value = value.detach()
-        return Array(value.data_ptr(), name, tuple(value.shape), tuple(value.stride()), value)
+    if hasattr(value, "data_ptr") and hasattr(value, "device"):
+        return _from_torch(value, dtypes, what)
     if hasattr(value, "__array_interface__"):
-        import numpy
-
-        value = numpy.asarray(value)
-        if value.dtype == numpy.bool_ and "uint8" in dtypes:
-            value = value.view(numpy.uint8)
-        if value.dtype.name not in dtypes:
-            value = value.astype(dtypes[0])
-        size = value.dtype.itemsize
-        if any(stride % size for stride in value.strides):
-            value = numpy.ascontiguousarray(value)
-        return Array(value.ctypes.data, value.dtype.name, value.shape, tuple(s // size for s in value.strides), value)
+        return _from_numpy(value, dtypes, what)
     if isinstance(value, (list, tuple, range)):
-        shape = _shape_of(value)
-        flat: list[Any] = []
-        _flatten(value, shape, what, flat)
-        memory = _memory_type(dtypes[0], len(flat))(*flat)
-        return Array(ctypes.addressof(memory), dtypes[0], shape, _dense_strides(shape), memory)
+        return _from_list(value, dtypes, what)
     raise TypeError(f"{what} is a {type(value).__name__}; pass a numpy array, a torch tensor or a list of numbers")
+
+
+def dense(array: Array, what: str) -> Array:
+    """The same numbers end to end: a copy, unless they lie so already."""
+    if array.strides == _dense_strides(array.shape):
+        return array
+    return as_array(array.keep.copy() if hasattr(array.keep, "ctypes") else array.keep.contiguous(), (array.dtype,), what)
 
 
 def numbers(values: list[int], dtype: str) -> Array:
@@ -106,6 +191,4 @@ def contiguous(value: Any, dtype: str, count: int, what: str) -> Array:
         total *= size
     if total != count:
         raise ValueError(f"{what} has {total} numbers; {count} are needed")
-    if array.strides != _dense_strides(array.shape):
-        return as_array(array.keep.copy() if hasattr(array.keep, "ctypes") else array.keep.contiguous(), (dtype,), what)
-    return array
+    return dense(array, what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from ctypes import c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_uint8, c_void_p
 from pathlib import Path
 from typing import Any
@@ -136,11 +137,17 @@ _loaded = _load()
 _functions = {name: getattr(_loaded, "kvtrace_" + name) for name in _SIGNATURES}
 
 
+def _as_python(sentence: str) -> str:
+    """The library's sentence with the names of this package in place of C's."""
+    sentence = re.sub(r"KVTRACE_KNOWS_([A-Z_]+)", lambda found: f'"{found[1].lower()}"', sentence)
+    return re.sub(r"kvtrace_(?:run_info|selection|prompt|layer)(?:\.|: )", "", sentence).replace("kvtrace_layer", "layer()")
+
+
 def call(function: str, *arguments: Any) -> None:
     """Calls kvtrace_<function>. Raises Error with the library's sentence."""
     status = _functions[function](*arguments)
     if status != 0:
-        raise Error(_loaded.kvtrace_last_error().decode(errors="replace"), status)
+        raise Error(_as_python(_loaded.kvtrace_last_error().decode(errors="replace")), status)
 
 
 def library_version() -> str:

@@ -7,7 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
+from ._arrays import whole
 from ._library import call
+from .writing import _path
 
 if TYPE_CHECKING:
     from .overhead import Overhead
@@ -35,7 +37,7 @@ def _values(column: lib.Column) -> list[Any]:
 def read(path: str | os.PathLike[str], table: str, run: int = 0) -> dict[str, tuple[int, list[Any]]]:
     """Columns of a table: name -> (type, rows). run: 0 for all. Raises Error: no trace, damaged, no such table."""
     handle = ctypes.c_uint64()
-    call("read", os.fsencode(path), table.encode(), run, ctypes.byref(handle))
+    call("read", _path(path), table.encode(), whole(run, "run"), ctypes.byref(handle))
     try:
         count = ctypes.c_int32()
         call("table_columns", handle, ctypes.byref(count))
@@ -88,7 +90,14 @@ class Trace:
         self.path = os.fspath(path)
         self._run = run
         self._library = library
-        read(self.path, "meta", run)  # refuses a file that is no trace at once
+        found = read(self.path, "runs", run)["run"][1]  # refuses a file that is no trace at once
+        if run and not found:
+            there = read(self.path, "runs")["run"][1]
+            raise ValueError(f"{self.path} has no run {run}; {'it has ' + ', '.join(map(str, there)) if there else 'it has none yet'}")
+
+    def __repr__(self) -> str:
+        run = f", run={self._run}" if self._run else ""
+        return f"<kvscope.Trace {self.path!r}{run}: .runs, .steps, .layers, .selections, .transfers, .tokens, .prompts>"
 
     def columns(self, table: str) -> dict[str, list[Any]]:
         """A table of TABLES as lists, without pandas or polars. None: not known."""

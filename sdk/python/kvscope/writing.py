@@ -7,12 +7,12 @@ import ctypes
 import json
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from . import _library as lib
-from ._arrays import as_array, contiguous
+from ._arrays import as_array, contiguous, dense, whole
 from ._library import call
 
 KNOWN = ("selections", "hits", "bytes", "transfer_times", "exposed_times", "step_times", "stage_times")
@@ -31,14 +31,38 @@ def _choice(table: Mapping[str, int], value: str, what: str) -> int:
     return table[value]
 
 
+def _path(path: str | bytes | os.PathLike[str]) -> bytes:
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError(f"the path {path!r} has a zero byte, which no file name has")
+    return name
+
+
 def _text(value: str | None) -> bytes | None:
     return None if value is None else value.encode("utf-8", errors="replace").replace(b"\0", b"")
 
 
-def _pieces(texts: Sequence[str | bytes] | None) -> tuple[bytes | None, Any]:
-    """Texts end to end, and their offsets."""
+def _json(params: Mapping[str, Any] | None) -> str:
+    try:
+        return json.dumps(dict(params or {}), allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"params cannot be written as JSON: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy and torch."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no type of JSON; give numbers, texts, lists or None")
+
+
+def _pieces(texts: Sequence[str | bytes] | None, count: int, of: str) -> tuple[bytes | None, Any]:
+    """Texts of `count` tokens end to end, and their offsets."""
     if texts is None:
         return None, None
+    if isinstance(texts, (str, bytes)) or len(texts) != count:
+        given = "one text" if isinstance(texts, (str, bytes)) else f"{len(texts)} texts"
+        raise ValueError(f"{of}: {given} for {count} tokens; give a list with a text for each")
     parts = [text if isinstance(text, bytes) else text.encode("utf-8", errors="replace") for text in texts]
     offsets = (ctypes.c_int64 * (len(parts) + 1))()
     for i, part in enumerate(parts):
@@ -55,14 +79,26 @@ def _ranked(path: str | bytes, rank: int) -> dict[str, str]:
     return {"rank": str(rank), "group": group or "run"}
 
 
-class Step:
+class _Block:
+    """What a `with` block ends. An exception that leaves the block stays the one that is seen, whatever the library then says."""
+
+    def _leave(self, failed: bool, end: Callable[[], None]) -> None:
+        try:
+            end()
+        except lib.Error:
+            if not failed:
+                raise
+
+
+class Step(_Block):
     """One forward pass of the whole batch. A context manager: it is committed at the end, or discarded by an exception."""
 
     def __init__(self, run: Run, phase: str, tokens: int, start_ns: int | None):
         self._handle = ctypes.c_uint64()
-        self._end_ns: int | None = None
-        begin = lib.NOW if start_ns is None else start_ns
-        call("step_begin", run._handle, _choice(_PHASES, phase, "phase"), tokens, begin, ctypes.byref(self._handle))
+        self._run = run
+        self._done = False
+        begin = lib.NOW if start_ns is None else whole(start_ns, "start_ns", 64)
+        call("step_begin", run._handle, _choice(_PHASES, phase, "phase"), whole(tokens, "tokens"), begin, ctypes.byref(self._handle))
 
     def select(
         self,
@@ -94,23 +130,27 @@ class Step:
         array = as_array(ids, ("int32", "int64"), "ids")
         if not 1 <= len(array.shape) <= 3:
             raise ValueError(f"ids has {len(array.shape)} axes; give [rows, heads, k], [rows, k] or [k]")
-        shape, strides = _three(array.shape, array.strides)
-        rows, heads, k = shape
-        record = lib.Selection(
-            layer=layer, unit=_choice(_UNITS, unit, "unit"), id_type=int(array.dtype == "int64"), ids=array.address or None,
-            rows=rows, heads=heads, k=k, row_stride=strides[0], head_stride=strides[1], id_stride=strides[2], head0=head0,
-        )  # fmt: skip
-        keep = [array]
+        besides = []
         for field, value, dtype in (("hit", hit, "uint8"), ("score", score, "float32"), ("origin", origin, "uint8")):
             if value is None:
                 continue
             beside = as_array(value, (dtype,), field)
             if beside.shape != array.shape:
                 raise ValueError(f"{field} has shape {beside.shape}, ids has {array.shape}; they must be equal")
-            if beside.strides != array.strides:
-                raise ValueError(f"{field} has strides {beside.strides}, ids has {array.strides}; make both contiguous")
+            besides.append((field, beside))
+        if any(beside.strides != array.strides for _, beside in besides):  # the library has one set of strides for all of them
+            array = dense(array, "ids")
+            besides = [(field, dense(beside, field)) for field, beside in besides]
+        shape, strides = _three(array.shape, array.strides)
+        rows, heads, k = shape
+        record = lib.Selection(
+            layer=whole(layer, "layer"), unit=_choice(_UNITS, unit, "unit"), id_type=int(array.dtype == "int64"), ids=array.address or None,
+            rows=rows, heads=heads, k=k, row_stride=strides[0], head_stride=strides[1], id_stride=strides[2], head0=whole(head0, "head0"),
+        )  # fmt: skip
+        keep = [array]
+        for field, beside in besides:
             keep.append(beside)
-            setattr(record, field, beside.address)
+            setattr(record, field, beside.address or None)
         for field, value, dtype, size in (
             ("position", position, "int64", rows),
             ("sequence", seq, "int32", rows),
@@ -144,46 +184,48 @@ class Step:
 
         stages_ns: names of STAGES. hits and misses: counts alone, of a layer without select.
         """
-        record = lib.Layer(
-            layer=layer, start_ns=start_ns, h2d_blocks=h2d_blocks, d2h_blocks=d2h_blocks, h2d_bytes=h2d_bytes,
-            d2h_bytes=d2h_bytes, transfer_ns=transfer_ns, exposed_ns=exposed_ns, hits=hits, misses=misses,
-        )  # fmt: skip
+        wide = dict(start_ns=start_ns, h2d_bytes=h2d_bytes, d2h_bytes=d2h_bytes, transfer_ns=transfer_ns, exposed_ns=exposed_ns)
+        narrow = dict(layer=layer, h2d_blocks=h2d_blocks, d2h_blocks=d2h_blocks, hits=hits, misses=misses)
+        checked = {name: whole(value, name, 64) for name, value in wide.items()} | {name: whole(value, name) for name, value in narrow.items()}
+        record = lib.Layer(**checked)
         for name, value in (stages_ns or {}).items():
             if name not in STAGES:
                 raise ValueError(f"{name!r} is no stage; there are {', '.join(STAGES)}")
-            record.stage_ns[STAGES.index(name)] = value
+            record.stage_ns[STAGES.index(name)] = whole(value, f"the time of {name}", 64)
         call("step_layer", self._handle, ctypes.byref(record))
 
     def stages(self, embed_ns: int = 0, lm_head_ns: int = 0, sample_ns: int = 0) -> None:
         """Wall time (ns) of the stages outside the layers."""
-        call("step_stages", self._handle, embed_ns, lm_head_ns, sample_ns)
+        times = dict(embed_ns=embed_ns, lm_head_ns=lm_head_ns, sample_ns=sample_ns)
+        call("step_stages", self._handle, *(whole(value, name, 64) for name, value in times.items()))
 
     def tokens(self, seq: int, position: int, ids: Any, texts: Sequence[str | bytes] | None = None) -> None:
         """Tokens that the step produced for a sequence: ids [n], the first at `position`, prompt included."""
         array = as_array(ids, ("int32",), "ids")
-        count = array.shape[0] if array.shape else 0
-        array = contiguous(ids, "int32", count, "ids")
-        if texts is not None and len(texts) != count:
-            raise ValueError(f"there are {len(texts)} texts for {count} tokens")
-        text, offsets = _pieces(texts)
-        call("step_tokens", self._handle, seq, position, array.address or None, count, text, offsets)
+        if len(array.shape) != 1:
+            raise ValueError(f"ids has {len(array.shape)} axes; give the tokens of one sequence, [n]")
+        count = array.shape[0]
+        array = dense(array, "ids")
+        text, offsets = _pieces(texts, count, "the tokens of a step")
+        call("step_tokens", self._handle, whole(seq, "seq"), whole(position, "position", 64), array.address or None, count, text, offsets)
 
     def commit(self, end_ns: int | None = None) -> None:
         """Hands the step over, whole. end_ns: since the run began; None: now."""
-        call("step_commit", self._handle, lib.NOW if end_ns is None else end_ns)
+        end = lib.NOW if end_ns is None else whole(end_ns, "end_ns", 64)
+        self._done = True  # also where it is refused: the library discards it then
+        call("step_commit", self._handle, end)
 
     def discard(self) -> None:
         """Drops the step; it is counted."""
+        self._done = True
         call("step_discard", self._handle)
 
     def __enter__(self) -> Step:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.discard()
+        if not self._done:  # committed or discarded within the block
+            self._leave(kind is not None, self.commit if kind is None else self.discard)
 
 
 def _three(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -195,11 +237,12 @@ def _three(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int,
     return shape, strides
 
 
-class Run:
+class Run(_Block):
     """A prefill and its decode steps. A context manager: it ends as finished, or as failed by an exception."""
 
     def __init__(self, recorder: Recorder, info: lib.RunInfo):
         self._handle = ctypes.c_uint64()
+        self._recorder = recorder  # which closes when nobody has it any more
         self._ended = False
         call("run_begin", recorder._handle, ctypes.byref(info), ctypes.byref(self._handle))
 
@@ -209,15 +252,18 @@ class Run:
 
     def span(self, track: str, name: str, start_ns: int, duration_ns: int, *, step: int = -1, layer: int = -1) -> None:
         """A time on a track of the timeline."""
-        call("span", self._handle, _text(track), _text(name), start_ns, duration_ns, step, layer, 0, -1)
+        times = whole(start_ns, "start_ns", 64), whole(duration_ns, "duration_ns", 64)
+        call("span", self._handle, _text(track), _text(name), *times, whole(step, "step"), whole(layer, "layer"), 0, -1)
 
     def counter(self, track: str, start_ns: int, duration_ns: int, value: int) -> None:
         """What was counted in an interval."""
-        call("counter", self._handle, _text(track), start_ns, duration_ns, value)
+        times = whole(start_ns, "start_ns", 64), whole(duration_ns, "duration_ns", 64)
+        call("counter", self._handle, _text(track), *times, whole(value, "value", 64))
 
     def clock(self, name: str, own_ns: int, reference_ns: int, error_ns: int = 0) -> None:
         """A reading of another clock: at own_ns since the run began it showed reference_ns, up to error_ns apart. Merging ranks uses it."""
-        call("clock", self._handle, _text(name), own_ns, reference_ns, error_ns)
+        times = dict(own_ns=own_ns, reference_ns=reference_ns, error_ns=error_ns)
+        call("clock", self._handle, _text(name), *(whole(value, key, 64) for key, value in times.items()))
 
     def now_ns(self) -> int:
         """ns since the run began."""
@@ -227,21 +273,22 @@ class Run:
 
     def end(self, status: str = "finished", message: str | None = None) -> None:
         """Ends the run as "finished", "stopped" or "failed". A second call does nothing."""
+        code = _choice(_STATUS, status, "status")
         if not self._ended:
             self._ended = True
-            call("run_end", self._handle, _choice(_STATUS, status, "status"), _text(message))
+            call("run_end", self._handle, code, _text(message))
 
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None:
-            self.end()
+            self._leave(False, self.end)
         else:
-            self.end("failed", f"{kind.__name__}: {error}")
+            self._leave(True, lambda: self.end("failed", f"{kind.__name__}: {error}"))
 
 
-class Recorder:
+class Recorder(_Block):
     """One file that is being written. A context manager: leaving it closes the file."""
 
     def __init__(self, path: str | os.PathLike[str], level: str = "selections", overwrite: bool = False, rank: int = 0,
@@ -249,10 +296,15 @@ class Recorder:
         self._handle = ctypes.c_uint64()
         self._closed = False
         self._attached: list[Any] = []
-        self._ranked = _ranked(os.fspath(path), rank)
-        options = lib.Options(level=_choice(_LEVELS, level, "level"), flags=int(overwrite), rank=rank, queue_bytes=queue_bytes)
-        call("open", os.fsencode(path), ctypes.byref(options), ctypes.byref(self._handle))
+        self._run: weakref.ref[Run] | None = None
+        self._path = os.fspath(path)
+        self._ranked = _ranked(self._path, rank)
+        options = lib.Options(level=_choice(_LEVELS, level, "level"), flags=int(bool(overwrite)), rank=whole(rank, "rank"),
+                              queue_bytes=whole(queue_bytes, "queue_bytes", 64))  # fmt: skip
+        call("open", _path(path), ctypes.byref(options), ctypes.byref(self._handle))
         _open_recorders.add(self)
+        self._forgotten = weakref.finalize(self, _close_forgotten, self._handle.value)
+        self._forgotten.atexit = False  # _close_all detaches from models as well
 
     def run(
         self,
@@ -290,32 +342,40 @@ class Recorder:
         head; above 0 in a run that knows selections.
         device_slots, budget_blocks, sink_blocks, window_blocks: blocks. prompts: one list of token ids per sequence.
         """
+        if isinstance(knows, str):
+            raise ValueError(f"knows is {knows!r}; give a list of words, e.g. [{knows!r}]")
         bits = 0
         for word in knows:
             if word not in KNOWN:
                 raise ValueError(f"{word!r} is nothing that a run can know; there are {', '.join(KNOWN)}")
             bits |= 1 << KNOWN.index(word)
         keep: list[Any] = []
+        sizes = dict(block_size=block_size, layers=layers, kv_heads=kv_heads, query_heads=query_heads, head_dim=head_dim, sequences=sequences,
+                     device_slots=device_slots, budget_blocks=budget_blocks, sink_blocks=sink_blocks, window_blocks=window_blocks)  # fmt: skip
         info = lib.RunInfo(
-            knows=bits, name=_text(name), model=_text(model), method=_text(method), params_json=_text(json.dumps(dict(params or {}))),
+            knows=bits, name=_text(name), model=_text(model), method=_text(method), params_json=_text(_json(params)),
             backend=_text(backend), device=_text(device), link=_text(link), link_gbps=link_gbps, link_latency_us=link_latency_us,
-            modelled=int(modelled), block_size=block_size, layers=layers, kv_heads=kv_heads, query_heads=query_heads,
-            head_dim=head_dim, sequences=sequences, device_slots=device_slots, budget_blocks=budget_blocks,
-            sink_blocks=sink_blocks, window_blocks=window_blocks, block_bytes=block_bytes,
+            modelled=int(modelled), block_bytes=whole(block_bytes, "block_bytes", 64),
+            **{size: whole(value, size) for size, value in sizes.items()},
         )  # fmt: skip
+        if prompt_texts is not None and len(prompt_texts) != len(prompts or ()):
+            raise ValueError(f"there are {len(prompt_texts)} prompt_texts for {len(prompts or ())} prompts; give a list for each")
         if prompts is not None:
             records = (lib.Prompt * max(len(prompts), 1))()
             for i, ids in enumerate(prompts):
-                array = as_array(ids, ("int32",), "a prompt")
-                array = contiguous(ids, "int32", array.shape[0], "a prompt")
-                text, offsets = _pieces(prompt_texts[i] if prompt_texts is not None else None)
+                array = as_array(ids, ("int32",), f"prompt {i}")
+                if len(array.shape) != 1:
+                    raise ValueError(f"prompt {i} has {len(array.shape)} axes; give a list of token ids for each sequence")
+                array = dense(array, f"prompt {i}")
+                text, offsets = _pieces(prompt_texts[i] if prompt_texts is not None else None, array.shape[0], f"prompt {i}")
                 keep += [array, text, offsets]
                 records[i] = lib.Prompt(array.address or None, array.shape[0], text, ctypes.cast(offsets, ctypes.c_void_p) if offsets else None)
             info.prompts, info.prompt_count = records, len(prompts)
         pairs = {"engine": "python", **self._ranked, **(meta or {})}
-        info.meta = (lib.Pair * len(pairs))(*[lib.Pair(_text(key), _text(value)) for key, value in pairs.items()])
+        info.meta = (lib.Pair * len(pairs))(*[lib.Pair(_text(str(key)), _text(str(value))) for key, value in pairs.items()])
         info.meta_count = len(pairs)
         run = Run(self, info)
+        self._run = weakref.ref(run)
         del keep
         return run
 
@@ -343,6 +403,7 @@ class Recorder:
         if self._closed:
             return
         self._closed = True
+        self._forgotten.detach()
         _open_recorders.discard(self)
         for attached in self._attached:
             attached.detach()
@@ -353,9 +414,24 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
+            said = f"{kind.__name__}: {error}"
             for attached in self._attached:
-                attached.fail(f"{kind.__name__}: {error}")
-        self.close()
+                attached.fail(said)
+            run = self._run() if self._run is not None else None
+            if run is not None:
+                self._leave(True, lambda: run.end("failed", said))
+        self._leave(kind is not None, self.close)
+
+    def __repr__(self) -> str:
+        return f"<kvscope.Recorder {self._path!r}{', closed' if self._closed else ''}>"
+
+
+def _close_forgotten(handle: int) -> None:
+    """Closes the file of a recorder that nobody has any more, such as one whose name a notebook has given to another."""
+    try:
+        call("close", handle, 30_000)
+    except lib.Error:
+        pass  # a forked child, or a disk that is full
 
 
 _open_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -39,17 +40,38 @@ def as_torch(ids):
         IDS.astype(np.int16),
         np.ascontiguousarray(IDS.transpose(1, 0, 2)).transpose(1, 0, 2),  # heads before rows
         np.repeat(IDS, 2, axis=2)[:, :, ::2],
+        IDS.astype(">i8"),
+        IDS.astype(np.float32),
         IDS.tolist(),
         as_torch(IDS),
         as_torch(np.ascontiguousarray(IDS.transpose(1, 0, 2))).transpose(0, 1),
     ],
-    ids=["int64", "int32", "int16", "transposed", "strided", "lists", "torch", "torch-transposed"],
+    ids=["int64", "int32", "int16", "transposed", "strided", "big-endian", "whole floats", "lists", "torch", "torch-transposed"],
 )
 def test_every_kind_of_array_gives_the_same_selections(tmp_path, ids):
     path = str(tmp_path / "run.kvtrace")
     with kvscope.record(path) as rec, run_of(rec) as run, run.step() as step:
         step.select(1, ids, position=[100, 200])
     assert kvscope.open(path).columns("selections")["blocks"] == [[0, 1, 6], [0, 2, 6], [0, 3, 12], [0, 4, 12]]
+    check(path)
+
+
+def test_ids_beyond_32_bits_are_never_taken_for_others(tmp_path):
+    path = tmp_path / "run.kvtrace"
+    with kvscope.record(path) as rec, run_of(rec) as run:
+        with run.step() as step:
+            step.select(0, [[[2**32 + 3, 1]] * 2] * 2, position=[100, 200])  # lies in the future
+        assert rec.health["future_ids"] == 4
+    assert kvscope.open(path).columns("selections")["blocks"] == [[1]] * 4
+
+
+def test_what_lies_otherwise_than_the_ids_is_read_all_the_same(tmp_path):
+    path = str(tmp_path / "run.kvtrace")
+    hit = np.arange(12).reshape(2, 2, 3) % 2 == 0
+    with kvscope.record(path) as rec, run_of(rec, knows=["selections", "hits"], device_slots=8) as run, run.step() as step:
+        step.select(0, np.repeat(IDS, 2, axis=2)[:, :, ::2], position=[100, 200], hit=hit)
+        step.select(1, as_torch(IDS), position=[100, 200], hit=np.asfortranarray(hit))
+    assert kvscope.open(path).columns("selections")["hit"] == hit.reshape(4, 3).astype(int).tolist() * 2
     check(path)
 
 
@@ -108,7 +130,26 @@ def test_frames_say_what_is_not_known(tmp_path, library):
         (lambda s: s.select(0, "ids", position=[1, 1]), "numpy array"),
         (lambda s: s.select(0, IDS, position=[1, 1], hit=IDS[0]), "must be equal"),
         (lambda s: s.layer(0, stages_ns={"stage9": 1}), "there are qkv_linear"),
-        (lambda s: s.layer(0, h2d_bytes=1), "KVTRACE_KNOWS_BYTES"),
+        (lambda s: s.layer(0, h2d_bytes=1), 'add "bytes" to knows'),
+        (lambda s: s.layer(0, h2d_blocks=1.5), "h2d_blocks is 1.5; give a whole number"),
+        (lambda s: s.layer(2**32, h2d_blocks=1), "layer has the number 4294967296"),
+        (lambda s: s.select(0, [[0.5]], position=[1]), "ids holds 0.5"),
+        (lambda s: s.select(0, IDS + 0.5, position=[1, 1]), "ids has fractions"),
+        (lambda s: s.select(0, as_torch(IDS) / 2, position=[1, 1]), "ids has fractions"),
+        (lambda s: s.select(0, IDS * 1j, position=[1, 1]), "complex128; give whole numbers"),
+        (lambda s: s.select(0, IDS.astype(str), position=[1, 1]), "give whole numbers"),
+        (lambda s: s.select(0, IDS > 2, position=[1, 1]), "ids is a mask"),
+        (lambda s: s.select(0, as_torch(IDS) > 2, position=[1, 1]), "ids is a mask"),
+        (lambda s: s.select(0, np.ma.masked_equal(IDS, 6), position=[1, 1]), r"ids with .filled\(-1\)"),
+        (lambda s: s.select(0, as_torch(IDS).to_sparse(), position=[1, 1]), "pass a dense one"),
+        (lambda s: s.select(0, as_torch(IDS).to("meta"), position=[1, 1]), "ids is a tensor on meta"),
+        (lambda s: s.select(0, list(IDS), position=[1, 1]), "numpy.stack"),
+        (lambda s: s.select(0, list(as_torch(IDS)), position=[1, 1]), "torch.stack"),
+        (lambda s: s.select(0, IDS, position=[1, 1], origin=np.full(IDS.shape, 300)), "origin has the number 300"),
+        (lambda s: s.tokens(0, 5, np.array([2**32 + 1])), "ids has the number 4294967297"),
+        (lambda s: s.tokens(0, 5, [2**31]), "ids has the number 2147483648"),
+        (lambda s: s.tokens(0, 5, [1, 2], "ab"), "give a list with a text for each"),
+        (lambda s: s.tokens(0, 5, [[1, 2]]), r"tokens of one sequence, \[n\]"),
     ],
 )
 def test_what_is_refused_is_one_sentence(tmp_path, wrong, sentence):
@@ -130,6 +171,88 @@ def test_names_that_there_are_not_are_refused(tmp_path):
         kvscope.open(path).columns("views")
     with pytest.raises(kvscope.Error, match="absent.kvtrace"):
         kvscope.open(tmp_path / "absent.kvtrace")
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        (dict(layers=2**33), "layers has the number 8589934592"),
+        (dict(layers=0), "^layers is 0"),
+        (dict(block_size=16.5), "block_size is 16.5"),
+        (dict(knows="hits"), "give a list of words"),
+        (dict(params={"a": float("nan")}), "params cannot be written as JSON"),
+        (dict(params={"a": object()}), "params cannot be written as JSON"),
+        (dict(prompts=[[1, 2]]), "1 prompts for 2 sequences"),
+        (dict(prompts=[[1.5], [2]]), "prompt 0 holds 1.5"),
+        (dict(prompts=[[1, 2], [3]], prompt_texts=[["a"], ["b"]]), "prompt 0: 1 texts for 2 tokens"),
+        (dict(prompts=[[1, 2], [3]], prompt_texts=[["a", "b"]]), "1 prompt_texts for 2 prompts"),
+        (dict(prompt_texts=[["a"], ["b"]]), "2 prompt_texts for 0 prompts"),
+    ],
+)
+def test_what_a_run_cannot_be_is_one_sentence(tmp_path, wrong, sentence):
+    with kvscope.record(tmp_path / "run.kvtrace") as rec:
+        with pytest.raises((kvscope.Error, ValueError, TypeError), match=sentence):
+            run_of(rec, **wrong)
+        with run_of(rec, params={"k": np.int64(3)}, meta={"world": 4}) as run, run.step() as step:  # the recorder is as it was
+            step.select(0, IDS, position=[100, 200])
+    trace = kvscope.open(tmp_path / "run.kvtrace")
+    assert trace.columns("runs")["params_json"] == ['{"k": 3}'] and "4" in trace.columns("meta")["value"]
+
+
+def test_files_and_runs_that_there_are_not_are_refused(tmp_path):
+    path = tmp_path / "run.kvtrace"
+    with kvscope.record(path) as rec, run_of(rec):
+        pass
+    with pytest.raises(ValueError, match="has no run 2; it has 1"):
+        kvscope.open(path, run=2)
+    for refuses in (kvscope.record, kvscope.open):
+        with pytest.raises(ValueError, match="zero byte"):
+            refuses(f"{path}\0.kvtrace")
+    assert "run.kvtrace" in repr(kvscope.open(path)) and ".selections" in repr(kvscope.open(path))
+
+
+def test_a_step_that_was_handed_over_within_its_block_stays_so(tmp_path):
+    path = tmp_path / "run.kvtrace"
+    with kvscope.record(path) as rec, run_of(rec) as run:
+        for ends in (lambda step: step.commit(), lambda step: step.discard()):
+            with run.step() as step:
+                step.select(0, IDS, position=[100, 200])
+                ends(step)
+        with pytest.raises(RuntimeError, match="afterwards"):
+            with run.step() as step:
+                step.select(0, IDS, position=[101, 201])
+                step.commit()
+                raise RuntimeError("afterwards")
+        assert rec.health["discarded_steps"] == 1
+    assert len(kvscope.open(path).columns("steps")["step"]) == 2
+
+
+def test_an_exception_is_seen_whatever_the_library_says_then(tmp_path):
+    with pytest.raises(RuntimeError, match="out of paper"):
+        with kvscope.record(tmp_path / "run.kvtrace") as rec, run_of(rec) as run, run.step():
+            rec.close()  # the step and the run are gone with it
+            raise RuntimeError("out of paper")
+    with pytest.raises(RuntimeError, match="out of ink"):
+        with kvscope.record(tmp_path / "run.kvtrace") as rec:
+            run = run_of(rec)  # in no block of its own
+            raise RuntimeError("out of ink")
+    runs = kvscope.open(tmp_path / "run.kvtrace").columns("runs")
+    assert runs["status"] == ["failed"] and "out of ink" in runs["status_message"][0]
+
+
+def test_a_recorder_that_nobody_has_any_more_is_closed(tmp_path):
+    path = tmp_path / "run.kvtrace"
+    for _ in range(3):  # a cell of a notebook that is run again
+        rec = kvscope.record(path)
+        run = run_of(rec)
+        del rec
+        gc.collect()
+        with run.step() as step:  # whoever has a run has its file
+            step.select(0, IDS, position=[100, 200])
+        del run, step
+        gc.collect()
+    assert kvscope.open(path).columns("runs")["status"] == ["stopped"]
+    assert len(kvscope.open(path).columns("steps")["step"]) == 1
 
 
 def test_an_exception_ends_the_run_as_failed_and_drops_the_step(tmp_path):
@@ -181,6 +304,22 @@ def test_a_forked_child_is_told(tmp_path):
             step.select(0, IDS, position=[100, 200])
     assert kvscope.open(path).columns("runs")["status"] == ["finished"]
     check(path)
+
+
+def test_a_child_that_is_forked_within_blocks_leaves_by_its_own_exit(tmp_path):
+    path = tmp_path / "run.kvtrace"
+    program = f"""
+import os, sys, kvscope
+with kvscope.record({str(path)!r}) as rec, rec.run(method="m", block_size=16, block_bytes=64, layers=1) as run, run.step() as step:
+    child = os.fork()
+    if child == 0:
+        sys.exit(3)
+    step.select(0, [[[0]]], position=[20])
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (3, "")
+    assert kvscope.open(path).columns("runs")["status"] == ["failed"]  # by the parent's own exit
 
 
 def test_a_run_is_read_while_it_is_recorded(tmp_path):
