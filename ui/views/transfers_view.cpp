@@ -8,6 +8,7 @@
 #include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
 #include "ui/plots/curve_plottable.h"
+#include "ui/plots/equal_panels.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/outliers.h"
 #include "ui/plots/plot_canvas.h"
@@ -101,6 +102,7 @@ public:
             label->setVisible(false);
             labels_[std::size_t(i)] = label;
         }
+        keepEquallyHigh(canvas(), {panels_.begin(), panels_.end()});
         rebuildSides();
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
@@ -356,7 +358,10 @@ private:
             }
             const double high = found.highest;
             QCPRange range(0, high > 0 ? high * 1.08 : 1);
-            if (i == HitRate) range = {high <= 50 ? std::max(0.0, std::floor((100 - high) / 10) * 10 - 2) : -2, 102};
+            if (i == HitRate) { // a little over 100 %, so that the curve is seen there, and no number stands above
+                const double low = high <= 50 ? std::max(0.0, std::floor((100 - high) / 10) * 10 - 2) : -2;
+                range = {low, 100 + 0.03 * (100 - low)};
+            }
             markBeyond(std::size_t(i), found.beyond, range);
             canvas().setFullY(i, range);
             QCPAxis* axis = panels_[std::size_t(i)]->axis(QCPAxis::atLeft);

@@ -2,6 +2,7 @@
 // prompts read and blocks loaded, over time.
 #include "ui/frame/units.h"
 #include "ui/plots/bandwidth.h"
+#include "ui/plots/equal_panels.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
@@ -37,6 +38,7 @@ public:
         addStrip(makePromptRateStrip());
         addStrip(makeLinkRateStrip());
         finishStrips();
+        keepEquallyHigh(canvas(), canvas().axisRects());
     }
 
     QString exportCsv() const override {
