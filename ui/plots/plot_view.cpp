@@ -3,6 +3,7 @@
 #include "profiler/import/import.h"
 #include "ui/frame/broken_rules.h"
 #include "ui/frame/growth_turn.h"
+#include "ui/frame/note_label.h"
 #include "ui/frame/picture.h"
 #include "ui/frame/read_filter.h"
 #include "ui/frame/run_names.h"
@@ -40,24 +41,12 @@ namespace kvscope::ui {
 namespace {
 constexpr int kPictureMargin = 16;
 constexpr int kPatienceMs = 300;
+constexpr int kNoteLines = 2;  // of the note in a low view
 constexpr int kWideView = 500; // pixels of width from which there is room for a column beside the plot
 
 bool growsStill(const Workspace& workspace) {
     const auto runs = workspace.sides();
     return std::any_of(runs.begin(), runs.end(), [](const OpenRun* run) { return isGrowing(*run); });
-}
-
-/// The line below a plot.
-QLabel* makeNote() {
-    auto* note = new QLabel;
-    note->setProperty("role", QStringLiteral("muted"));
-    note->setTextFormat(Qt::PlainText); // the note may contain text from a file
-    note->setWordWrap(true);
-    note->setTextInteractionFlags(Qt::TextSelectableByMouse);
-    QFont small = note->font();
-    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
-    note->setFont(small);
-    return note;
 }
 } // namespace
 
@@ -84,7 +73,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     body_->addWidget(pages_, 1);
     column_->addLayout(body_, 1);
 
-    note_ = makeNote();
+    note_ = new NoteLabel;
     column_->addWidget(note_);
 
     patience_ = new QTimer(this);
@@ -197,6 +186,7 @@ void PlotView::resizeEvent(QResizeEvent* event) {
     View::resizeEvent(event);
     body_->setDirection(width() >= kWideView ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom);
     tools_->fit();
+    note_->fit(*this, kNoteLines);
 }
 
 void PlotView::showReading() {

@@ -13,7 +13,6 @@
 
 class QBoxLayout;
 class QComboBox;
-class QLabel;
 class QCPAxisRect;
 class QMenu;
 class QPainter;
@@ -22,6 +21,7 @@ class QTimer;
 
 namespace kvscope::ui {
 
+class NoteLabel;
 class PlotCanvas;
 class ToolStrip;
 struct CursorMark;
@@ -135,7 +135,7 @@ private:
     QBoxLayout *column_ = nullptr, *body_ = nullptr; // body: the plot and what is beside it
     QStackedWidget* pages_ = nullptr;
     EmptyPage* empty_ = nullptr;
-    QLabel* note_ = nullptr;
+    NoteLabel* note_ = nullptr;
     PlotCanvas* canvas_ = nullptr;
     QTimer* patience_ = nullptr; // runs from showReading until the page says that the view is reading
     bool stale_ = true;          // runChanged must be called when the view is next shown
