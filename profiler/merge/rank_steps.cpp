@@ -266,9 +266,11 @@ std::string lateSentence(const RankSteps& steps) {
             share(waited), late.common, rank(waiting), duration(*waits.second), duration(late.medianNs[waiting]),
             missesOf(late, waited, waiting));
     }
-    if (late.medianNs[slow] - late.medianNs[fast] < kAlike * late.medianNs[fast])
-        return fmt::format("Steps take about as long on all ranks: {} to {} in the median",
-                           duration(late.medianNs[fast]), duration(late.medianNs[slow]));
+    if (late.medianNs[slow] - late.medianNs[fast] < kAlike * late.medianNs[fast]) {
+        const std::string least = duration(late.medianNs[fast]), most = duration(late.medianNs[slow]);
+        return fmt::format("Steps take about as long on all ranks: {} in the median",
+                           least == most ? least : least + " to " + most);
+    }
     return fmt::format("Rank {} is slowest: its steps take {} in the median, rank {}'s take {}{}{}", rank(slow),
                        duration(late.medianNs[slow]), rank(fast), duration(late.medianNs[fast]),
                        steps.otherRequests

@@ -111,6 +111,14 @@ void LegendStrip::draw(QCPPainter* painter) {
             painter->drawEllipse(QPointF(box.center()), 4.5, 4.5);
             painter->setBrush(Qt::NoBrush);
             painter->setAntialiasing(false);
+        } else if (swatch.mark == Swatch::Mark::Diamond) {
+            const QPointF middle = QRectF(box).center();
+            const double half = kBox / 2.0;
+            painter->setAntialiasing(true);
+            painter->setPen(QPen(swatch.colour, 1.6));
+            painter->drawPolygon(QPolygonF({middle - QPointF(0, half), middle + QPointF(half, 0),
+                                            middle + QPointF(0, half), middle - QPointF(half, 0)}));
+            painter->setAntialiasing(false);
         } else if (swatch.mark == Swatch::Mark::Tick) {
             painter->setPen(QPen(swatch.colour, 1, Qt::DotLine));
             painter->drawLine(QPoint(box.center().x(), box.top() + 2), QPoint(box.center().x(), box.bottom()));

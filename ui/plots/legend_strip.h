@@ -11,7 +11,7 @@ struct Theme;
 struct Swatch {
     QString text;
     QColor colour;
-    enum class Mark { Fill, Hatch, Line, Dashes, Dot, Tick, Foot, Frame } mark = Mark::Fill;
+    enum class Mark { Fill, Hatch, Line, Dashes, Dot, Tick, Foot, Frame, Diamond } mark = Mark::Fill;
     QColor hatch; // Hatch: colour of the lines over the fill. Foot: colour of the bar at the bottom of the fill
 };
 

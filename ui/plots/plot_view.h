@@ -14,6 +14,7 @@
 class QBoxLayout;
 class QComboBox;
 class QCPAxisRect;
+class QLabel;
 class QMenu;
 class QPainter;
 class QStackedWidget;

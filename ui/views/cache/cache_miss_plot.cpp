@@ -2,6 +2,7 @@
 #include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/plots/tick_fit.h"
 #include "ui/views/cache/cache_plots.h"
 
 #include <QCoreApplication>
@@ -60,6 +61,8 @@ MissPlot::MissPlot(PlotCanvas& canvas, int panel) : canvas_(canvas), panel_(pane
         }
     }
     setIntegerAxis(rect_->axis(QCPAxis::atBottom), {});
+    rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, tr("Cache size (slots)"));
+    rect_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, tr("Miss %"));
     QObject::connect(&canvas_, &QCustomPlot::afterLayout, &canvas_, [this] { placeWords(); });
 }
 

@@ -2,6 +2,7 @@
 #include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/plots/tick_fit.h"
 #include "ui/views/cache/cache_plots.h"
 
 #include <QCoreApplication>
@@ -66,9 +67,11 @@ void SpeedPlot::setAxis(Axis axis) {
     axis_ = axis;
     if (axis_ == Axis::Size) {
         setIntegerAxis(rect_->axis(QCPAxis::atBottom), tr("Predicted speed by cache size (block slots)"));
+        rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, tr("Cache size (slots)"));
         canvas_.setMinimumSpan(2, group_);
     } else {
         rect_->axis(QCPAxis::atBottom)->setLabel(tr("Predicted speed by link bandwidth (GB/s)"));
+        rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, tr("Link (GB/s)"));
         rect_->axis(QCPAxis::atBottom)->setTicker(QSharedPointer<PowerTicker>::create());
         canvas_.setMinimumSpan(0.25, group_);
     }
@@ -139,6 +142,7 @@ void SpeedPlot::showLines() {
     canvas_.setFullY(panel_, {0, ceiling > 0 ? ceiling * 1.12 : 1});
     canvas_.setMinimumHeight(panel_, ceiling > 0 ? ceiling / 1000 : 1);
     setUnitAxis(rect_->axis(QCPAxis::atLeft), tr("Tokens/s"), Unit::Fraction);
+    rect_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, tr("tok/s"));
 }
 
 void SpeedPlot::setAhead(const QVector<QPointF>& line) {

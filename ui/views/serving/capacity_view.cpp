@@ -4,6 +4,7 @@
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
+#include "ui/plots/equal_panels.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/log_axis.h"
 #include "ui/plots/plot_canvas.h"
@@ -125,6 +126,7 @@ public:
             recorded_[std::size_t(panel)]->setLineStyle(QCPGraph::lsNone);
             here_[std::size_t(panel)] = addLine(*rect);
         }
+        keepEquallyHigh(canvas(), canvas().axisRects());
         canvas().setSelectsSteps(false);
         canvas().setMinimumSpan(0.05);
         canvas().setAccessibleDescription(tr("Drag pans, the wheel zooms, a double click resets. Left and right arrow "
@@ -414,7 +416,7 @@ void CapacityView::themed(const Theme& theme) {
     for (QCPGraph* recorded : recorded_)
         recorded->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDiamond, QPen(theme.text, 1.8), Qt::NoBrush, 15));
     for (QCPItemStraightLine* here : here_) here->setPen(QPen(theme.mutedText, 1, Qt::DotLine));
-    legend_->setSwatches(swatches << Swatch{tr("recorded"), theme.text, Swatch::Mark::Dot, {}});
+    legend_->setSwatches(swatches << Swatch{tr("recorded"), theme.text, Swatch::Mark::Diamond, {}});
 }
 
 std::optional<CapacityView::Place> CapacityView::pointAt(int panel, QPointF at) {

@@ -178,8 +178,11 @@ void PercentilePlot::placeBound() {
             return ends && reaches(*ends);
         });
     };
-    const bool above = crossed([&](const QCPRange& curve) { return curve.lower < low; }) &&
-                       !crossed([&](const QCPRange& curve) { return curve.upper > high; });
+    const bool footTaken = crossed([&](const QCPRange& curve) { return curve.lower < low; });
+    const bool topTaken = crossed([&](const QCPRange& curve) { return curve.upper > high; });
+    const bool above = footTaken && !topTaken;
+    // A low plot has no place that is clear; the table has the share, too.
+    boundText_->setVisible(!boundText_->text().isEmpty() && bound_->visible() && !(footTaken && topTaken));
     boundText_->position->setCoords(at, above ? up->range().upper : up->range().lower);
     boundText_->setPositionAlignment((before ? Qt::AlignRight : Qt::AlignLeft) |
                                      (above ? Qt::AlignTop : Qt::AlignBottom));

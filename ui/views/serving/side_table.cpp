@@ -8,6 +8,7 @@
 namespace kvscope::ui {
 namespace {
 
+constexpr int kWideForAll = 900;                      // the table gets the width of all its columns
 constexpr int kWideForTable = 500, kTableBelow = 140; // as PlotView: beside the plot from this width, else below it
 
 } // namespace
@@ -26,6 +27,9 @@ SideTable::SideTable(const QStringList& columns, QWidget* parent) : QTableWidget
 void SideTable::setTexts(const std::vector<QStringList>& rows, int textColumn) {
     clearContents();
     setRowCount(int(rows.size()));
+    for (int column = 0; column < columnCount(); ++column)
+        horizontalHeaderItem(column)->setTextAlignment((column == textColumn ? Qt::AlignLeft : Qt::AlignRight) |
+                                                       Qt::AlignVCenter);
     for (int row = 0; row < int(rows.size()); ++row)
         for (int column = 0; column < columnCount(); ++column) {
             auto* item = new QTableWidgetItem(rows[std::size_t(row)].value(column));
@@ -39,7 +43,8 @@ void SideTable::setTexts(const std::vector<QStringList>& rows, int textColumn) {
 void SideTable::fit(QSize view) {
     const bool beside = view.width() >= kWideForTable;
     setMinimumWidth(0);
-    setMaximumWidth(beside ? std::clamp(2 * view.width() / 5, 220, 400) : QWIDGETSIZE_MAX);
+    const int share = view.width() >= kWideForAll ? 46 : 40; // percent
+    setMaximumWidth(beside ? std::clamp(share * view.width() / 100, 220, 440) : QWIDGETSIZE_MAX);
     if (beside) setMinimumWidth(maximumWidth());
     setMaximumHeight(beside ? QWIDGETSIZE_MAX : kTableBelow);
 }

@@ -209,7 +209,7 @@ void SloView::fill() {
                                ? tr("the first token within %1 and the 99th percentile of its gaps within %2")
                                      .arg(servingTime(ttft * 1e6), servingTime(tbt * 1e6))
                                : tr("its first token and the 99th percentile of its gaps within its own bounds");
-    QString sentences = tr("Attainment %1: %2 of %3 requests are good, which is finished, with %4.")
+    QString sentences = tr("Attainment %1: %2 of %3 requests are good: finished, with %4.")
                             .arg(all.requests > 0 ? formatValue(Unit::Percent, 100 * all.attainment()) : tr("unknown"),
                                  formatCount(all.good), formatCount(all.requests), bounds);
     if (all.open > 0) sentences += tr(" Not good for want of an end in the trace: %1.").arg(formatCount(all.open));
