@@ -201,5 +201,15 @@ TEST_F(TokenStripTest, AHundredThousandTokensAppendAndScrollToTheEnd) {
     EXPECT_EQ(chosen[0][0].toInt(), 99'999);
 }
 
+TEST(TokenStripSpacing, TokensOfAWordStandTogetherAndWordsApart) {
+    TokenStrip strip;
+    strip.resize(600, 100);
+    strip.append({{0, 10, 1, "mag"}, {1, 11, 1, "mag"}, {2, 12, 2, " mag"}});
+    const int joined = strip.revealStep(1).x() - strip.revealStep(0).x();
+    const int apart = strip.revealStep(2).x() - strip.revealStep(1).x();
+    EXPECT_LE(joined, strip.fontMetrics().horizontalAdvance(QStringLiteral("mag")) + 4);
+    EXPECT_GE(apart - joined, 5);
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

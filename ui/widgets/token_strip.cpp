@@ -21,11 +21,11 @@ namespace {
 // Pixels at the left, where each line shows the step of its first token.
 constexpr int kGutter = 52;
 constexpr int kMargin = 6;
-constexpr int kChipPadding = 4; // pixels at the left and at the right of the text
+constexpr int kChipPadding = 1; // pixels at the left and at the right of the text
 constexpr int kBarHeight = 7;
 constexpr int kLineGap = 4;
-// Pixels before a token that begins with a blank, and before any other token.
-constexpr double kWordGap = 5, kJoinGap = 1;
+// Pixels before a token that begins with a blank, and before any other token: the tokens of a word read as one word.
+constexpr double kWordGap = 8, kJoinGap = 1;
 
 bool beginsWord(const std::string& bytes) {
     return bytes.empty() || bytes.front() == ' ' || bytes.front() == '\n' || bytes.front() == '\t';
