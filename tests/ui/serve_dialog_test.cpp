@@ -388,5 +388,17 @@ TEST_F(ServeDialogTest, TheServerEndsWithADesktopThatIsKilled) {
     EXPECT_TRUE(until(isGone));
 }
 
+TEST_F(ServeDialogTest, APresetWithoutANoteLeavesNoGap) {
+    const auto window = windowWithProgram();
+    ServeDialog* dialog = open(*window);
+    ASSERT_NE(dialog, nullptr);
+    auto& note = part<QLabel>(*dialog, "servePresetNote");
+    EXPECT_TRUE(note.isHidden());
+    choose(*dialog, "servePreset", QStringLiteral("SparseServe"));
+    EXPECT_FALSE(note.isHidden());
+    choose(*dialog, "servePreset", QStringLiteral("Defaults"));
+    EXPECT_TRUE(note.isHidden());
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

@@ -107,5 +107,19 @@ TEST_F(TuneDialogTest, CancelKeepsWhatWasMeasuredAndMistakesAreSaid) {
     EXPECT_TRUE(button(*dialog, "tuneSave")->isEnabled());
 }
 
+TEST_F(TuneDialogTest, FitsASmallWindowAndItsNumbersSayWhatTheyCount) {
+    const auto window = makeWindow(true, {1024, 700});
+    TuneDialog* dialog = open(*window);
+    ASSERT_NE(dialog, nullptr);
+    EXPECT_LE(dialog->width(), 1024);
+    EXPECT_LE(dialog->minimumSizeHint().width(), 1024);
+    EXPECT_EQ(dialog->findChild<QSpinBox*>("tuneContext")->text(), QStringLiteral("500 tokens"));
+    EXPECT_EQ(dialog->findChild<QSpinBox*>("tuneBatch")->text(), QStringLiteral("1 sequence"));
+    EXPECT_EQ(dialog->findChild<QSpinBox*>("tuneRuns")->text(), QStringLiteral("3 candidates"));
+    const QCPRange axis =
+        dialog->findChild<PlotCanvas*>("tunePlot")->panels().front()->axis(QCPAxis::atBottom)->range();
+    EXPECT_EQ(axis.lower, 0) << "no time is negative, before anything is measured either";
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::ui

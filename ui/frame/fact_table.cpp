@@ -103,11 +103,14 @@ FactTable::Update::Update(FactTable* table) : table_(table) {
 }
 
 FactTable::Update::~Update() {
+    bool any = false;
     for (const Row& row : std::as_const(table_->rows_)) {
+        any = any || (row.set && !row.value->isHidden());
         if (row.set) continue;
         row.name->hide();
         row.value->hide();
     }
+    table_->setVisible(any); // rows that are hidden leave no gap
 }
 
 } // namespace kvscope::ui

@@ -128,6 +128,10 @@ void CalibrateDialog::makePlot(QVBoxLayout* layout) {
         curve.leftOut = new QCPGraph(x, y);
         curve.leftOut->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, 5));
     }
+    plot_->setFullX({0, double(steps_->value())});
+    connect(steps_, &QSpinBox::valueChanged, plot_, [this](int steps) {
+        if (!job_.isRunning()) plot_->setFullX({0, double(steps)});
+    });
     layout->addWidget(plot_, 1);
     result_ = new MutedLabel;
     result_->setObjectName(QStringLiteral("calibrateResult"));

@@ -92,8 +92,8 @@ QWidget* PromptEditor::makeNeedlePage() {
     auto* page = new QWidget;
     auto* form = makeForm(page);
     const NeedleOptions defaults;
-    needleTokens_ = numberField("needleTokens", 64, 1 << 20, kFirstNeedleTokens,
-                                tr("Length of the whole prompt, question included."), tr("tokens"));
+    needleTokens_ = countField("needleTokens", 64, 1 << 20, kFirstNeedleTokens,
+                               tr("Length of the whole prompt, question included."), tr("tokens"));
     needleTokens_->setSingleStep(500);
     needles_ = numberField("needleCount", 1, 64, defaults.needles,
                            tr("Facts hidden in the text; the question asks for one of them."), tr("facts"));
@@ -136,8 +136,8 @@ QWidget* PromptEditor::makeDocumentPage() {
     auto* page = new QWidget;
     auto* form = makeForm(page);
     documentTokens_ =
-        numberField("documentTokens", 16, 1 << 20, PromptSource().documentTokens,
-                    tr("A built-in document is cut to this length; the model continues it."), tr("tokens"));
+        countField("documentTokens", 16, 1 << 20, PromptSource().documentTokens,
+                   tr("A built-in document is cut to this length; the model continues it."), tr("tokens"));
     documentTokens_->setSingleStep(500);
     documentTokens_->setAccessibleName(tr("Length"));
     form->addRow(alignedLabel(tr("Length")), documentTokens_);

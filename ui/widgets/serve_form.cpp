@@ -95,6 +95,7 @@ void ServeForm::makePreset(QVBoxLayout* layout) {
     preset_->addItem(tr("Own settings"), int(ServePreset::Own));
     section->body()->addWidget(preset_);
     presetNote_ = addMuted(section->body(), "servePresetNote");
+    presetNote_->hide(); // the preset that is chosen at first needs no note
     connect(preset_, &QComboBox::currentIndexChanged, this, &ServeForm::applyPreset);
 }
 

@@ -132,7 +132,7 @@ void SessionForm::makePromptSection(QVBoxLayout* layout) {
         numberField("sequences", 1, kMostSequences, 1,
                     tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
     maxNewTokens_ =
-        numberField("maxNewTokens", 1, 100000, 128, tr("Decoding ends after so many new tokens."), tr("tokens"));
+        countField("maxNewTokens", 1, 100000, 128, tr("Decoding ends after so many new tokens."), tr("tokens"));
     sequences_->setAccessibleName(tr("Sequences"));
     form->addRow(alignedLabel(tr("Sequences")), sequences_);
     form->addRow(tr("Generate"), maxNewTokens_);

@@ -49,7 +49,9 @@ TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune")
     right->addWidget(plot_->canvas(), 1);
     makeTable(right);
     makeFooter(layOut(left, right));
-    resize(1180, 680);
+    const QSize room =
+        parent ? parent->window()->size().expandedTo({960, 600}) : QSize(QWIDGETSIZE_MAX, QWIDGETSIZE_MAX);
+    resize(QSize(1180, 680).boundedTo(room));
     connect(options_, &TuneOptions::changed, this, &TuneDialog::refresh);
     connect(&job_, &TuningJob::advanced, this, [this](double fraction, const QString& what) {
         showFraction(fraction);

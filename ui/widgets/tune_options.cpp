@@ -88,7 +88,7 @@ void TuneOptions::addLoad(QFormLayout* form) {
     linkRow->addWidget(link_, 1);
     linkRow->addWidget(linkGbps_);
     form->addRow(tr("Link"), linkRow);
-    batch_ = countField("tuneBatch", 1, 256, usual.batch, tr("Sequences decoded together"));
+    batch_ = countField("tuneBatch", 1, 256, usual.batch, tr("Sequences decoded together"), tr("sequences"));
     form->addRow(tr("Batch"), batch_);
 }
 
@@ -101,12 +101,13 @@ void TuneOptions::addQuality(QFormLayout* form) {
     prompts_->addItem(tr("Document"), QStringLiteral("document"));
     prompts_->addItem(tr("File…"));
     form->addRow(tr("Prompts"), prompts_);
-    count_ = countField("tuneCount", 1, 10'000, size.prompts, tr("Prompts of the set"));
+    count_ = countField("tuneCount", 1, 10'000, size.prompts, tr("Prompts of the set"), tr("prompts"));
     form->addRow(tr("Number"), count_);
-    context_ = countField("tuneContext", 16, 1 << 22, size.tokens, tr("Tokens of each prompt"));
+    context_ = countField("tuneContext", 16, 1 << 22, size.tokens, tr("Tokens of each prompt"), tr("tokens"));
     form->addRow(tr("Context"), context_);
-    newTokens_ = countField("tuneNewTokens", 2, 100'000, usual.newTokens, tr("Generated for every prompt"));
-    form->addRow(tr("New tokens"), newTokens_);
+    newTokens_ =
+        countField("tuneNewTokens", 2, 100'000, usual.newTokens, tr("Generated for every prompt"), tr("tokens"));
+    form->addRow(tr("Generate"), newTokens_);
     measure_ = named(new QComboBox, "tuneMeasure",
                      tr("Prompts whose text begins with the answer, or tokens that full attention chooses too"));
     measure_->addItem(tr("Prompts answered"), int(QualityMeasure::Answered));
@@ -132,9 +133,11 @@ void TuneOptions::addCandidates(QFormLayout* form) {
     form->addRow(tr("Budgets"), budgets_);
     blocks_ = listField("tuneBlocks", tr("each method's own"), tr("Tokens of a block, with commas"));
     form->addRow(tr("Block sizes"), blocks_);
-    runs_ = countField("tuneRuns", 1, 10'000, usual.runs, tr("How many of the best predicted are run"));
+    runs_ =
+        countField("tuneRuns", 1, 10'000, usual.runs, tr("How many of the best predicted are run"), tr("candidates"));
     form->addRow(tr("Run the best"), runs_);
-    more_ = countField("tuneMore", 0, 10'000, usual.more, tr("Others that are run while none of these is good enough"));
+    more_ = countField("tuneMore", 0, 10'000, usual.more, tr("Others that are run while none of these is good enough"),
+                       tr("others"));
     form->addRow(tr("then up to"), more_);
     backend_ = named(new QComboBox, "tuneBackend", tr("Where the candidates run"));
     backend_->addItem(tr("CPU"), int(Backend::Cpu));

@@ -37,6 +37,7 @@ TunePlot::TunePlot(QObject* parent) : QObject(parent) {
     intervals_ = new QCPErrorBars(x, y);
     intervals_->setDataPlottable(measured_);
     for (QCPGraph* graph : {predicted_, measured_, chosen_}) graph->setLineStyle(QCPGraph::lsNone);
+    show(nullptr);
 }
 
 void TunePlot::show(const TuneResult* result) {
