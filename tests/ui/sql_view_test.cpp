@@ -114,6 +114,12 @@ TEST_F(SqlViewTest, CtrlReturnRunsTheStatementAtTheCursor) {
     ASSERT_TRUE(done());
     EXPECT_EQ(table().model()->headerData(0, Qt::Horizontal).toString(), QStringLiteral("two"));
     EXPECT_EQ(cell(0, 1), QStringLiteral("x"));
+    const auto side = [&](int column) {
+        return table().model()->headerData(column, Qt::Horizontal, Qt::TextAlignmentRole).toInt() &
+               int(Qt::AlignHorizontal_Mask);
+    };
+    EXPECT_EQ(side(0), int(Qt::AlignRight)) << "a header stands over its numbers";
+    EXPECT_EQ(side(1), int(Qt::AlignLeft));
     cursor.setPosition(0);
     cursor.setPosition(8, QTextCursor::KeepAnchor);
     editor().setTextCursor(cursor); // "SELECT 1"

@@ -16,6 +16,7 @@ namespace kvscope::ui {
 namespace {
 constexpr int kShownCharacters = 300; // most characters in a cell; the tooltip shows more, a copy has all
 constexpr int kTooltipCharacters = 4000;
+constexpr int kRowsForHeader = 20; // whose values say how the header of their column is aligned
 
 /// The text with spaces in place of line ends and tabs, which would split cells of a copied table.
 QString oneLineOf(QString text) {
@@ -144,7 +145,13 @@ QVariant SqlTableModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant SqlTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (role == Qt::TextAlignmentRole && orientation == Qt::Horizontal) return int(Qt::AlignLeft | Qt::AlignVCenter);
+    if (role == Qt::TextAlignmentRole && orientation == Qt::Horizontal) {
+        // As the values below it; the first rows may have none.
+        for (int row = 0; row < std::min(rowCount(), kRowsForHeader); ++row)
+            if (table_.type(sourceRow(row), section) != SqlType::Null)
+                return data(index(row, section), Qt::TextAlignmentRole);
+        return int(Qt::AlignLeft | Qt::AlignVCenter);
+    }
     if (role != Qt::DisplayRole) return {};
     if (orientation == Qt::Vertical) return formatCount(section + 1);
     return section < columnCount() ? QString::fromStdString(table_.columns()[std::size_t(section)]) : QVariant();
