@@ -1,3 +1,4 @@
+#include "ui/frame/as_written.h"
 #include "ui/look/theme.h"
 #include "ui/models/format.h"
 #include "ui/models/token_flow.h"
@@ -55,6 +56,13 @@ TEST(TokenText, ShowsWhatCannotBeSeen) {
     EXPECT_EQ(tokenText(" "), QStringLiteral("␣"));
     EXPECT_EQ(tokenText(" fox"), QStringLiteral("fox"));
     EXPECT_EQ(tokenText(""), QStringLiteral("∅"));
+    EXPECT_EQ(tokenText("\u202e fox\u2066"), QStringLiteral("\\u202e fox\\u2066"));
+}
+
+TEST(AsWritten, ShowsControlsThatWouldTurnTheSentenceRound) {
+    EXPECT_EQ(withoutDirections(QStringLiteral("a\u202eb\u2069\u200f שלום")),
+              QStringLiteral("a\\u202eb\\u2069\\u200f שלום"));
+    EXPECT_EQ(asWritten(QStringLiteral("run \u202egnp.exe")), QStringLiteral("run \\u202egnp.exe"));
 }
 
 class TokenStripTest : public testing::Test {
@@ -77,6 +85,20 @@ protected:
     }
     TokenStrip strip;
 };
+
+TEST_F(TokenStripTest, AnotherRunsTokensAreAsWideAsTheyAreInAFreshStrip) {
+    const auto words = [] { // ids of the first run, texts of another vocabulary
+        std::vector<TokenChip> prompt;
+        for (int i = 0; i < 10; ++i) prompt.push_back({-1, i, i, " wider" + std::to_string(i)});
+        return prompt;
+    };
+    TokenStrip fresh;
+    fresh.resize(strip.size());
+    fresh.setPrompt(words());
+    strip.setPrompt(words());
+    fresh.show();
+    EXPECT_EQ(strip.viewport()->grab().toImage(), fresh.viewport()->grab().toImage());
+}
 
 TEST_F(TokenStripTest, AClickChoosesTheStepOfTheToken) {
     generate(40);

@@ -1,5 +1,7 @@
 #include "ui/models/format.h"
 
+#include "ui/frame/as_written.h"
+
 #include <cmath>
 
 namespace kvscope::ui {
@@ -38,7 +40,7 @@ QString titleOf(const std::string& key) {
 }
 
 QString tokenText(const std::string& bytes) {
-    QString text = QString::fromStdString(bytes);
+    QString text = withoutDirections(QString::fromStdString(bytes));
     text.replace(QLatin1Char('\n'), QChar(0x21B5)); // ↵
     text.replace(QLatin1Char('\t'), QChar(0x2192)); // →
     text.remove(QLatin1Char('\r'));

@@ -135,10 +135,10 @@ int TokenStrip::lastStep() const { return int(chips_.size()) > promptCount_ ? ch
 
 void TokenStrip::addToFlow(std::size_t index) {
     const TokenChip& chip = chips_[index];
-    auto width = widths_.constFind(chip.id);
+    const QString shown = tokenText(chip.bytes);
+    auto width = widths_.constFind(shown);
     if (width == widths_.constEnd())
-        width = widths_.insert(
-            chip.id, float(QFontMetricsF(font()).horizontalAdvance(tokenText(chip.bytes)) + 2 * kChipPadding));
+        width = widths_.insert(shown, float(QFontMetricsF(font()).horizontalAdvance(shown) + 2 * kChipPadding));
     flow_.append(double(*width), beginsWord(chip.bytes) ? kWordGap : kJoinGap);
 }
 

@@ -103,7 +103,7 @@ private:
     TokenFlow flow_;
     std::string foundText_;
     std::vector<bool> found_;           // [chip] whether it holds foundText_; empty: no text
-    QHash<std::int32_t, float> widths_; // widths of chips in pixels, by token id
+    QHash<QString, float> widths_;      // widths of chips in pixels, by what they show: runs differ in vocabularies
     std::vector<std::int64_t> misses_;  // [step] misses; -1: not known
     /// The most misses of any decode step but the first; the height of the bars refers to it.
     std::int64_t largestMisses_ = 0;

@@ -113,7 +113,7 @@ QString placeOf(const Evidence& evidence) {
 
 QString shownText(const std::string& text) {
     static const QRegularExpression micro(QStringLiteral("(\\d) us\\b")), range(QStringLiteral("(\\d)-(\\d)"));
-    return QString::fromStdString(text)
+    return withoutDirections(QString::fromStdString(text))
         .replace(micro, QStringLiteral("\\1 µs"))
         .replace(range, QStringLiteral("\\1–\\2"));
 }
