@@ -139,6 +139,80 @@ void searchBoth(const Workload& workload, SimulationOptions simulation, const Ca
     document["simulated_capacity_per_s"] = findCapacity(workload, simulation, rule).rate;
 }
 
+/// Serves the workload with the engine at one rate after the other. What came of each rate goes into `document`, and is
+/// printed at once where no JSON is asked for.
+struct RateServer {
+    const LoadArguments& arguments;
+    const CostTable& table; // of --costs
+    const CapacityOptions& rule;
+    const std::shared_ptr<const Model>& model;
+    const Workload& workload;
+    const EngineOptions& engine;
+    LoadOptions& options;
+    RunRecording& recording;
+    LongAction& action;
+    const Progress& progress;
+    const SimulationOptions& bounds;  // names the bounds that a run breaks
+    Json document;                    // what --json prints
+    CostFit fit{};                    // of all rates
+    std::optional<Error> unwritten{}; // the costs, told behind the results
+
+    void serveAll();
+
+private:
+    /// from, to: the part of the progress that belongs to the rate.
+    CapacityPoint serve(double rate, double from, double to);
+    void writeFit(ServiceCosts base);
+};
+
+CapacityPoint RateServer::serve(double rate, double from, double to) {
+    Workload scaled = workload;
+    changeRate(scaled, rate / workload.rate());
+    options.fit = &fit;
+    options.between = [this, rate, from, to](double done) {
+        progress(from + done * (to - from), fmt::format("{:.4g} requests/s", rate));
+    };
+    LoadResult result = load(model, scaled, engine, options);
+    if (recording.records()) recording.flush();
+    const std::string broken = brokenBound(result.numbers, bounds, rule);
+    Json point = pointOf(rate, result, broken);
+    if (recording.records()) point["run"] = recording.runId();
+    document["backend"] = result.backend;
+    document["points"].push_back(std::move(point));
+    if (!arguments.costsOut.empty()) writeFit(result.costs); // with the engine's shape
+    if (!arguments.json) {
+        action.clear();
+        printResult(result.numbers, broken);
+        printRefusals(result);
+    }
+    result.numbers.outcomes.clear();
+    return {rate, broken, std::move(result.numbers)};
+}
+
+void RateServer::writeFit(ServiceCosts base) {
+    try {
+        writeCosts(arguments, fit, table, std::move(base), engine.scheduler);
+        unwritten.reset();
+    } catch (const Error& error) {
+        unwritten.emplace(error);
+    }
+}
+
+void RateServer::serveAll() {
+    if (arguments.ladder.search) {
+        searchBoth(workload, bounds, rule, progress, document, [&](double rate) { return serve(rate, 0, 1); });
+        action.clear();
+        if (!arguments.json)
+            printOut("capacity {:.4g} requests/s measured, above it {}; {:.4g} simulated with the costs of the plans\n",
+                     document["capacity_per_s"].get<double>(), document["broke_first"].get<std::string>(),
+                     document["simulated_capacity_per_s"].get<double>());
+        return;
+    }
+    const std::vector<double> rates = arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
+    const auto all = double(rates.size());
+    for (std::size_t i = 0; i < rates.size(); ++i) serve(rates[i], double(i) / all, double(i + 1) / all);
+}
+
 int runLoad(const LoadArguments& arguments, const Options& command) {
     checkRunName(arguments.name);
     refuseVainWorkload(command, arguments);
@@ -169,58 +243,25 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         engine.scheduler = again.scheduler;
         static_cast<WindowOptions&>(options) = again.window;
     }
-    Json document = documentOf(arguments, model->name(), engine, options);
-    const SimulationOptions bounds = simulationOf(engine, options); // names the bounds that a run breaks
     if (recording.records()) options.sink = &recording.sink();
     options.recordSteps = steps.has_value();
-    CostFit fit;                    // of all rates
-    std::optional<Error> unwritten; // the costs, told behind the results
-    options.fit = &fit;
-    // Serves one rate. [from, to): its part of the progress
-    const auto serveAt = [&](double rate, double from, double to) {
-        Workload scaled = workload;
-        changeRate(scaled, rate / workload.rate());
-        options.between = [&, rate, from, to](double done) {
-            progress(from + done * (to - from), fmt::format("{:.4g} requests/s", rate));
-        };
-        LoadResult result = load(model, scaled, engine, options);
-        if (recording.records()) recording.flush();
-        const std::string broken = brokenBound(result.numbers, bounds, rule);
-        Json point = pointOf(rate, result, broken);
-        if (recording.records()) point["run"] = recording.runId();
-        document["backend"] = result.backend;
-        document["points"].push_back(std::move(point));
-        ServiceCosts base = result.costs; // with the engine's shape
-        try {
-            if (!arguments.costsOut.empty()) writeCosts(arguments, fit, table, std::move(base), engine.scheduler);
-            unwritten.reset();
-        } catch (const Error& error) {
-            unwritten.emplace(error);
-        }
-        if (!arguments.json) {
-            action.clear();
-            printResult(result.numbers, broken);
-            printRefusals(result);
-        }
-        result.numbers.outcomes.clear();
-        return CapacityPoint{rate, broken, std::move(result.numbers)};
-    };
+    const SimulationOptions bounds = simulationOf(engine, options);
+    RateServer server{.arguments = arguments,
+                      .table = table,
+                      .rule = rule,
+                      .model = model,
+                      .workload = workload,
+                      .engine = engine,
+                      .options = options,
+                      .recording = recording,
+                      .action = action,
+                      .progress = progress,
+                      .bounds = bounds,
+                      .document = documentOf(arguments, model->name(), engine, options)};
+    Json& document = server.document;
     const auto printJson = [&] { printOut("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace)); };
     try {
-        if (arguments.ladder.search) {
-            searchBoth(workload, bounds, rule, progress, document, [&](double rate) { return serveAt(rate, 0, 1); });
-            action.clear();
-            if (!arguments.json)
-                printOut(
-                    "capacity {:.4g} requests/s measured, above it {}; {:.4g} simulated with the costs of the plans\n",
-                    document["capacity_per_s"].get<double>(), document["broke_first"].get<std::string>(),
-                    document["simulated_capacity_per_s"].get<double>());
-        } else {
-            const std::vector<double> rates =
-                arguments.rates.empty() ? std::vector<double>{workload.rate()} : arguments.rates;
-            const auto all = double(rates.size());
-            for (std::size_t i = 0; i < rates.size(); ++i) serveAt(rates[i], double(i) / all, double(i + 1) / all);
-        }
+        server.serveAll();
     } catch (const Error& error) { // the rates that are finished have been printed where no JSON is asked for
         action.clear();
         document["cancelled"] = error.kind == ErrorKind::Cancelled;
@@ -239,7 +280,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
         printOut("measured with {} on {}{}: {}\n", arguments.method, model->name(),
                  arguments.planted.empty() ? "" : ", planted selections", document["backend"].get<std::string>());
     remarkOnShape(arguments, table.costs, *model);
-    if (unwritten) throw *unwritten;
+    if (server.unwritten) throw *server.unwritten;
     return 0;
 }
 
