@@ -1,8 +1,6 @@
 // AsyncTLS on both backends: the same prompt, the same tokens fed, and choices that differ only where bf16 and float32
 // put two scores in another order; and what its records say of the blocks that travel between steps.
-#include "tests/core/backend.h"
-
-#include "core/session/decode_session.h"
+#include "tests/core/fed_sessions.h"
 #include "tests/support/packed_blocks.h"
 
 #include <algorithm>
@@ -22,25 +20,8 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-std::shared_ptr<const Model> model() {
-    static const auto loaded = Model::load(kDefaultModel);
-    return loaded;
-}
-
-std::vector<std::int32_t> randomTokens(int tokens, std::mt19937& random) {
-    std::vector<std::int32_t> result;
-    while (int(result.size()) < tokens) result.push_back(std::int32_t(2 + random() % 4094));
-    return result;
-}
-
 SessionOptions optionsOf(const Case& c, Backend backend, int newTokens) {
-    SessionOptions options;
-    options.backend = backend;
-    options.method = "asynctls";
-    options.settings = c.settings;
-    options.maxNewTokens = newTokens;
-    options.stopAtEos = false;
-    return options;
+    return test::methodOptions("asynctls", c.settings, backend, newTokens);
 }
 
 class AsyncTlsOnCuda : public ::testing::TestWithParam<Case> {
@@ -48,21 +29,10 @@ protected:
     void SetUp() override {
         if (!test::onCuda()) GTEST_SKIP() << "compares the GPU with the CPU";
     }
-    static CollectingSink runFed(Backend backend, const std::vector<std::int32_t>& prompt,
-                                 const std::vector<std::int32_t>& fed) {
+    static CollectingSink runFed(Backend backend, const test::Tokens& prompt, const test::Tokens& fed) {
         SessionOptions options = optionsOf(GetParam(), backend, int(fed.size()) + 1);
-        options.twoInFlight = false;
-        options.oracle = true;
         if (GetParam().extraSlots > 0) options.deviceKvBlocks = 10 + GetParam().extraSlots;
-        CollectingSink sink;
-        DecodeSession session(model(), {prompt}, options, sink);
-        session.prefill();
-        for (const std::int32_t token : fed) {
-            session.forceNextTokens({token});
-            EXPECT_TRUE(session.step());
-        }
-        session.end(RunStatus::Finished);
-        return sink;
+        return test::runFed(test::embeddedModel(), {prompt}, fed, options);
     }
 };
 
@@ -70,7 +40,7 @@ TEST_P(AsyncTlsOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
     const unsigned seed = std::random_device{}();
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    const std::vector<std::int32_t> prompt = randomTokens(1200, random), fed = randomTokens(90, random);
+    const test::Tokens prompt = test::randomTokens(1200, random), fed = test::randomTokens(90, random);
     const CollectingSink cpu = runFed(Backend::Cpu, prompt, fed), gpu = runFed(Backend::Cuda, prompt, fed);
     ASSERT_EQ(cpu.steps.size(), gpu.steps.size());
     struct Totals {
@@ -145,25 +115,9 @@ TEST_P(AsyncTlsOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
 
 TEST_P(AsyncTlsOnCuda, TransfersChangeNoResult) {
     std::mt19937 random{std::random_device{}()};
-    const std::vector<std::vector<std::int32_t>> prompts{randomTokens(1700, random), randomTokens(128, random),
-                                                         randomTokens(900, random)};
-    const auto run = [&](bool offload, std::int64_t& moved) {
-        SessionOptions options = optionsOf(GetParam(), Backend::Cuda, 150);
-        options.offload = offload;
-        CollectingSink sink;
-        DecodeSession session(model(), prompts, options, sink);
-        session.prefill();
-        while (session.step()) {
-        }
-        session.end(RunStatus::Finished);
-        for (const StepRecord& record : sink.steps)
-            for (const LayerRecord& layer : record.layers) moved += layer.h2dBlocks;
-        return session.generated();
-    };
-    std::int64_t moved = 0, none = 0;
-    EXPECT_EQ(run(true, moved), run(false, none));
-    EXPECT_GT(moved, 0);
-    EXPECT_EQ(none, 0);
+    const std::vector<test::Tokens> prompts{test::randomTokens(1700, random), test::randomTokens(128, random),
+                                            test::randomTokens(900, random)};
+    test::expectTransfersChangeNothing(prompts, optionsOf(GetParam(), Backend::Cuda, 150));
 }
 
 INSTANTIATE_TEST_SUITE_P(

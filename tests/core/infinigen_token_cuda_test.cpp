@@ -1,8 +1,6 @@
 // InfiniGen by token on both backends: the same prompt, the same tokens fed.
-#include "tests/core/backend.h"
+#include "tests/core/fed_sessions.h"
 #include "tests/core/files.h"
-
-#include "core/session/decode_session.h"
 #include "tests/support/packed_blocks.h"
 
 #include <algorithm>
@@ -16,12 +14,7 @@ namespace KVSCOPE_TEST_FILE {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-std::shared_ptr<const Model> model() {
-    static const auto loaded = Model::load(kDefaultModel);
-    return loaded;
-}
-
-/// The same model with every other weight one bf16 step away: as far from the model as rounding takes the GPU.
+/// The embedded model with every other weight one bf16 step away: as far from the model as rounding takes the GPU.
 std::shared_ptr<const Model> roundedModel(unsigned seed) {
     const std::filesystem::path folder =
         std::filesystem::temp_directory_path() / ("kvscope-rounded-" + std::to_string(getpid()));
@@ -40,20 +33,8 @@ std::shared_ptr<const Model> roundedModel(unsigned seed) {
     return rounded;
 }
 
-std::vector<std::int32_t> randomTokens(int tokens, std::mt19937& random) {
-    std::vector<std::int32_t> result;
-    while (int(result.size()) < tokens) result.push_back(std::int32_t(2 + random() % 4094));
-    return result;
-}
-
 SessionOptions optionsOf(Backend backend, const Settings& settings, int newTokens) {
-    SessionOptions options;
-    options.backend = backend;
-    options.method = "infinigen-token";
-    options.settings = settings;
-    options.maxNewTokens = newTokens;
-    options.stopAtEos = false;
-    return options;
+    return test::methodOptions("infinigen-token", settings, backend, newTokens);
 }
 
 /// How far a run's choices are from another's.
@@ -94,23 +75,13 @@ TEST_P(InfinigenTokenOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
     const unsigned seed = std::random_device{}();
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    const std::vector<std::vector<std::int32_t>> prompts{randomTokens(1300, random), randomTokens(400, random)};
-    const std::vector<std::int32_t> fed = randomTokens(60, random);
+    const std::vector<test::Tokens> prompts{test::randomTokens(1300, random), test::randomTokens(400, random)};
+    const test::Tokens fed = test::randomTokens(60, random);
     const auto run = [&](Backend backend, const std::shared_ptr<const Model>& loaded) {
-        SessionOptions options = optionsOf(backend, GetParam(), int(fed.size()) + 1);
-        options.twoInFlight = false;
-        options.oracle = true;
-        CollectingSink sink;
-        DecodeSession session(loaded, prompts, options, sink);
-        session.prefill();
-        for (const std::int32_t token : fed) {
-            session.forceNextTokens({token, token});
-            EXPECT_TRUE(session.step());
-        }
-        session.end(RunStatus::Finished);
-        return sink;
+        return test::runFed(loaded, prompts, fed, optionsOf(backend, GetParam(), int(fed.size()) + 1));
     };
-    const CollectingSink cpu = run(Backend::Cpu, model()), gpu = run(Backend::Cuda, model());
+    const CollectingSink cpu = run(Backend::Cpu, test::embeddedModel()),
+                         gpu = run(Backend::Cuda, test::embeddedModel());
     ASSERT_EQ(cpu.steps.size(), gpu.steps.size());
     double moved = 0;
     for (std::size_t step = 1; step < cpu.steps.size(); ++step) {
@@ -163,25 +134,9 @@ TEST_P(InfinigenTokenOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
 
 TEST_P(InfinigenTokenOnCuda, TransfersChangeNoResult) {
     std::mt19937 random{std::random_device{}()};
-    const std::vector<std::vector<std::int32_t>> prompts{randomTokens(700, random), randomTokens(40, random),
-                                                         randomTokens(260, random)};
-    const auto run = [&](bool offload, std::int64_t& moved) {
-        SessionOptions options = optionsOf(Backend::Cuda, GetParam(), 80);
-        options.offload = offload;
-        CollectingSink sink;
-        DecodeSession session(model(), prompts, options, sink);
-        session.prefill();
-        while (session.step()) {
-        }
-        session.end(RunStatus::Finished);
-        for (const StepRecord& record : sink.steps)
-            for (const LayerRecord& layer : record.layers) moved += layer.h2dBlocks;
-        return session.generated();
-    };
-    std::int64_t moved = 0, none = 0;
-    EXPECT_EQ(run(true, moved), run(false, none));
-    EXPECT_GT(moved, 0);
-    EXPECT_EQ(none, 0);
+    const std::vector<test::Tokens> prompts{test::randomTokens(700, random), test::randomTokens(40, random),
+                                            test::randomTokens(260, random)};
+    test::expectTransfersChangeNothing(prompts, optionsOf(Backend::Cuda, GetParam(), 80));
 }
 
 INSTANTIATE_TEST_SUITE_P(Parameters, InfinigenTokenOnCuda,
