@@ -219,6 +219,15 @@ void DeviceModel::planIndexer(DeviceLayer& layer) {
     planFloats(layer.blockIndexer.keyNorm, elements(indexer.dim));
 }
 
+void DeviceModel::planIndexer(DeviceLayer& layer, const IndexerWeights& from) {
+    const LightningIndexer& indexer = *config.indexer;
+    planMatrix(layer.indexer.query, typeOf(&from.query), indexer.heads * indexer.dim, config.latent->queryRank);
+    planMatrix(layer.indexer.key, typeOf(&from.key), indexer.dim, config.hidden);
+    planFloats(layer.indexer.keyNorm, elements(indexer.dim));
+    planFloats(layer.indexer.keyShift, elements(indexer.dim));
+    planFloats(layer.indexer.headWeight, elements(indexer.heads, config.hidden));
+}
+
 /// Plans SparDA's heads: in every layer but the last the head for the next layer, and in layer 0 also the head for
 /// layer 0.
 void DeviceModel::planForecast(DeviceLayer& layer, const LayerWeights* from, int index) {
@@ -242,6 +251,8 @@ void DeviceModel::planAll(const Model* from) {
         if (forecastHeads) planForecast(layers[std::size_t(i)], weights, i);
         if (from != nullptr && config.blockIndexer && config.blockIndexer->runsIn(i))
             planIndexer(layers[std::size_t(i)]);
+        if (from != nullptr && config.indexer && config.indexer->runsIn(i))
+            planIndexer(layers[std::size_t(i)], weights->indexer);
     }
     planMatrix(embedding, typeOf(from != nullptr ? &from->embedding() : nullptr), config.vocab, config.hidden);
     tied_ = from != nullptr && from->lmHead().data == from->embedding().data;
@@ -313,6 +324,14 @@ void uploadIndexer(DeviceUpload& upload, const DeviceBlockIndexer& to, const Blo
     upload.floats(to.keyNorm, from.keyNorm);
 }
 
+void uploadIndexer(DeviceUpload& upload, const DeviceLightningIndexer& to, const IndexerWeights& from) {
+    upload.rows(to.query, from.query);
+    upload.rows(to.key, from.key);
+    upload.floats(to.keyNorm, from.keyNorm);
+    upload.floats(to.keyShift, from.keyShift);
+    upload.asFloats(to.headWeight, from.headWeight);
+}
+
 void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights& from, const ModelConfig& config) {
     const std::optional<PartlyRotated> partly = partlyRotated(config);
     const auto rotatedRows = [&](const cuda::DeviceMatrix& device, const WeightMatrix& matrix, int firstRow = 0) {
@@ -341,6 +360,7 @@ void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights
     if (to.forecast.rows > 0) rotatedRows(to.forecast, from.forecast);
     if (to.ownForecast.rows > 0) rotatedRows(to.ownForecast, from.ownForecast);
     if (to.blockIndexer.projection.rows > 0) uploadIndexer(upload, to.blockIndexer, from.blockIndexer);
+    if (to.indexer.query.rows > 0) uploadIndexer(upload, to.indexer, from.indexer);
     if (to.experts.router != nullptr)
         uploadExperts(upload, to.experts, from.moe);
     else

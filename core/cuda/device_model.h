@@ -38,6 +38,13 @@ struct DeviceBlockIndexer {
     const float *queryNorm = nullptr, *keyNorm = nullptr; // [dim]
 };
 
+/// A lightning indexer (ModelConfig::indexer).
+struct DeviceLightningIndexer {
+    cuda::DeviceMatrix query, key;                       // [heads*dim, queryRank] of the queries' latent; [dim, hidden]
+    const float *keyNorm = nullptr, *keyShift = nullptr; // [dim]
+    const float* headWeight = nullptr; // [heads, hidden] not rounded, because it decides how much each head counts
+};
+
 struct DeviceLayer {
     /// Weights of queries, keys and values; with latent attention of the queries (or their latent) and the key.
     /// Neighbours of the same format lie in one matrix, so there are one to three matrices; their rows follow each
@@ -53,6 +60,7 @@ struct DeviceLayer {
     cuda::EvictionHead eviction;
     cuda::HeadNorms headNorms;
     DeviceBlockIndexer blockIndexer;          // without rows where the layer has none
+    DeviceLightningIndexer indexer;           // likewise
     cuda::DeviceMatrix forecast, ownForecast; // SparDA's heads; without rows when absent, see LayerWeights
 };
 
@@ -94,6 +102,7 @@ private:
     DeviceModel() = default;
     explicit DeviceModel(const Model& model);
     void planIndexer(DeviceLayer& layer);
+    void planIndexer(DeviceLayer& layer, const IndexerWeights& from);
     void planForecast(DeviceLayer& layer, const LayerWeights* from, int index);
     void planAll(const Model* from);
     void takeAll();

@@ -105,8 +105,10 @@ struct DeviceSelectorContext {
 /// choosePrompt() before it, when `logSums` is not written yet.
 struct DevicePromptChunk {
     int layer = 0, sequence = 0, first = 0, n = 0, promptTokens = 0;
-    const float* x = nullptr;              // [n, hidden] the residual stream before the layer
-    const float* qkv = nullptr;            // [n, (queryHeads + 2 kvHeads)*dim], before rotation, after head norms
+    const float* x = nullptr; // [n, hidden] the residual stream before the layer
+    /// [n, (queryHeads + 2 kvHeads)*dim], before rotation, after head norms. With a latent of the queries: [n,
+    /// queryRank + dim], that latent and the key, before their norms.
+    const float* qkv = nullptr;
     const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr; // of the sequence: head g's blocks begin at blocks + g*headStride
     std::int64_t headStride = 0;           // in elements
@@ -121,8 +123,9 @@ struct DeviceStep {
     const std::int32_t* position = nullptr; // [rows]
     const std::uint8_t* active = nullptr;   // [rows]
     const float* x = nullptr;               // [rows, hidden] the residual stream before the layer
-    const float* qkv = nullptr;             // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
-    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
+    const float* qkv = nullptr; // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation; with a latent
+                                // of the queries as in DevicePromptChunk
+    const __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], rotated
     const __nv_bfloat16 *newKey = nullptr,
                         *newValue = nullptr; // [rows, kvHeads*dim] rotated
     std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded

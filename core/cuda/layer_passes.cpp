@@ -37,6 +37,8 @@ cuda::LinearNeeds LayerPasses::productNeeds() const {
         needs.addNormalised(layer.forecast, chunk);
         needs.addNormalised(layer.ownForecast, chunk);
         needs.addNormalised(layer.blockIndexer.projection, chunk);
+        needs.addNormalised(layer.indexer.query, chunk);
+        needs.addNormalised(layer.indexer.key, chunk);
         needs.add(layer.o, chunk);
         needs.add(layer.mlp.down, chunk);
         needs.add(layer.experts.shared.gateUp, expertRows_, true);

@@ -34,6 +34,10 @@ std::string gpuProblem(const ModelConfig& c) {
             "the GPU backend needs block indexers whose heads have a multiple of 8 channels, 8192 in all "
             "at most; this model has {} heads of {}",
             c.blockIndexer->heads, c.blockIndexer->dim);
+    if (c.indexer && (c.indexer->dim % 32 != 0 || c.indexer->heads * c.indexer->dim > 8192))
+        return fmt::format("the GPU backend needs lightning indexers whose heads have a multiple of 32 channels, 8192 "
+                           "in all at most; this model has {} heads of {}",
+                           c.indexer->heads, c.indexer->dim);
     if (c.experts && (c.experts->count > 1024 || c.experts->used > 32 || c.experts->groups > 32))
         return fmt::format(
             "the GPU backend chooses at most 32 of 1,024 experts in 32 groups; this model {} of {} in {}",

@@ -227,7 +227,31 @@ std::vector<Parameter> dsaParameters() {
                 .within(ParameterScope::Offloading)};
 }
 
+/// On a GPU: the indexer's keys as bf16 for whole blocks, every token's key, and the tokens that the device keeps.
+std::vector<MemoryNeed> dsaMemoryOnGpu(const MethodUse& use, ContextLength length) {
+    const select::Sizes s(use, length);
+    const int topk = use.values.integer("index_topk"), stated = use.values.integer("device_tokens");
+    const std::int64_t slots = s.atMost(stated > 0 ? stated : 2 * topk);
+    std::vector<MemoryNeed> needs{select::storeOf("token_store", use, s.blocks * s.format.blockBytes())};
+    if (use.config.indexer) {
+        MemoryNeed keys =
+            select::indexOf("index_keys", "the indexer's keys", Per::Row,
+                            select::LightningIndex::keyBytes(use.config, s.blocks * use.spec.blockSize) / 2);
+        keys.layers = LayerSet::None; // it counts all layers, of which not every one has an indexer
+        needs.push_back(keys);
+    }
+    if (!use.offload) return needs;
+    constexpr std::int64_t kCounts = 2; // of a layer's admissions, and of slots that have held a token
+    needs.push_back(
+        select::asLongest(s, select::indexOf("token_slots", "lists of the device's tokens", Per::KvHead,
+                                             (s.tokens + 2 * slots + kCounts) * std::int64_t(sizeof(std::int32_t)))));
+    needs.push_back(select::asLongest(
+        s, select::kvOf("device_tokens", "chosen tokens", MemoryTier::Device, slots * s.dim * s.number)));
+    return needs;
+}
+
 std::vector<MemoryNeed> dsaMemory(const MethodUse& use, ContextLength length) {
+    if (use.backend == Backend::Cuda) return dsaMemoryOnGpu(use, length);
     const ModelConfig& config = use.config;
     const select::Sizes s(use, length);
     const int topk = use.values.integer("index_topk"), stated = use.values.integer("device_tokens");
@@ -289,9 +313,10 @@ MethodEntry dsaMethod() {
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<Dsa>(context, values);
     };
+    entry.onDevice = KVSCOPE_ON_DEVICE(dsaOnDevice);
     entry.abilities = [](const MethodUse& use) {
         Abilities a = select::usualAbilities(use.backend);
-        a.input = a.prompt = a.promptAttention = a.scores = true;
+        a.input = a.prompt = a.promptAttention = a.scores = a.latent = true;
         a.pastWindow = false; // models with an indexer have no windows
         return a;
     };

@@ -4,7 +4,11 @@
 
 namespace kvscope {
 
-std::int64_t TokenStore::tokenBytes() const { return std::int64_t(cuda::tokenBytes(context_.shape.dim)); }
+std::size_t TokenStore::tokenElements() const {
+    return latent() ? std::size_t(context_.shape.dim) : cuda::tokenElements(context_.shape.dim);
+}
+
+std::int64_t TokenStore::tokenBytes() const { return std::int64_t(tokenElements() * sizeof(__nv_bfloat16)); }
 
 std::int64_t TokenStore::storedBytes(int sequence) const {
     const auto tokens = std::int64_t(context_.promptTokens[std::size_t(sequence)]);
@@ -22,9 +26,7 @@ std::int64_t TokenStore::firstToken(int sequence) const {
     return first;
 }
 
-std::size_t TokenStore::layerElements() const {
-    return std::size_t(firstToken(context_.rows())) * cuda::tokenElements(context_.shape.dim);
-}
+std::size_t TokenStore::layerElements() const { return std::size_t(firstToken(context_.rows())) * tokenElements(); }
 
 std::size_t TokenStore::bytes() const {
     std::size_t own = 0;
@@ -52,12 +54,18 @@ void TokenStore::begin() {
 
 void TokenStore::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                             std::int64_t headStride) const {
+    __nv_bfloat16* const store = of(layer) + std::size_t(firstToken(sequence)) * tokenElements();
+    if (latent()) { // the blocks of the one KV head hold token behind token
+        const std::size_t bytes = std::size_t(tokens) * tokenElements() * sizeof(__nv_bfloat16);
+        return cuda::check(cudaMemcpyAsync(store, blocks, bytes, cudaMemcpyDefault, context_.launch.stream),
+                           "storing a prompt");
+    }
     cuda::UnpackArgs unpack;
     unpack.shape = context_.shape;
     unpack.tokens = tokens;
     unpack.blocks = blocks;
     unpack.headStride = headStride;
-    unpack.store = of(layer) + std::size_t(firstToken(sequence)) * cuda::tokenElements(context_.shape.dim);
+    unpack.store = store;
     unpack.storeStride = tokenStride(sequence);
     cuda::unpackPrompt(context_.launch, unpack);
 }

@@ -1,5 +1,6 @@
 // The token store: keys and values token by token, for methods with their own device tier that attend to single tokens.
-// It lies in pinned host memory, or on the device where nothing is offloaded.
+// With latent attention a token is its key alone. The store lies in pinned host memory, or on the device where nothing
+// is offloaded.
 #pragma once
 
 #include "core/cuda/device_selector.h"
@@ -17,8 +18,8 @@ public:
     /// Stores a prompt; see DeviceSelector::promptDone.
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
 
-    /// The store of a layer, [tokens of all heads, 2*dim], as the device sees it. Heads begin at
-    /// SelectorTables::tokenFirst.
+    /// The store of a layer, [tokens of all heads, 2*dim or, with latent attention, dim], as the device sees it. Heads
+    /// begin at SelectorTables::tokenFirst.
     __nv_bfloat16* of(int layer) const { return layers_[std::size_t(layer)]; }
     /// Where a KV head of a sequence begins in a layer's store, in tokens.
     std::int64_t firstOf(int sequence, int kvHead) const {
@@ -31,6 +32,8 @@ public:
 private:
     std::int64_t tokenStride(int sequence) const;
     std::int64_t firstToken(int sequence) const;
+    bool latent() const { return context_.shape.latentValue > 0; }
+    std::size_t tokenElements() const;
     std::size_t layerElements() const;
     std::size_t bytes() const;
 
