@@ -50,7 +50,11 @@ TEST_P(CudaLatent, AttendsListedBlocksInAnySlots) {
                  {20, 16, 3, 12, processors},
                  {4, 48, 2, 5, 2},
                  {40, 256, 1, 3, 2},
-                 {1, 64, 2, 20, processors}};
+                 {1, 64, 2, 20, processors},
+                 // Blocks of one token, as dsa lists them.
+                 {16, 1, 3, 130, processors},
+                 {40, 1, 2, 700, 2},
+                 {64, 1, 1, 2048, processors}};
     for (const auto& c : cases) {
         SCOPED_TRACE(::testing::Message()
                      << c.heads << " heads, blocks of " << c.blockSize << ", " << c.rows << " rows");
@@ -97,7 +101,7 @@ TEST_P(CudaLatent, AttendsListedBlocksInAnySlots) {
         a.out = out.bf16();
         a.scratch.partial = partial.get();
         a.scratch.arrivals = arrivals.get();
-        decodeAttention(launch, a);
+        bs == 1 ? latentDecodeAttention(launch, a) : decodeAttention(launch, a);
         check(cudaStreamSynchronize(launch.stream), "testing");
         std::vector<double> want;
         for (int row = 0; row < c.rows; ++row)
@@ -115,6 +119,54 @@ TEST_P(CudaLatent, AttendsListedBlocksInAnySlots) {
             }
         EXPECT_LT(relativeError(widened(out.read()), want), 6e-3); // probabilities and results are rounded to bf16
         for (const auto left : arrivals.read()) EXPECT_EQ(left, 0u);
+    }
+}
+
+/// Tokens of a prompt, each with a list of its own, in the blocks of the one sequence.
+TEST_P(CudaLatent, TokensOfAPromptAttendToListedTokens) {
+    const int heads = 12, tokens = 900, budget = 100;
+    for (const int rows : {1, 37, 128}) {
+        SCOPED_TRACE(::testing::Message() << rows << " tokens");
+        const AttentionShape shape{heads, 1, dim, 1, valueDim};
+        const auto q = halves(std::size_t(rows * heads * dim)), store = halves(std::size_t(tokens * dim));
+        std::vector<std::int32_t> position, lists;
+        for (int row = 0; row < rows; ++row) {
+            position.push_back(tokens - rows + row);
+            const auto list = randomBlocks(budget, position.back(), random);
+            lists.insert(lists.end(), list.begin(), list.end());
+        }
+        const OnDevice<Half> dq(q), dp(store), out(std::size_t(rows * heads * valueDim));
+        const OnDevice<std::int32_t> dposition(position), dlists(lists),
+            count(std::vector<std::int32_t>(std::size_t(rows), budget));
+        const OnDevice<std::int64_t> first(std::vector<std::int64_t>{0});
+        const OnDevice<float> partial(latentPartialFloats(launch, shape, rows, budget));
+        DecodeAttentionArgs a;
+        a.shape = shape;
+        a.rows = rows;
+        a.position = dposition.get();
+        a.q = dq.bf16();
+        a.blocks = dp.bf16();
+        a.headFirst = first.get();
+        a.oneSequence = true;
+        a.list.block = dlists.get();
+        a.list.count = count.get();
+        a.list.capacity = a.maxBlocks = budget;
+        a.scale = 0.05f;
+        a.out = out.bf16();
+        a.scratch.partial = partial.get();
+        latentDecodeAttention(launch, a);
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        const auto got = widened(out.read());
+        std::vector<double> want;
+        for (int row = 0; row < rows; ++row)
+            for (int h = 0; h < heads; ++h) {
+                std::vector<const Half*> keys;
+                for (int i = 0; i < budget; ++i)
+                    keys.push_back(&store[std::size_t(lists[std::size_t(row * budget + i)] * dim)]);
+                const auto one = attend(&q[std::size_t((row * heads + h) * dim)], keys, double(a.scale));
+                want.insert(want.end(), one.begin(), one.end());
+            }
+        EXPECT_LT(relativeError(got, want), 6e-3);
     }
 }
 
