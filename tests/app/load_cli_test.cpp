@@ -345,10 +345,8 @@ TEST_F(Load, MethodsSaysWhichServe) {
         EXPECT_EQ(method.contains("serves_not_because"), denoises) << method.at("name");
         for (const char* backend : {"cpu", "cuda"}) {
             const json& on = method.at("serves_on").at(backend);
-            const bool hasNoKernels = method.at("name") == "dsa";
-            const bool serves = !denoises && !(hasNoKernels && std::string(backend) == "cuda");
-            EXPECT_EQ(on.at("serves"), serves) << method.at("name") << " on " << backend;
-            EXPECT_EQ(on.contains("because"), !serves) << method.at("name") << " on " << backend;
+            EXPECT_EQ(on.at("serves"), !denoises) << method.at("name") << " on " << backend;
+            EXPECT_EQ(on.contains("because"), denoises) << method.at("name") << " on " << backend;
         }
     }
 }

@@ -2,6 +2,7 @@
 // checkpoint (tools/make_sparse_checkpoints.py). KVSCOPE_SPARSE names a folder with more of them, of any size.
 #include "base/error.h"
 #include "core/engine/cpu/cpu_engine.h"
+#include "core/plan/model_limits.h"
 #include "core/select/refusal.h"
 #include "core/select/token_slots.h"
 #include "core/session/model_summary.h"
@@ -261,10 +262,15 @@ TEST_F(DsaRefusals, SessionsThatCannotBe) {
     EXPECT_EQ(values.integer("index_topk"), 20) << "as the checkpoint was trained";
     const SelectionSpec spec = dsa.make(values, model->config());
     EXPECT_FALSE(findRefusal(dsa, {values, spec, model->config(), Backend::Cpu}, 500));
-    const auto onCuda = findRefusal(dsa, {values, spec, model->config(), Backend::Cuda}, 500);
-    ASSERT_TRUE(onCuda);
-    EXPECT_THAT(onCuda->what(), HasSubstr("method dsa on the CUDA backend does not run there"));
-    EXPECT_THAT(onCuda->hint, HasSubstr("--backend cpu"));
+    EXPECT_FALSE(findRefusal(dsa, {values, spec, model->config(), Backend::Cuda}, 500));
+    EXPECT_THAT(gpuProblem(model->config()), HasSubstr("latent attention of 512 + 64"));
+    ModelConfig large = model->config();
+    LatentAttention& latent = *large.latent;
+    latent.rank = 512, latent.ropeDim = 64;
+    latent.nopeDim = latent.valueDim = latent.queryRank = 32;
+    EXPECT_THAT(gpuProblem(large), HasSubstr("lightning indexers whose heads have a multiple of 32 channels"));
+    large.indexer->heads = 129, large.indexer->dim = 64;
+    EXPECT_THAT(gpuProblem(large), HasSubstr("8192 in all at most; this model has 129 heads of 64"));
     // A checkpoint without an indexer has no use for it, and says so.
     const auto plain = Model::load(test::source("tests/golden/families/deepseek3"));
     EXPECT_FALSE(hasWeightsFor(dsa, *plain));

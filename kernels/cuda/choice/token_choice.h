@@ -1,5 +1,5 @@
-// InfiniGen by token, SnapKV, Locret, H2O and DMA by token choose tokens by this kernel: the best of float scores for
-// each (row, KV head). The device form of select::bestTokens.
+// InfiniGen by token, SnapKV, Locret, H2O, DMA by token and DSA choose tokens by this kernel: the best of float scores
+// for each (row, KV head). The device form of select::bestTokens.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

@@ -12,6 +12,7 @@
 #include "kernels/cuda/linear/matrix_library.h"
 #include "tests/core/block_indexer_config.h"
 #include "tests/core/latent_experts.h"
+#include "tests/core/lightning_config.h"
 #include "tests/core/random_checkpoint.h"
 #include "tests/core/small_session.h"
 #include "tests/kernels/cuda/counting_calls.h"
@@ -37,11 +38,14 @@ const std::shared_ptr<const Model>& embedded() {
 
 /// The embedded model, or one with the indexer that the method needs.
 const std::shared_ptr<const Model>& modelFor(const MethodEntry& method) {
-    static const std::shared_ptr<const Model> indexed = [] {
+    const auto written = [](const nlohmann::json& config) {
         const test::Folder folder;
-        return Model::load(test::writeCheckpoint((folder / "model").string(), test::blockIndexerConfig(), 5));
-    }();
-    return method.hasIndexer != nullptr ? indexed : embedded();
+        return Model::load(test::writeCheckpoint((folder / "model").string(), config, 5));
+    };
+    static const std::shared_ptr<const Model> blocks = written(test::blockIndexerConfig()),
+                                              tokens = written(test::lightningConfig("glm-dsa-shared"));
+    if (method.hasIndexer == nullptr) return embedded();
+    return method.hasIndexer(blocks->config()) ? blocks : tokens;
 }
 
 struct Case {
@@ -240,6 +244,23 @@ TEST_F(GpuMemoryByHand, OfTokensThatWaitOnTheHost) {
     }
 }
 
+/// Four layers, of which two have an indexer with keys of 64 channels; latent keys of 256 + 32 channels, a budget
+/// of 48.
+TEST(GpuMemoryOfDsa, ByHand) {
+    const MethodEntry& dsa = findMethod("dsa");
+    for (const bool offload : {true, false}) {
+        const SmallSession session(modelFor(dsa), dsa, {.backend = Backend::Cuda, .offload = offload});
+        const MemoryPlan plan = gpuMemory(session.setup, someGpu("dsa"));
+        const std::int64_t tokens = (6 + 3) * 64, key = 288 * 2; // of the sequences, in whole blocks
+        EXPECT_EQ(plan.bytes("token_store"), 4 * tokens * key);
+        EXPECT_EQ(plan.bytes(MemoryTier::Host, Holds::Kv), offload ? plan.bytes("token_store") : 0);
+        EXPECT_EQ(plan.bytes("index_keys"), 2 * tokens * 64 * 2);
+        EXPECT_EQ(plan.bytes("device_tokens"), offload ? 4 * 2 * 96 * key : 0) << "twice the budget";
+        EXPECT_EQ(plan.bytes("token_slots"), offload ? 4 * 2 * (324 + 2 * 96 + 2) * 4 : 0);
+        EXPECT_EQ(plan.bytes("prompt's selections"), (300 - 48) * 48 * 4) << "for the layers that share them";
+    }
+}
+
 TEST(LinearNeeds, AreOfTheLargestProduct) {
     cuda::DeviceMatrix small, gated, quantised;
     small.rows = 96, small.cols = 64;
@@ -421,6 +442,17 @@ TEST_P(GpuMemoryOnCuda, AMegabyteThatNobodyDeclaredShows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, GpuMemoryOnCuda, ::testing::ValuesIn(cases()), nameOf);
+
+/// Layers that share a choice, and layers with indexers, beside latent attention.
+TEST_F(GpuMemoryOfModelsOnCuda, OfLightningIndexersIsTakenAsItIsDeclared) {
+    const MethodEntry& dsa = findMethod("dsa");
+    for (const bool offload : {true, false}) {
+        SCOPED_TRACE(offload ? "offloaded" : "resident");
+        const SmallSession session(modelFor(dsa), dsa,
+                                   {.backend = Backend::Cuda, .offload = offload, .level = RecordLevel::Full});
+        EXPECT_EQ(complaintOf(modelFor(dsa), gpuEngineOptions(session.setup), session.setup.prompts), "");
+    }
+}
 
 /// Latent attention, experts and shared experts have buffers that the embedded model does not need.
 TEST_F(GpuMemoryOfModelsOnCuda, OfLatentAttentionAndExpertsIsTakenAsItIsDeclared) {
