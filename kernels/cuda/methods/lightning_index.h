@@ -1,4 +1,4 @@
-// DSA: the keys and queries of a lightning indexer, and what a query gives to each token.
+// DeepSeek sparse attention: the keys and queries of a lightning indexer, and what a query gives to each token.
 #pragma once
 
 #include "kernels/cuda/methods/block_index.h" // IndexedTokens

@@ -1,5 +1,6 @@
-// DSA with offloading: which tokens of each sequence lie in slots on the device, and how they come there. A token is
-// one row of `dim` channels, a key that holds its value (latent attention). The device form of select::TokenSlots.
+// DeepSeek sparse attention with offloading: which tokens of each sequence lie in slots on the device, and how they
+// come there. A token is one row of `dim` channels, a key that holds its value (latent attention). The device form of
+// select::TokenSlots.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
