@@ -11,8 +11,9 @@
 #include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
-#include <optional>
+#include <map>
 #include <random>
+#include <string>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -26,21 +27,24 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-std::shared_ptr<const Model> modelOf(const Case& tested) {
+const std::shared_ptr<const Model>& modelOf(const Case& tested) {
+    static std::map<std::string, std::shared_ptr<const Model>> written;
+    std::shared_ptr<const Model>& model = written[tested.name];
+    if (model) return model;
     const auto folder = std::filesystem::temp_directory_path() /
                         (std::string("kvscope-dsa-") + tested.name + "-" + std::to_string(getpid()));
-    const auto model =
+    model =
         Model::load(test::writeCheckpoint(folder.string(), test::lightningConfig(tested.golden, tested.changes), 5));
     std::filesystem::remove_all(folder); // the files are mapped
     return model;
 }
 
-class Dsa : public ::testing::TestWithParam<Case> {
+class DsaModels : public ::testing::TestWithParam<Case> {
 protected:
     const std::shared_ptr<const Model> model_ = modelOf(GetParam());
 };
 
-TEST_P(Dsa, RunsOnCudaByItsEntry) {
+TEST_P(DsaModels, RunsOnCudaByItsEntry) {
     EXPECT_EQ(gpuProblem(*model_), "");
     const MethodEntry& dsa = findMethod("dsa");
     const ParameterValues values = resolveDefaults(dsa, model_->config());
@@ -48,7 +52,7 @@ TEST_P(Dsa, RunsOnCudaByItsEntry) {
     EXPECT_FALSE(findRefusal(dsa, {values, spec, model_->config(), Backend::Cuda}, 500));
 }
 
-class DsaOnCuda : public Dsa {
+class DsaOnCuda : public DsaModels {
 protected:
     void SetUp() override {
         if (!test::onCuda()) GTEST_SKIP() << "compares the GPU with the CPU";
@@ -327,7 +331,7 @@ std::vector<Case> cases() {
 
 const auto kNames = [](const auto& tested) { return std::string(tested.param.name); };
 INSTANTIATE_TEST_SUITE_P(Shapes, DsaOnCuda, ::testing::ValuesIn(cases()), kNames);
-INSTANTIATE_TEST_SUITE_P(Shapes, Dsa, ::testing::ValuesIn(cases()), kNames);
+INSTANTIATE_TEST_SUITE_P(Shapes, DsaModels, ::testing::ValuesIn(cases()), kNames);
 
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
