@@ -261,6 +261,27 @@ TEST_P(DsaOnCuda, HitsAndMissesAreThoseOfTheSlots) {
     EXPECT_EQ(out.summary.misses, misses);
 }
 
+/// The share of all attention that the chosen tokens of the first layer get, token by token.
+TEST_P(DsaOnCuda, TheOracleMeasuresWhatItDoesOnTheCpu) {
+    for (const int tokens : {budget() - 10, 500}) {
+        const std::vector<Ids> prompts{prompt(tokens)};
+        const Ids forced = prompt(8);
+        SessionOptions options = optionsOf(Backend::Cpu, 8, true);
+        options.oracle = true;
+        const test::Outcome cpu = decode(prompts, options, forced);
+        options.backend = Backend::Cuda;
+        const test::Outcome gpu = decode(prompts, options, forced);
+        ASSERT_EQ(cpu.steps.size(), gpu.steps.size());
+        for (std::size_t step = 1; step < cpu.steps.size(); ++step) {
+            const float want = cpu.steps[step].selections.front().mass, got = gpu.steps[step].selections.front().mass;
+            EXPECT_NEAR(got, want, 0.02) << tokens << " tokens, step " << step;
+            if (tokens < budget()) {
+                EXPECT_NEAR(got, 1, 1e-3) << "everything is attended";
+            }
+        }
+    }
+}
+
 /// Requests join one by one while others decode, and leave; they have the logits of sessions of their own.
 TEST_P(DsaOnCuda, RowsThatComeAndGoHaveTheLogitsOfSessions) {
     constexpr int kSteps = 9;
