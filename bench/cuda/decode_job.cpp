@@ -118,7 +118,7 @@ ParameterValues parametersOf(const DecodeJob& job, const MethodEntry& method, co
 }
 
 /// The least time of a step in seconds: it must read weights, attended keys and values, and the index.
-double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double readRate) {
+double floorSeconds(const DecodeJob& job, const SelectionSpec& method, const ModelConfig& config, double readRate) {
     DecodeScenario scenario;
     scenario.model = findModelShape(job.shape);
     scenario.gpu.readGbps = readRate / 1e9;
@@ -127,6 +127,10 @@ double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double re
     scenario.method = method;
     scenario.context = job.context;
     scenario.batch = job.batch;
+    if (job.offload) {
+        scenario.placement = Placement::OnDemand;
+        scenario.blockBytes = kvFormat(Backend::Cuda, config, method, job.kvType).blockBytes();
+    }
     return predictStep(scenario).hbmNs / 1e9;
 }
 
@@ -268,7 +272,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
         return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
     };
-    const double stepTime = between(warm, job.steps), floor = floorSeconds(job, options.spec, ceilings.read);
+    const double stepTime = between(warm, job.steps), floor = floorSeconds(job, options.spec, config, ceilings.read);
     Json out{{"shape", job.shape},
              {"method", job.method},
              {"context", job.context},

@@ -25,6 +25,7 @@ constexpr std::size_t kHostBytes = std::size_t(32) << 30;  // more than any cach
 constexpr std::size_t kDeviceBytes = std::size_t(1) << 30; // slots
 constexpr std::size_t kMoved = std::size_t(256) << 20;     // of a measurement against block size
 constexpr std::size_t kMostMoves = kMoved / 4096;
+constexpr std::size_t kMostWritten = 64;
 
 /// A pool on the host, slots on the device, and lists of blocks to move between them.
 class Blocks {
@@ -33,6 +34,7 @@ public:
         arena_.plan(slots_, kDeviceBytes / sizeof(Bf16), "slots");
         arena_.plan(moves_, kMostMoves, "lists");
         arena_.plan(counts_, 4, "lists");
+        arena_.plan(newest_, kMostWritten * cuda::blockElements(64, 128), "blocks that are being written");
         arena_.take();
     }
     /// `moves` blocks of `bytes`, from shuffled places to slots in order. @return the list
@@ -57,10 +59,11 @@ public:
         args.pool = slots_;
         return args;
     }
-    /// The same blocks the other way.
+    /// The same blocks the other way; of a type with scales at most kMostWritten.
     cuda::GatherArgs writeBack(int tokens) const {
         cuda::GatherArgs args = gather(tokens);
         args.moves = {nullptr, moves_, counts_ + 2};
+        args.newest = newest_, args.slots = 1;
         return args;
     }
     char* host() const { return static_cast<char*>(host_.data()); }
@@ -69,7 +72,7 @@ public:
 private:
     PinnedMemory host_;
     DeviceArena arena_;
-    Bf16* slots_ = nullptr;
+    Bf16 *slots_ = nullptr, *newest_ = nullptr;
     cuda::BlockMove* moves_ = nullptr;
     std::uint32_t* counts_ = nullptr;
 };
@@ -159,7 +162,7 @@ Json byType(Gpu& gpu, Blocks& blocks, double copy, const Log& log) {
             blocks.choose(moves, bytes);
             return double(moves * bytes) / gpu.seconds([&] { move(blocks.gather(kTokens), ctas); }, 9);
         };
-        const int usual = type == KvType::BF16 ? 4 : 16;
+        const int usual = 4;
         const std::size_t all = kMoved / (kTokens * kDim * 4);
         Json row{{"type", nameOf(type)}, {"block_bytes", bytes}};
         std::string text = fmt::format("{:4} blocks of {:5} bytes, GB/s:", nameOf(type), bytes);
@@ -174,7 +177,7 @@ Json byType(Gpu& gpu, Blocks& blocks, double copy, const Log& log) {
             row[fmt::format("gather_of_{}_blocks_gb_per_s", moves)] = got * 1e-9;
             text += fmt::format(", {:.1f} ({} blocks, {} CTAs)", got * 1e-9, moves, usual);
         }
-        for (const std::size_t moves : {1, 8, 64}) {
+        for (const std::size_t moves : {std::size_t(1), std::size_t(8), kMostWritten}) {
             blocks.choose(moves, bytes);
             const double us = gpu.seconds([&] { move(blocks.writeBack(kTokens), usual); }, 9) * 1e6;
             row[fmt::format("write_back_of_{}_blocks_us", moves)] = us;

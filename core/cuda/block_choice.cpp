@@ -76,6 +76,7 @@ cuda::SelectSlots BlockChoice::slotsOf(int index) const {
     slots.map = layer.map;
     slots.lastUse = layer.lastUse;
     slots.pool = layer.blocks;
+    slots.newest = layer.newest;
     slots.newKey = buffers_.newKey;
     slots.newValue = buffers_.newValue;
     slots.valuesByToken = valuesByToken(index);

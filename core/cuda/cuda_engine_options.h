@@ -59,14 +59,14 @@ struct CudaEngineOptions {
     DeviceTransfers transfers;
     std::vector<PlantedStream> planted;     // [layer] of one sequence, see EngineSetup
     const EngineChanges* changes = nullptr; // what a benchmark changes; must outlive the engine
-    /// The format of full blocks in the host store and on the link. In the GPU's memory a full block holds bf16
-    /// numbers: those that the format gives back. Without a value blocks are bf16 everywhere. Not for methods with a
-    /// selector or with lookahead, not with pools, and not for engines that serve many requests.
+    /// The format of full blocks in the host store, on the link and in slots. Layers without slots hold the bf16
+    /// numbers that the format gives back. Without a value blocks are bf16 everywhere. Not for methods with a selector
+    /// or with lookahead, not with pools, and not for engines that serve many requests.
     std::optional<KvFormat> quantised;
     const PinnedMemory* store = nullptr; // used as the host store if large enough; must outlive the engine
 
-    /// Bytes of a block on the host, whose numbers are `elements` bf16 numbers.
-    std::int64_t hostBlockBytes(std::size_t elements) const {
+    /// Bytes of a full block on the host and in a slot, whose numbers are `elements` bf16 numbers.
+    std::int64_t fullBlockBytes(std::size_t elements) const {
         return quantised ? quantised->blockBytes() : std::int64_t(elements * sizeof(__nv_bfloat16));
     }
 };

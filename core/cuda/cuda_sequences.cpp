@@ -87,7 +87,7 @@ void CudaSequences::makeSelector() {
 void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {
     for (DeviceLayerState& layer : layers) planLayer(arena, layer);
     storeBytes = std::size_t(p_.options.plans.offloaded()) * std::size_t(p_.layout.blocksTotal) *
-                 std::size_t(p_.options.hostBlockBytes(p_.layout.blockElements));
+                 std::size_t(p_.options.fullBlockBytes(p_.layout.blockElements));
     arena.planStore(store_, storeBytes / sizeof(Bf16), {"kv_store", "the KV store", Holds::Kv}, p_.options.store);
     if (!p_.options.planted.empty()) arena.plan(planted_, layers.size(), "session state");
     prompts.plan(prompt);
@@ -155,8 +155,11 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
     if (layer.offloaded && p_.options.pooled) {
         arena.plan(layer.map, heads * std::size_t(layout.maxBlocks), "slot maps");
     } else if (layer.offloaded) {
-        arena.plan(layer.blocks, slots * layout.blockElements, {"kv_slots", "KV slots", Holds::Kv},
-                   unit(cuda::blockBytes(layout.shape)));
+        const std::size_t bytes = std::size_t(p_.options.fullBlockBytes(layout.blockElements));
+        arena.plan(layer.blocks, slots * bytes / sizeof(Bf16), {"kv_slots", "KV slots", Holds::Kv}, unit(bytes));
+        if (p_.options.quantised)
+            arena.plan(layer.newest, heads * layout.blockElements,
+                       {"kv_tails", "KV blocks that are being written", Holds::Kv});
         arena.plan(layer.map, slots, "slot maps");
         if (has.lastUse) arena.plan(layer.lastUse, slots, "slot maps");
     } else if (!layer.ownTier) { // a layer with ownTier has its blocks in memory of the selector
@@ -189,7 +192,7 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
 void CudaSequences::openStore() {
     const BatchLayout& layout = p_.layout;
     const std::size_t layerElements =
-        std::size_t(layout.blocksTotal) * std::size_t(p_.options.hostBlockBytes(layout.blockElements)) / sizeof(Bf16);
+        std::size_t(layout.blocksTotal) * std::size_t(p_.options.fullBlockBytes(layout.blockElements)) / sizeof(Bf16);
     const auto ofHead = std::size_t(p_.options.pooled ? layout.maxBlocks : p_.options.slots);
     const std::size_t mapBytes = layout.heads() * ofHead * sizeof(std::int32_t);
     std::size_t next = 0;

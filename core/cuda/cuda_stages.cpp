@@ -258,6 +258,10 @@ cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
     attend.scratch.partial = p_.buffers.partial;
     attend.scratch.arrivals = p_.buffers.arrivals;
     attend.mark = report_->mark(index, kAttention);
+    if (p_.options.quantised && layer.sparse) {
+        attend.format = *p_.options.quantised;
+        if (layer.offloaded) attend.newest = layer.newest;
+    }
     return attend;
 }
 

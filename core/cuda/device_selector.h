@@ -52,9 +52,9 @@ struct DeviceLayerState : LayerPlan {
     __nv_bfloat16* allKeys = nullptr;     // with the oracle: blocks with every key, where the tiers lack some of them
     cuda::DeviceIndex index;
     std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
-    // Where the slots are one pool of all rows (DevicePool), map is PoolRow::slotOf, and the newest block of each KV
-    // head lies here.
-    __nv_bfloat16* newest = nullptr;                          // [kvHeads] blocks
+    // Where the slots are one pool of all rows (DevicePool), map is PoolRow::slotOf. There, and where slots hold full
+    // blocks in a format of their own (CudaEngineOptions::quantised), the newest block of each KV head lies here.
+    __nv_bfloat16* newest = nullptr;                          // [sequence*kvHeads] blocks
     std::uint8_t *previous = nullptr, *hasPrevious = nullptr; // see cuda::SelectArgs
     const PlantedStream* planted = nullptr;                   // [rows] or null, see cuda::SelectArgs
     std::uint32_t* counts = nullptr;                          // [2] blocks the step loads and writes back

@@ -313,14 +313,14 @@ void PromptReader::handToSelector(const Blocks& filled) const {
     p_.selector->promptDone(filled.layer, filled.sequence, filled.tokens, filled.blocks, filled.headStride);
 }
 
-/// Puts the newest block of an offloaded layer into a slot, or beside the slots of all rows.
+/// Puts the newest block of an offloaded layer into a slot, or beside the slots.
 void PromptReader::placeTail(const Blocks& filled) const {
     const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
     if (p_.options.pooled)
         return cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence,
                                filled.tokens, layer.newest, 1, nullptr, nullptr);
     cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence, filled.tokens,
-                    layer.blocks, p_.options.slots, layer.map, layer.lastUse);
+                    layer.blocks, p_.options.slots, layer.map, layer.lastUse, layer.newest);
 }
 
 void PromptReader::store(const Blocks& filled, cudaStream_t stream) const {
@@ -330,7 +330,7 @@ void PromptReader::store(const Blocks& filled, cudaStream_t stream) const {
 /// Stores the blocks [first, end) of every head in the host's format.
 void PromptReader::storeQuantised(const Blocks& filled, int first, int end, cudaStream_t stream) const {
     const BatchLayout& layout = p_.layout;
-    const std::int64_t blockBytes = p_.options.hostBlockBytes(layout.blockElements);
+    const std::int64_t blockBytes = p_.options.fullBlockBytes(layout.blockElements);
     const std::int64_t firstBlock = layout.blockFirst[layout.headOf(filled.sequence)] + first;
     const Bf16* const store = p_.layers[std::size_t(filled.layer)].store;
     cuda::StoreQuantisedArgs args;

@@ -47,7 +47,7 @@ void ReportReader::countTransfers(const StepReport& report, int index, const Act
     const cuda::SelectionHead* heads = report.headsOf(index) + layout_.headOf(int(row.sequence));
     for (int g = 0; g < layout_.kvHeads; ++g) out.h2dBlocks += heads[g].misses;
     out.d2hBlocks = (row.position + 1) % layout_.shape.blockSize == 0 ? layout_.kvHeads : 0;
-    const std::int64_t blockBytes = options_.hostBlockBytes(layout_.blockElements);
+    const std::int64_t blockBytes = options_.fullBlockBytes(layout_.blockElements);
     out.h2dBytes = out.h2dBlocks * blockBytes;
     out.d2hBytes = out.d2hBlocks * blockBytes;
 }
@@ -90,7 +90,7 @@ void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& 
 
 void ReportReader::fillTransfers(const StepReport& report, int index, StepRecord& record) const {
     LayerRecord& out = record.layers[std::size_t(index)];
-    const std::int64_t blockBytes = options_.hostBlockBytes(layout_.blockElements);
+    const std::int64_t blockBytes = options_.fullBlockBytes(layout_.blockElements);
     const std::uint64_t* marks = report.marksOf(index);
     out.h2dBlocks = std::int32_t(report.countsOf(index)[0]);
     out.d2hBlocks = std::int32_t(report.countsOf(index)[1]);

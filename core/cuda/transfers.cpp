@@ -61,6 +61,8 @@ cuda::GatherArgs Transfers::gatherArgs(int index, const StepReport& report) cons
     gather.store = layer.store;
     gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
     gather.pool = layer.blocks;
+    gather.newest = layer.newest;
+    gather.slots = options_.slots;
     if (options_.record) gather.recordCounts = report.countsOf(index);
     // After the layers' pairs of counters comes one more pair, which no kernel raises.
     if (options_.changes != nullptr) options_.changes->change(gather, counters + 2 * layers_.size());
@@ -154,7 +156,6 @@ cuda::GatherArgs Transfers::besideArgs(int index, const StepReport& report, Part
         gather.ready = report.mark(index, kReady);
         gather.begin = report.mark(kEmbed);
         gather.late = report.headsOf(index);
-        gather.slots = options_.slots;
     }
     return gather;
 }

@@ -13,7 +13,8 @@ namespace kvscope {
 /// The type that a backend computes and stores with where nobody asks for another.
 constexpr KvType ownKvType(Backend backend) { return backend == Backend::Cpu ? KvType::F32 : KvType::BF16; }
 
-/// The format of full blocks in both tiers of a session. Eviction scores are in the block on the CPU, where the
+/// The format of full blocks on the host and in slots. Layers without slots hold, on a GPU, the bf16 numbers that come
+/// back from it. Eviction scores are in the block on the CPU, where the
 /// method's attention uses them; on a GPU they are in an array of their own.
 /// @param type nothing: the backend's own
 inline KvFormat kvFormat(Backend backend, const ModelConfig& config, const SelectionSpec& spec,
@@ -22,10 +23,12 @@ inline KvFormat kvFormat(Backend backend, const ModelConfig& config, const Selec
             backend == Backend::Cpu && spec.bias.scale != 0.f};
 }
 
-/// The format of full blocks on the device. A GPU holds there, as bf16, the numbers that come back from the type.
-inline KvFormat deviceKvFormat(Backend backend, const ModelConfig& config, const SelectionSpec& spec,
-                               std::optional<KvType> type = {}) {
-    return kvFormat(backend, config, spec, backend == Backend::Cuda ? std::nullopt : type);
+/// The bytes that each KV head of a GPU has beside its slots: where full blocks have a type of their own, slots hold
+/// full blocks only, and the block that is being written is bf16.
+inline std::int64_t deviceTailBytes(Backend backend, const ModelConfig& config, const SelectionSpec& spec,
+                                    std::optional<KvType> type) {
+    const KvFormat own = kvFormat(backend, config, spec);
+    return backend == Backend::Cuda && type.value_or(own.type) != own.type ? own.blockBytes() : 0;
 }
 
 } // namespace kvscope

@@ -84,7 +84,8 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     if (cuda && method.makeSelector) requireGpu();
     refuseUnable(method, use, longest, model.get());
     setup.abilities = abilitiesOf(method, use);
-    const std::int64_t blockBytes = deviceKvFormat(options.backend, config, spec, options.kvType).blockBytes();
+    const std::int64_t blockBytes = kvFormat(options.backend, config, spec, options.kvType).blockBytes(),
+                       tailBytes = deviceTailBytes(options.backend, config, spec, options.kvType);
     const int maxBlocks = spec.grid.blocks(longest);
     setup.plans =
         LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, setup.abilities.ahead, longest});
@@ -94,8 +95,10 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
         std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));
         if (options.deviceKvBlocks)
             slots = *options.deviceKvBlocks;
-        else if (options.deviceKvBytes)
-            slots = *options.deviceKvBytes / (std::int64_t(sequences) * offloadedLayers * config.kvHeads * blockBytes);
+        else if (options.deviceKvBytes) // of a KV head, before its slots are counted
+            slots =
+                (*options.deviceKvBytes / (std::int64_t(sequences) * offloadedLayers * config.kvHeads) - tailBytes) /
+                blockBytes;
         if (slots < needed)
             refuse(
                 fmt::format(

@@ -32,7 +32,7 @@ std::vector<MemoryNeed> tierNeeds(const TierUse& use, int tokens) {
     format.bias = own.bias = format.bias && use.evictionHead;
     const bool gpu = use.backend == Backend::Cuda;
     const std::int64_t blockBytes = format.blockBytes(), blocks = spec.grid.blocks(tokens),
-                       deviceBytes = (gpu ? own : format).blockBytes();
+                       ownBytes = own.blockBytes(); // a layer without slots holds bf16 numbers on a GPU
     const auto perHead = [](const char* key, const char* what, MemoryTier tier, Holds holds, std::int64_t bytes,
                             LayerSet layers) {
         return MemoryNeed{key, what, tier, holds, Lifetime::Session, Per::KvHead, bytes, layers};
@@ -41,22 +41,22 @@ std::vector<MemoryNeed> tierNeeds(const TierUse& use, int tokens) {
     std::vector<MemoryNeed> needs{perHead("kv_store", "KV blocks", Host, Holds::Kv, blocks * blockBytes,
                                           gpu ? LayerSet::Offloaded : LayerSet::All),
                                   perHead("kv_slots", gpu ? "KV slots" : "device slots", Device, Holds::Kv,
-                                          use.deviceSlots * deviceBytes, LayerSet::Offloaded),
+                                          use.deviceSlots * blockBytes, LayerSet::Offloaded),
                                   perHead("block_index", "block index", Device, Holds::Index,
                                           blockIndexBytes(use.backend, spec, config.headDim, tokens),
                                           LayerSet::Sparse)};
-    if (!gpu && format.type != own.type)
-        needs.push_back(
-            perHead("kv_tails", "KV blocks that are being written", Host, Holds::Kv, own.blockBytes(), LayerSet::All));
+    if (format.type != own.type)
+        needs.push_back(perHead("kv_tails", "KV blocks that are being written", gpu ? Device : Host, Holds::Kv,
+                                ownBytes, gpu ? LayerSet::Offloaded : LayerSet::All));
     if (!gpu) return needs;
     needs.push_back(
-        perHead("kv_resident", "resident KV cache", Device, Holds::Kv, blocks * deviceBytes, LayerSet::Resident));
+        perHead("kv_resident", "resident KV cache", Device, Holds::Kv, blocks * ownBytes, LayerSet::Resident));
     if (use.evictionHead)
         needs.push_back(perHead("token_scores", "eviction scores", Device, Holds::Index,
                                 blocks * spec.blockSize * std::int64_t(sizeof(float)), LayerSet::All));
     if (use.oracle && spec.tiersLackKeys()) // keys that the method forgets or stores in another form
-        needs.push_back(perHead("oracle_keys", "the oracle's keys", Device, Holds::Scratch, blocks * deviceBytes,
-                                LayerSet::Sparse));
+        needs.push_back(
+            perHead("oracle_keys", "the oracle's keys", Device, Holds::Scratch, blocks * ownBytes, LayerSet::Sparse));
     return needs;
 }
 
@@ -84,7 +84,7 @@ KvEstimate estimateKv(const Model& model, const MethodEntry& method, const Metho
     estimate.indexBytes = plan.bytes(Device, Holds::Index);
     estimate.oracleBytes = plan.bytes("oracle_keys");
 
-    const std::int64_t blockBytes = deviceKvFormat(use.backend, config, spec, use.kvType).blockBytes();
+    const std::int64_t blockBytes = kvFormat(use.backend, config, spec, use.kvType).blockBytes();
     if (use.backend == Backend::Cuda) {
         for (const MemoryNeed& need : own)
             if (need.tier == Device && need.holds == Holds::Kv && need.per == Per::KvHead && use.offload)

@@ -75,6 +75,10 @@ struct Parts {
     double tokenBytes() const {
         return double(format().numbers()) / s.method.blockSize * s.model.kvHeads * s.bytesPerElement;
     }
+    /// Bytes of one attended token where blocks lie in slots, which may be quantised.
+    double slotTokenBytes() const {
+        return offloaded ? std::min(tokenBytes(), blockBytes / s.method.blockSize * s.model.kvHeads) : tokenBytes();
+    }
     /// The format of a block of one KV head; bytesPerElement stands in for the type of its numbers.
     KvFormat format() const { return {KvType::BF16, s.method.blockSize, s.model.headDim, s.model.headDim, false}; }
     Work projections() const {
@@ -85,8 +89,9 @@ struct Parts {
         const double weights = double(s.model.vocab) * s.model.hidden;
         return {weights * s.model.bytesPerWeight, 2 * weights * batch};
     }
-    Work attention(int tokens) const { // reads the tokens, writes the new one; q.k and the weighted sum of v
-        return {(tokens + 1.0) * tokenBytes() * batch,
+    Work attention(int tokens,
+                   double bytes) const { // reads the tokens, writes the new one; q.k and the weighted sum of v
+        return {(tokens * bytes + tokenBytes()) * batch,
                 4.0 * s.model.queryHeads * s.model.headDim * double(tokens) * batch};
     }
     Work selection() const {
@@ -180,7 +185,7 @@ StepCost predictStep(const DecodeScenario& s) {
     p.batch = cost.batch = int(std::min<std::int64_t>(s.batch, cost.fits));
 
     const Work projections = p.projections(), head = p.head(), selection = p.selection();
-    const Work sparse = p.attention(p.attended), dense = p.attention(s.context);
+    const Work sparse = p.attention(p.attended, p.slotTokenBytes()), dense = p.attention(s.context, p.tokenBytes());
     const double layers = s.model.layers, sparseLayers = p.sparseLayers, denseLayers = p.denseLayers;
     cost.weightBytes = layers * projections.bytes + head.bytes;
     cost.kvBytes = sparseLayers * sparse.bytes + denseLayers * dense.bytes;

@@ -39,7 +39,7 @@ struct DecodeScenario {
     double hitRate = 1;          // of the selected blocks, 0..1; has no effect on resident ones
     int deviceSlots = 0;         // block slots per (sequence, layer, KV head); 0: as many as the method attends
     int bytesPerElement = 2;     // of keys, values and pooled keys
-    std::int64_t blockBytes = 0; // of one KV head as transferred; 0: keys and values alone
+    std::int64_t blockBytes = 0; // of one KV head on the link and in slots; 0: keys and values alone
     double kvGib = 0;            // device memory for KV and its index; 0: what the weights leave
 };
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <optional>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -21,7 +22,8 @@ const std::shared_ptr<const Model>& model() { return test::quantisedModel(); }
 
 using Outcome = test::DecodedSession;
 
-Outcome run(Backend backend, const std::string& method, KvType type, bool offload, int newTokens = 40) {
+Outcome run(Backend backend, const std::string& method, std::optional<KvType> type, bool offload, int newTokens = 40,
+            std::optional<std::int64_t> slots = {}, std::vector<std::vector<std::int32_t>> given = {}) {
     SessionOptions options;
     options.backend = backend;
     options.method = method;
@@ -30,6 +32,8 @@ Outcome run(Backend backend, const std::string& method, KvType type, bool offloa
     options.stopAtEos = false;
     options.offload = offload;
     options.kvType = type;
+    options.deviceKvBlocks = slots;
+    options.given = std::move(given);
     options.twoInFlight = false; // whose logits would be of the step after
     return test::decodeAll(options, {test::randomPrompt(331, 1), test::randomPrompt(304, 2)});
 }
@@ -53,6 +57,56 @@ TEST_F(QuantisedOnCuda, TokensAreTheSameWhereverTheBlocksLie) {
             EXPECT_EQ(offloaded.ids, resident.ids);
             EXPECT_EQ(offloaded.logits, resident.logits);
         }
+}
+
+/// Blocks that decoding fills go to their slots and to the host, are evicted and come back.
+TEST_F(QuantisedOnCuda, BlocksThatFillWhileDecodingAreTheSameWhereverTheyLie) {
+    constexpr int kSteps = 270;
+    for (const KvType type : kTypes)
+        for (const char* method : {"nosa", "dma"}) {
+            SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << method);
+            const Outcome offloaded = run(Backend::Cuda, method, type, true, kSteps),
+                          resident = run(Backend::Cuda, method, type, false, kSteps);
+            EXPECT_EQ(offloaded.ids, resident.ids);
+            for (std::size_t step = 0; step < resident.logits.size(); ++step)
+                ASSERT_EQ(offloaded.logits[step], resident.logits[step]) << "step " << step;
+            EXPECT_GT(offloaded.summary.misses, 0);
+            if (method != std::string("nosa")) continue;
+            const Outcome roomy = run(Backend::Cuda, method, type, true, kSteps, 14);
+            EXPECT_EQ(roomy.ids, resident.ids);
+            for (std::size_t step = 0; step < resident.logits.size(); ++step)
+                ASSERT_EQ(roomy.logits[step], resident.logits[step]) << "step " << step << ", with slots to spare";
+            EXPECT_LT(roomy.summary.misses, offloaded.summary.misses);
+        }
+}
+
+double distanceOf(const Outcome& from, const Outcome& to) {
+    EXPECT_EQ(from.logits.size(), to.logits.size());
+    double sum = 0, size = 0;
+    for (std::size_t step = 0; step < std::min(from.logits.size(), to.logits.size()); ++step)
+        for (std::size_t i = 0; i < from.logits[step].size(); ++i) {
+            const double x = double(from.logits[step][i]), d = double(to.logits[step][i]) - x;
+            sum += d * d, size += x * x;
+        }
+    return std::sqrt(sum / size);
+}
+
+/// All runs are given the same tokens, and blocks fill on the way. Between the two backends lie bf16 sums, and numbers
+/// that these move over the border between two codes, as far at most as codes move numbers at all.
+TEST_F(QuantisedOnCuda, ManyStepsAreThoseOfTheCpu) {
+    constexpr int kSteps = 150;
+    const Outcome exact = run(Backend::Cpu, "nosa", {}, true, kSteps);
+    const auto given = [&](Backend backend, std::optional<KvType> type) {
+        return run(backend, "nosa", type, true, kSteps, {}, exact.ids);
+    };
+    const double sums = distanceOf(exact, given(Backend::Cuda, {}));
+    for (const KvType type : kTypes) {
+        const Outcome cpu = given(Backend::Cpu, type), gpu = given(Backend::Cuda, type);
+        EXPECT_EQ(gpu.ids, exact.ids) << "they were given";
+        const double codes = distanceOf(exact, cpu), got = distanceOf(cpu, gpu);
+        RecordProperty(std::string(nameOf(type)), testing::PrintToString(got));
+        EXPECT_LT(got, 2 * sums + 1.5 * codes) << nameOf(type) << ": sums " << sums << ", codes " << codes;
+    }
 }
 
 TEST_F(QuantisedOnCuda, BytesAreThoseOfQuantisedBlocks) {

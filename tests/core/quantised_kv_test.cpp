@@ -10,7 +10,9 @@
 #include "tests/support/refusal.h"
 
 #include "core/cache/cache_policy.h"
+#include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
+#include "core/session/engine_setup.h"
 #include "kernels/quantised_kv.h"
 
 #include <algorithm>
@@ -97,6 +99,31 @@ TEST(QuantisedSession, MoreSlotsAndAnotherPolicyChangeNoToken) {
     const Outcome many = decode(options);
     EXPECT_EQ(few.logits, many.logits);
     EXPECT_LT(many.summary.misses, few.summary.misses);
+}
+
+/// Of the same bytes, after the block that is being written has its own. No GPU is needed to ask.
+TEST(QuantisedSession, AGpuHasAboutTwiceTheSlotsInTheSameBytes) {
+    KVSCOPE_NEEDS_NOSA_TINY();
+    const MethodEntry& method = findMethod("nosa");
+    const std::vector<std::vector<std::int32_t>> prompts{test::randomPrompt(6000, 1)};
+    const auto slotsOf = [&](std::optional<KvType> type, std::int64_t blocks) {
+        SessionOptions options = optionsFor("nosa", type);
+        options.backend = Backend::Cuda;
+        options.deviceKvBlocks.reset();
+        const ModelConfig& config = test::quantisedModel()->config();
+        ParameterValues values = resolveDefaults(method, config);
+        for (const auto& [key, value] : options.settings) values.set(method.parameters, key, value);
+        const SelectionSpec spec = method.make(values, config);
+        const std::int64_t heads = std::int64_t(config.kvHeads) * LayerPlans(config, spec, {}).offloaded();
+        options.deviceKvBytes = heads * blocks * kvFormat(Backend::Cuda, config, spec).blockBytes();
+        return engineSetup(test::quantisedModel(), prompts, options, method, values, spec, RecordLevel::Counters).slots;
+    };
+    EXPECT_EQ(slotsOf({}, 30), 30);
+    EXPECT_EQ(slotsOf(KvType::BF16, 30), 30);
+    // 29 blocks of 16 tokens and 64 channels, 4,096 bytes each, are 51 of 2,304 bytes or 84 of 1,408.
+    EXPECT_EQ(slotsOf(KvType::INT8, 30), 51);
+    EXPECT_EQ(slotsOf(KvType::FP8, 30), 51);
+    EXPECT_EQ(slotsOf(KvType::INT4, 30), 84);
 }
 
 TEST(QuantisedSession, TheBackendsOwnTypeIsNoQuantisation) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,7 @@ struct SmallSessionChoices {
     std::vector<int> promptTokens = {300, 150};
     int newTokens = 24;
     std::string cachePolicy = "lru";
+    std::optional<KvType> kvType = {};
 };
 
 class SmallSession {
@@ -60,8 +62,8 @@ public:
     SmallSession(const std::shared_ptr<const Model>& model, const MethodEntry& method,
                  const SmallSessionChoices& choices)
         : method_(method), values_(smallBudget(method, model->config(), choices.settings)),
-          spec_(specOf(*model, method, values_)), use_{values_,         spec_,           model->config(),
-                                                       choices.backend, choices.offload, model.get()},
+          spec_(specOf(*model, method, values_)), use_{values_,         spec_,       model->config(), choices.backend,
+                                                       choices.offload, model.get(), choices.kvType},
           prompts_(promptsOf(choices)), options_(optionsOf(method, choices)), setup{model,
                                                                                     prompts_,
                                                                                     options_,
@@ -97,7 +99,8 @@ public:
     MemoryPlan declared() const {
         MemoryPlan plan(setup.model->config(), setup.plans);
         const TierUse tiers{use_.backend, setup.model->config(),          spec_,
-                            setup.slots,  setup.model->hasEvictionHead(), options_.oracle && !spec_.dense};
+                            setup.slots,  setup.model->hasEvictionHead(), options_.oracle && !spec_.dense,
+                            use_.kvType};
         for (std::size_t s = 0; s < prompts_.size(); ++s) {
             const int prompt = int(prompts_[s].size());
             plan.add(tierNeeds(tiers, setup.maxTokens[s]));
@@ -127,6 +130,7 @@ private:
         options.offload = choices.offload;
         options.oracle = choices.oracle;
         options.maxNewTokens = choices.newTokens;
+        options.kvType = choices.kvType;
         return options;
     }
 

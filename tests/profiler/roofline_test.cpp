@@ -95,6 +95,20 @@ TEST(CostModel, BytesOfTheEightBShapeAsByHand) {
     EXPECT_EQ(predictStep(s).linkBytes, 0);
 }
 
+TEST(CostModel, SlotsAreReadInTheTypeOfTheirBlocks) {
+    DecodeScenario s = nosa8b(Placement::OnDemand);
+    s.context = 16384;
+    s.batch = 1;
+    s.blockBytes = 16768; // 64 tokens of 128 channels in 8 bits
+    // 64 blocks of 2 heads in 32 layers; the token that is written is bf16.
+    EXPECT_EQ(predictStep(s).kvBytes, 64.0 * 16768 * 2 * 32 + 32768);
+    s.blockBytes = 32768 + 256; // with scores that the keys and values do not have
+    EXPECT_EQ(predictStep(s).kvBytes, 4097.0 * 32768);
+    s.placement = Placement::Resident;
+    s.blockBytes = 16768;
+    EXPECT_EQ(predictStep(s).kvBytes, 4097.0 * 32768) << "layers without slots hold bf16";
+}
+
 TEST(CostModel, OperationsAsByHand) {
     DecodeScenario s = nosa8b();
     s.batch = 3;

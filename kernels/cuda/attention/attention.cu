@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/attention_latent.h"
 #include "kernels/cuda/attention/attention_ring.h"
 #include "kernels/cuda/attention/attention_stage.cuh"
+#include "kernels/cuda/attention/coded_blocks.cuh"
 #include "kernels/cuda/attention/hopper_prefill.h"
 #include "kernels/cuda/device/launch.cuh"
 
@@ -22,35 +23,91 @@ struct BlockList {
     __device__ int placeOf(int entry) const { return places != nullptr ? places[entry] : first + entry; }
 };
 
+/// The blocks of a head. kType: of those before the newest one.
+template <int kDim, KvType kType> struct HeadBlocks {
+    const char* blocks;
+    const Bf16* newest; // with scales only, as what follows
+    int newestId;
+    const CodedParts& parts;
+
+    __device__ HeadBlocks(const DecodeAttentionArgs& a, int head, int position, const Divider& byBlock,
+                          const CodedParts& coded)
+        : parts(coded) {
+        const std::size_t size = blockElements(a.shape.blockSize, kDim);
+        const std::size_t bytes = hasScales(kType) ? std::size_t(parts.bytes) : size * sizeof(Bf16);
+        blocks = reinterpret_cast<const char*>(a.blocks) + std::size_t(a.headFirst[head]) * bytes;
+        if constexpr (hasScales(kType)) newest = a.newest + std::size_t(head) * size, newestId = byBlock(position);
+    }
+    __device__ bool coded(const BlockList& list, int entry) const {
+        return hasScales(kType) && list.idOf(entry) != newestId;
+    }
+    __device__ const Bf16* numbersAt(const BlockList& list, int entry) const {
+        if constexpr (hasScales(kType)) return newest;
+        return reinterpret_cast<const Bf16*>(blocks) +
+               std::size_t(list.placeOf(entry)) * blockElements(list.blockSize, kDim);
+    }
+    __device__ const char* codesAt(const BlockList& list, int entry) const {
+        return blocks + std::size_t(list.placeOf(entry)) * parts.bytes;
+    }
+};
+
 /// What a warp loads to attend with 16 query heads to 32 tokens. For its four column tiles j, lane l loads the keys of
 /// the tokens 8*(l/4/2) + 2j + (l/4)%2. The products with the queries then leave in lane l the logits of the heads l/4
 /// and l/4 + 8 at the tokens 8*(l%4) to 8*(l%4) + 7. These are the tokens whose values lane l loads, 16 bytes of a
 /// channel at a time, so that the lane's probabilities are operands of the product with the values as they are.
-template <int kDim> struct Tile {
+template <int kDim, KvType kType> struct Tile {
     static constexpr int kChunks = kDim / 32; // 64-byte pieces of a key row
+    using Reader = CodedReader<kScaled<kType>>;
+    using Scales = EightScales<kScaled<kType>>;
     uint4 k[4][kChunks], v[kDim / 8];
     int firstToken; // position of the first of the 8 tokens whose logits this lane has
     bool listed;
 
-    __device__ void loadKeys(const BlockList& list, const Bf16* headBlocks, int first) {
+    __device__ void loadKeys(const BlockList& list, const HeadBlocks<kDim, kType>& from, int first) {
         const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
         const int group = first + 8 * (row / 2); // these 8 tokens share a block
         const int wanted = list.byBlock(group), entry = min(wanted, list.entries - 1);
-        const Bf16* keys = headBlocks + std::size_t(list.placeOf(entry)) * blockElements(list.blockSize, kDim) +
-                           (group - wanted * list.blockSize) * kDim;
+        const int token = group - wanted * list.blockSize + row % 2;
+        if (from.coded(list, entry)) {
+            const char* block = from.codesAt(list, entry);
+            const char* codes = block + Reader::bytesOf(token * kDim + quad * 8);
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) {
+                Scales scales;
+                Reader{from.parts}.keyScales(scales, block, token, c * 32 + quad * 8);
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    k[j][c] = numbersOf<kScaled<kType>>(Reader::codes(codes + Reader::bytesOf(2 * j * kDim + c * 32)),
+                                                        scales);
+            }
+            return;
+        }
+        const Bf16* keys = from.numbersAt(list, entry) + token * kDim;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
 #pragma unroll
-            for (int c = 0; c < kChunks; ++c) k[j][c] = loadOnce(keys + (2 * j + row % 2) * kDim + c * 32 + quad * 8);
+            for (int c = 0; c < kChunks; ++c) k[j][c] = loadOnce(keys + 2 * j * kDim + c * 32 + quad * 8);
     }
-    __device__ void loadValues(const BlockList& list, const Bf16* headBlocks, int first) {
+    __device__ void loadValues(const BlockList& list, const HeadBlocks<kDim, kType>& from, int first) {
         const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4, mine = first + 8 * quad;
         const int wanted = list.byBlock(mine), entry = min(wanted, list.entries - 1),
                   within = mine - wanted * list.blockSize;
         listed = wanted < list.entries;
         firstToken = list.idOf(entry) * list.blockSize + within;
-        const Bf16* values = headBlocks + std::size_t(list.placeOf(entry)) * blockElements(list.blockSize, kDim) +
-                             std::size_t(list.blockSize) * kDim + within;
+        if (from.coded(list, entry)) {
+            const char* block = from.codesAt(list, entry);
+            const char* codes = block + from.parts.values + Reader::bytesOf(row * list.blockSize + within);
+            Scales scales;
+#pragma unroll
+            for (int i = 0; i < kDim / 8; ++i) {
+                if (i == 0 || (kType == KvType::INT4 && i * 8 % KvFormat::kValueGroup == 0))
+                    Reader{from.parts}.valueScales(scales, block, within, i * 8);
+                v[i] =
+                    numbersOf<kScaled<kType>>(Reader::codes(codes + Reader::bytesOf(i * 8 * list.blockSize)), scales);
+            }
+            return;
+        }
+        const Bf16* values = from.numbersAt(list, entry) + std::size_t(list.blockSize) * kDim + within;
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i) v[i] = loadOnce(values + std::size_t(i * 8 + row) * list.blockSize);
     }
@@ -58,15 +115,17 @@ template <int kDim> struct Tile {
 
 /// Attends to a loaded tile. Calls then(0) when the keys have been used and then(1) when the values have been used: the
 /// caller may load the next ones there.
-template <int kDim, class Then>
-__device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a, const float* headBias, int position,
-                                  const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc, Then&& then) {
+template <int kDim, KvType kType, class Then>
+__device__ inline void attendTile(Tile<kDim, kType>& tile, const DecodeAttentionArgs& a, const float* headBias,
+                                  int position, const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc,
+                                  Then&& then) {
     const unsigned reach = reachOf(a.window);
     float logits[4][4] = {};
+    if constexpr (hasScales(kType)) __syncwarp(); // lanes may have loaded from blocks of both kinds
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
-        for (int c = 0; c < Tile<kDim>::kChunks; ++c) {
+        for (int c = 0; c < kDim / 32; ++c) {
             mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], tile.k[j][c].x, tile.k[j][c].y);
             mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], tile.k[j][c].z, tile.k[j][c].w);
         }
@@ -84,8 +143,9 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
         }
     std::uint32_t p[4][2];
     advanceSoftmax<kDim, 4>(logits, acc, p);
-    // Words 0 and 1 of a piece of values are the tokens firstToken to firstToken + 3, like column tiles 0 and 1 of the
-    // probabilities. Words 2 and 3 are the next four tokens, like column tiles 2 and 3.
+    if constexpr (hasScales(kType)) __syncwarp();
+        // Words 0 and 1 of a piece of values are the tokens firstToken to firstToken + 3, like column tiles 0 and 1 of
+        // the probabilities. Words 2 and 3 are the next four tokens, like column tiles 2 and 3.
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i) {
         mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], tile.v[i].x, tile.v[i].y);
@@ -103,8 +163,9 @@ template <int kDim, int kWarps> struct DecodeShared {
 
 /// Grid: (splits, kvHeads, rows * head tiles). A thread block takes one split of a list, and its warps take the split's
 /// tiles in turn. Thread blocks of neighbouring splits form clusters.
-template <int kDim, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArgs a, DecodePlan plan) {
+template <int kDim, int kWarps, KvType kType>
+__global__ void __launch_bounds__(kWarps* kWarp)
+    decodeKernel(DecodeAttentionArgs a, DecodePlan plan, CodedParts parts) {
     extern __shared__ uint4 raw[];
     auto& shared = *reinterpret_cast<DecodeShared<kDim, kWarps>*>(raw);
     constexpr int kThreads = kWarps * kWarp;
@@ -117,7 +178,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     const int head = sequence * a.shape.kvHeads + place.g;
     int position = a.packedTokens == nullptr ? a.position[row] + (a.shift != nullptr ? a.shift[row] : 0) : 0;
     const bool active = a.active == nullptr || a.active[row] != 0;
-    const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
+    const HeadBlocks<kDim, kType> headBlocks(a, head, position, plan.byBlock, parts);
     const float* headBias =
         a.bias.scores != nullptr && a.bias.scale != 0.f ? a.bias.scores + a.bias.first[head] : nullptr;
     waitForEarlierKernels();
@@ -157,7 +218,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
         list = {shared.ids, shared.places, 0, listed, bs, plan.byBlock};
         shift = firstEntry * bs;
     }
-    Tile<kDim> tile;
+    Tile<kDim, kType> tile;
     int at = begin + warp;
     if (at < end) {
         tile.loadKeys(list, headBlocks, at * kTile - shift);
@@ -165,7 +226,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     }
     for (; at < end; at += kWarps) {
         const int next = at + kWarps;
-        attendTile<kDim>(tile, a, headBias, position, q, acc, [&](int part) {
+        attendTile<kDim, kType>(tile, a, headBias, position, q, acc, [&](int part) {
             if (next >= end) return;
             if (part == 0)
                 tile.loadKeys(list, headBlocks, next * kTile - shift);
@@ -301,11 +362,15 @@ void launchDecode(const Launch& how, const Division& division, const DecodeAtten
     const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
     const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};
     constexpr std::size_t kShared = sizeof(DecodeShared<kDim, kWarps>);
-    allowShared(decodeKernel<kDim, kWarps>, kShared, "preparing the attention");
-    launch(how,
-           {dim3(unsigned(division.splits), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
-            dim3(kWarps * kWarp), kShared, unsigned(division.cluster)},
-           decodeKernel<kDim, kWarps>, "attending", args, plan);
+    withBlockType(args, [&](auto type) {
+        constexpr KvType kType = decltype(type)::value;
+        const auto kernel = decodeKernel<kDim, kWarps, kType>;
+        allowShared(kernel, kShared, "preparing the attention");
+        launch(how,
+               {dim3(unsigned(division.splits), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
+                dim3(kWarps * kWarp), kShared, unsigned(division.cluster)},
+               kernel, "attending", args, plan, hasScales(kType) ? CodedParts(args.format) : CodedParts());
+    });
 }
 
 } // namespace
@@ -329,8 +394,12 @@ void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
     if (args.shape.latentValue > 0) return latentDecodeAttention(how, args);
-    if (ringAttentionFits(how, args.shape))
-        return isShort(args.shape, args.rows, args.maxBlocks) ? clusterAttention(how, args) : ringAttention(how, args);
+    if (ringAttentionFits(how, args.shape)) {
+        // Numbers that come back from codes get the kernel that reads codes, whose sums have an order of their own.
+        const bool ofCodes = hasScales(args.format.type);
+        return ofCodes || isShort(args.shape, args.rows, args.maxBlocks) ? clusterAttention(how, args)
+                                                                         : ringAttention(how, args);
+    }
     const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
         division.warps == 8 ? launchDecode<64, 8>(how, division, args) : launchDecode<64, 4>(how, division, args);

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/kv_shape.h"
+#include "kernels/kv_format.h"
 
 #include <cuda_bf16.h>
 
@@ -55,6 +56,11 @@ struct DecodeAttentionArgs {
     float* logSums = nullptr;     // [rows, queryHeads] log of the sum of exp(logit); null: not wanted
     SplitScratch scratch;
     std::uint64_t* mark = nullptr;
+    /// The format of full blocks. With scales, `blocks` holds codes (and headFirst counts blocks of the format) where
+    /// `newest` is set, and else the bf16 numbers that come back from codes; both give the same bits. Blocks of other
+    /// formats are bf16. With scales there are no packed tokens, and row = sequence where `newest` is set.
+    KvFormat format;
+    const __nv_bfloat16* newest = nullptr; // [rows*kvHeads] blocks: those of the positions, in bf16, full or not
 };
 
 /// Floats of SplitScratch::partial that a launch may need.

@@ -51,6 +51,9 @@ struct SelectSlots {
     std::int32_t* map = nullptr;     // [sequence*kvHeads, count] block in each slot, -1 empty
     std::int32_t* lastUse = nullptr; // [sequence*kvHeads, count] position of the last use: LRU; null: keep-selected
     __nv_bfloat16* pool = nullptr;   // slot blocks
+    /// [sequence*kvHeads] blocks: tokens are written here, and not into the slots of their blocks, because slots hold
+    /// full blocks in a format of their own (gatherQuantised); null: into the slots
+    __nv_bfloat16* newest = nullptr;
     const __nv_bfloat16 *newKey = nullptr,
                         *newValue = nullptr;  // [rows, kvHeads, dim] of the newest token; null: AppendArgs places it
     bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]

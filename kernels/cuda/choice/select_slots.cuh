@@ -126,7 +126,8 @@ __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, co
 template <int kDim, class Team>
 __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, Team>& state, int tail) {
     const int bs = a.shape.blockSize, row = at.position - at.current * bs;
-    Bf16* block = a.slots.pool + std::size_t(state.pool + tail) * blockElements(a.shape);
+    Bf16* block = (a.slots.newest != nullptr ? a.slots.newest + std::size_t(at.head) * blockElements(a.shape)
+                                             : a.slots.pool + std::size_t(state.pool + tail) * blockElements(a.shape));
 #pragma unroll 1
     for (int c = threadIdx.x; c < kDim && a.slots.newKey != nullptr; c += Team::kThreads) {
         constexpr bool kToken = SelectState<kDim, Team>::kToken;

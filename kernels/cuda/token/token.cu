@@ -258,13 +258,14 @@ __global__ void ringKernel(PromptArgs a) {
 
 __global__ void __launch_bounds__(kThreads)
     tailKernel(AttentionShape shape, const Bf16* blocks, std::int64_t headStride, int sequence, int tail, Bf16* pool,
-               int slots, std::int32_t* map, std::int32_t* lastUse) {
+               int slots, std::int32_t* map, std::int32_t* lastUse, Bf16* newest) {
     const int g = blockIdx.x, head = sequence * shape.kvHeads + g;
     letNextKernelStart();
     waitForEarlierKernels();
     const std::size_t size = blockElements(shape);
     const uint4* from = reinterpret_cast<const uint4*>(blocks + std::size_t(g) * headStride + tail * size);
-    uint4* to = reinterpret_cast<uint4*>(pool + std::size_t(head) * slots * size);
+    uint4* to = reinterpret_cast<uint4*>(newest != nullptr ? newest + std::size_t(head) * size
+                                                           : pool + std::size_t(head) * slots * size);
     for (std::size_t i = threadIdx.x; i < size / 8; i += kThreads) to[i] = from[i];
     if (threadIdx.x == 0) {
         if (map != nullptr) map[std::size_t(head) * slots] = tail;
@@ -351,10 +352,11 @@ void indexPrompt(const Launch& how, const PromptArgs& args) {
 }
 
 void placeTail(const Launch& how, const AttentionShape& shape, const Bf16* blocks, std::int64_t headStride,
-               int sequence, int tokens, Bf16* pool, int slots, std::int32_t* map, std::int32_t* lastUse) {
+               int sequence, int tokens, Bf16* pool, int slots, std::int32_t* map, std::int32_t* lastUse,
+               Bf16* newest) {
     if (tokens % shape.blockSize == 0) return;
     launch(how, {dim3(unsigned(shape.kvHeads)), dim3(kThreads)}, tailKernel, "placing the tail", shape, blocks,
-           headStride, sequence, tokens / shape.blockSize, pool, slots, map, lastUse);
+           headStride, sequence, tokens / shape.blockSize, pool, slots, map, lastUse, newest);
 }
 
 void fillNormal(Bf16* to, std::size_t count, float deviation, std::uint64_t seed) {

@@ -72,8 +72,10 @@ void rotatePrompt(const Launch& launch, const PromptArgs& args);
 void indexPrompt(const Launch& launch, const PromptArgs& args);
 
 /// Copies the last block of a prompt, which is not full, into slot 0 of each KV head, and writes its id into the map.
+/// newest: [sequence*kvHeads] blocks; where set, the block is copied there, and slot 0 is only its own.
 void placeTail(const Launch& launch, const AttentionShape& shape, const __nv_bfloat16* blocks, std::int64_t headStride,
-               int sequence, int tokens, __nv_bfloat16* pool, int slots, std::int32_t* map, std::int32_t* lastUse);
+               int sequence, int tokens, __nv_bfloat16* pool, int slots, std::int32_t* map, std::int32_t* lastUse,
+               __nv_bfloat16* newest = nullptr);
 
 /// Independent normal numbers of the given deviation; the same seed gives the same numbers. Synchronous.
 void fillNormal(__nv_bfloat16* to, std::size_t count, float deviation, std::uint64_t seed);

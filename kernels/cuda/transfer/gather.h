@@ -16,6 +16,7 @@ struct GatherArgs {
     const __nv_bfloat16* store = nullptr; // pinned host memory, as the device sees it
     __nv_bfloat16* storeOut = nullptr;    // the same, for write-backs
     __nv_bfloat16* pool = nullptr;
+    __nv_bfloat16* newest = nullptr; // [rows*kvHeads] the block that is being written of each head; see gatherQuantised
     /// What of the list is moved. With lookahead loads may begin at once, and write-backs only when the token that
     /// fills a block is there.
     enum class Part : std::uint8_t { Both, Loads, WriteBacks } part = Part::Both;
@@ -27,7 +28,7 @@ struct GatherArgs {
     // is after `begin`, the time at which the step began.
     const std::uint64_t *ready = nullptr, *begin = nullptr;
     SelectionHead* late = nullptr; // [rows*kvHeads]
-    int slots = 0;                 // slots of a head; needed with `late`
+    int slots = 0;                 // slots of a head; needed with `late` and `newest`
 };
 
 /// Moves the listed blocks through rings of bulk copies in shared memory: loads from the host store into slots,

@@ -1,6 +1,6 @@
-// KV blocks that cross the link and lie on the host in 8 or 4 bits, and in the GPU's memory as the bf16 numbers that
-// come back from these bits. Attention reads bf16 whatever the type, and a block gives the same bits wherever it has
-// been.
+// KV blocks in 8 or 4 bits: on the host, on the link and in slots full blocks are codes with scales, of which attention
+// makes bf16 numbers. Layers without slots hold those bf16 numbers, and so a block gives the same bits wherever it
+// lies.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
@@ -48,10 +48,9 @@ struct RoundNewestArgs {
 };
 void roundNewest(const Launch& launch, const RoundNewestArgs& args);
 
-/// gatherBlocks with a host store in `format`: a load writes to the slot what comes back, and a write-back leaves in
-/// the slot what a load of the block would bring. `args.store` counts blocks of `format`. Codes and scales come through
-/// rings of bulk copies too; `blocks` is the number of thread blocks, more than gatherBlocks has, because they make
-/// bf16 of what has come.
-void gatherQuantised(const Launch& launch, const GatherArgs& args, const KvFormat& format, int blocks = 16);
+/// gatherBlocks where full blocks are in `format` both on the host and in slots: a load is a copy. `args.store` and
+/// `args.pool` count blocks of `format`. A write-back quantises the bf16 block of its head in `args.newest`, to the
+/// host and to the slot, and leaves in `args.newest` the numbers that come back. `blocks` thread blocks load.
+void gatherQuantised(const Launch& launch, const GatherArgs& args, const KvFormat& format, int blocks = 4);
 
 } // namespace kvscope::cuda

@@ -7,6 +7,7 @@
 
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+#include <type_traits>
 
 namespace kvscope::cuda {
 
@@ -156,6 +157,13 @@ template <KvType kType> __device__ inline EightCodes<kType> codesOf(uint4 number
         return make_uint2(code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24,
                           code[4] | code[5] << 8 | code[6] << 16 | code[7] << 24);
     }
+}
+
+/// Calls start with the type of a format with scales as a constant.
+template <class Start> void withType(const KvFormat& format, const Start& start) {
+    if (format.type == KvType::INT4) return start(std::integral_constant<KvType, KvType::INT4>());
+    if (format.type == KvType::INT8) return start(std::integral_constant<KvType, KvType::INT8>());
+    start(std::integral_constant<KvType, KvType::FP8>());
 }
 
 } // namespace kvscope::cuda

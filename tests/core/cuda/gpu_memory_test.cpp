@@ -140,6 +140,17 @@ TEST_P(GpuMemory, IsPlannedAsTheMethodAndTheTiersDeclareIt) {
     EXPECT_GE(compared, 20);
 }
 
+/// Every type of KV blocks that the method takes on a GPU.
+TEST_P(GpuMemory, OfEveryKvTypeIsPlannedAsDeclared) {
+    for (const KvType type : kvTypesOf(findMethod(GetParam().method), Backend::Cuda))
+        for (const bool offload : {true, false}) {
+            SmallSessionChoices choices{.settings = GetParam().settings, .backend = Backend::Cuda, .offload = offload};
+            choices.kvType = type;
+            choices.promptTokens = {1000, 37, 200};
+            expectDeclared(choices);
+        }
+}
+
 /// Recorded or not, the session is told of all memory at once: the plan of a level differs in the reports alone.
 TEST_P(GpuMemory, OfReportsGrowsWithWhatIsRecorded) {
     const MethodEntry& method = findMethod(GetParam().method);
@@ -224,6 +235,21 @@ TEST_F(GpuMemoryByHand, OfQuestWithSlots) {
     EXPECT_EQ(quest.bytes("prompt KV"), 2 * 2 * ((324 + size - 1) / size) * block) << "two layers of the longest";
     EXPECT_EQ(quest.most(MemoryTier::Host),
               quest.bytes("kv_store") + quest.bytes("the recorder's buffer") + quest.bytes("the prompts' marks"));
+}
+
+/// Slots hold blocks as the host does, and the block that is being written lies beside them.
+TEST_F(GpuMemoryByHand, OfNosaWithCodesInItsSlots) {
+    for (const auto& [type, bytes] : {std::pair{KvType::INT8, 8448}, {KvType::FP8, 8448}, {KvType::INT4, 4864}}) {
+        const SmallSession session(embedded(), findMethod("nosa"), {.backend = Backend::Cuda, .kvType = type});
+        const std::int64_t slots = session.setup.slots, sparse = session.setup.plans.offloaded();
+        ASSERT_GT(slots, 0);
+        ASSERT_EQ(session.setup.spec.blockSize, 64);
+        const MemoryPlan nosa = gpuMemory(session.setup, someGpu("nosa"));
+        EXPECT_EQ(nosa.bytes("kv_slots"), sparse * 2 * 2 * slots * bytes);
+        EXPECT_EQ(nosa.bytes("kv_tails"), sparse * 2 * 2 * kBlock);
+        EXPECT_EQ(nosa.bytes("kv_store"), sparse * 2 * (6 + 3) * bytes);
+    }
+    EXPECT_EQ(plan("nosa", {}).bytes("kv_tails"), 0) << "bf16 blocks are written in their slots";
 }
 
 TEST_F(GpuMemoryByHand, OfH2oWhosePlacesAreThoseOfTheLongestSequence) {

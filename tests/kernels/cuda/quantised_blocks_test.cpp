@@ -4,6 +4,7 @@
 #include "tests/kernels/cuda/device.h"
 
 #include "base/error.h"
+#include "kernels/cuda/testing/coded_numbers.h"
 #include "kernels/half.h"
 #include "kernels/quantised_kv.h"
 
@@ -39,7 +40,19 @@ protected:
         check(cudaStreamSynchronize(launch.stream), "rounding blocks");
         return device.read();
     }
+
+    /// What attention reads of coded blocks.
+    std::vector<test::Half> numbersOf(const KvFormat& f, const test::OnDevice<std::uint8_t>& codes, int blocks) {
+        const test::OnDevice<test::Half> numbers(std::size_t(blocks) * std::size_t(f.numbers()));
+        readCodedBlocks(launch, f, reinterpret_cast<const char*>(codes.get()), blocks, numbers.bf16());
+        check(cudaStreamSynchronize(launch.stream), "reading blocks");
+        return numbers.read();
+    }
 };
+
+__nv_bfloat16* poolOf(const test::OnDevice<std::uint8_t>& slots) {
+    return reinterpret_cast<__nv_bfloat16*>(slots.get());
+}
 
 constexpr KvType kTypes[] = {KvType::FP8, KvType::INT8, KvType::INT4};
 
@@ -82,17 +95,19 @@ TEST_F(CudaQuantisedBlocks, ComeBackWithinTheBoundOfTheirType) {
         }
 }
 
-/// A block that goes to the host with its prompt and comes back, one that a write-back leaves in its slot, and one that
-/// is rounded where it lies have the same bits.
+/// A block that goes to the host with its prompt and is loaded, one that a write-back puts into its slot, and one that
+/// is rounded where it lies have the same numbers.
 TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
     for (const KvType type : kTypes)
         for (const auto& [tokens, dim] : {std::pair{64, 128}, {16, 64}, {48, 128}}) {
             SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim);
             const KvFormat f{type, tokens, dim, dim, false};
+            constexpr int kAll = kHeads * kBlocks;
             const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
             const auto before = blocksOf(f), expected = rounded(f, before);
-            const PinnedMemory host(kHeads * kBlocks * bytes, "allocating a store");
-            const test::OnDevice<test::Half> prompt(before), slots(before);
+            const PinnedMemory host(kAll * bytes, "allocating a store");
+            const test::OnDevice<test::Half> prompt(before), newest(before);
+            const test::OnDevice<std::uint8_t> slots(kAll * bytes);
             StoreQuantisedArgs store;
             store.format = f, store.from = prompt.bf16(), store.to = host.data();
             store.fromStride = std::int64_t(kBlocks * numbers), store.toStride = std::int64_t(kBlocks * bytes);
@@ -100,7 +115,7 @@ TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
             storeQuantised(launch, store);
             // Blocks 0, 2, 4, .. are written back; the others are loaded, each to the slot of its number.
             std::vector<BlockMove> loads, writeBacks;
-            for (int b = 0; b < kHeads * kBlocks; ++b) (b % 2 == 0 ? writeBacks : loads).push_back({b, b});
+            for (int b = 0; b < kAll; ++b) (b % 2 == 0 ? writeBacks : loads).push_back({b, b});
             const test::OnDevice<BlockMove> loadList(loads), writeList(writeBacks);
             const test::OnDevice<std::uint32_t> counts(
                 std::vector<std::uint32_t>{std::uint32_t(loads.size()), std::uint32_t(writeBacks.size())}),
@@ -109,23 +124,30 @@ TEST_F(CudaQuantisedBlocks, AreTheSameOnEveryWay) {
             gather.moves = {loadList.get(), writeList.get(), counts.get()};
             gather.store = host.as<const __nv_bfloat16>();
             gather.storeOut = host.as<__nv_bfloat16>();
-            gather.pool = slots.bf16();
+            gather.pool = poolOf(slots);
+            gather.newest = newest.bf16(), gather.slots = 1; // each block is its head's only slot
             gather.recordCounts = recorded.get();
             gatherQuantised(launch, gather, f);
             check(cudaStreamSynchronize(launch.stream), "moving blocks");
-            EXPECT_EQ(slots.read(), expected);
+            EXPECT_EQ(numbersOf(f, slots, kAll), expected);
             EXPECT_EQ(recorded.read(), counts.read());
-            // What was written back comes back the same, too.
-            const test::OnDevice<test::Half> again(std::size_t(kHeads * kBlocks) * numbers);
+            // A block that was written back is read until its step ends where it was written.
+            auto newestExpected = before;
+            for (const BlockMove& move : writeBacks)
+                std::copy_n(expected.begin() + move.slot * f.numbers(), f.numbers(),
+                            newestExpected.begin() + move.slot * f.numbers());
+            EXPECT_EQ(newest.read(), newestExpected);
+            // What was written back is loaded the same, too.
+            const test::OnDevice<std::uint8_t> again(kAll * bytes);
             std::vector<BlockMove> all;
-            for (int b = 0; b < kHeads * kBlocks; ++b) all.push_back({b, b});
+            for (int b = 0; b < kAll; ++b) all.push_back({b, b});
             const test::OnDevice<BlockMove> allList(all);
             const test::OnDevice<std::uint32_t> allCounts(std::vector<std::uint32_t>{std::uint32_t(all.size()), 0});
             gather.moves = {allList.get(), writeList.get(), allCounts.get()};
-            gather.pool = again.bf16();
+            gather.pool = poolOf(again);
             gatherQuantised(launch, gather, f);
             check(cudaStreamSynchronize(launch.stream), "moving blocks");
-            EXPECT_EQ(again.read(), expected);
+            EXPECT_EQ(numbersOf(f, again, kAll), expected);
         }
 }
 
@@ -223,22 +245,18 @@ TEST_F(CudaQuantisedBlocks, AreQuantisedAsOnTheCpu) {
         }
 }
 
-TEST_F(CudaQuantisedBlocks, AreLoadedWithTheBitsOfTheCpu) {
+TEST_F(CudaQuantisedBlocks, AreLoadedAsTheHostHasThem) {
     for (const KvType type : kTypes)
         for (const auto& [tokens, dim] : kSizes) {
             const KvFormat f{type, tokens, dim, dim, false};
-            const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
+            const auto bytes = std::size_t(f.blockBytes());
             constexpr int kStored = 29;
-            const auto blocks = blocksOf(f, kStored);
             const PinnedMemory host(kStored * bytes, "allocating a store");
-            std::vector<HostBlock> stored;
-            for (std::size_t b = 0; b < kStored; ++b) {
-                stored.push_back(quantisedOnCpu(f, blocks.data() + b * numbers));
-                std::copy(stored[b].bytes.begin(), stored[b].bytes.end(), host.as<std::uint8_t>() + b * bytes);
-            }
+            auto* const stored = host.as<std::uint8_t>();
+            for (std::size_t i = 0; i < kStored * bytes; ++i) stored[i] = std::uint8_t(random());
             const int most = tokens * dim <= 2048 ? 5000 : 300; // blocks of one launch
             for (const auto& [moves, threadBlocks] :
-                 {std::pair{0, 16}, {1, 16}, {1, 1}, {7, 3}, {kStored, 1}, {most / 10, 2}, {most, 16}}) {
+                 {std::pair{0, 4}, {1, 4}, {1, 1}, {7, 3}, {kStored, 1}, {most / 10, 2}, {most, 4}, {most, 16}}) {
                 SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim << ", " << moves
                                                 << " blocks, " << threadBlocks << " thread blocks");
                 std::vector<BlockMove> loads;
@@ -247,22 +265,22 @@ TEST_F(CudaQuantisedBlocks, AreLoadedWithTheBitsOfTheCpu) {
                 std::shuffle(slots.begin(), slots.end(), random);
                 for (int m = 0; m < moves; ++m) loads.push_back({uniform(0, kStored - 1), slots[std::size_t(m)]});
                 const Lists lists(loads, {});
-                const test::OnDevice<test::Half> pool(slots.size() * numbers);
+                const test::OnDevice<std::uint8_t> pool(slots.size() * bytes);
                 GatherArgs gather;
-                gather.moves = lists.list(), gather.store = host.as<const __nv_bfloat16>(), gather.pool = pool.bf16();
+                gather.moves = lists.list(), gather.store = host.as<const __nv_bfloat16>(), gather.pool = poolOf(pool);
                 gatherQuantised(launch, gather, f, threadBlocks);
                 check(cudaStreamSynchronize(launch.stream), "moving blocks");
                 const auto got = pool.read();
                 for (const BlockMove& move : loads) {
-                    const auto& expected = stored[std::size_t(move.store)].numbers;
-                    ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
-                                           got.begin() + std::ptrdiff_t(std::size_t(move.slot) * numbers)))
+                    const auto* expected = stored + std::size_t(move.store) * bytes;
+                    ASSERT_TRUE(std::equal(expected, expected + bytes,
+                                           got.begin() + std::ptrdiff_t(std::size_t(move.slot) * bytes)))
                         << "store " << move.store << ", slot " << move.slot;
                 }
                 for (int m = moves; m < moves + 3; ++m) {
-                    const auto first = got.begin() + std::ptrdiff_t(std::size_t(slots[std::size_t(m)]) * numbers);
+                    const auto first = got.begin() + std::ptrdiff_t(std::size_t(slots[std::size_t(m)]) * bytes);
                     ASSERT_TRUE(
-                        std::all_of(first, first + std::ptrdiff_t(numbers), [](test::Half x) { return x == 0xffff; }));
+                        std::all_of(first, first + std::ptrdiff_t(bytes), [](std::uint8_t x) { return x == 0xff; }));
                 }
             }
         }
@@ -275,11 +293,10 @@ TEST_F(CudaQuantisedBlocks, EveryCodeBecomesTheNumberNextToItsProduct) {
         const KvFormat f{type, 64, 128, 128, false};
         const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
         constexpr int kStored = 64, kKeys = 64 * 128;
-        const PinnedMemory host(kStored * bytes, "allocating a store");
-        auto* const all = host.as<std::uint8_t>();
+        std::vector<std::uint8_t> all(kStored * bytes);
         std::vector<test::Half> expected;
         for (int b = 0; b < kStored; ++b) {
-            std::uint8_t* const block = all + std::size_t(b) * bytes;
+            std::uint8_t* const block = all.data() + std::size_t(b) * bytes;
             for (std::int64_t i = 0; i < f.keyScalesAt(); ++i) block[i] = std::uint8_t(uniform(0, 255));
             auto* const scales = reinterpret_cast<std::uint16_t*>(block + f.keyScalesAt());
             for (std::int64_t i = 0; i < (f.biasAt() - f.keyScalesAt()) / 2; ++i) // no sign, no 0, nothing infinite
@@ -309,15 +326,8 @@ TEST_F(CudaQuantisedBlocks, EveryCodeBecomesTheNumberNextToItsProduct) {
                 expected.push_back(floatToBfloat(x));
             }
         }
-        std::vector<BlockMove> loads;
-        for (int b = 0; b < kStored; ++b) loads.push_back({b, b});
-        const Lists lists(loads, {});
-        const test::OnDevice<test::Half> pool(expected.size());
-        GatherArgs gather;
-        gather.moves = lists.list(), gather.store = host.as<const __nv_bfloat16>(), gather.pool = pool.bf16();
-        gatherQuantised(launch, gather, f);
-        check(cudaStreamSynchronize(launch.stream), "moving blocks");
-        const auto got = pool.read();
+        const auto got = numbersOf(f, test::OnDevice<std::uint8_t>(all), kStored);
+        ASSERT_EQ(got.size(), expected.size());
         for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << i;
     }
 }
@@ -352,53 +362,63 @@ TEST_F(CudaQuantisedBlocks, AreMovedBothWaysInOneLaunch) {
     for (const KvType type : kTypes)
         for (const auto& [tokens, dim] : {std::pair{64, 128}, {48, 64}})
             for (const auto& [loading, writing, threadBlocks] :
-                 {std::tuple{0, 1, 16}, {1, 1, 16}, {5, 3, 4}, {40, 17, 3}, {3, 40, 16}})
+                 {std::tuple{0, 1, 16}, {1, 1, 4}, {5, 3, 4}, {40, 17, 3}, {3, 40, 1}})
                 for (const auto part :
                      {GatherArgs::Part::Both, GatherArgs::Part::Loads, GatherArgs::Part::WriteBacks}) {
                     SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << tokens << ' ' << dim << ", " << loading
                                                     << " and " << writing << ", part " << int(part));
                     const KvFormat f{type, tokens, dim, dim, false};
-                    const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers());
-                    const int all = loading + writing;
+                    const auto bytes = std::size_t(f.blockBytes()), numbers = std::size_t(f.numbers()),
+                               written = std::size_t(f.biasAt()); // behind them nothing is said
+                    // Heads of three slots. Each of the first ones writes back from one of its slots; the loads go to
+                    // slots of the heads behind.
+                    const int slotsOfHead = 3, all = loading + writing, slots = slotsOfHead * all;
                     const auto blocks = blocksOf(f, all);
                     const PinnedMemory host(std::size_t(all) * bytes, "allocating a store");
                     std::fill_n(host.as<std::uint8_t>(), std::size_t(all) * bytes, std::uint8_t(0xee));
+                    std::vector<BlockMove> loads, writeBacks; // in the store from behind
+                    std::vector<test::Half> expectedNewest = blocks;
+                    std::vector<std::uint8_t> expected(std::size_t(slots) * bytes, 0xff);
                     std::vector<HostBlock> exact;
-                    std::vector<BlockMove> loads, writeBacks; // block b in slot b, and in the store from behind
-                    std::vector<test::Half> expected = blocks;
                     for (int b = 0; b < all; ++b) {
                         exact.push_back(quantisedOnCpu(f, blocks.data() + std::size_t(b) * numbers));
-                        const bool load = b < loading;
-                        (load ? loads : writeBacks).push_back({all - 1 - b, b});
-                        if (load)
-                            std::copy(exact.back().bytes.begin(), exact.back().bytes.end(),
-                                      host.as<std::uint8_t>() + std::size_t(all - 1 - b) * bytes);
-                        if (part != (load ? GatherArgs::Part::WriteBacks : GatherArgs::Part::Loads))
+                        const bool load = b >= writing;
+                        const int slot = slotsOfHead * b + uniform(0, slotsOfHead - 1);
+                        (load ? loads : writeBacks).push_back({all - 1 - b, slot});
+                        auto* const stored = host.as<std::uint8_t>() + std::size_t(all - 1 - b) * bytes;
+                        if (load) std::copy(exact.back().bytes.begin(), exact.back().bytes.end(), stored);
+                        if (part == (load ? GatherArgs::Part::WriteBacks : GatherArgs::Part::Loads)) continue;
+                        std::copy_n(exact.back().bytes.begin(), load ? bytes : written,
+                                    expected.begin() + std::ptrdiff_t(std::size_t(slot) * bytes));
+                        if (!load)
                             std::copy(exact.back().numbers.begin(), exact.back().numbers.end(),
-                                      expected.begin() + std::ptrdiff_t(std::size_t(b) * numbers));
+                                      expectedNewest.begin() + std::ptrdiff_t(std::size_t(b) * numbers));
                     }
                     const Lists lists(loads, writeBacks);
-                    const test::OnDevice<test::Half> pool(blocks);
+                    const test::OnDevice<test::Half> newest(blocks);
+                    const test::OnDevice<std::uint8_t> pool(expected.size());
                     const test::OnDevice<std::uint32_t> recorded(std::vector<std::uint32_t>{77, 77});
                     const test::OnDevice<std::uint64_t> marks(std::vector<std::uint64_t>{0, 0});
                     GatherArgs gather;
-                    gather.moves = lists.list(), gather.pool = pool.bf16(), gather.part = part;
+                    gather.moves = lists.list(), gather.pool = poolOf(pool), gather.part = part;
+                    gather.newest = newest.bf16(), gather.slots = slotsOfHead;
                     gather.store = host.as<const __nv_bfloat16>(), gather.storeOut = host.as<__nv_bfloat16>();
                     gather.recordCounts = recorded.get();
                     gather.mark = marks.get(), gather.endMark = marks.get() + 1;
                     gatherQuantised(launch, gather, f, threadBlocks);
                     check(cudaStreamSynchronize(launch.stream), "moving blocks");
                     EXPECT_TRUE(pool.read() == expected);
-                    const bool loaded = part != GatherArgs::Part::WriteBacks, written = part != GatherArgs::Part::Loads;
+                    EXPECT_TRUE(newest.read() == expectedNewest);
+                    const bool loaded = part != GatherArgs::Part::WriteBacks, wrote = part != GatherArgs::Part::Loads;
                     EXPECT_EQ(recorded.read(), (std::vector<std::uint32_t>{loaded ? std::uint32_t(loading) : 77u,
-                                                                           written ? std::uint32_t(writing) : 77u}));
+                                                                           wrote ? std::uint32_t(writing) : 77u}));
                     const auto times = marks.read();
                     EXPECT_GT(times[0], 0u);
                     EXPECT_GE(times[1], times[0]);
-                    for (int b = loading; b < all; ++b) {
+                    for (int b = 0; b < writing; ++b) {
                         const auto* got = host.as<const std::uint8_t>() + std::size_t(all - 1 - b) * bytes;
-                        if (written)
-                            ASSERT_TRUE(std::equal(got, got + f.biasAt(), exact[std::size_t(b)].bytes.begin())) << b;
+                        if (wrote)
+                            ASSERT_TRUE(std::equal(got, got + written, exact[std::size_t(b)].bytes.begin())) << b;
                         else
                             ASSERT_TRUE(std::all_of(got, got + bytes, [](std::uint8_t x) { return x == 0xee; })) << b;
                     }
