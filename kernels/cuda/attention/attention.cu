@@ -377,12 +377,14 @@ void launchDecode(const Launch& how, const Division& division, const DecodeAtten
 
 std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
     if (shape.latentValue > 0) return latentPartialFloats(how, shape, rows, maxBlocks);
-    if (ringAttentionFits(how, shape)) return ringPartialFloats(how, shape, rows, maxBlocks);
+    const std::size_t ring = ringAttentionFits(how, shape) ? ringPartialFloats(how, shape, rows, maxBlocks) : 0;
+    if (ring > 0 && clusterAttentionFits(how, shape, true)) return ring;
     const Division division = divide(how, shape, rows, maxBlocks);
     const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = division.splits / division.cluster;
-    return clusters == 1 ? 0
-                         : std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t(headTiles) * kHeads *
-                               std::size_t(clusters) * std::size_t(kCell(shape.dim));
+    const std::size_t splits = clusters == 1 ? 0
+                                             : std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t(headTiles) *
+                                                   kHeads * std::size_t(clusters) * std::size_t(kCell(shape.dim));
+    return std::max(ring, splits);
 }
 
 std::size_t attentionArrivals(const AttentionShape& shape, int rows) {
@@ -394,12 +396,10 @@ void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
     if (args.shape.latentValue > 0) return latentDecodeAttention(how, args);
-    if (ringAttentionFits(how, args.shape)) {
-        // Numbers that come back from codes get the kernel that reads codes, whose sums have an order of their own.
-        const bool ofCodes = hasScales(args.format.type);
-        return ofCodes || isShort(args.shape, args.rows, args.maxBlocks) ? clusterAttention(how, args)
-                                                                         : ringAttention(how, args);
-    }
+    // Numbers that come back from codes get the kernel that reads codes, whose sums have an order of their own.
+    const bool coded = hasScales(args.format.type), fits = clusterAttentionFits(how, args.shape, coded);
+    if (fits && (coded || isShort(args.shape, args.rows, args.maxBlocks))) return clusterAttention(how, args);
+    if (!coded && ringAttentionFits(how, args.shape)) return ringAttention(how, args);
     const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
         division.warps == 8 ? launchDecode<64, 8>(how, division, args) : launchDecode<64, 4>(how, division, args);

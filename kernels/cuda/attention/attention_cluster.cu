@@ -30,9 +30,23 @@ template <int kDim> struct Inbox {
     float2 state[kHeads];
 };
 
-/// A ring of kRing stages, 96 KiB.
-template <int kDim, int kRing> struct Ring {
-    uint4 blocks[kRing][kStageTokens * kDim * 4 / 16];
+/// Bytes of the blocks of a stage; of coded blocks the smallest ones take the most, because each has scales.
+template <int kDim, KvType kType> constexpr int stageBytes() {
+    if (!hasScales(kType)) return kStageTokens * kDim * 4;
+    return kMostBlocks * int(KvFormat{kType, kStageTokens / kMostBlocks, kDim, kDim, false}.blockBytes());
+}
+/// Stages of a ring. One thread block on a multiprocessor leaves the projections their cache (leaveCache).
+template <int kDim, KvType kType> constexpr int kStages = (kDim == 64 ? 2 : 1) * (hasScales(kType) ? 5 : 3);
+
+/// Room for the newest block of a list, which is bf16 where the others are coded.
+template <int kDim, KvType kType> struct NewestRoom { uint4 block[kStageTokens * kDim * 4 / 16]; };
+template <int kDim> struct NewestRoom<kDim, KvType::BF16> {};
+
+/// A ring of stages. The blocks of a stage lie one behind the other.
+template <int kDim, KvType kType> struct Ring {
+    static constexpr int kRing = kStages<kDim, kType>;
+    uint4 blocks[kRing][stageBytes<kDim, kType>() / 16];
+    NewestRoom<kDim, kType> newest;
     float bias[kRing][kStageTokens];
     std::int32_t ids[kRing][kMostBlocks], listed[kRing];
     std::uint64_t full[kRing], empty[kRing];
@@ -43,24 +57,26 @@ template <int kDim, int kRing> struct Ring {
 
 /// Attends with 16 query heads to 32 tokens of a stage. A warp calls this. Tokens and channels belong to lanes as in
 /// attention.cu.
-template <int kDim, int kRing, KvType kType>
-__device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int first, const DecodeAttentionArgs& a,
+template <int kDim, KvType kType>
+__device__ inline void attendStage(const Ring<kDim, kType>& ring, int stage, int first, const DecodeAttentionArgs& a,
                                    int blockShift, bool biased, int position, const CodedParts& parts,
                                    const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc) {
     using Reader = CodedReader<kScaled<kType>>;
     [[maybe_unused]] const Reader reader{parts};
     const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
     const int within = (1 << blockShift) - 1, listed = ring.listed[stage];
-    const int blockBytes = kDim * 4 << blockShift; // of the room of a block, which may be bf16
+    const int blockBytes = hasScales(kType) ? parts.bytes : kDim * 4 << blockShift;
     const char* blocks = reinterpret_cast<const char*>(ring.blocks[stage]);
     // The last stage of a list may have fewer blocks than others: absent ones are masked and read as its last block.
     const int keyGroup = first + 8 * (row / 2), mine = first + 8 * quad;
     const int keyEntry = min(keyGroup >> blockShift, listed - 1), keyToken = (keyGroup & within) + row % 2;
     const char* keyBlock = blocks + keyEntry * blockBytes;
-    const char* keys = keyBlock + keyToken * kDim * 2 + quad * 16;
     const int wanted = mine >> blockShift, entry = min(wanted, listed - 1);
     const char* valueBlock = blocks + entry * blockBytes;
-    const char* values = valueBlock + (kDim * 2 << blockShift) + (row * 2 << blockShift) + (mine & within) * 2;
+    const char *keyNumbers = keyBlock, *valueNumbers = valueBlock; // blocks that are bf16
+    if constexpr (hasScales(kType)) keyNumbers = valueNumbers = reinterpret_cast<const char*>(ring.newest.block);
+    const char* keys = keyNumbers + keyToken * kDim * 2 + quad * 16;
+    const char* values = valueNumbers + (kDim * 2 << blockShift) + (row * 2 << blockShift) + (mine & within) * 2;
     const int firstToken = (ring.ids[stage][entry] << blockShift) + (mine & within);
     const unsigned reach = reachOf(a.window);
 
@@ -222,12 +238,14 @@ constexpr int kClusterRegisters = 192;
 /// Grid: (cluster, kvHeads, rows * head tiles). The last warp keeps a ring of stages full with bulk copies, which need
 /// neither registers nor threads while they are under way. The other warps attend to the stages, two warps to a stage.
 /// kType: of the blocks before the newest one. Only blocks that are not bf16 need `parts`.
-template <int kDim, int kRing, KvType kType>
+template <int kDim, KvType kType>
 __global__ void __maxnreg__(kClusterRegisters)
     clusterKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift, CodedParts parts) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint4 raw[];
-    auto& ring = *reinterpret_cast<Ring<kDim, kRing>*>(raw);
+    using Stages = Ring<kDim, kType>;
+    constexpr int kRing = Stages::kRing;
+    auto& ring = *reinterpret_cast<Stages*>(raw);
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const DecodePlace place(a.shape, plan);
     letNextKernelStart();
@@ -268,8 +286,9 @@ __global__ void __maxnreg__(kClusterRegisters)
     if (warp == kComputingWarps) {
         asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores of earlier kernels
         const std::size_t listed = std::size_t(place.item) * a.list.capacity + skipped;
-        const int slot = lane % perStage; // of a stage
-        const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0;
+        const int slot = lane % perStage;                                                   // of a stage
+        const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0; // bytes: of bf16
+        const int blockBytes = hasScales(kType) ? parts.bytes : bytes;
         std::int32_t id = 0, at = 0;
         for (int s = begin; s < end; ++s) {
             const int turn = s - begin, stage = turn % kRing, within = turn % (kWarp / perStage);
@@ -284,21 +303,19 @@ __global__ void __maxnreg__(kClusterRegisters)
             if (turn >= kRing) waitFor(ring.empty[stage], unsigned(turn / kRing - 1) & 1);
             keepIds(ring.ids[stage], myId);
             if (lane == 0) ring.listed[stage] = count;
-            const char* from = reinterpret_cast<const char*>(a.blocks);
-            int myBytes = bytes, blockBytes = count * bytes;
+            const char* from = reinterpret_cast<const char*>(a.blocks) + std::size_t(headFirst + myPlace) * blockBytes;
+            char* to = reinterpret_cast<char*>(ring.blocks[stage]) + lane * blockBytes;
+            int myBytes = blockBytes, allBytes = count * blockBytes;
             if constexpr (hasScales(kType)) {
-                const bool newest = myId == position >> blockShift;
-                myBytes = newest ? bytes : parts.bytes;
-                blockBytes = int(__reduce_add_sync(0xffffffffu, lane < count ? unsigned(myBytes) : 0u));
-                from = newest ? reinterpret_cast<const char*>(a.newest) + std::size_t(head) * bytes
-                              : from + std::size_t(headFirst + myPlace) * parts.bytes;
-            } else {
-                from += std::size_t(headFirst + myPlace) * bytes;
+                if (myId == position >> blockShift) {
+                    from = reinterpret_cast<const char*>(a.newest) + std::size_t(head) * bytes;
+                    to = reinterpret_cast<char*>(ring.newest.block), myBytes = bytes;
+                }
+                allBytes = int(__reduce_add_sync(0xffffffffu, lane < count ? unsigned(myBytes) : 0u));
             }
-            if (lane == 0) expectBytes(ring.full[stage], unsigned(blockBytes + count * biasBytes));
+            if (lane == 0) expectBytes(ring.full[stage], unsigned(allBytes + count * biasBytes));
             __syncwarp();
             if (lane < count) {
-                char* to = reinterpret_cast<char*>(ring.blocks[stage]) + lane * bytes;
                 bulkLoad(to, from, unsigned(myBytes), ring.full[stage]);
                 if (biased)
                     bulkLoad(&ring.bias[stage][lane << blockShift],
@@ -315,8 +332,8 @@ __global__ void __maxnreg__(kClusterRegisters)
             const int turn = s - begin, stage = turn % kRing;
             waitFor(ring.full[stage], unsigned(turn / kRing) & 1);
             if (turn % (kComputingWarps / kTilesPerStage) == warp / kTilesPerStage)
-                attendStage<kDim, kRing, kType>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased,
-                                                position, parts, q, acc);
+                attendStage<kDim, kType>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased, position,
+                                         parts, q, acc);
             arrive(ring.empty[stage]); // every lane arrives: a lane's arrival orders only its own reads
         }
     }
@@ -333,38 +350,44 @@ int stagesOf(const AttentionShape& shape, int maxBlocks) {
     return std::max(1, (maxBlocks * shape.blockSize + kStageTokens - 1) / kStageTokens);
 }
 
-template <int kDim, int kRing> void launchClusters(const Launch& how, const DecodeAttentionArgs& args) {
-    static_assert(sizeof(WarpParts<kDim>) <= sizeof(Ring<kDim, kRing>::blocks));
+template <int kDim> void launchClusters(const Launch& how, const DecodeAttentionArgs& args) {
     const int stages = stagesOf(args.shape, args.maxBlocks), items = itemsOf(args.shape, args.rows);
-    // No more thread blocks in all than run at once. With few stages to make numbers of codes takes as long as to load
-    // them, and two thread blocks on a multiprocessor hide each other's work.
-    const int most = how.multiprocessors * (hasScales(args.format.type) ? 2 : 1);
-    int cluster = 1;
-    while (cluster * 2 <= std::min(stages, kCluster) && items * cluster * 2 <= most) cluster *= 2;
+    int cluster = 1; // no more thread blocks in all than multiprocessors
+    while (cluster * 2 <= std::min(stages, kCluster) && items * cluster * 2 <= how.multiprocessors) cluster *= 2;
     const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
     const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};
     int blockShift = 0;
     while (1 << blockShift < args.shape.blockSize) ++blockShift;
     withBlockType(args, [&](auto type) {
         constexpr KvType kType = decltype(type)::value;
-        const auto kernel = clusterKernel<kDim, kRing, kType>;
-        allowShared(kernel, sizeof(Ring<kDim, kRing>), "preparing the attention");
+        using Stages = Ring<kDim, kType>;
+        static_assert(sizeof(WarpParts<kDim>) <= sizeof(Stages::blocks));
+        static_assert(sizeof(Stages) < 131 << 10); // what leaveCache leaves a thread block
+        const auto kernel = clusterKernel<kDim, kType>;
+        allowShared(kernel, sizeof(Stages), "preparing the attention");
         leaveCache(kernel, "preparing the attention");
         launch(how,
                {dim3(unsigned(cluster), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
-                dim3(kClusterThreads), sizeof(Ring<kDim, kRing>), unsigned(cluster)},
+                dim3(kClusterThreads), sizeof(Stages), unsigned(cluster)},
                kernel, "attending", args, plan, blockShift, hasScales(kType) ? CodedParts(args.format) : CodedParts());
     });
 }
 
 } // namespace
 
+bool clusterAttentionFits(const Launch& how, const AttentionShape& shape, bool coded) {
+    const std::size_t plain = shape.dim == 64 ? sizeof(Ring<64, KvType::BF16>) : sizeof(Ring<128, KvType::BF16>),
+                      ofCodes = shape.dim == 64 ? sizeof(Ring<64, KvType::INT8>) : sizeof(Ring<128, KvType::INT8>);
+    return how.clusters && (coded ? ofCodes : plain) <= how.blockShared && shape.blockSize <= kStageTokens &&
+           kStageTokens % shape.blockSize == 0;
+}
+
 bool isShort(const AttentionShape& shape, int rows, int maxBlocks) {
     return std::int64_t(itemsOf(shape, rows)) * stagesOf(shape, maxBlocks) <= kMostStages;
 }
 
 void clusterAttention(const Launch& how, const DecodeAttentionArgs& args) {
-    args.shape.dim == 64 ? launchClusters<64, 6>(how, args) : launchClusters<128, 3>(how, args);
+    args.shape.dim == 64 ? launchClusters<64>(how, args) : launchClusters<128>(how, args);
 }
 
 } // namespace kvscope::cuda

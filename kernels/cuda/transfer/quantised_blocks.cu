@@ -156,7 +156,9 @@ template <KvType kType> __global__ void __launch_bounds__(kThreads, 1) roundNewe
 
 // The gather. A slot holds a full block as the host has it, so that a load is a copy. Some thread blocks load, in
 // pieces through rings of bulk copies; the others write back the blocks that have become full.
-using Rings = LoneRings;
+struct Rings { // 72 KiB, which leaves the kernels that follow their cache and fits everywhere
+    static constexpr int kDrivers = 3, kStages = 3;
+};
 constexpr int kGatherThreads = 256;
 constexpr int kWritingBlocks = 12;
 static_assert(Rings::kDrivers * kWarp <= kGatherThreads);
