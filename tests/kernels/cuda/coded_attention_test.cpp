@@ -187,6 +187,12 @@ TEST_F(CudaCodedAttention, WithoutClustersHasTheBitsOfTheirNumbers) {
     for (const KvType type : kTypes) attendsInEveryShape({.type = type}, {16, 64});
 }
 
+/// Desktops' GPUs have less shared memory for a thread block than the kernel of clusters asks for.
+TEST_F(CudaCodedAttention, WithLittleSharedMemoryHasTheBitsOfTheirNumbers) {
+    launch.blockShared = std::size_t(99) << 10;
+    attendsInEveryShape({.type = KvType::INT8}, {64});
+}
+
 TEST_F(CudaCodedAttention, HasBiasAndWindowAsOtherBlocksHave) {
     for (const KvType type : kTypes)
         for (const int blockSize : {16, 64, 48})

@@ -4,6 +4,7 @@
 #include "tests/kernels/cuda/device.h"
 
 #include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/token/token.h"
 #include "kernels/selection.h"
 
 #include <algorithm>
@@ -304,6 +305,88 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
             EXPECT_EQ(pool.read(), want) << loads;
             EXPECT_EQ(std::memcmp(pinned, host.data(), host.size() * 2), 0) << loads;
         }
+    }
+}
+
+/// Slots of full blocks in a format of their own: a prompt's last block and the tokens behind it lie beside them, and
+/// a block that a token fills is listed with its slot.
+TEST_F(CudaTest, SelectionWritesTokensBesideSlotsOfFullBlocks) {
+    constexpr int kRows = 2, kKvHeads = 2, kHeads = kRows * kKvHeads, kDim = 64, kSize = 16, kMaxBlocks = 12,
+                  kSlots = 6, kCapacity = 5;
+    const AttentionShape shape{8, kKvHeads, kDim, kSize};
+    const std::size_t element = blockElements(kSize, kDim);
+    std::vector<std::int64_t> first;
+    for (int h = 0; h < kHeads; ++h) first.push_back(std::int64_t(h) * kMaxBlocks);
+    const OnDevice<std::int64_t> dfirst(first);
+    const OnDevice<Half> pool(std::size_t(kHeads * kSlots) * element), newest(std::size_t(kHeads) * element);
+    const OnDevice<std::int32_t> map(std::vector<std::int32_t>(std::size_t(kHeads * kSlots), -1)),
+        lastUse(std::vector<std::int32_t>(std::size_t(kHeads * kSlots), -1)),
+        listBlock(std::size_t(kHeads * kCapacity)), listSlot(std::size_t(kHeads * kCapacity)),
+        listCount(static_cast<std::size_t>(kHeads));
+    const OnDevice<BlockMove> loads(std::size_t(kHeads * kCapacity)), back(static_cast<std::size_t>(kHeads));
+    const auto poolBefore = pool.read();
+    auto expected = newest.read();
+    std::vector<std::int32_t> position{30, 48}; // prompts of so many tokens: the second one ends with a full block
+    const auto prompt = halves(std::size_t(kKvHeads * kMaxBlocks) * element);
+    const OnDevice<Half> blocks(prompt);
+    const std::int64_t headStride = std::int64_t(kMaxBlocks * element);
+    for (int row = 0; row < kRows; ++row)
+        placeTail(launch, shape, blocks.bf16(), headStride, row, position[std::size_t(row)], pool.bf16(), kSlots,
+                  map.get(), lastUse.get(), newest.bf16());
+    check(cudaStreamSynchronize(launch.stream), "testing");
+    for (std::size_t g = 0; g < kKvHeads; ++g)
+        std::copy_n(prompt.begin() + std::ptrdiff_t((g * kMaxBlocks + 1) * element), element,
+                    expected.begin() + std::ptrdiff_t(g * element));
+    EXPECT_EQ(newest.read(), expected) << "the first prompt's tail";
+    const auto mapBefore = map.read();
+    for (int h = 0; h < kHeads; ++h) EXPECT_EQ(mapBefore[std::size_t(h * kSlots)], h < kKvHeads ? 1 : -1);
+    for (int step = 0; step < 20; ++step) {
+        SCOPED_TRACE(::testing::Message() << "step " << step);
+        const auto key = halves(std::size_t(kHeads * kDim)), value = halves(std::size_t(kHeads * kDim));
+        const OnDevice<Half> dkey(key), dvalue(value);
+        const OnDevice<float> scores(floats(std::size_t(kHeads * kMaxBlocks)));
+        const OnDevice<std::int32_t> dpos(position);
+        const OnDevice<std::uint32_t> counts(std::vector<std::uint32_t>(2, 0));
+        SelectArgs a;
+        a.shape = shape;
+        a.rows = kRows;
+        a.position = dpos.get();
+        a.maxBlocks = kMaxBlocks;
+        a.score = SelectArgs::Score::Given;
+        a.givenScores = scores.get();
+        a.budget = {1, 1, true, 2, 0};
+        a.capacity = kCapacity;
+        a.list = {listBlock.get(), listSlot.get(), listCount.get()};
+        a.slots.count = kSlots;
+        a.slots.map = map.get();
+        a.slots.lastUse = lastUse.get();
+        a.slots.pool = pool.bf16();
+        a.slots.newest = newest.bf16();
+        a.slots.newKey = dkey.bf16(), a.slots.newValue = dvalue.bf16();
+        a.slots.storeFirst = dfirst.get();
+        a.slots.moves = {loads.get(), back.get(), counts.get()};
+        selectBlocksOnDevice(launch, a);
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        std::set<std::pair<std::int64_t, std::int64_t>> full;
+        const auto list = listBlock.read(), slots = listSlot.read(), count = listCount.read(), mapped = map.read();
+        for (int h = 0; h < kHeads; ++h) {
+            const int at = position[std::size_t(h / kKvHeads)], last = h * kCapacity + count[std::size_t(h)] - 1;
+            putToken(&expected[std::size_t(h) * element], kSize, kDim, at % kSize, &key[std::size_t(h * kDim)],
+                     &value[std::size_t(h * kDim)]);
+            ASSERT_EQ(list[std::size_t(last)], at / kSize) << "the newest block comes last, head " << h;
+            const int slot = slots[std::size_t(last)];
+            EXPECT_EQ(mapped[std::size_t(h * kSlots + slot)], at / kSize) << "and has a slot, head " << h;
+            if (at % kSize == kSize - 1)
+                full.insert({std::int64_t(h) * kMaxBlocks + at / kSize, std::int64_t(h) * kSlots + slot});
+        }
+        EXPECT_EQ(newest.read(), expected);
+        EXPECT_EQ(pool.read(), poolBefore) << "slots hold full blocks, which the gather brings";
+        ASSERT_EQ(counts.read()[1], full.size());
+        const auto moves = back.read();
+        std::set<std::pair<std::int64_t, std::int64_t>> got;
+        for (std::size_t i = 0; i < full.size(); ++i) got.insert({moves[i].store, moves[i].slot});
+        EXPECT_EQ(got, full);
+        for (auto& at : position) ++at;
     }
 }
 
