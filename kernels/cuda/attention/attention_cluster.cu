@@ -47,7 +47,7 @@ template <int kDim, KvType kType> struct Ring {
     static constexpr int kRing = kStages<kDim, kType>;
     uint4 blocks[kRing][stageBytes<kDim, kType>() / 16];
     NewestRoom<kDim, kType> newest;
-    float bias[kRing][kStageTokens];
+    alignas(16) float bias[kRing][kStageTokens];
     std::int32_t ids[kRing][kMostBlocks], listed[kRing];
     std::uint64_t full[kRing], empty[kRing];
     Inbox<kDim> inbox; // not in the place of stages: others may send before this thread block has read its last stage
