@@ -233,7 +233,7 @@ std::vector<DecodeJob> offloadedJobs() {
     return jobs;
 }
 
-/// Blocks of bf16, of 8 and of 4 bits on the host and the link.
+/// Blocks of bf16, of 8 and of 4 bits on the host, the link and in slots.
 std::vector<DecodeJob> kvTypeJobs() {
     std::vector<DecodeJob> jobs;
     for (const KvType type : {KvType::BF16, KvType::INT8, KvType::INT4}) {
@@ -241,6 +241,24 @@ std::vector<DecodeJob> kvTypeJobs() {
         jobs.back().kvType = type;
         jobs.back().steps = 128;
     }
+    return jobs;
+}
+
+/// The same at batches whose attention is most of a layer, and with as many slots as the bytes of bf16's allow.
+std::vector<DecodeJob> kvSlotJobs() {
+    std::vector<DecodeJob> jobs;
+    const auto add = [&](int batch, KvType type) -> DecodeJob& {
+        jobs.push_back(job("nosa", 16384, batch, kNosaLocality));
+        jobs.back().kvType = type;
+        jobs.back().storedSequences = 8;
+        return jobs.back();
+    };
+    for (const int batch : {16, 64})
+        for (const KvType type : {KvType::BF16, KvType::INT8, KvType::FP8, KvType::INT4}) add(batch, type);
+    DecodeJob& roomy = add(16, KvType::INT8);
+    roomy.slots = 123; // and a bf16 block are 64 bf16 blocks
+    roomy.leastRecentlyUsed = true;
+    roomy.note = "as many slots as the bytes of 64 bf16 blocks allow";
     return jobs;
 }
 
@@ -433,6 +451,8 @@ std::span<const DecodeGrid> decodeGrids() {
         DecodeGrid{"offloaded", "What do transfers add to a step, and how fast is it beside the paper's?",
                    offloadedJobs, noConclusions},
         DecodeGrid{"kv-types", "What do blocks of 8 and 4 bits save of a step?", kvTypeJobs, noConclusions},
+        DecodeGrid{"kv-slots", "What do slots of 8 and 4 bits save of attention, and what do more of them hold?",
+                   kvSlotJobs, noConclusions},
         DecodeGrid{"recorded", "What do recording and kernel tracing cost, without the GPU's counters?", recordedJobs,
                    noConclusions},
         DecodeGrid{"long", "Does throughput hold over a long answer?", longJobs, noConclusions},

@@ -21,7 +21,7 @@ struct DecodeJob {
     std::string shape = "nosa-8b", method = "nosa";
     int context = 16384, batch = 1, steps = 64;
     bool offload = false, record = true;
-    std::optional<KvType> kvType; // of full blocks on the host and the link; nothing: bf16
+    std::optional<KvType> kvType; // of full blocks on the host, the link and in slots; nothing: bf16
     int slots = 0;                // block slots per head of an offloaded run; 0: the method's budget
     bool leastRecentlyUsed = false;
     bool moveBlocks = true;                                      // false: as PlantedSteps::moveBlocks
