@@ -14,8 +14,8 @@ namespace kvscope {
 constexpr KvType ownKvType(Backend backend) { return backend == Backend::Cpu ? KvType::F32 : KvType::BF16; }
 
 /// The format of full blocks on the host and in slots. Layers without slots hold, on a GPU, the bf16 numbers that come
-/// back from it. Eviction scores are in the block on the CPU, where the
-/// method's attention uses them; on a GPU they are in an array of their own.
+/// back from it. Eviction scores are in the block on the CPU, where the method's attention uses them; on a GPU they are
+/// in an array of their own.
 /// @param type nothing: the backend's own
 inline KvFormat kvFormat(Backend backend, const ModelConfig& config, const SelectionSpec& spec,
                          std::optional<KvType> type = {}) {

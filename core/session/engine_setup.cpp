@@ -95,10 +95,11 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
         std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));
         if (options.deviceKvBlocks)
             slots = *options.deviceKvBlocks;
-        else if (options.deviceKvBytes) // of a KV head, before its slots are counted
-            slots =
-                (*options.deviceKvBytes / (std::int64_t(sequences) * offloadedLayers * config.kvHeads) - tailBytes) /
-                blockBytes;
+        else if (options.deviceKvBytes) {
+            const std::int64_t ofHead =
+                *options.deviceKvBytes / (std::int64_t(sequences) * offloadedLayers * config.kvHeads);
+            slots = std::max<std::int64_t>(0, ofHead - tailBytes) / blockBytes;
+        }
         if (slots < needed)
             refuse(
                 fmt::format(

@@ -89,8 +89,8 @@ struct Parts {
         const double weights = double(s.model.vocab) * s.model.hidden;
         return {weights * s.model.bytesPerWeight, 2 * weights * batch};
     }
-    Work attention(int tokens,
-                   double bytes) const { // reads the tokens, writes the new one; q.k and the weighted sum of v
+    /// Reads the tokens, each of so many bytes, and writes the new one; q.k and the weighted sum of v.
+    Work attention(int tokens, double bytes) const {
         return {(tokens * bytes + tokenBytes()) * batch,
                 4.0 * s.model.queryHeads * s.model.headDim * double(tokens) * batch};
     }
