@@ -70,8 +70,8 @@ TEST_F(QuantisedOnCuda, BlocksThatFillWhileDecodingAreTheSameWhereverTheyLie) {
             EXPECT_EQ(offloaded.ids, resident.ids);
             for (std::size_t step = 0; step < resident.logits.size(); ++step)
                 ASSERT_EQ(offloaded.logits[step], resident.logits[step]) << "step " << step;
-            EXPECT_GT(offloaded.summary.misses, 0);
             if (method != std::string("nosa")) continue;
+            EXPECT_GT(offloaded.summary.misses, 0);
             const Outcome roomy = run(Backend::Cuda, method, type, true, kSteps, 14);
             EXPECT_EQ(roomy.ids, resident.ids);
             for (std::size_t step = 0; step < resident.logits.size(); ++step)
