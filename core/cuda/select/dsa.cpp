@@ -333,13 +333,13 @@ void DsaOnDevice::promptDone(int layer, int sequence, int tokens, const __nv_bfl
     admit.tokens = tokens > budget_ && lastList_ != nullptr ? lastList_ : counting_ + tokens - chosen;
     admit.count = counting_ + chosen;
     cuda::admitTokens(context_.launch, admit);
-    cuda::FetchTokensArgs fetch;
+    cuda::FetchTokenSlotsArgs fetch;
     fetch.admitted = admit;
     fetch.dim = dim();
     fetch.store = blocks;
     fetch.newKey = blocks + std::size_t(tokens - 1) * std::size_t(dim());
     fetch.pool = layers_[std::size_t(layer)].pool + row * Extents<int, int>(slots_, dim()).size();
-    cuda::fetchTokens(context_.launch, fetch);
+    cuda::fetchTokenSlots(context_.launch, fetch);
     lastList_ = nullptr;
 }
 
@@ -405,14 +405,14 @@ void DsaOnDevice::bring(const DeviceStep& step) {
         if (hitBytes() > 0) admit.hitRecord = reinterpret_cast<std::uint8_t*>(step.report + hitsAt());
     }
     cuda::admitTokens(context_.launch, admit);
-    cuda::FetchTokensArgs fetch;
+    cuda::FetchTokenSlotsArgs fetch;
     fetch.admitted = admit;
     fetch.dim = dim();
     fetch.store = store_.of(step.layer);
     fetch.first = context_.tables.tokenFirst;
     fetch.newKey = step.newKey;
     fetch.pool = layers_[std::size_t(step.layer)].pool;
-    cuda::fetchTokens(context_.launch, fetch);
+    cuda::fetchTokenSlots(context_.launch, fetch);
 }
 
 bool DsaOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {

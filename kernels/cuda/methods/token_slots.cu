@@ -93,7 +93,7 @@ __device__ inline void copyToken(const Bf16* from, Bf16* to, int dim) {
 }
 
 /// Grid: (capacity + 1 tokens, a warp each; rows).
-__global__ void __launch_bounds__(kThreads) fetchKernel(FetchTokensArgs a) {
+__global__ void __launch_bounds__(kThreads) fetchKernel(FetchTokenSlotsArgs a) {
     const AdmitTokensArgs& in = a.admitted;
     const int row = blockIdx.y, n = int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp;
     letNextKernelStart();
@@ -126,7 +126,7 @@ void admitTokens(const Launch& how, const AdmitTokensArgs& args) {
     launch(how, {dim3(unsigned(args.rows)), dim3(kAdmitThreads)}, admitKernel, "giving tokens slots", args);
 }
 
-void fetchTokens(const Launch& how, const FetchTokensArgs& args) {
+void fetchTokenSlots(const Launch& how, const FetchTokenSlotsArgs& args) {
     if (args.admitted.rows == 0) return;
     launch(how, {dim3(unsigned(args.admitted.capacity / kWarps + 1), unsigned(args.admitted.rows)), dim3(kThreads)},
            fetchKernel, "fetching tokens", args);

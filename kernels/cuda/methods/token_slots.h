@@ -46,7 +46,7 @@ struct AdmitTokensArgs {
 void admitTokens(const Launch& launch, const AdmitTokensArgs& args);
 
 /// Copies what admitTokens asked for into the slots: missing tokens from the store, new ones from newKey.
-struct FetchTokensArgs {
+struct FetchTokenSlotsArgs {
     AdmitTokensArgs admitted;
     int dim = 0;                           // a multiple of 8
     const __nv_bfloat16* store = nullptr;  // [tokens, dim]; may be pinned host memory
@@ -54,7 +54,7 @@ struct FetchTokensArgs {
     const __nv_bfloat16* newKey = nullptr; // [rows, dim]
     __nv_bfloat16* pool = nullptr;         // [rows, slots, dim]
 };
-void fetchTokens(const Launch& launch, const FetchTokensArgs& args);
+void fetchTokenSlots(const Launch& launch, const FetchTokenSlotsArgs& args);
 
 /// store[first + position] = newKey, of every row.
 struct StoreTokenArgs {

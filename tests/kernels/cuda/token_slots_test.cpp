@@ -62,7 +62,7 @@ TEST_P(TokenSlotsOnDevice, KeepTheTokensThatWereChosenLast) {
         const OnDevice<std::int32_t> dposition(position), dtokens(tokens), dcount(count);
         const OnDevice<std::uint8_t> dactive(active), hit(rowsTimes(c_.chosen));
         const OnDevice<Half> dnewKey(newKey);
-        FetchTokensArgs fetches;
+        FetchTokenSlotsArgs fetches;
         AdmitTokensArgs& a = fetches.admitted;
         a.slots = {c_.slots, c_.most, slotOf.get(), tokenIn.get(), last.get(), turns.get()};
         a.rows = c_.rows;
@@ -84,7 +84,7 @@ TEST_P(TokenSlotsOnDevice, KeepTheTokensThatWereChosenLast) {
         fetches.newKey = dnewKey.bf16();
         fetches.pool = pool.bf16();
         admitTokens(launch, a);
-        fetchTokens(launch, fetches);
+        fetchTokenSlots(launch, fetches);
         check(cudaStreamSynchronize(launch.stream), "testing");
         const auto gotHit = hit.read();
         const auto gotPlace = place.read(), gotMissing = missing.read(), gotRecord = missingRecord.read(),
