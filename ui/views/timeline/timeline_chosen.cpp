@@ -44,6 +44,7 @@ void TimelineView::showFacts(const SpanContext& context) {
                              run->row.knows};
     facts_ = factsOf(canvas_->data(), *scene.selected, scene.flows, context, link);
     panel_->showSpan(facts_);
+    makeRoomForFacts();
     explainSpan(*this, facts_);
 }
 
