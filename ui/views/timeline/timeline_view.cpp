@@ -360,7 +360,7 @@ void TimelineView::updateNote() {
             const SpanLane info = index.lane(lane);
             if (!info.crowded) continue;
             said << tr("On %1, more spans overlap than there are rows: the last row has them over each other.")
-                        .arg(QString::fromStdString(index.tracks()[std::size_t(info.track)]));
+                        .arg(QString::fromStdString(index.tracks()[info.track]));
             break; // one is enough to say what to look out for
         }
         if (index.waiting() > 0)
