@@ -2,6 +2,8 @@
 // heatmap's zoom.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <qcustomplot.h>
 
 #include <functional>
@@ -41,7 +43,7 @@ public:
     /// `values` are in the order of the places on the row axis; NaN: no bar.
     void setValues(std::vector<float> values) { values_ = std::move(values); }
     /// Draws a second bar over each first one in a colour of its own; empty: no second bars.
-    void setInner(std::vector<float> values, const QColor& colour);
+    void setInner(Numbered<float> values, const QColor& colour);
     const std::vector<float>& values() const { return values_; }
     const std::vector<float>& inner() const { return inner_; }
 
@@ -54,7 +56,7 @@ protected:
     void drawLegendIcon(QCPPainter*, const QRectF&) const override {}
 
 private:
-    void drawBars(QCPPainter& painter, const std::vector<float>& values, const QColor& colour) const;
+    void drawBars(QCPPainter& painter, NumberedSpan<const float> values, const QColor& colour) const;
     std::vector<float> values_, inner_;
     QColor innerColour_;
 };
