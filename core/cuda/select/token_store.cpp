@@ -7,13 +7,12 @@ namespace kvscope {
 std::int64_t TokenStore::tokenBytes() const { return std::int64_t(cuda::tokenBytes(context_.shape.dim)); }
 
 std::int64_t TokenStore::storedBytes(int sequence) const {
-    const auto tokens = std::int64_t(context_.promptTokens[std::size_t(sequence)]);
+    const auto tokens = std::int64_t(context_.promptTokens[sequence]);
     return context_.offload ? tokens * context_.shape.kvHeads * tokenBytes() : 0;
 }
 
 std::int64_t TokenStore::tokenStride(int sequence) const {
-    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[std::size_t(sequence)])) *
-           context_.shape.blockSize;
+    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[sequence])) * context_.shape.blockSize;
 }
 
 std::int64_t TokenStore::firstToken(int sequence) const {
@@ -23,7 +22,7 @@ std::int64_t TokenStore::firstToken(int sequence) const {
 }
 
 std::size_t TokenStore::layerElements() const {
-    return std::size_t(firstToken(context_.rows())) * cuda::tokenElements(context_.shape.dim);
+    return Elements(firstToken(context_.rows()), cuda::tokenElements(context_.shape.dim));
 }
 
 std::size_t TokenStore::bytes() const {
@@ -57,7 +56,7 @@ void TokenStore::promptDone(int layer, int sequence, int tokens, const __nv_bflo
     unpack.tokens = tokens;
     unpack.blocks = blocks;
     unpack.headStride = headStride;
-    unpack.store = of(layer) + std::size_t(firstToken(sequence)) * cuda::tokenElements(context_.shape.dim);
+    unpack.store = RowsOf(of(layer), cuda::tokenElements(context_.shape.dim))[firstToken(sequence)];
     unpack.storeStride = tokenStride(sequence);
     cuda::unpackPrompt(context_.launch, unpack);
 }
