@@ -335,9 +335,12 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         result.note = "the trace has no kernels: they are recorded on GPUs only";
     if (table == ExportTable::Counters && result.rows == 0)
         result.note = "the trace has no counters: they are recorded on GPUs at level full";
-    if (recordedByOthers && result.rows == 0)
+    if (table == ExportTable::Gauges && result.rows == 0)
+        result.note = "the trace has no gauges: only imported traces have them";
+    if (table == ExportTable::Flows && result.rows == 0)
         result.note =
-            fmt::format("the trace has no {}: only imported traces have them", exportTableNames()[std::size_t(table)]);
+            "the trace has no flows: GPUs at level full record what CUDA calls started, and imported traces have "
+            "what the other tool knew";
     writer.flush();
     return result;
 }
