@@ -55,7 +55,7 @@ void StepMargin::draw(QCPPainter* painter) {
     flush();
 }
 
-void RowMargin::setInner(Numbered<float> values, const QColor& colour) {
+void RowMargin::setInner(std::vector<float> values, const QColor& colour) {
     inner_ = std::move(values);
     innerColour_ = colour;
 }

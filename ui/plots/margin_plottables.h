@@ -43,7 +43,7 @@ public:
     /// `values` are in the order of the places on the row axis; NaN: no bar.
     void setValues(std::vector<float> values) { values_ = std::move(values); }
     /// Draws a second bar over each first one in a colour of its own; empty: no second bars.
-    void setInner(Numbered<float> values, const QColor& colour);
+    void setInner(std::vector<float> values, const QColor& colour);
     const std::vector<float>& values() const { return values_; }
     const std::vector<float>& inner() const { return inner_; }
 
